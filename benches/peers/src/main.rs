@@ -1,0 +1,164 @@
+//! All rivals side by side in one process, over the same keys and rounds.
+//!
+//! ```text
+//!   cd benches/peers
+//!   cargo run --release                              Rust rivals only
+//!   cargo run --release --features rocksdb           and RocksDB's own MemTable (first build: about half an hour;
+//!                                                    needs a C++20 compiler and libclang)
+//!   options: --entries 250000,1000000 --keys 16 --values 100 --threads 1 --rounds 15 --slice 20000
+//!            --rows insert,get,...  --lanes ours,rocksdb,...  --date 2026-01-31 --name laptop (writes a record)
+//! ```
+//! Times drift with the machine's mood, ratios hardly do: a round gives each table a slice of the same work, and what
+//! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time.
+//! New memory is warm (see `ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
+
+mod ballast;
+mod budgets;
+mod environment;
+mod plot;
+mod record;
+mod rivals;
+mod rows;
+mod turns;
+mod work;
+
+use std::process::Command;
+
+use anyhow::ensure;
+use clap::Parser;
+
+use record::Record;
+use rivals::{Lane, Room};
+use work::{KeyShape, Shape};
+
+/// What was asked for.
+#[derive(Debug, Clone, Parser)]
+#[command(about = "Rivals side by side in one process")]
+pub struct Arguments {
+    /// Sizes of the tables.
+    #[arg(long, value_delimiter = ',', default_value = "250000")]
+    entries: Vec<u64>,
+    #[arg(long, value_enum, default_value = "16")]
+    keys: KeyShape,
+    /// Bytes of a value, at least 8.
+    #[arg(long, default_value_t = 100)]
+    values: usize,
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Operations of a slice.
+    #[arg(long, default_value_t = 20_000)]
+    slice: usize,
+    /// Only rows whose names contain one of these.
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+    /// Only lanes whose names contain one of these.
+    #[arg(long, value_delimiter = ',')]
+    lanes: Vec<String>,
+    /// Day of the record; without one nothing is written.
+    #[arg(long)]
+    date: Option<String>,
+    /// Name of the record.
+    #[arg(long, default_value = "peers")]
+    name: String,
+    /// Only measures the memory of one lane: what the program asks of its own child.
+    #[arg(long, hide = true)]
+    memory: Option<String>,
+}
+
+impl Arguments {
+    fn check(mut self) -> anyhow::Result<Arguments> {
+        if std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value != "0") {
+            self.entries = vec![2_000];
+            self.rounds = 2;
+            self.slice = 240;
+        }
+        ensure!(self.entries.iter().all(|entries| *entries >= 1_000), "--entries: at least 1000");
+        ensure!(self.values >= 8, "--values: at least 8 bytes");
+        ensure!(self.threads > 0 && self.rounds > 0, "--threads, --rounds: at least 1");
+        ensure!(self.slice >= 100, "--slice: at least 100");
+        let plain =
+            |text: &str| text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
+        ensure!(plain(&self.name) && self.date.as_deref().is_none_or(plain), "--name, --date: plain words");
+        Ok(self)
+    }
+
+    fn room(&self, entries: u64) -> Room {
+        let shape = Shape { key: self.keys, value_len: self.values };
+        // The mixed row puts more.
+        Room { shape, entries: entries * 2, threads: self.threads }
+    }
+
+    fn lanes(&self) -> Vec<Lane> {
+        let asked =
+            |lane: &Lane| self.lanes.is_empty() || self.lanes.iter().any(|part| lane.name().contains(part));
+        Lane::all().into_iter().filter(asked).collect()
+    }
+
+    /// Whether a row was asked for.
+    fn wants(&self, row: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|part| row.contains(part.as_str()))
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse().check()?;
+    let lanes = arguments.lanes();
+    ensure!(!lanes.is_empty(), "--lanes: none of that name");
+    if let Some(name) = &arguments.memory {
+        return print_resident(&arguments, name);
+    }
+    let mut sections = Vec::new();
+    for entries in &arguments.entries {
+        eprintln!("{entries} entries");
+        let mut section = rows::section(&arguments, &lanes, *entries)?;
+        section.resident = lanes.iter().map(|lane| resident_of_child(&arguments, *lane, *entries)).collect();
+        sections.push(section);
+    }
+    let record = Record::new(&arguments, &lanes, sections);
+    println!("{}", record.markdown());
+    if let Some(date) = &arguments.date {
+        eprintln!("wrote {}", record.write(&format!("{date}-{}", arguments.name))?);
+    }
+    Ok(())
+}
+
+/// Resident bytes an entry of a table in a process of its own; none where the system does not tell.
+fn resident_of_child(arguments: &Arguments, lane: Lane, entries: u64) -> Option<f64> {
+    use clap::ValueEnum;
+    let keys = arguments.keys.to_possible_value()?.get_name().to_owned();
+    let output = Command::new(std::env::current_exe().ok()?)
+        .args(["--memory", &lane.name(), "--entries", &entries.to_string(), "--keys", &keys])
+        .args(["--values", &arguments.values.to_string()])
+        .output()
+        .ok()?;
+    let bytes: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().ok()?;
+    (bytes > 0.0).then(|| bytes / entries as f64)
+}
+
+/// Fills one table at random and prints by how many bytes the process grew.
+fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
+    let lane = Lane::all().into_iter().find(|lane| lane.name() == name);
+    let lane = lane.ok_or_else(|| anyhow::anyhow!("no lane {name}"))?;
+    let entries = arguments.entries.first().copied().unwrap_or(1_000);
+    let (room, order) = (arguments.room(entries), work::shuffled(entries, rows::SEED));
+    let before = resident_bytes();
+    let table = lane.table(room)?;
+    for (at, part) in order.chunks(1_000).enumerate() {
+        let part = room.shape.entries(part, 1 + 1_000 * at as u64);
+        if let Some(task) = table.prepare(work::Work::Insert(&part)) {
+            task();
+        }
+    }
+    println!("{}", resident_bytes().saturating_sub(before));
+    Ok(())
+}
+
+/// Bytes of this process in memory; 0 where `/proc` does not tell.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}

@@ -1,0 +1,189 @@
+//! The tables that are compared, behind one small face.
+
+use crate::work::{Shape, Task, Work};
+
+mod arenaskiplist;
+mod artmap;
+mod btree;
+mod crossbeam;
+mod ours;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+mod skl;
+
+/// One of the tables compared.
+pub trait Table: Sync {
+    /// Makes everything ready outside the time; none if this table has no such work.
+    fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>>;
+    /// Bytes that the table counts as its own; none if it does not count.
+    fn counted(&self) -> Option<u64>;
+    /// Ends writes, as before a flush. Nothing where there is no such step.
+    fn freeze(&mut self) {}
+}
+
+/// How large a table must be able to become, and what is known of its entries.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    pub shape: Shape,
+    pub entries: u64,
+    /// Threads that insert at the same time.
+    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only RocksDB must be told"))]
+    pub threads: usize,
+}
+
+impl Room {
+    /// A write buffer that holds all entries: 64 MiB or what they need.
+    pub fn write_buffer(self) -> u64 {
+        (64 << 20).max(self.bytes(64))
+    }
+
+    /// What an arena of fixed size gets: it touches only what it uses.
+    pub fn arena(self) -> usize {
+        // Fits: far below the 4 GiB that such arenas can address, on targets of 64 bits.
+        usize::try_from(self.bytes(512).clamp(16 << 20, u64::from(u32::MAX) - 64)).unwrap_or(usize::MAX)
+    }
+
+    fn bytes(self, overhead: u64) -> u64 {
+        self.entries * (self.shape.key.len() as u64 + self.shape.value_len as u64 + overhead)
+    }
+}
+
+/// What checks a table makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checks {
+    pub protection: u8,
+    pub on_seek: bool,
+    pub order: bool,
+}
+
+impl Checks {
+    const fn bytes(protection: u8) -> Checks {
+        Checks { protection, on_seek: false, order: false }
+    }
+
+    const fn on_seek() -> Checks {
+        Checks { protection: 8, on_seek: true, order: false }
+    }
+
+    const fn order() -> Checks {
+        Checks { protection: 8, on_seek: false, order: true }
+    }
+}
+
+/// What our table is given on top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aid {
+    Nothing,
+    /// A point index, 0.10 of the write buffer.
+    Index,
+    /// A filter of whole keys, 0.015 of the write buffer.
+    Filter,
+}
+
+/// What RocksDB's table is given on top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "lanes of RocksDB only"))]
+pub enum Extra {
+    Nothing,
+    /// A Bloom filter of whole keys, 0.015 of the write buffer.
+    Bloom,
+    /// Each insert brings its protection along and is verified against it.
+    Promise,
+    /// The batch lookup optimization of its MultiGet.
+    BatchLookup,
+}
+
+/// Who takes turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "lanes of RocksDB only"))]
+pub enum Lane {
+    Ours(Checks, Aid),
+    RocksDb(Checks, Extra),
+    Crossbeam,
+    ArenaSkiplist,
+    Skl,
+    ArtMap,
+    BTree,
+}
+
+const OURS: [Lane; 9] = [
+    Lane::Ours(Checks::bytes(0), Aid::Nothing),
+    Lane::Ours(Checks::bytes(8), Aid::Nothing),
+    Lane::Ours(Checks::on_seek(), Aid::Nothing),
+    Lane::Ours(Checks::order(), Aid::Nothing),
+    Lane::Ours(Checks::bytes(0), Aid::Index),
+    Lane::Ours(Checks::bytes(8), Aid::Index),
+    Lane::Ours(Checks::on_seek(), Aid::Index),
+    Lane::Ours(Checks::bytes(0), Aid::Filter),
+    Lane::Ours(Checks::bytes(8), Aid::Filter),
+];
+
+#[cfg(feature = "rocksdb")]
+const ROCKSDB: [Lane; 8] = [
+    Lane::RocksDb(Checks::bytes(0), Extra::Nothing),
+    Lane::RocksDb(Checks::bytes(8), Extra::Nothing),
+    Lane::RocksDb(Checks::on_seek(), Extra::Nothing),
+    Lane::RocksDb(Checks::bytes(0), Extra::Bloom),
+    Lane::RocksDb(Checks::bytes(8), Extra::Bloom),
+    Lane::RocksDb(Checks::bytes(8), Extra::Promise),
+    Lane::RocksDb(Checks::bytes(0), Extra::BatchLookup),
+    Lane::RocksDb(Checks::bytes(8), Extra::BatchLookup),
+];
+#[cfg(not(feature = "rocksdb"))]
+const ROCKSDB: [Lane; 0] = [];
+
+const RUST: [Lane; 5] = [Lane::Crossbeam, Lane::ArenaSkiplist, Lane::Skl, Lane::ArtMap, Lane::BTree];
+
+impl Lane {
+    pub fn all() -> Vec<Lane> {
+        OURS.into_iter().chain(ROCKSDB).chain(RUST).collect()
+    }
+
+    pub fn name(self) -> String {
+        let checked = |checks: Checks| {
+            let on_seek = if checks.on_seek { "-on-seek" } else { "" };
+            let order = if checks.order { "-order" } else { "" };
+            format!("{}{on_seek}{order}", checks.protection)
+        };
+        match self {
+            Lane::Ours(checks, aid) => {
+                let aid = match aid {
+                    Aid::Nothing => "",
+                    Aid::Index => "-index",
+                    Aid::Filter => "-filter",
+                };
+                format!("ours-{}{aid}", checked(checks))
+            }
+            Lane::RocksDb(checks, extra) => {
+                let extra = match extra {
+                    Extra::Nothing => "",
+                    Extra::Bloom => "-bloom",
+                    Extra::Promise => "-promise",
+                    Extra::BatchLookup => "-batch-lookup",
+                };
+                format!("rocksdb-{}{extra}", checked(checks))
+            }
+            Lane::Crossbeam => "crossbeam-skiplist".into(),
+            Lane::ArenaSkiplist => "arenaskiplist".into(),
+            Lane::Skl => "skl".into(),
+            Lane::ArtMap => "artmap".into(),
+            Lane::BTree => "btreemap-rwlock".into(),
+        }
+    }
+
+    /// An empty table.
+    pub fn table(self, room: Room) -> anyhow::Result<Box<dyn Table>> {
+        Ok(match self {
+            Lane::Ours(checks, aid) => Box::new(ours::Ours::new(checks, aid, room)?),
+            #[cfg(feature = "rocksdb")]
+            Lane::RocksDb(checks, extra) => Box::new(rocksdb::RocksDb::new(checks, extra, room)),
+            #[cfg(not(feature = "rocksdb"))]
+            Lane::RocksDb(..) => anyhow::bail!("built without the feature `rocksdb`"),
+            Lane::Crossbeam => Box::new(crossbeam::Owning::new()),
+            Lane::ArenaSkiplist => Box::new(arenaskiplist::table()),
+            Lane::Skl => Box::new(skl::table(room)?),
+            Lane::ArtMap => artmap::table(room)?,
+            Lane::BTree => Box::new(btree::Locked::default()),
+        })
+    }
+}

@@ -1,0 +1,398 @@
+//! Which work is done at one size, in which order, on which tables.
+
+use anyhow::Result;
+
+use crate::Arguments;
+use crate::record::Section;
+use crate::rivals::{Aid, Extra, Lane, Room};
+use crate::turns::{Row, Slice, Tables, row};
+use crate::work::{Keys, Presence, Shape, Way, Work, mix, picks, shuffled};
+
+pub const SEED: u64 = 4;
+/// Entries of a write batch.
+const BATCH: usize = 32;
+/// Keys of a multi_get.
+const TOGETHER: usize = 24;
+/// Entries that follow a seek.
+const STEPS: usize = 10;
+/// Numbers that a range delete covers.
+const WIDTH: u64 = 10;
+
+/// How a table is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Ascending,
+    Random,
+}
+
+/// Whether entries come one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Single,
+    Batched,
+}
+
+/// Everything about one size.
+struct Stage<'a> {
+    arguments: &'a Arguments,
+    lanes: &'a [Lane],
+    entries: u64,
+    shape: Shape,
+    room: Room,
+    rows: Vec<Row>,
+}
+
+/// All the work at one size.
+pub fn section(arguments: &Arguments, lanes: &[Lane], entries: u64) -> Result<Section> {
+    let room = arguments.room(entries);
+    let mut stage = Stage { arguments, lanes, entries, shape: room.shape, room, rows: Vec::new() };
+    stage.in_order()?;
+    stage.batched()?;
+    let counted = stage.at_random()?;
+    stage.mixed()?;
+    stage.checksums()?;
+    Ok(Section { entries, rows: stage.rows, counted, resident: Vec::new() })
+}
+
+/// Lanes that differ from all others in any work.
+fn plain(lane: Lane) -> bool {
+    !matches!(lane, Lane::Ours(_, Aid::Index | Aid::Filter))
+        && !matches!(lane, Lane::RocksDb(_, Extra::Bloom | Extra::Promise | Extra::BatchLookup))
+}
+
+fn point_reads(lane: Lane) -> bool {
+    plain(lane) || matches!(lane, Lane::Ours(..) | Lane::RocksDb(_, Extra::Bloom))
+}
+
+fn multi_reads(lane: Lane) -> bool {
+    point_reads(lane) || matches!(lane, Lane::RocksDb(_, Extra::BatchLookup))
+}
+
+fn with_ranges(lane: Lane) -> bool {
+    matches!(lane, Lane::Ours(_, Aid::Nothing | Aid::Index))
+        || plain(lane) && matches!(lane, Lane::RocksDb(..))
+}
+
+impl Stage<'_> {
+    fn wants(&self, row: &str) -> bool {
+        self.arguments.wants(row)
+    }
+
+    fn tables(&self) -> Result<Tables> {
+        self.lanes.iter().map(|lane| lane.table(self.room)).collect()
+    }
+
+    /// Operations of a slice, when a table of this size must give enough rounds.
+    fn slice(&self, of: u64) -> usize {
+        let most = usize::try_from(of).unwrap_or(usize::MAX) / self.arguments.rounds;
+        self.arguments.slice.min(most).max(1)
+    }
+
+    /// Slices of entries to put, a part a thread, and what is left over.
+    fn entries(&self, order: &[u64], count: usize) -> (Vec<Slice>, Slice) {
+        let of = |at: usize, part: &[u64]| {
+            let share = part.len().div_ceil(self.arguments.threads).max(1);
+            let parts = part.chunks(share).enumerate();
+            let first = 1 + at as u64;
+            let entries =
+                parts.map(|(thread, part)| self.shape.entries(part, first + (thread * share) as u64));
+            Slice { operations: part.len(), entries: entries.collect(), ..Slice::default() }
+        };
+        let whole = order.chunks_exact(count);
+        let rest = whole.remainder();
+        let slices = whole.enumerate().map(|(round, part)| of(round * count, part)).collect();
+        (slices, of(order.len() - rest.len(), rest))
+    }
+
+    /// Fills all tables side by side, a slice each in turn: so the tables compared are always equally large.
+    fn fill(&self, name: &str, order: Order, pace: Pace) -> Result<(Tables, Row)> {
+        let tables = self.tables()?;
+        let order = match order {
+            Order::Ascending => (0..self.entries).collect(),
+            Order::Random => shuffled(self.entries, SEED),
+        };
+        let (slices, rest) = self.entries(&order, self.slice(self.entries));
+        let row = row(
+            name,
+            self.lanes,
+            &tables,
+            &slices,
+            |_| true,
+            |slice| {
+                let insert = |entries| match pace {
+                    Pace::Single => Work::Insert(entries),
+                    Pace::Batched => Work::InsertBatches(entries, BATCH),
+                };
+                slice.entries.iter().map(insert).collect()
+            },
+        );
+        put_all(&tables, &rest);
+        Ok((tables, row))
+    }
+
+    fn in_order(&mut self) -> Result<()> {
+        let scans = [
+            ("scan forward, filled in order", Way::Forward),
+            ("scan backward, filled in order", Way::Backward),
+        ];
+        let name = "insert in order";
+        if !self.wants(name) && !scans.iter().any(|(name, _)| self.wants(name)) {
+            return Ok(());
+        }
+        let (tables, row) = self.fill(name, Order::Ascending, Pace::Single)?;
+        self.rows.push(row);
+        for (name, way) in scans {
+            self.scan(name, &tables, way);
+        }
+        Ok(())
+    }
+
+    fn batched(&mut self) -> Result<()> {
+        let fills = [
+            ("insert in order, batches of 32", Order::Ascending),
+            ("insert at random, batches of 32", Order::Random),
+        ];
+        for (name, order) in fills {
+            if self.wants(name) {
+                let row = self.fill(name, order, Pace::Batched)?.1;
+                self.rows.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads of tables that were filled at random. Bytes that each of them counts.
+    fn at_random(&mut self) -> Result<Vec<Option<f64>>> {
+        let (mut tables, row) = self.fill("insert at random", Order::Random, Pace::Single)?;
+        self.rows.push(row);
+        let counted =
+            tables.iter().map(|table| table.counted().map(|bytes| bytes as f64 / self.entries as f64));
+        let counted = counted.collect();
+        for (name, presence) in [("get hit", Presence::Hit), ("get miss", Presence::Miss)] {
+            self.get(name, &tables, presence);
+        }
+        self.multi_get(&tables);
+        self.seek(&tables);
+        self.scan("scan forward, filled at random", &tables, Way::Forward);
+        self.scan("scan backward, filled at random", &tables, Way::Backward);
+        if self.arguments.threads == 1 {
+            self.ranges(&mut tables);
+        }
+        Ok(counted)
+    }
+
+    /// Slices of keys to read, a part a thread.
+    fn keys(&self, seed: u64, presence: Presence, multiple: usize) -> Vec<Slice> {
+        let threads = self.arguments.threads;
+        let share = (self.arguments.slice / threads / multiple).max(1) * multiple;
+        let slice = |round: u64| {
+            let part = |thread: u64| {
+                let seed = mix(SEED ^ seed ^ round << 8 ^ thread) >> 32;
+                self.shape.keys(&picks(self.entries, share, seed), presence)
+            };
+            let keys: Vec<Keys> = (0..threads as u64).map(part).collect();
+            Slice { operations: share * threads, keys, ..Slice::default() }
+        };
+        (0..self.arguments.rounds as u64).map(slice).collect()
+    }
+
+    fn get(&mut self, name: &str, tables: &Tables, presence: Presence) {
+        if self.wants(name) {
+            let slices = self.keys(1 << 32, presence, 1);
+            let row = row(name, self.lanes, tables, &slices, point_reads, |slice| {
+                slice.keys.iter().map(Work::Get).collect()
+            });
+            self.rows.push(row);
+        }
+    }
+
+    fn multi_get(&mut self, tables: &Tables) {
+        let name = "multi_get of 24";
+        if self.wants(name) {
+            let slices = self.keys(2 << 32, Presence::Hit, TOGETHER);
+            let row = row(name, self.lanes, tables, &slices, multi_reads, |slice| {
+                slice.keys.iter().map(|keys| Work::MultiGet(keys, TOGETHER)).collect()
+            });
+            self.rows.push(row);
+        }
+    }
+
+    fn seek(&mut self, tables: &Tables) {
+        let name = "seek + next 10";
+        if self.wants(name) {
+            let mut slices = self.keys(3 << 32, Presence::Hit, 1);
+            for slice in &mut slices {
+                // A seek does the work of several gets.
+                slice.operations = 0;
+                for keys in &mut slice.keys {
+                    let kept = (keys.bytes.len() / keys.len / 4).max(1);
+                    keys.bytes.truncate(kept * keys.len);
+                    slice.operations += kept;
+                }
+            }
+            let row = row(name, self.lanes, tables, &slices, plain, |slice| {
+                slice.keys.iter().map(|keys| Work::Seek(keys, STEPS)).collect()
+            });
+            self.rows.push(row);
+        }
+    }
+
+    fn scan(&mut self, name: &str, tables: &Tables, way: Way) {
+        if !self.wants(name) || self.arguments.threads > 1 {
+            return;
+        }
+        let half = self.entries / 2;
+        let steps = self.arguments.slice.min(usize::try_from(half).unwrap_or(usize::MAX));
+        let slices: Vec<Slice> = (0..self.arguments.rounds as u64)
+            .map(|round| {
+                // Far enough from the end for all the steps.
+                let from = picks(half, 1, SEED + 2_000 + round)[0];
+                let from = if way == Way::Forward { from } else { self.entries - 1 - from };
+                let keys = vec![self.shape.keys(&[from], Presence::Hit)];
+                Slice { operations: steps, keys, ..Slice::default() }
+            })
+            .collect();
+        let row = row(name, self.lanes, tables, &slices, plain, |slice| {
+            slice.keys.iter().map(|key| Work::Scan(key, steps, way)).collect()
+        });
+        self.rows.push(row);
+    }
+
+    /// As many puts as gets, on tables that grow from half their size.
+    fn mixed(&mut self) -> Result<()> {
+        let name = "put and get, half and half";
+        if !self.wants(name) || self.arguments.threads > 1 {
+            return Ok(());
+        }
+        let tables = self.tables()?;
+        let order = shuffled(self.entries, SEED + 1);
+        let (there, new) = order.split_at(order.len() / 2);
+        put_all(&tables, &self.entries(there, there.len().max(1)).0[0]);
+        let count = self.slice(new.len() as u64).min(self.arguments.slice / 2);
+        let slices: Vec<Slice> = new
+            .chunks_exact(count)
+            .take(self.arguments.rounds)
+            .enumerate()
+            .map(|(round, part)| {
+                let first = 1 + (there.len() + round * count) as u64;
+                let asked: Vec<u64> = picks(there.len() as u64, count, SEED + 5_000 + round as u64)
+                    .iter()
+                    .map(|at| there[*at as usize])
+                    .collect();
+                Slice {
+                    operations: 2 * count,
+                    entries: vec![self.shape.entries(part, first)],
+                    keys: vec![self.shape.keys(&asked, Presence::Hit)],
+                    ..Slice::default()
+                }
+            })
+            .collect();
+        let row = row(name, self.lanes, &tables, &slices, plain, |slice| {
+            slice.entries.iter().zip(&slice.keys).map(|(entries, keys)| Work::Mix(entries, keys)).collect()
+        });
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// A slice of range deletes at random places; with gets if asked.
+    fn range_slice(&self, count: usize, first: u64, seed: u64, gets: Option<u64>) -> Slice {
+        let from = picks(self.entries - WIDTH, count, SEED + seed);
+        let gets = gets.map(|seed| picks(self.entries, count, SEED + seed));
+        let ranges = vec![self.shape.ranges(&from, WIDTH, first, gets.as_deref())];
+        Slice { operations: count, ranges, ..Slice::default() }
+    }
+
+    /// Range deletes in turn with gets, and gets among range tombstones.
+    fn ranges(&mut self, tables: &mut Tables) {
+        if !self.wants("range delete and get") && !self.wants("get hit, range tombstones") {
+            return;
+        }
+        let (mut next, mut seed) = (self.entries * 10, 10_000);
+        let mut standing = 0usize;
+        let sizes: [usize; 2] = if self.entries < 10_000 { [10, 100] } else { [1_000, 10_000] };
+        for (size, pairs) in sizes.into_iter().zip([50, 20]) {
+            let missing = size.saturating_sub(standing);
+            let slice = self.range_slice(missing, next, seed, None);
+            for (table, lane) in tables.iter().zip(self.lanes) {
+                if with_ranges(*lane)
+                    && let Some(task) = table.prepare(Work::DeleteRanges(&slice.ranges[0]))
+                {
+                    task();
+                }
+            }
+            next += missing as u64;
+            let slices: Vec<Slice> = (0..self.arguments.rounds as u64)
+                .map(|round| {
+                    let first = next + round * pairs as u64;
+                    self.range_slice(pairs, first, seed + 1 + round, Some(seed + 500 + round))
+                })
+                .collect();
+            let name = format!("range delete and get, {size} range tombstones");
+            let row = row(&name, self.lanes, tables, &slices, with_ranges, |slice| {
+                slice.ranges.iter().map(Work::DeleteRanges).collect()
+            });
+            self.rows.push(row);
+            standing = size + pairs * self.arguments.rounds;
+            next += (pairs * self.arguments.rounds) as u64;
+            seed += 1_000;
+            self.get_among(&format!("get hit, {size} range tombstones"), tables);
+        }
+        for (table, lane) in tables.iter_mut().zip(self.lanes) {
+            if with_ranges(*lane) {
+                table.freeze();
+            }
+        }
+        self.get_among(&format!("get hit, {} range tombstones, frozen", sizes[1]), tables);
+    }
+
+    fn get_among(&mut self, name: &str, tables: &Tables) {
+        let slices = self.keys(4 << 32, Presence::Hit, 1);
+        let row = row(name, self.lanes, tables, &slices, with_ranges, |slice| {
+            slice.keys.iter().map(Work::Get).collect()
+        });
+        self.rows.push(row);
+    }
+
+    fn checksums(&mut self) -> Result<()> {
+        if !self.wants("checksum") || self.arguments.threads > 1 {
+            return Ok(());
+        }
+        let tables = self.tables()?;
+        let first_of = |wanted: fn(&Lane) -> bool| self.lanes.iter().copied().find(wanted);
+        let chosen = [
+            first_of(|lane| matches!(lane, Lane::Ours(..))),
+            first_of(|lane| matches!(lane, Lane::RocksDb(..))),
+        ];
+        for (kind, name) in [(1, "crc32c"), (2, "xxhash"), (3, "xxhash64"), (4, "xxh3")] {
+            for len in [64usize, 4_096, 65_536] {
+                // 256 KiB lie in the caches; as many passes as make a slice of 8 MiB.
+                let (bytes, passes) = (256 << 10, (self.arguments.slice * 420 / (256 << 10)).max(1));
+                let words = (0..bytes as u64 / 8).flat_map(|at| mix(at).to_le_bytes());
+                let blocks = Keys { bytes: words.collect(), len };
+                let slices: Vec<Slice> = (0..self.arguments.rounds)
+                    .map(|_| Slice {
+                        operations: bytes / len * passes,
+                        keys: vec![blocks.clone()],
+                        ..Slice::default()
+                    })
+                    .collect();
+                let name = format!("checksum {name}, {len} bytes");
+                let takes_part = |lane| chosen.contains(&Some(lane));
+                let row = row(&name, self.lanes, &tables, &slices, takes_part, |slice| {
+                    slice.keys.iter().map(|blocks| Work::Checksum(kind, blocks, passes)).collect()
+                });
+                self.rows.push(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts without measuring.
+fn put_all(tables: &Tables, slice: &Slice) {
+    for table in tables {
+        for task in slice.entries.iter().filter_map(|entries| table.prepare(Work::Insert(entries))) {
+            task();
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Turns: each round gives every table the same slice of the same work, and what counts is the ratio inside a round.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::ballast::Ballast;
+use crate::rivals::{Lane, Table};
+use crate::work::{Work, mix};
+
+/// The tables of one fill, by lane.
+pub type Tables = Vec<Box<dyn Table>>;
+
+/// One kind of work, measured.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Row {
+    pub name: String,
+    /// Nanoseconds of one operation, by lane and round; none where a lane has no such work.
+    pub nanoseconds: Vec<Option<Vec<f64>>>,
+    /// Of all that was read: the same for every lane.
+    pub hash: String,
+}
+
+/// Processor time of this thread: other processes do not count.
+fn thread_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Time and hash of one slice: on this thread by its processor time, or a part a thread by the clock on the wall.
+fn measure(table: &dyn Table, parts: &[Work<'_>]) -> Option<(Duration, u64)> {
+    if let [work] = parts {
+        let task = table.prepare(*work)?;
+        let started = thread_time();
+        let hash = std::hint::black_box(task());
+        return Some((thread_time().saturating_sub(started), hash));
+    }
+    let ready = Barrier::new(parts.len());
+    let spans: Vec<Option<(Instant, Instant, u64)>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = parts
+            .iter()
+            .map(|work| {
+                let ready = &ready;
+                scope.spawn(move || {
+                    let task = table.prepare(*work);
+                    ready.wait();
+                    let started = Instant::now();
+                    let hash = std::hint::black_box(task?());
+                    Some((started, Instant::now(), hash))
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread that works")).collect()
+    });
+    let spans: Vec<_> = spans.into_iter().collect::<Option<_>>()?;
+    let started = spans.iter().map(|(started, ..)| *started).min()?;
+    let ended = spans.iter().map(|(_, ended, _)| *ended).max()?;
+    let hash = spans.iter().fold(0u64, |hash, (.., part)| hash.wrapping_add(*part));
+    Some((ended - started, hash))
+}
+
+/// One row. The lane that begins changes from round to round. `work` gives the parts of a round's slice: what is timed,
+/// and what warms up before it.
+pub fn row<'w>(
+    name: &str,
+    lanes: &[Lane],
+    tables: &Tables,
+    rounds: &'w [Slice],
+    takes_part: impl Fn(Lane) -> bool,
+    work: impl Fn(&'w Slice) -> Vec<Work<'w>>,
+) -> Row {
+    let mut nanoseconds: Vec<Option<Vec<f64>>> = vec![None; lanes.len()];
+    let mut hash = 0;
+    let fresh: usize = rounds.iter().map(Slice::fresh_bytes).sum();
+    let mut ballast = Ballast::hold(fresh * lanes.len());
+    for (round, slice) in rounds.iter().enumerate() {
+        let parts = work(slice);
+        let mut agreed: Option<(u64, Lane)> = None;
+        for turn in 0..lanes.len() {
+            let at = (round + turn) % lanes.len();
+            let lane = lanes[at];
+            if !takes_part(lane) {
+                continue;
+            }
+            ballast.release(slice.fresh_bytes());
+            let Some((elapsed, read)) = measure(tables[at].as_ref(), &parts) else { continue };
+            let per_operation = elapsed.as_secs_f64() * 1e9 / slice.operations.max(1) as f64;
+            nanoseconds[at].get_or_insert_default().push(per_operation);
+            let (first, by) = *agreed.get_or_insert((read, lane));
+            assert_eq!(read, first, "{name}, round {round}: {} and {} differ", lane.name(), by.name());
+        }
+        hash = mix(hash ^ agreed.map_or(0, |(read, _)| read));
+    }
+    eprintln!("  {name}");
+    Row { name: name.into(), nanoseconds, hash: format!("{hash:016x}") }
+}
+
+/// Inputs of one round, a part a thread.
+#[derive(Debug, Default)]
+pub struct Slice {
+    /// Operations in all parts.
+    pub operations: usize,
+    pub entries: Vec<crate::work::Entries>,
+    pub keys: Vec<crate::work::Keys>,
+    pub ranges: Vec<crate::work::Ranges>,
+}
+
+impl Slice {
+    /// About how much new memory a table needs for this slice.
+    fn fresh_bytes(&self) -> usize {
+        let bytes = |entries: &crate::work::Entries| {
+            entries.keys.bytes.len() + entries.values.len() + 80 * entries.count()
+        };
+        self.entries.iter().map(bytes).sum()
+    }
+}

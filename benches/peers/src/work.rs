@@ -1,0 +1,212 @@
+//! Keys, values and the work that all tables do.
+//!
+//! ```text
+//!   entry i:  key   = big-endian 2 * i (8 bytes), then words made from i; absent keys have odd numbers
+//!                     (shared: 24 equal bytes, then big-endian 2 * i)
+//!             value = words made from i; sequence number i + 1
+//! ```
+//! Inputs lie back to back in flat arrays, made before the time begins, in the order in which they are used.
+
+/// Bytes that keys of [`KeyShape::Shared32`] have in common.
+const SHARED: [u8; 24] = *b"the-same-long-key-prefix";
+
+/// What keys look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum KeyShape {
+    #[value(name = "8")]
+    Bytes8,
+    #[value(name = "16")]
+    Bytes16,
+    #[value(name = "64")]
+    Bytes64,
+    /// 32 bytes, 24 of them the same in all keys.
+    #[value(name = "32-shared")]
+    Shared32,
+}
+
+impl KeyShape {
+    pub fn len(self) -> usize {
+        match self {
+            KeyShape::Bytes8 => 8,
+            KeyShape::Bytes16 => 16,
+            KeyShape::Bytes64 => 64,
+            KeyShape::Shared32 => 32,
+        }
+    }
+}
+
+/// Sizes of the entries.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub key: KeyShape,
+    /// At least 8.
+    pub value_len: usize,
+}
+
+/// Whether asked keys are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    Hit,
+    Miss,
+}
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Forward,
+    Backward,
+}
+
+/// Keys of one length, back to back.
+#[derive(Debug, Default, Clone)]
+pub struct Keys {
+    pub bytes: Vec<u8>,
+    pub len: usize,
+}
+
+impl Keys {
+    pub fn iter(&self) -> std::slice::ChunksExact<'_, u8> {
+        self.bytes.chunks_exact(self.len)
+    }
+
+    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "asked by the shim's side only"))]
+    pub fn count(&self) -> usize {
+        self.bytes.len() / self.len
+    }
+}
+
+/// Entries to put.
+#[derive(Debug, Default, Clone)]
+pub struct Entries {
+    pub keys: Keys,
+    pub values: Vec<u8>,
+    pub value_len: usize,
+    pub sequences: Vec<u64>,
+}
+
+impl Entries {
+    /// Sequence number, key and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8], &[u8])> {
+        let values = self.values.chunks_exact(self.value_len);
+        self.sequences.iter().zip(self.keys.iter()).zip(values).map(|((at, key), value)| (*at, key, value))
+    }
+
+    pub fn count(&self) -> usize {
+        self.sequences.len()
+    }
+}
+
+/// Range deletes, with a get behind each if there are keys.
+#[derive(Debug, Default, Clone)]
+pub struct Ranges {
+    pub starts: Keys,
+    pub ends: Keys,
+    pub sequences: Vec<u64>,
+    pub gets: Option<Keys>,
+}
+
+/// One slice of work.
+#[derive(Debug, Clone, Copy)]
+pub enum Work<'w> {
+    Insert(&'w Entries),
+    /// In write batches of so many entries; the batches are made before the time begins.
+    InsertBatches(&'w Entries, usize),
+    Get(&'w Keys),
+    MultiGet(&'w Keys, usize),
+    /// Seek each, read it and so many behind it.
+    Seek(&'w Keys, usize),
+    /// From the only key so many entries.
+    Scan(&'w Keys, usize, Way),
+    /// A put, then a get.
+    Mix(&'w Entries, &'w Keys),
+    DeleteRanges(&'w Ranges),
+    /// Kind as in a file footer; blocks of one length, so many times over.
+    Checksum(u8, &'w Keys, usize),
+}
+
+/// Work that is ready to be timed. What it returns is a hash of all that it read.
+pub type Task<'a> = Box<dyn FnOnce() -> u64 + 'a>;
+
+/// Splitmix64.
+pub fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Folds what a caller would look at: both ends of the value.
+#[inline]
+pub fn fold(hash: u64, value: &[u8]) -> u64 {
+    let word = |part: Option<&[u8; 8]>| part.map_or(0, |part| u64::from_le_bytes(*part));
+    hash.rotate_left(7) ^ word(value.first_chunk()) ^ word(value.last_chunk()).rotate_left(32)
+}
+
+/// `0..entries`, shuffled by a seed.
+pub fn shuffled(entries: u64, seed: u64) -> Vec<u64> {
+    let mut all: Vec<u64> = (0..entries).collect();
+    for at in (1..all.len()).rev() {
+        let other = mix(seed ^ at as u64) % (at as u64 + 1);
+        all.swap(at, other as usize);
+    }
+    all
+}
+
+/// `count` numbers below `entries`, by a seed.
+pub fn picks(entries: u64, count: usize, seed: u64) -> Vec<u64> {
+    (0..count as u64).map(|at| mix(seed.wrapping_mul(1 << 32) ^ at) % entries.max(1)).collect()
+}
+
+impl Shape {
+    fn push_key(self, keys: &mut Vec<u8>, entry: u64, presence: Presence) {
+        let number = (2 * entry + u64::from(presence == Presence::Miss)).to_be_bytes();
+        if self.key == KeyShape::Shared32 {
+            keys.extend(SHARED);
+            keys.extend(number);
+            return;
+        }
+        let end = keys.len() + self.key.len();
+        keys.extend(number);
+        let mut salt = 0;
+        while keys.len() < end {
+            keys.extend(mix(entry.wrapping_add(salt << 40)).to_be_bytes());
+            salt += 1;
+        }
+    }
+
+    /// Keys of these entries.
+    pub fn keys(self, entries: &[u64], presence: Presence) -> Keys {
+        let len = self.key.len();
+        let mut keys = Keys { bytes: Vec::with_capacity(entries.len() * len), len };
+        entries.iter().for_each(|entry| self.push_key(&mut keys.bytes, *entry, presence));
+        keys
+    }
+
+    /// These entries; their sequence numbers count up from `first_sequence`.
+    pub fn entries(self, entries: &[u64], first_sequence: u64) -> Entries {
+        let mut values = Vec::with_capacity(entries.len() * self.value_len);
+        for entry in entries {
+            let end = values.len() + self.value_len;
+            let mut word = 0;
+            while values.len() < end {
+                let bytes = mix(entry << 8 | word).to_le_bytes();
+                let take = (end - values.len()).min(bytes.len());
+                values.extend(&bytes[..take]);
+                word += 1;
+            }
+        }
+        let sequences = (0..entries.len() as u64).map(|at| first_sequence + at).collect();
+        Entries { keys: self.keys(entries, Presence::Hit), values, value_len: self.value_len, sequences }
+    }
+
+    /// Range deletes that begin at these entries and cover `width` numbers.
+    pub fn ranges(self, from: &[u64], width: u64, first_sequence: u64, gets: Option<&[u64]>) -> Ranges {
+        let ends: Vec<u64> = from.iter().map(|entry| entry + width).collect();
+        Ranges {
+            starts: self.keys(from, Presence::Hit),
+            ends: self.keys(&ends, Presence::Hit),
+            sequences: (0..from.len() as u64).map(|at| first_sequence + at).collect(),
+            gets: gets.map(|gets| self.keys(gets, Presence::Hit)),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The table of results: how this crate stands to crossbeam-skiplist and to a `BTreeMap` behind a lock.
+//!
+//! ```text
+//!   cargo bench --bench table                                           prints the table
+//!   cargo bench --bench table -- --date 2026-01-31 --name laptop        also writes benches/records/DATE-NAME.{md,json}
+//!   with --readme                                                       also puts the short table into README.md
+//!   options: --entries 250000,1000000  --rounds 200
+//! ```
+//! Absolute times drift with the machine's mood, ratios hardly do. So all tables live in one process and work in turns: a
+//! round gives each a slice of the same work, and what counts is the median over the rounds of the ratio inside a round.
+//! Slices are short, so that few of them are interrupted by other processes; gets and seeks are warmed up first.
+//! Keys and values that a rival owns are made outside the time, but for the rows that say that rivals copy. All tables
+//! must come to the same hash of what they read.
+
+use std::process::{Command, ExitCode};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use environment::{Arguments, Environment};
+use record::{Memory, Record, Row, Section};
+use rivals::{Done, Inputs, Make, Order, Presence, Subject, Way};
+use sizes::Extent;
+
+#[path = "table/budgets.rs"]
+mod budgets;
+#[path = "table/environment.rs"]
+mod environment;
+#[path = "table/paper.rs"]
+mod paper;
+#[path = "table/readme.rs"]
+mod readme;
+#[path = "table/record.rs"]
+mod record;
+#[path = "rivals/mod.rs"]
+mod rivals;
+#[path = "rivals/sizes.rs"]
+mod sizes;
+
+const SEED: u64 = 4;
+
+/// Everything that takes its turn, in the order of the record's columns.
+const LANES: [Make; 6] =
+    [Make::PLAIN, Make::PROTECTED, Make::ON_SEEK, Make::ORDER_CHECKS, Make::Crossbeam, Make::BTree];
+
+/// How much each round does.
+#[derive(Debug, Clone, Copy)]
+struct Slices {
+    rounds: usize,
+    inserts: usize,
+    gets: usize,
+    seeks: usize,
+    steps: usize,
+    empties: usize,
+}
+
+impl Slices {
+    fn of(extent: Extent, rounds: usize) -> Slices {
+        match extent {
+            Extent::Full => {
+                Slices { rounds, inserts: 1_000, gets: 400, seeks: 150, steps: 2_500, empties: 50 }
+            }
+            Extent::Smoke => Slices { rounds: 4, inserts: 700, gets: 50, seeks: 20, steps: 200, empties: 3 },
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let extent = Extent::asked();
+    let arguments = match Arguments::parse(extent) {
+        Ok(arguments) => arguments,
+        Err(text) => {
+            eprintln!("error: {text}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Some((lane, entries)) = arguments.memory {
+        println!("{}", resident_of(LANES[lane % LANES.len()], entries));
+        return ExitCode::SUCCESS;
+    }
+    let slices = Slices::of(extent, arguments.rounds);
+    let sections = arguments.entries.iter().map(|entries| section(*entries, slices)).collect();
+    let record = Record {
+        environment: Environment::here(&arguments),
+        lanes: LANES.map(Make::name).to_vec(),
+        rounds: slices.rounds,
+        sections,
+    };
+    println!("{}", record.markdown());
+    match record.write(&arguments, extent) {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(paths)) => {
+            eprintln!("wrote {paths}");
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            eprintln!("error: {text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// All the work at one size.
+fn section(entries: u32, slices: Slices) -> Section {
+    let mut rows = vec![empties(slices)];
+    for (order, name) in [(Order::Ascending, "in order"), (Order::Random, "at random")] {
+        let name = format!("insert {name}, rivals copy their input");
+        rows.push(fill(&name, entries, order, Inputs::Borrowed, slices).1);
+    }
+    {
+        let (filled, row) = fill("insert in order", entries, Order::Ascending, Inputs::Owned, slices);
+        rows.push(row);
+        rows.push(scans("scan forward, filled in order", &filled, entries, Way::Forward, slices));
+        rows.push(scans("scan backward, filled in order", &filled, entries, Way::Backward, slices));
+    }
+    let (filled, row) = fill("insert at random", entries, Order::Random, Inputs::Owned, slices);
+    rows.push(row);
+    let picks = |count: usize, seed: u64| rivals::picks(entries, count, SEED + seed);
+    for (name, presence) in [("get hit", Presence::Hit), ("get miss", Presence::Miss)] {
+        rows.push(turns(name, slices.rounds, slices.gets, |lane, round| {
+            filled[lane].get(&picks(slices.gets / 2, 3_000 + round), presence);
+            filled[lane].get(&picks(slices.gets, round), presence)
+        }));
+    }
+    rows.push(turns("seek + next 10", slices.rounds, slices.seeks, |lane, round| {
+        filled[lane].seek(&picks(slices.seeks / 2, 4_000 + round));
+        filled[lane].seek(&picks(slices.seeks, 1_000 + round))
+    }));
+    rows.push(scans("scan forward, filled at random", &filled, entries, Way::Forward, slices));
+    rows.push(scans("scan backward, filled at random", &filled, entries, Way::Backward, slices));
+    let counted = |lane: usize| filled[lane].allocated().map(|bytes| bytes as f64 / f64::from(entries));
+    let memory = (0..LANES.len())
+        .map(|lane| Memory { counted: counted(lane), resident: resident_of_child(lane, entries) })
+        .collect();
+    let empty_bytes = Make::PROTECTED.table().allocated().unwrap_or(0);
+    Section { entries, rows, memory, empty_bytes }
+}
+
+/// One row: each round gives each lane the same slice of work. The lane that begins changes from round to round.
+fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64) -> Done) -> Row {
+    let mut nanoseconds = vec![Vec::with_capacity(rounds); LANES.len()];
+    let mut hash = 0;
+    for round in 0..rounds {
+        let mut agreed = None;
+        for turn in 0..LANES.len() {
+            let lane = (round + turn) % LANES.len();
+            let done = work(lane, round as u64);
+            nanoseconds[lane].push(done.elapsed.as_secs_f64() * 1e9 / ops.max(1) as f64);
+            let agreed = *agreed.get_or_insert(done.hash);
+            assert_eq!(
+                done.hash,
+                agreed,
+                "{name}, round {round}: {} read something else",
+                LANES[lane].name()
+            );
+        }
+        hash = rivals::mix(hash ^ agreed.unwrap_or(0));
+    }
+    Row { name: name.into(), nanoseconds, hash }
+}
+
+/// Fills all tables side by side, a slice each in turn: so the tables compared are always equally large.
+fn fill(
+    name: &str,
+    entries: u32,
+    order: Order,
+    inputs: Inputs,
+    slices: Slices,
+) -> (Vec<Box<dyn Subject>>, Row) {
+    let tables: Vec<_> = LANES.iter().map(|make| make.table()).collect();
+    let all = rivals::order(entries, order, SEED);
+    let parts: Vec<&[u32]> = all.chunks_exact(slices.inserts).collect();
+    let row = turns(name, parts.len(), slices.inserts, |lane, round| {
+        let part = usize::try_from(round).ok().and_then(|round| parts.get(round));
+        tables[lane].insert(part.copied().unwrap_or_default(), &Barrier::new(1), inputs)
+    });
+    let rest = all.chunks_exact(slices.inserts).remainder();
+    for table in &tables {
+        table.insert(rest, &Barrier::new(1), inputs);
+    }
+    (tables, row)
+}
+
+fn scans(name: &str, filled: &[Box<dyn Subject>], entries: u32, way: Way, slices: Slices) -> Row {
+    let steps = slices.steps.min(entries as usize / 2);
+    turns(name, slices.rounds, steps, |lane, round| {
+        // Far enough from the end for all the steps.
+        let from = rivals::picks(entries / 2, 1, SEED + 2_000 + round)[0];
+        let from = if way == Way::Forward { from } else { entries - 1 - from };
+        filled[lane].scan(from, steps, way)
+    })
+}
+
+/// Making and dropping empty tables.
+fn empties(slices: Slices) -> Row {
+    turns("make and drop an empty table", slices.rounds, slices.empties, |lane, _| {
+        let started = Instant::now();
+        for _ in 0..slices.empties {
+            std::hint::black_box(LANES[lane].table());
+        }
+        Done { elapsed: started.elapsed().max(Duration::from_nanos(1)), hash: 0 }
+    })
+}
+
+/// Resident bytes an entry of a table in a process of its own; none where the system does not tell.
+fn resident_of_child(lane: usize, entries: u32) -> Option<f64> {
+    let program = std::env::current_exe().ok()?;
+    let output = Command::new(program).args(["--memory", &format!("{lane},{entries}")]).output().ok()?;
+    let bytes: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().ok()?;
+    (bytes > 0.0).then(|| bytes / f64::from(entries))
+}
+
+/// Fills a table at random in small slices and says by how much the process grew.
+fn resident_of(make: Make, entries: u32) -> u64 {
+    let before = environment::resident_bytes();
+    let table = make.table();
+    let all = rivals::order(entries, Order::Random, SEED);
+    let ready = Barrier::new(1);
+    for part in all.chunks(1_000) {
+        table.insert(part, &ready, Inputs::Owned);
+    }
+    let grown = environment::resident_bytes().saturating_sub(before);
+    grown.saturating_sub(size_of_val(all.as_slice()) as u64)
+}

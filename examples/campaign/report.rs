@@ -1,0 +1,231 @@
+//! What came of all faults, as a table.
+
+use std::collections::BTreeMap;
+
+use crate::damage::plan::{Area, Kind};
+use crate::damage::trial::Verdict;
+use crate::options::Options;
+use crate::stages::Stage;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    Correct,
+    Detected,
+    Silent,
+    Crash,
+    Hang,
+}
+
+impl Class {
+    const ALL: [Class; 5] = [Class::Correct, Class::Detected, Class::Silent, Class::Crash, Class::Hang];
+}
+
+/// The result of one fault on its way from a worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) number: u64,
+    area: String,
+    kind: String,
+    class: Class,
+    keys: usize,
+    beyond: usize,
+    text: String,
+}
+
+impl Line {
+    pub(crate) fn of(number: u64, area: Area, kind: Kind, verdict: &Verdict) -> Line {
+        let class = match verdict {
+            Verdict { endless: Some(_), .. } => Class::Hang,
+            Verdict { wrong: Some(_), .. } => Class::Silent,
+            Verdict { detected: true, .. } => Class::Detected,
+            _ => Class::Correct,
+        };
+        let text = verdict.endless.clone().or(verdict.wrong.clone()).unwrap_or_default();
+        Line {
+            number,
+            area: area.name(),
+            kind: kind.name().into(),
+            class,
+            keys: verdict.answering.len(),
+            beyond: verdict.beyond.len(),
+            text,
+        }
+    }
+
+    /// A fault whose operations panicked, or could not begin.
+    pub(crate) fn failed(number: u64, text: &str) -> Line {
+        Line { text: text.into(), ..Line::lost(number, Class::Crash) }
+    }
+
+    /// A fault that took its worker along.
+    pub(crate) fn lost(number: u64, class: Class) -> Line {
+        let (area, kind) = ("unknown".to_string(), "unknown".to_string());
+        Line { number, area, kind, class, keys: 0, beyond: 0, text: "the worker ended or hung".into() }
+    }
+
+    pub(crate) fn encode(&self) -> String {
+        let class = Class::ALL.iter().position(|class| *class == self.class).unwrap_or(0);
+        let Line { number, area, kind, keys, beyond, text, .. } = self;
+        format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{}", text.escape_default())
+    }
+
+    pub(crate) fn decode(text: &str) -> Option<Line> {
+        let mut fields = text.splitn(7, '\t');
+        Some(Line {
+            number: fields.next()?.parse().ok()?,
+            area: fields.next()?.into(),
+            kind: fields.next()?.into(),
+            class: *Class::ALL.get(fields.next()?.parse::<usize>().ok()?)?,
+            keys: fields.next()?.parse().ok()?,
+            beyond: fields.next()?.parse().ok()?,
+            text: fields.next()?.into(),
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    classes: [u64; 5],
+    spread: u64,
+    keys_most: usize,
+}
+
+impl Tally {
+    fn add(&mut self, line: &Line) {
+        self.classes[line.class as usize] += 1;
+        self.spread += u64::from(line.beyond > 0);
+        self.keys_most = self.keys_most.max(line.keys);
+    }
+}
+
+/// Examples that are printed of what went wrong.
+const EXAMPLES: usize = 20;
+
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    areas: BTreeMap<String, Tally>,
+    cells: BTreeMap<(String, String), u64>,
+    all: Tally,
+    bytes: BTreeMap<String, usize>,
+    excluded: usize,
+    entries: usize,
+    controls_failed: u64,
+    examples: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(stages: &[Stage]) -> Report {
+        let mut report = Report::default();
+        if let Some(stage) = stages.first() {
+            report.excluded = stage.excluded;
+            report.entries = stage.shape.entries;
+        }
+        // Filters and index: those of the first stage that has them.
+        for stage in stages {
+            for (area, pieces) in &stage.map.areas {
+                report.bytes.entry(area.name()).or_insert_with(|| stage.map.bytes(pieces));
+            }
+        }
+        report
+    }
+
+    /// An undamaged table must be silent.
+    pub(crate) fn control(&mut self, verdict: &Verdict) {
+        let clean = !verdict.detected && verdict.wrong.is_none() && verdict.endless.is_none();
+        self.controls_failed += u64::from(!clean);
+        if !clean {
+            self.examples.push(format!("undamaged: {verdict:?}"));
+        }
+    }
+
+    pub(crate) fn add(&mut self, line: &Line) {
+        self.areas.entry(line.area.clone()).or_default().add(line);
+        *self.cells.entry((line.area.clone(), line.kind.clone())).or_default() += 1;
+        self.all.add(line);
+        let bad = line.beyond > 0 || !matches!(line.class, Class::Correct | Class::Detected);
+        let worst = matches!(line.class, Class::Crash | Class::Hang);
+        if bad && (worst || self.examples.len() < EXAMPLES) {
+            let Line { number, area, kind, class, beyond, text, .. } = line;
+            self.examples.push(format!("fault {number}, {area}, {kind}: {class:?}, {beyond} beyond; {text}"));
+        }
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let [_, _, silent, crash, hang] = self.all.classes;
+        let total: u64 = self.all.classes.iter().sum();
+        format!("silent {silent} crash {crash} hang {hang} spread {} of {total}", self.all.spread)
+    }
+
+    /// Whether the contract held: at 8 protection bytes nothing at all may go wrong, below that no crash and no hang.
+    pub(crate) fn acceptable(&self, options: &Options) -> bool {
+        let [_, _, silent, crash, hang] = self.all.classes;
+        let fatal = crash + hang + self.controls_failed;
+        let lax = options.protection < 8;
+        fatal == 0 && (lax || silent + self.all.spread == 0)
+    }
+
+    pub(crate) fn print(&self, options: &Options) {
+        println!(
+            "protection {}, checksum_on_seek {:?}, order checks {}, {:?}, filters and index {:?}, seed {}; bytes of the {}-entry table",
+            options.protection,
+            options.on_seek,
+            options.order_checks,
+            options.representation,
+            options.aids,
+            options.seed,
+            self.entries
+        );
+        println!(
+            "{:<26}{:>8}{:>9}{:>9}{:>9}{:>8}{:>7}{:>6}{:>8}{:>10}",
+            "region",
+            "bytes",
+            "faults",
+            "correct",
+            "detected",
+            "silent",
+            "crash",
+            "hang",
+            "spread",
+            "most keys"
+        );
+        for (area, tally) in &self.areas {
+            let [correct, detected, silent, crash, hang] = tally.classes;
+            let faults: u64 = tally.classes.iter().sum();
+            let bytes = self.bytes.get(area).map_or(String::from("-"), ToString::to_string);
+            println!(
+                "{area:<26}{bytes:>8}{faults:>9}{correct:>9}{detected:>9}{silent:>8}{crash:>7}{hang:>6}{:>8}{:>10}",
+                tally.spread, tally.keys_most
+            );
+        }
+        let covered: usize = self.bytes.values().sum();
+        println!("bytes covered {covered}, excluded {} (locks, counters, hints, options)", self.excluded);
+        if let Some(((area, kind), least)) = self.cells.iter().min_by_key(|(_, count)| **count) {
+            println!("least faults in a region and kind: {least} ({area}, {kind})");
+        }
+        if options.protection < 8 {
+            self.print_rates(options.protection);
+        }
+        for example in &self.examples {
+            println!("  {example}");
+        }
+        if self.controls_failed > 0 {
+            println!("undamaged tables that reported something: {}", self.controls_failed);
+        }
+        println!("{}", self.summary());
+    }
+
+    /// Silent faults in entry bytes beside what the width lets one expect.
+    fn print_rates(&self, protection: u8) {
+        let own = ["header", "key", "value", "digests"];
+        let entry = |area: &&String| own.iter().any(|name| area.ends_with(&format!(" {name}")));
+        let tallies = self.areas.iter().filter(|(area, _)| entry(area)).map(|(_, tally)| tally);
+        let (silent, faults) = tallies.fold((0, 0), |(silent, faults), tally| {
+            (silent + tally.classes[Class::Silent as usize], faults + tally.classes.iter().sum::<u64>())
+        });
+        let expected = 2f64.powi(-8 * i32::from(protection));
+        println!(
+            "entry bytes: silent rate {:.2e} ({silent} of {faults}), expected about {expected:.2e} a digest",
+            silent as f64 / (faults as f64).max(1.0)
+        );
+    }
+}

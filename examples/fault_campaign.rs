@@ -1,0 +1,53 @@
+//! Damages every byte of a memtable and looks at what every operation answers.
+//!
+//! ```text
+//!   cargo run --release --features fault-injection --example fault_campaign -- [OPTIONS]
+//!     --short                 a table of 24 entries, a minute at most
+//!     --protection N          0, 1, 2, 4 or 8 (default 8)
+//!     --on-seek WHICH         off, on or both (default both; off at protection 0)
+//!     --order-checks WHICH    off or on (default off)
+//!     --representation NAME   skiplist (default) or vector
+//!     --aids WHICH            filters and point index: off, on or both (default both; off with vector)
+//!     --kinds LIST            flip,burst,zero,swap-links,swap-entries,copy,zero-line (default all) for random faults
+//!     --faults N              random faults in total (default 1000000)
+//!     --seed N                default 1
+//!     --workers N             processes at a time (default: the machine's cores)
+//! ```
+//! Faults are numbered. Worker processes run ranges of them and report each one; a crash, or 30 seconds without a
+//! report, costs the fault that was being run, and another worker goes on behind it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "an example that cannot go on panics"
+)]
+
+#[path = "campaign/driver.rs"]
+mod driver;
+#[path = "campaign/options.rs"]
+mod options;
+#[path = "campaign/report.rs"]
+mod report;
+#[path = "campaign/stages.rs"]
+mod stages;
+
+#[path = "../tests/support/damage/mod.rs"]
+mod damage;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let options = match options::Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(message) => {
+            eprintln!("fault_campaign: {message}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Some((from, to)) = options.range {
+        driver::work(&options, from, to);
+        return ExitCode::SUCCESS;
+    }
+    let report = driver::campaign(&options);
+    report.print(&options);
+    if report.acceptable(&options) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

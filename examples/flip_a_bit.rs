@@ -1,0 +1,104 @@
+//! One flipped bit, told so that a person can follow it.
+//!
+//! ```text
+//!   cargo run --release --features fault-injection --example flip_a_bit -- [REGION [BIT]]
+//!     REGION   header, key, value (default), digests, link or backlink
+//!     BIT      which bit of it (default 3)
+//! ```
+#![allow(clippy::unwrap_used, reason = "an example that cannot go on panics")]
+
+use std::process::ExitCode;
+
+use paranoid_memtable::{Bytewise, Door, Lookup, MemTable, MemTableOptions, Region};
+
+const KEYS: [(&str, &str); 5] =
+    [("apple", "red"), ("banana", "yellow"), ("cherry", "dark red"), ("damson", "blue"), ("elder", "black")];
+const VICTIM: &str = "cherry";
+
+fn region(name: &str) -> Option<Region> {
+    Some(match name {
+        "header" => Region::Header,
+        "key" => Region::Key,
+        "value" => Region::Value,
+        "digests" => Region::Digests,
+        "link" => Region::Link,
+        "backlink" => Region::BackLink,
+        _ => return None,
+    })
+}
+
+/// What every key answers, present or not.
+fn ask(table: &MemTable) {
+    for key in ["apple", "apricot", "banana", "berry", "cherry", "citron", "damson", "date", "elder"] {
+        match table.get(key.as_bytes(), u64::MAX) {
+            Ok(Lookup::Value(value)) => println!("    {key:<8} {}", value.escape_ascii()),
+            Ok(Lookup::NotFound) => println!("    {key:<8} not found"),
+            Ok(other) => println!("    {key:<8} {other:?}"),
+            Err(error) => println!("    {key:<8} {error}"),
+        }
+    }
+}
+
+fn tell(region: Region, bit: usize) -> Result<(), paranoid_memtable::Error> {
+    let table = MemTable::new(MemTableOptions::builder().seed(1).build()?)?;
+    for (sequence, (key, value)) in (1..).zip(KEYS) {
+        table.put(sequence, key.as_bytes(), value.as_bytes())?;
+    }
+    println!("A table of {} fruits. Every key answers:", KEYS.len());
+    ask(&table);
+    // SAFETY: this thread alone uses the table, and nothing borrowed from it is held.
+    #[expect(unsafe_code, reason = "opens the fault door")]
+    let mut door: Door<'_, Bytewise> = unsafe { Door::open(&table) }?;
+    let piece = door.pieces().iter().position(|piece| {
+        piece.region == region && piece.owner.as_ref().is_some_and(|owner| &*owner.key == VICTIM.as_bytes())
+    });
+    let Some(piece) = piece else {
+        println!("{VICTIM} has no such bytes");
+        return Ok(());
+    };
+    let before = door.bytes(piece);
+    door.flip(piece, bit);
+    println!("\nNow bit {bit} of the {region:?} of \"{VICTIM}\" flips:");
+    println!("    before {before:02x?}\n    after  {:02x?}", door.bytes(piece));
+    println!("\nEvery key answers, or says that it cannot know:");
+    ask(&table);
+    println!("\nA scan goes on behind the damage:");
+    for entry in table.range(..) {
+        match entry.and_then(|entry| Ok((entry.user_key().escape_ascii().to_string(), entry.value()?.len())))
+        {
+            Ok((key, len)) => println!("    {key:<8} {len} bytes of value"),
+            Err(error) => println!("    {error}"),
+        }
+    }
+    println!("\nA scrub finds:");
+    for finding in table.scrub(|_| {}).findings {
+        println!("    {finding}");
+    }
+    let frozen = table.freeze()?;
+    let salvage = frozen.salvage();
+    println!("\nA salvage brings back {} of {} entries:", salvage.entries.len(), KEYS.len());
+    for salvaged in &salvage.entries {
+        println!("    {}", salvaged.entry.user_key().escape_ascii());
+    }
+    drop(salvage);
+    door.undo();
+    println!("\nWith the bit flipped back, the scrub finds {} things.", frozen.scrub(|_| {}).findings.len());
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let name = words.next().unwrap_or_else(|| "value".into());
+    let bit = words.next().map_or(Some(3), |word| word.parse().ok());
+    let (Some(region), Some(bit)) = (region(&name), bit) else {
+        eprintln!("flip_a_bit: REGION is header, key, value, digests, link or backlink; BIT is a number");
+        return ExitCode::from(2);
+    };
+    match tell(region, bit) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("flip_a_bit: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

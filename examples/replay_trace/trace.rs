@@ -1,0 +1,163 @@
+//! A block-I/O trace: one request a line, columns found by the header's names.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use crate::failure::Failure;
+
+/// Longest line taken, in bytes.
+const LINE_MAX: u64 = 4096;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    Read,
+    Write,
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) op: Op,
+    /// Bytes asked for.
+    pub(crate) size: u32,
+    /// The block.
+    pub(crate) lbn: u64,
+}
+
+/// A whole trace.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) requests: Vec<Request>,
+    /// Requests that are neither reads nor writes.
+    pub(crate) skipped: u64,
+}
+
+/// Where the columns are.
+#[derive(Debug)]
+struct Columns {
+    op: usize,
+    size: usize,
+    lbn: usize,
+}
+
+impl Trace {
+    /// Reads a trace from a file; gzip is known by its first bytes.
+    pub(crate) fn open(path: &Path) -> Result<Trace, Failure> {
+        let name = path.display();
+        let cannot = |error: io::Error| Failure::Cannot(format!("{name}: {error}"));
+        let file = File::open(path).map_err(cannot)?;
+        if file.metadata().map_err(cannot)?.is_dir() {
+            return Err(Failure::Cannot(format!("{name} is a directory, not a trace")));
+        }
+        let trace = Trace::read(unpacked(file).map_err(cannot)?);
+        trace.map_err(|text| Failure::Cannot(format!("{name}{text}")))
+    }
+
+    /// Reads a trace. An error begins with what follows the file's name.
+    fn read(mut text: impl BufRead) -> Result<Trace, String> {
+        let mut trace = Trace::default();
+        let mut columns: Option<Columns> = None;
+        let mut raw = Vec::new();
+        for number in 1u64.. {
+            let at = |what: String| format!(":{number}: {what}");
+            raw.clear();
+            let len = (&mut text).take(LINE_MAX).read_until(b'\n', &mut raw);
+            if len.map_err(|error| at(error.to_string()))? == 0 {
+                break;
+            }
+            if raw.len() as u64 == LINE_MAX && !raw.ends_with(b"\n") {
+                return Err(at(format!("longer than {LINE_MAX} bytes: this is no trace")));
+            }
+            let line = std::str::from_utf8(&raw).map_err(|_| at("not text".into()))?.trim_end();
+            match &columns {
+                None => columns = Some(Columns::of(line).map_err(at)?),
+                Some(_) if line.is_empty() => {}
+                Some(columns) => match columns.request(line).map_err(at)? {
+                    Some(request) => trace.requests.push(request),
+                    None => trace.skipped += 1,
+                },
+            }
+        }
+        if trace.requests.is_empty() {
+            return Err(": holds no requests".into());
+        }
+        Ok(trace)
+    }
+}
+
+/// The text of a file, packed or not.
+fn unpacked(mut file: File) -> io::Result<Box<dyn BufRead>> {
+    let mut front = Vec::new();
+    (&mut file).take(2).read_to_end(&mut front)?;
+    let packed = front == [0x1f, 0x8b];
+    let whole = BufReader::new(Cursor::new(front).chain(file));
+    Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(whole))) } else { Box::new(whole) })
+}
+
+impl Columns {
+    fn of(header: &str) -> Result<Columns, String> {
+        let place = |name: &str| {
+            header
+                .split(',')
+                .position(|column| column.trim() == name)
+                .ok_or_else(|| format!("the header names no column `{name}`"))
+        };
+        Ok(Columns { op: place("op")?, size: place("size")?, lbn: place("lbn")? })
+    }
+
+    /// The request of a line; none if it neither reads nor writes.
+    fn request(&self, line: &str) -> Result<Option<Request>, String> {
+        let field = |name: &str, at: usize| {
+            line.split(',').nth(at).map(str::trim).ok_or_else(|| format!("there is no column `{name}`"))
+        };
+        let op = field("op", self.op)?;
+        let code = u8::from_str_radix(op, 16).map_err(|_| format!("op `{op}` is not a hexadecimal byte"))?;
+        let size = field("size", self.size)?;
+        let size =
+            size.parse::<u32>().map_err(|_| format!("size `{size}` is not a number of bytes below 4 GiB"))?;
+        let lbn = field("lbn", self.lbn)?;
+        let lbn = lbn.parse::<u64>().map_err(|_| format!("lbn `{lbn}` is not a block number below 2^64"))?;
+        let op = match code {
+            0x08 | 0x28 | 0x88 | 0xa8 => Op::Read,
+            0x0a | 0x2a | 0x8a | 0xaa => Op::Write,
+            _ => return Ok(None),
+        };
+        Ok(Some(Request { op, size, lbn }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Trace::read(text.as_bytes()).unwrap_err()
+    }
+
+    #[test]
+    fn columns_are_found_by_name() {
+        let trace = Trace::read("lbn, op,size\n7,2a,512\n18446744073709551615,28,0\n\n3,35,1\r\n".as_bytes());
+        let trace = trace.unwrap();
+        let write = Request { op: Op::Write, size: 512, lbn: 7 };
+        let read = Request { op: Op::Read, size: 0, lbn: u64::MAX };
+        assert_eq!(trace.requests, [write, read]);
+        assert_eq!(trace.skipped, 1);
+    }
+
+    #[test]
+    fn malformed_lines_are_named() {
+        const HEAD: &str = "version,time,op,size,lbn\n1,1,2a,512,1\n";
+        assert!(error("").contains("no requests"));
+        assert!(error("time,op,size\n").contains(":1: the header names no column `lbn`"));
+        assert!(error(&format!("{HEAD}1,1,2a,512\n")).contains(":3: there is no column `lbn`"));
+        assert!(error(&format!("{HEAD}1,1,xx,512,1\n")).contains(":3: op `xx`"));
+        assert!(error(&format!("{HEAD}1,1,2a,-1,1\n")).contains(":3: size `-1`"));
+        assert!(error(&format!("{HEAD}1,1,2a,1,18446744073709551616\n")).contains(":3: lbn"));
+        assert!(error(&format!("{HEAD}{}\n", "1".repeat(5000))).contains(":3: longer than"));
+        assert!(Trace::read(b"op,size,lbn\n\xff\n".as_slice()).unwrap_err().contains(":2: not text"));
+    }
+}

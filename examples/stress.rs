@@ -1,0 +1,246 @@
+//! Writers, readers and freezes at once, on entries that testify: every key carries who wrote it as its n-th and a hash,
+//! every value follows from key and sequence number.
+//!
+//! ```text
+//! cargo run --release --example stress [SECONDS] [SEED]
+//! ```
+//! Under ThreadSanitizer (nightly), where it is the program that shows data races:
+//! ```text
+//! TSAN_OPTIONS="suppressions=.ci/tsan.supp halt_on_error=1" \
+//! RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg tsan" \
+//!     cargo +nightly run --target x86_64-unknown-linux-gnu --example stress
+//! ```
+//! Ends with a panic and the seed at the first thing that is wrong, else with one line of counts.
+
+#![allow(clippy::cast_possible_truncation, reason = "writers are numbered from 0 to 3")]
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use paranoid_memtable::{
+    DuplicatePolicy, Entry, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
+};
+
+const WRITERS: u64 = 4;
+const READERS: u64 = 4;
+/// Entries that a writer tries to put into one table.
+const ENTRIES: u64 = 1_500;
+
+type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
+
+/// A number that looks like nothing that it was made from.
+fn scramble(number: u64) -> u64 {
+    let z = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn key_of(writer: u64, n: u64) -> [u8; 24] {
+    let mut key = [0; 24];
+    key[..8].copy_from_slice(&scramble(writer << 32 ^ n).to_be_bytes());
+    key[8..16].copy_from_slice(&writer.to_be_bytes());
+    key[16..].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+fn value_of(key: &[u8], sequence: u64) -> [u8; 16] {
+    let hash = key.iter().fold(sequence, |hash, byte| scramble(hash ^ u64::from(*byte)));
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&hash.to_le_bytes());
+    value[8..].copy_from_slice(&(!hash).to_le_bytes());
+    value
+}
+
+/// What all threads of one table share.
+struct Round {
+    table: MemTable,
+    /// Entries acknowledged, by writer.
+    written: [AtomicU64; WRITERS as usize],
+    writers_left: AtomicU64,
+    seed: u64,
+}
+
+impl Round {
+    fn new(seed: u64) -> Outcome<Arc<Round>> {
+        let protection = [0, 1, 4, 8][(seed % 4) as usize];
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(protection)
+            .checksum_on_seek(protection > 0 && seed & 8 != 0)
+            .order_checks(seed & 16 != 0)
+            .build()?;
+        let options = MemTableOptions::builder()
+            .paranoid(paranoid)
+            .duplicates(DuplicatePolicy::Replace)
+            .write_buffer_size(64 << 10)
+            .seed(seed)
+            .build()?;
+        let table = MemTable::new(options)?;
+        table.put(0, b"hot", &value_of(b"hot", 0))?;
+        Ok(Arc::new(Round {
+            table,
+            written: Default::default(),
+            writers_left: AtomicU64::new(WRITERS),
+            seed,
+        }))
+    }
+
+    fn progress(&self) -> [u64; WRITERS as usize] {
+        std::array::from_fn(|w| self.written[w].load(Ordering::Acquire))
+    }
+}
+
+/// Writes until it is done or the table is frozen; now and then it replaces the entry that all replace.
+fn write(round: &Round, id: u64) -> Outcome<()> {
+    let mut own = round.table.writer();
+    for n in 0..ENTRIES {
+        let (key, sequence) = (key_of(id, n), n * WRITERS + id + 1);
+        let value = value_of(&key, sequence);
+        let put = if id.is_multiple_of(2) {
+            round.table.put(sequence, &key, &value)
+        } else {
+            own.put(sequence, &key, &value)
+        };
+        match put {
+            Ok(_) => round.written[id as usize].store(n + 1, Ordering::Release),
+            Err(Error::Frozen) => break,
+            Err(other) => return Err(other.into()),
+        }
+        if n.is_multiple_of(16)
+            && !matches!(round.table.put(0, b"hot", &value_of(b"hot", 0)), Ok(_) | Err(Error::Frozen))
+        {
+            return Err("a replacement failed".into());
+        }
+    }
+    round.writers_left.fetch_sub(1, Ordering::AcqRel);
+    Ok(())
+}
+
+fn check_entry(entry: &Entry<'_>) -> Outcome<Option<(u64, u64)>> {
+    let key = entry.user_key();
+    if entry.value()? != value_of(key, entry.sequence()) {
+        return Err("a torn value".into());
+    }
+    if key == b"hot" {
+        return Ok(None);
+    }
+    let word = |at: usize| key.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_be_bytes);
+    match (word(8), word(16)) {
+        (Some(writer), Some(n)) if key == key_of(writer, n) => Ok(Some((writer, n))),
+        _ => Err("a torn key".into()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Forward,
+    Backward,
+}
+
+/// One scan: strict order, nothing lost that was acknowledged before it began. Returns how many entries it saw.
+fn scan<'t>(
+    entries: impl Iterator<Item = Result<Entry<'t>, Error>>,
+    before: [u64; WRITERS as usize],
+    way: Way,
+) -> Outcome<u64> {
+    let (mut last, mut seen, mut all) = (None::<Vec<u8>>, [0u64; WRITERS as usize], 0);
+    for entry in entries {
+        let entry = entry?;
+        let key = entry.user_key().to_vec();
+        if last.is_some_and(|last| if way == Way::Forward { last >= key } else { last <= key }) {
+            return Err("entries out of order".into());
+        }
+        if let Some((writer, n)) = check_entry(&entry)? {
+            seen[writer as usize] += u64::from(n < before[writer as usize]);
+        }
+        last = Some(key);
+        all += 1;
+    }
+    if seen != before { Err(format!("lost entries: {seen:?} of {before:?}").into()) } else { Ok(all) }
+}
+
+fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
+    let (table, mut reads): (&TableReader, u64) = (&round.table, 0);
+    loop {
+        let last_round = round.writers_left.load(Ordering::Acquire) == 0;
+        for _ in 0..50 {
+            dice = scramble(dice.wrapping_add(0x9e37_79b9_7f4a_7c15));
+            let writer = dice % WRITERS;
+            let written = round.progress()[writer as usize];
+            if written > 0 {
+                let key = key_of(writer, (dice >> 8) % written);
+                let Lookup::Value(value) = table.get(&key, u64::MAX)? else {
+                    return Err("a lost entry".into());
+                };
+                if *value != value_of(&key, value.sequence()) {
+                    return Err("a torn value".into());
+                }
+            }
+            if !matches!(table.get(b"hot", 0)?, Lookup::Value(value) if *value == value_of(b"hot", 0)) {
+                return Err("a replaced entry disappeared".into());
+            }
+            reads += 2;
+        }
+        let before = round.progress();
+        reads += if dice & 1 == 0 {
+            scan(table.range(..), before, Way::Forward)?
+        } else {
+            scan(table.range_at(u64::MAX, ..).rev(), before, Way::Backward)?
+        };
+        if last_round {
+            return Ok(reads);
+        }
+    }
+}
+
+/// Freezes at some point, often in the middle, and checks that what is there then is what stays.
+fn freeze(round: &Round) -> Outcome<u64> {
+    let point = scramble(round.seed) % (2 * WRITERS * ENTRIES);
+    while round.progress().iter().sum::<u64>() < point && round.writers_left.load(Ordering::Acquire) > 0 {
+        thread::yield_now();
+    }
+    let frozen = round.table.freeze()?;
+    let (len, count) = (frozen.len(), frozen.range(..).count() as u64);
+    if len == count { Ok(len) } else { Err(format!("{len} entries counted, {count} found").into()) }
+}
+
+fn run_round(seed: u64) -> Outcome<(u64, u64)> {
+    let round = Round::new(seed)?;
+    let start = |work: fn(&Round, u64) -> Outcome<u64>, id: u64| {
+        let round = Arc::clone(&round);
+        thread::spawn(move || work(&round, id))
+    };
+    let mut threads: Vec<_> =
+        (0..WRITERS).map(|id| start(|round, id| write(round, id).map(|()| 0), id)).collect();
+    threads.push(start(|round, _| freeze(round).map(|_| 0), 0));
+    threads.extend((0..READERS).map(|id| start(read, scramble(seed ^ id))));
+    let mut reads = 0;
+    for thread in threads {
+        reads += thread.join().map_err(|_| "a thread panicked")??;
+    }
+    let written = round.progress();
+    let found = scan(round.table.range(..), written, Way::Forward)?;
+    if found != written.iter().sum::<u64>() + 1 || found != round.table.len() {
+        return Err(format!("{found} entries found, {written:?} acknowledged").into());
+    }
+    Ok((found, reads))
+}
+
+fn main() -> Outcome<()> {
+    let mut args = std::env::args().skip(1);
+    let seconds: u64 = args.next().map_or(Ok(5), |text| text.parse())?;
+    let mut seed: u64 = args.next().map_or(Ok(1), |text| text.parse())?;
+    let begin = Instant::now();
+    let (mut rounds, mut entries, mut reads) = (0u64, 0, 0);
+    while rounds == 0 || begin.elapsed() < Duration::from_secs(seconds) {
+        let (written, read) = run_round(seed).map_err(|error| format!("seed {seed}: {error}"))?;
+        rounds += 1;
+        entries += written;
+        reads += read;
+        seed += 1;
+    }
+    println!("stress: {rounds} tables, {entries} entries, {reads} reads, nothing lost, torn or out of order");
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Finds the one flipped bit, if one explains the damage. Cold: runs only when a check has failed.
+//!
+//! Not promised: that the bit found is the one that flipped. It is one whose flipping makes the check pass.
+
+#![forbid(unsafe_code)]
+
+/// Longest input that is searched, in bytes. The work is quadratic in it: at the limit about a million bytes are
+/// hashed, well under a millisecond.
+pub(crate) const DIAGNOSIS_LEN_MAX: usize = 384;
+
+/// The number (byte * 8 + bit) of the first bit of `bytes` whose flipping makes `holds` true.
+#[cold]
+pub(crate) fn single_bit(bytes: &[u8], holds: impl Fn(&[u8]) -> bool) -> Option<u64> {
+    let mut buffer = [0u8; DIAGNOSIS_LEN_MAX];
+    let copy = buffer.get_mut(..bytes.len())?;
+    copy.copy_from_slice(bytes);
+    for bit in 0..bytes.len() * 8 {
+        copy[bit / 8] ^= 1 << (bit % 8);
+        let explained = holds(copy);
+        copy[bit / 8] ^= 1 << (bit % 8);
+        if explained {
+            return Some(bit as u64);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::single_bit;
+
+    #[test]
+    fn finds_the_bit_and_only_that() {
+        let clean = [7u8, 8, 9];
+        let mut bent = clean;
+        bent[1] ^= 0x20;
+        assert_eq!(single_bit(&bent, |bytes| bytes == clean), Some(8 + 5));
+        bent[2] ^= 1;
+        assert_eq!(single_bit(&bent, |bytes| bytes == clean), None);
+        assert_eq!(single_bit(&[0; 4096], |_| true), None);
+    }
+}

@@ -1,0 +1,308 @@
+//! Sequence numbers, kinds and the one order of keys.
+//!
+//! ```text
+//!   user key ascending (comparator) | sequence number descending | revision descending
+//!   "apple"@9  <  "apple"@7 r1  <  "apple"@7 r0  <  "apple"@2  <  "pear"@11
+//! ```
+//! The kind takes no part in the order or in the detection of duplicates.
+//!
+//! Who may call what: everything here is pure and may be called from any thread.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A sequence number: the engine's logical time of a write. All 64 bits belong to the engine.
+pub type SequenceNumber = u64;
+
+/// What an entry means. An open set: numbers from 0x80 up belong to the engine and read as values.
+///
+/// The named numbers are those of RocksDB's `ValueType`.
+///
+/// ```
+/// use paranoid_memtable::Kind;
+/// assert_eq!(Kind::MERGE.as_u8(), 2);
+/// assert!(Kind::from_u8(0x91).is_value());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind(u8);
+
+impl Kind {
+    /// The key is deleted: a point tombstone.
+    pub const DELETE: Kind = Kind(0);
+    /// The key has this value.
+    pub const PUT: Kind = Kind(1);
+    /// An operand that the engine's merge operator applies to what is below.
+    pub const MERGE: Kind = Kind(2);
+    /// A point tombstone for a key that was put exactly once.
+    pub const SINGLE_DELETE: Kind = Kind(7);
+    /// A range tombstone: the key is the start, the value the end (exclusive).
+    pub const RANGE_DELETE: Kind = Kind(15);
+    /// The first number that belongs to the engine.
+    pub const FIRST_CUSTOM: Kind = Kind(0x80);
+
+    /// The kind with this number. Every number is a kind; [`Kind::is_known`] tells whether tables accept it.
+    #[must_use]
+    pub const fn from_u8(number: u8) -> Kind {
+        Kind(number)
+    }
+
+    /// The stored number.
+    #[must_use]
+    pub const fn as_u8(self) -> u8 {
+        self.0
+    }
+
+    /// Whether reads answer entries of this kind as values.
+    #[must_use]
+    pub const fn is_value(self) -> bool {
+        self.0 == Kind::PUT.0 || self.0 >= Kind::FIRST_CUSTOM.0
+    }
+
+    /// Whether this is a point tombstone (delete or single delete).
+    #[must_use]
+    pub const fn is_point_delete(self) -> bool {
+        self.0 == Kind::DELETE.0 || self.0 == Kind::SINGLE_DELETE.0
+    }
+
+    /// Whether a table takes entries of this kind; others are `InvalidArgument`.
+    #[must_use]
+    pub const fn is_known(self) -> bool {
+        self.is_value() || self.is_point_delete() || self.0 == Kind::MERGE.0 || self.0 == Kind::RANGE_DELETE.0
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Kind::DELETE => f.write_str("DELETE"),
+            Kind::PUT => f.write_str("PUT"),
+            Kind::MERGE => f.write_str("MERGE"),
+            Kind::SINGLE_DELETE => f.write_str("SINGLE_DELETE"),
+            Kind::RANGE_DELETE => f.write_str("RANGE_DELETE"),
+            Kind(number) => write!(f, "Kind({number:#04x})"),
+        }
+    }
+}
+
+/// What a comparator says about equality, which decides whether byte tricks (filter, point index, word compares)
+/// are allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyEquality {
+    /// Two keys are equal exactly if their bytes are.
+    Bytes,
+    /// Different bytes may compare equal. Options that hash keys are refused.
+    Custom,
+}
+
+/// The order of user keys. Must be a total order that never changes; a comparator that disagrees with itself makes
+/// answers meaningless, but never unsafe and never endless.
+///
+/// ```
+/// use paranoid_memtable::{Comparator, KeyEquality};
+/// use std::cmp::Ordering;
+///
+/// #[derive(Debug)]
+/// struct Reverse;
+/// impl Comparator for Reverse {
+///     const EQUALITY: KeyEquality = KeyEquality::Bytes;
+///     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+///         right.cmp(left)
+///     }
+/// }
+/// assert_eq!(Reverse.compare(b"a", b"b"), Ordering::Greater);
+/// ```
+pub trait Comparator: fmt::Debug + Send + Sync + 'static {
+    /// Whether equality under this order is equality of bytes.
+    const EQUALITY: KeyEquality;
+
+    /// Compares two user keys.
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
+
+    /// A number that preserves the order: if `prefix(a) < prefix(b)` then `a < b`. Equal prefixes say nothing.
+    /// The default says nothing at all.
+    #[inline(always)]
+    fn prefix(&self, key: &[u8]) -> u64 {
+        let _ = key;
+        0
+    }
+}
+
+/// Lexicographic order of bytes, the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bytewise;
+
+impl Comparator for Bytewise {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    #[inline(always)]
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        compare_words(left, right)
+    }
+
+    #[inline(always)]
+    fn prefix(&self, key: &[u8]) -> u64 {
+        match key.first_chunk::<8>() {
+            Some(word) => u64::from_be_bytes(*word),
+            None => {
+                let mut word = [0u8; 8];
+                word[..key.len()].copy_from_slice(key);
+                u64::from_be_bytes(word)
+            }
+        }
+    }
+}
+
+/// `left.cmp(right)`, eight bytes at a time: keys are short, and the call that `memcmp` costs is longer than they are.
+#[inline(always)]
+fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
+    while let (Some((l, left_rest)), Some((r, right_rest))) =
+        (left.split_first_chunk::<8>(), right.split_first_chunk::<8>())
+    {
+        if l != r {
+            return u64::from_be_bytes(*l).cmp(&u64::from_be_bytes(*r));
+        }
+        left = left_rest;
+        right = right_rest;
+    }
+    left.cmp(right)
+}
+
+/// Where a position stands relative to an entry equal to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// In front of it.
+    Before,
+    /// Behind it.
+    After,
+    /// In front of everything, whatever the key.
+    Start,
+    /// Behind everything, whatever the key.
+    End,
+}
+
+/// A position in the order of a table: what searches look for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'k> {
+    /// The user key.
+    pub(crate) key: &'k [u8],
+    /// Entries of this key with a larger sequence number come before the position.
+    pub(crate) sequence: SequenceNumber,
+    /// Entries of this key and sequence number with a larger revision come before the position.
+    pub(crate) revision: u32,
+    /// What an equal entry means.
+    side: Side,
+    /// The comparator's prefix of `key`, computed once.
+    prefix: u64,
+}
+
+impl<'k> Target<'k> {
+    /// The position in front of every revision of (key, sequence).
+    #[inline]
+    pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8], sequence: SequenceNumber) -> Self {
+        Target { key, sequence, revision: u32::MAX, side: Side::Before, prefix: comparator.prefix(key) }
+    }
+
+    /// The position behind every version of a key.
+    #[inline]
+    pub(crate) fn behind_key<C: Comparator>(comparator: &C, key: &'k [u8]) -> Self {
+        Target { revision: 0, side: Side::After, ..Target::new(comparator, key, 0) }
+    }
+
+    /// The position in front of everything, or behind it.
+    pub(crate) fn extreme(side: Side) -> Self {
+        // No prefix is in front of 0 or behind the largest number: what is equal asks for the side.
+        let prefix = if side == Side::End { u64::MAX } else { 0 };
+        Target { key: &[], sequence: 0, revision: 0, side, prefix }
+    }
+
+    /// The same position for one revision.
+    #[inline]
+    pub(crate) fn with_revision(mut self, revision: u32) -> Self {
+        self.revision = revision;
+        self
+    }
+
+    /// The same position on the other side of an equal entry.
+    #[inline]
+    pub(crate) fn with_side(mut self, side: Side) -> Self {
+        self.side = side;
+        self
+    }
+
+    /// The one comparison of this crate: where does an entry (key, sequence, revision) stand relative to the position?
+    /// `Less`: before it. `sequence` and `revision` are asked for only if the keys are equal.
+    #[inline(always)]
+    pub(crate) fn entry_order<C: Comparator>(
+        &self,
+        comparator: &C,
+        key: &[u8],
+        version: impl FnOnce() -> (SequenceNumber, u32),
+    ) -> Ordering {
+        let prefix = comparator.prefix(key);
+        if prefix != self.prefix {
+            return prefix.cmp(&self.prefix);
+        }
+        self.full_order(comparator, key, version)
+    }
+
+    #[inline]
+    fn full_order<C: Comparator>(
+        &self,
+        comparator: &C,
+        key: &[u8],
+        version: impl FnOnce() -> (SequenceNumber, u32),
+    ) -> Ordering {
+        match self.side {
+            Side::Start => return Ordering::Greater,
+            Side::End => return Ordering::Less,
+            Side::Before | Side::After => {}
+        }
+        let order = comparator.compare(key, self.key).then_with(|| {
+            let (sequence, revision) = version();
+            self.sequence.cmp(&sequence).then(self.revision.cmp(&revision))
+        });
+        if order.is_eq() && self.side == Side::After { Ordering::Less } else { order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_compare_is_byte_compare() {
+        let keys: Vec<Vec<u8>> = vec![
+            vec![],
+            vec![0],
+            vec![0, 0],
+            b"abcdefg".to_vec(),
+            b"abcdefgh".to_vec(),
+            b"abcdefgh\0".to_vec(),
+            b"abcdefghi".to_vec(),
+            b"abcdefghijklmnop".to_vec(),
+            b"abcdefghijklmnoq".to_vec(),
+            vec![0xff; 7],
+            vec![0xff; 8],
+            vec![0xff; 17],
+        ];
+        for left in &keys {
+            for right in &keys {
+                assert_eq!(Bytewise.compare(left, right), left.cmp(right), "{left:?} {right:?}");
+                let (l, r) = (Bytewise.prefix(left), Bytewise.prefix(right));
+                assert!(l == r || l.cmp(&r) == left.cmp(right), "{left:?} {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn newer_sequences_and_revisions_come_first() {
+        let target = Target::new(&Bytewise, b"k", 5).with_revision(3);
+        assert_eq!(target.entry_order(&Bytewise, b"k", || (6, 0)), Ordering::Less);
+        assert_eq!(target.entry_order(&Bytewise, b"k", || (4, 9)), Ordering::Greater);
+        assert_eq!(target.entry_order(&Bytewise, b"k", || (5, 4)), Ordering::Less);
+        assert_eq!(target.entry_order(&Bytewise, b"k", || (5, 3)), Ordering::Equal);
+        assert_eq!(target.entry_order(&Bytewise, b"j", || (0, 0)), Ordering::Less);
+    }
+}

@@ -1,0 +1,559 @@
+//! The write batch: entries that are written together, in RocksDB's encoding, with a promise for each.
+//!
+//! ```text
+//!  buffer    sequence (8) | count (4) | record | record | ..
+//!  promises  [ K^V^O of record 0, of record 1, .. ]      beside the buffer, only with 8 protection bytes
+//! ```
+//! * B1: a promise is computed from the caller's slices, before they are copied. What the copy does to the bytes, it
+//!   notices.
+//! * B2: an error changes nothing: every check comes before the first byte is appended.
+//! * B3: the header's words are kept twice, in the buffer and as fields; reading compares them.
+//! * B4: an entry leaves only after its lengths were checked and, with protection, its promise was compared.
+//!
+//! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
+//!
+//! Not promised: that ranges run forward, or that keys are new. Only the table has the comparator; it checks.
+
+#![forbid(unsafe_code)]
+
+use super::batch_encoding::{COUNT_AT, HEADER_LEN, Header, Record, Records, append, damage};
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
+use crate::integrity::protection::{Kvo, Protected};
+use crate::invariants::{Bug, planted};
+use crate::key::{Kind, SequenceNumber};
+use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
+
+/// How the entries of a batch get their sequence numbers.
+///
+/// ```
+/// use paranoid_memtable::{SequenceMode, WriteBatch};
+/// assert_eq!(WriteBatch::new().sequence_mode(), SequenceMode::PerEntry);
+/// let batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+/// assert_eq!(batch.sequence_mode(), SequenceMode::WholeBatch);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SequenceMode {
+    /// Each entry takes the next number.
+    #[default]
+    PerEntry,
+    /// All entries share one number; two writes of one key in a batch are then duplicates.
+    WholeBatch,
+}
+
+/// Whether entries carry promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Promises {
+    None,
+    Each,
+}
+
+/// Entries to be written together.
+///
+/// Limits: keys (and the ends of ranges) up to 2^24 - 1 bytes, values up to 2^32 - 1 bytes, up to 2^32 - 1 entries.
+/// Adding an entry is O(its length).
+///
+/// ```
+/// use paranoid_memtable::{Kind, WriteBatch};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let mut batch = WriteBatch::with_protection(8)?;
+/// batch.put(b"apple", b"red")?;
+/// batch.delete(b"pear")?;
+/// let logged = WriteBatch::from_bytes(batch.as_bytes())?;
+/// let kinds: Vec<Kind> = logged.entries().map(|entry| Ok(entry?.kind())).collect::<Result<_, paranoid_memtable::Error>>()?;
+/// assert_eq!(kinds, [Kind::PUT, Kind::DELETE]);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct WriteBatch {
+    buffer: Vec<u8>,
+    promises: Vec<Protected<Kvo>>,
+    header: Header,
+    protection: Promises,
+    mode: SequenceMode,
+}
+
+impl Default for WriteBatch {
+    fn default() -> Self {
+        WriteBatch::new()
+    }
+}
+
+impl WriteBatch {
+    /// An empty batch without promises.
+    #[must_use]
+    pub fn new() -> Self {
+        WriteBatch::empty(Promises::None)
+    }
+
+    /// An empty batch whose entries carry `bytes` bytes of promise each.
+    ///
+    /// # Errors
+    /// `InvalidArgument` unless `bytes` is 0 or 8.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// assert!(WriteBatch::with_protection(8).is_ok());
+    /// assert!(WriteBatch::with_protection(4).is_err());
+    /// ```
+    pub fn with_protection(bytes: u8) -> Result<Self> {
+        match bytes {
+            0 => Ok(WriteBatch::empty(Promises::None)),
+            8 => Ok(WriteBatch::empty(Promises::Each)),
+            _ => Err(Error::InvalidArgument(format!(
+                "protection of a batch must be 0 or 8 bytes, not {bytes}"
+            ))),
+        }
+    }
+
+    fn empty(protection: Promises) -> Self {
+        WriteBatch {
+            buffer: vec![0; HEADER_LEN],
+            promises: Vec::new(),
+            header: Header::default(),
+            protection,
+            mode: SequenceMode::default(),
+        }
+    }
+
+    /// The same batch with another way of numbering. The encoding does not hold it.
+    #[must_use]
+    pub fn with_sequence_mode(mut self, mode: SequenceMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// How the entries get their sequence numbers.
+    #[must_use]
+    pub fn sequence_mode(&self) -> SequenceMode {
+        self.mode
+    }
+
+    /// Promise bytes an entry: 0 or 8.
+    #[must_use]
+    pub fn protection_bytes(&self) -> u8 {
+        match self.protection {
+            Promises::None => 0,
+            Promises::Each => 8,
+        }
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `ValueTooLarge`, or `InvalidArgument` for one entry too many. The batch is unchanged then.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.insert(Kind::PUT, key, value)
+    }
+
+    /// Deletes `key`.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.insert(Kind::DELETE, key, &[])
+    }
+
+    /// Deletes `key`, which was put exactly once.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn single_delete(&mut self, key: &[u8]) -> Result<()> {
+        self.insert(Kind::SINGLE_DELETE, key, &[])
+    }
+
+    /// Adds a merge operand to `key`.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.insert(Kind::MERGE, key, operand)
+    }
+
+    /// Deletes all keys from `start` up to `end`, exclusive. An empty or inverted range is refused by the table,
+    /// which knows the order.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`]; both ends are keys.
+    pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        self.insert(Kind::RANGE_DELETE, start, end)
+    }
+
+    /// Adds an entry of any kind that tables take. For [`Kind::RANGE_DELETE`] the value is the end of the range.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`], and `InvalidArgument` for an unknown kind or a point delete with a value.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// assert!(batch.insert(Kind::from_u8(0x90), b"k", b"v").is_ok());
+    /// assert!(batch.insert(Kind::from_u8(0x30), b"k", b"v").is_err());
+    /// assert_eq!(batch.len(), 1);
+    /// ```
+    pub fn insert(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        admit(kind, key, value)?;
+        let Some(count) = self.header.count.checked_add(1) else {
+            return Err(Error::InvalidArgument("a batch holds at most 2^32 - 1 entries".into()));
+        };
+        // B1: before the bytes are copied.
+        let promise = (self.protection == Promises::Each).then(|| Protected::of(key, value, kind));
+        append(&mut self.buffer, kind, key, value);
+        self.promises.extend(promise);
+        self.set_header(Header { count, ..self.header });
+        Ok(())
+    }
+
+    /// Takes all entries out and keeps the buffers, the protection and the mode. The sequence number becomes 0.
+    pub fn clear(&mut self) {
+        self.buffer.truncate(HEADER_LEN);
+        self.promises.clear();
+        self.set_header(Header::default());
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.header.count as usize
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the encoded batch, its header of 12 bytes included.
+    #[must_use]
+    pub fn data_size(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The sequence number in the header: what an engine writes to its log with the batch. 0 in a new one.
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.header.sequence
+    }
+
+    /// Sets the sequence number in the header.
+    pub fn set_sequence(&mut self, sequence: SequenceNumber) {
+        self.set_header(Header { sequence, ..self.header });
+    }
+
+    fn set_header(&mut self, header: Header) {
+        self.header = header;
+        if let Some(bytes) = self.buffer.first_chunk_mut::<HEADER_LEN>() {
+            *bytes = header.to_bytes();
+        }
+    }
+
+    /// The batch in RocksDB's WriteBatch encoding. Promises and mode are not part of it. Custom kinds are an
+    /// extension: their records look like those of puts.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Reads an encoded batch, checks all of it, and copies it. The copy has no promises. Log data is kept in the
+    /// bytes, and is no entry. O(length).
+    ///
+    /// # Errors
+    /// `Corruption` (`Place::Encoding`) with the byte offset of the first thing that is wrong: a short header, an
+    /// unknown tag, a column family, a length that leads outside or is spelled too long, a count that differs.
+    /// `KeyTooLarge` for a whole record with a key over the limit.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Place, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// let bytes = batch.as_bytes();
+    /// assert_eq!(WriteBatch::from_bytes(bytes)?.len(), 1);
+    /// let error = WriteBatch::from_bytes(&bytes[..bytes.len() - 1]).unwrap_err();
+    /// assert_eq!(error.corruption().map(|c| (c.place, c.offset)), Some((Place::Encoding, 15)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let header = Header::read(bytes)?;
+        let batch = WriteBatch {
+            buffer: bytes.to_vec(),
+            promises: Vec::new(),
+            header,
+            protection: Promises::None,
+            mode: SequenceMode::default(),
+        };
+        // The copy is checked, so that what was checked is what is kept.
+        for entry in batch.entries() {
+            entry?;
+        }
+        Ok(batch)
+    }
+
+    /// The entries in the order in which they were added, each checked before it is handed out. After an error the
+    /// iterator is at its end. O(length) for all of them.
+    ///
+    /// A batch in memory may have been damaged since it was filled. Whoever must not apply half of it reads it to
+    /// its end before the first effect.
+    #[must_use]
+    pub fn entries(&self) -> BatchEntries<'_> {
+        let agreed = match Header::read(&self.buffer) {
+            Ok(stored) => self.header.compare(stored),
+            Err(error) => Err(error),
+        };
+        BatchEntries {
+            batch: self,
+            records: Records::new(&self.buffer),
+            read: 0,
+            failed: agreed.err(),
+            state: State::Reading,
+        }
+    }
+
+    /// Flips one bit of the encoded buffer, counted from its start, behind the batch's back.
+    #[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
+    #[doc(hidden)]
+    pub fn flip_buffer_bit(&mut self, bit: usize) {
+        if let Some(byte) = self.buffer.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// Refuses what no batch may hold.
+fn admit(kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+    if !kind.is_known() {
+        return Err(Error::InvalidArgument(format!("{kind:?} is not a kind that tables take")));
+    }
+    if kind.is_point_delete() && !value.is_empty() {
+        return Err(Error::InvalidArgument(format!("{kind:?} takes no value, {} bytes given", value.len())));
+    }
+    let end_len = if kind == Kind::RANGE_DELETE { value.len() } else { 0 };
+    let len = key.len().max(end_len) as u64;
+    if len > KEY_LEN_MAX {
+        return Err(Error::KeyTooLarge { len, max: KEY_LEN_MAX });
+    }
+    let len = value.len() as u64;
+    if len > VALUE_LEN_MAX {
+        return Err(Error::ValueTooLarge { len, max: VALUE_LEN_MAX });
+    }
+    Ok(())
+}
+
+/// One entry of a batch, borrowed from it. Its key and value were checked when it was read, not since.
+///
+/// ```
+/// use paranoid_memtable::{Kind, Protected, WriteBatch};
+/// let mut batch = WriteBatch::with_protection(8)?;
+/// batch.delete_range(b"a", b"c")?;
+/// for entry in batch.entries() {
+///     let entry = entry?;
+///     assert_eq!((entry.kind(), entry.key(), entry.value()), (Kind::RANGE_DELETE, b"a".as_slice(), b"c".as_slice()));
+///     assert_eq!(entry.promise(), Some(Protected::of(b"a", b"c", Kind::RANGE_DELETE)));
+/// }
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct BatchEntry<'b> {
+    kind: Kind,
+    key: &'b [u8],
+    value: &'b [u8],
+    promise: Option<Protected<Kvo>>,
+}
+
+impl<'b> BatchEntry<'b> {
+    /// What the entry means.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The user key; for a range delete its start.
+    #[must_use]
+    pub fn key(&self) -> &'b [u8] {
+        self.key
+    }
+
+    /// The value; for a range delete its end, for point deletes empty.
+    #[must_use]
+    pub fn value(&self) -> &'b [u8] {
+        self.value
+    }
+
+    /// What the writer promised about kind, key and value, if the batch carries promises. It was compared with the
+    /// bytes when the entry was read.
+    #[must_use]
+    pub fn promise(&self) -> Option<Protected<Kvo>> {
+        self.promise
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reading,
+    Ended,
+}
+
+/// Iterator over the entries of a [`WriteBatch`].
+#[derive(Debug)]
+pub struct BatchEntries<'b> {
+    batch: &'b WriteBatch,
+    records: Records<'b>,
+    /// Entries handed out.
+    read: u32,
+    /// Found before the first entry was asked for.
+    failed: Option<Error>,
+    state: State,
+}
+
+impl<'b> BatchEntries<'b> {
+    /// The next record that is an entry; `None` at the end of the bytes.
+    #[inline]
+    fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        loop {
+            let at = self.records.offset();
+            match self.records.advance().map_err(|error| self.diagnosed(at, error))? {
+                None => return self.end().map(|()| None),
+                Some(Record::LogData) if self.batch.protection == Promises::Each => {
+                    return Err(self.diagnosed(at, damage(at, 0, 3)));
+                }
+                Some(Record::LogData) => {}
+                Some(Record::Entry { kind, key, value }) => {
+                    let promise = self.keep_promise(at, kind, key, value)?;
+                    // Cannot overflow: a batch with this many entries has failed its count before.
+                    self.read = self.read.saturating_add(1);
+                    return Ok(Some(BatchEntry { kind, key, value, promise }));
+                }
+            }
+        }
+    }
+
+    /// The count is compared where the bytes end.
+    fn end(&self) -> Result<()> {
+        if self.read == self.batch.header.count || planted(Bug::BatchIgnoresCount) {
+            return Ok(());
+        }
+        Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.batch.header.count)))
+    }
+
+    /// B4: compares the entry with its promise.
+    #[inline]
+    fn keep_promise(
+        &self,
+        at: usize,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Protected<Kvo>>> {
+        if self.batch.protection == Promises::None {
+            return Ok(None);
+        }
+        let Some(&promise) = self.batch.promises.get(self.read as usize) else {
+            return Err(damage(at, u64::from(self.read) + 1, self.batch.promises.len() as u64));
+        };
+        let computed = Protected::of(key, value, kind);
+        if computed != promise && !planted(Bug::BatchForgetsPromise) {
+            return Err(self.diagnosed(at, damage(at, computed.to_bits(), promise.to_bits())));
+        }
+        Ok(Some(promise))
+    }
+
+    /// What is wrong with the record at `at`: in a batch with promises a length over the limit is damage as well, and
+    /// the one flipped bit is told if one explains it.
+    #[cold]
+    fn diagnosed(&self, at: usize, error: Error) -> Error {
+        let Some(&promise) = self.batch.promises.get(self.read as usize) else { return error };
+        let mut report = match error {
+            Error::Corruption(report) => report,
+            Error::KeyTooLarge { len, max } => Corruption::new(Place::Encoding, at as u64, max, len),
+            other => return other,
+        };
+        let end = self.batch.buffer.len().min(at + DIAGNOSIS_LEN_MAX);
+        let bytes = self.batch.buffer.get(at..end).unwrap_or_default();
+        let keeps_promise = |bytes: &[u8]| match Records::bare(bytes).advance() {
+            Ok(Some(Record::Entry { kind, key, value })) => Protected::of(key, value, kind) == promise,
+            _ => false,
+        };
+        if let Some(bit) = single_bit(bytes, keeps_promise) {
+            (report.offset, report.flipped_bit) = (at as u64, Some(bit));
+        }
+        Error::Corruption(report)
+    }
+}
+
+impl<'b> Iterator for BatchEntries<'b> {
+    type Item = Result<BatchEntry<'b>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.state == State::Ended {
+            return None;
+        }
+        let item = self.step().transpose();
+        if !matches!(item, Some(Ok(_))) {
+            self.state = State::Ended;
+        }
+        item
+    }
+}
+
+impl std::iter::FusedIterator for BatchEntries<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protected() -> Result<WriteBatch> {
+        let mut batch = WriteBatch::with_protection(8)?;
+        batch.put(b"apple", b"red")?;
+        batch.put(&[0; 9], &[0; 9])?;
+        batch.delete(b"")?;
+        batch.put(b"", b"")?;
+        batch.put(b"", b"")?;
+        batch.merge(b"count", b"+1")?;
+        batch.delete_range(b"a", b"c")?;
+        batch.single_delete(&[0; 3])?;
+        batch.insert(Kind::from_u8(0x83), b"k", &[7; 150])?;
+        batch.set_sequence(77);
+        Ok(batch)
+    }
+
+    #[test]
+    fn every_flipped_bit_of_the_buffer_is_found_and_named() {
+        let clean = protected().unwrap();
+        assert!(clean.entries().all(|entry| entry.is_ok_and(|entry| entry.promise().is_some())));
+        for bit in 0..clean.buffer.len() * 8 {
+            let mut bent = clean.clone();
+            bent.buffer[bit / 8] ^= 1 << (bit % 8);
+            let errors: Vec<Error> = bent.entries().filter_map(Result::err).collect();
+            let [Error::Corruption(report)] = errors.as_slice() else { panic!("bit {bit}: {errors:?}") };
+            assert_eq!(report.place, Place::Encoding, "bit {bit}");
+            assert_eq!(report.flipped_bit.map(|b| report.offset * 8 + b), Some(bit as u64), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_promise_or_field_is_found() {
+        let clean = protected().unwrap();
+        for entry in 0..clean.promises.len() {
+            let mut bent = clean.clone();
+            bent.promises[entry] = Protected::carried(bent.promises[entry].to_bits() ^ 1 << 40);
+            assert_eq!(bent.entries().position(|entry| entry.is_err()), Some(entry));
+        }
+        let mut bent = clean.clone();
+        bent.header.sequence ^= 4;
+        assert!(bent.entries().next().is_some_and(|entry| entry.is_err()));
+        bent = clean.clone();
+        bent.promises.pop();
+        assert!(bent.entries().any(|entry| entry.is_err()));
+    }
+
+    #[test]
+    fn one_entry_too_many_is_refused() {
+        let mut batch = WriteBatch::new();
+        batch.set_header(Header { count: u32::MAX, ..batch.header });
+        let before = batch.buffer.clone();
+        assert!(matches!(batch.put(b"k", b"v"), Err(Error::InvalidArgument(_))));
+        assert_eq!((batch.buffer, batch.header.count), (before, u32::MAX));
+    }
+}

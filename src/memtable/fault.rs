@@ -1,0 +1,515 @@
+//! The only door for breaking a table's memory on purpose. Feature `fault-injection`; never in production.
+//!
+//! ```text
+//!   open:   level 0 and every upper level are walked over the undamaged words   ->  pieces: what, where, whose
+//!   break:  flip, zero_word, swap, swap_entries, copy                           ->  journal of the old bytes
+//!   after:  changed() names the pieces that differ now; undo() puts all bytes back
+//! ```
+//! Invariants:
+//! * F1: whoever opens a door promises that nothing else uses the table while a method of the door runs, and that
+//!   nothing borrowed from the table (a value, a key) is held across one. Reads between two calls are what it is for.
+//! * F2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or is one word of
+//!   a `Guarded`, or a slice of atomics that a side structure hands out; all live as long as the table, which the door
+//!   borrows.
+//! * F3: a break stays inside pieces, or inside the aligned word around a byte of a piece, which lies in the same unit.
+//!
+//! The walk trusts every word: open the door before the first break, never after it. Not promised: that pieces stay
+//! the same when entries are inserted; open a new door for that, on undamaged memory.
+
+#![expect(unsafe_code, reason = "writes to memory behind the back of the types that own it")]
+#![allow(clippy::cast_possible_truncation, reason = "levels and places in a header are small constants")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::guarded::Guarded;
+use crate::key::{Comparator, SequenceNumber};
+use crate::memtable::aids::AidWord;
+use crate::memtable::lines::LINE_WORDS;
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::layout::{
+    BACK_AT, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
+use crate::memtable::skiplist::list::List;
+use crate::memtable::table::{Core, TableReader};
+use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::frozen::FrozenTombstones;
+
+/// What a piece of memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Region {
+    /// Lengths, kind, sequence number, revision, header check of an entry.
+    Header,
+    /// The user key.
+    Key,
+    /// The value (of a range tombstone: its end).
+    Value,
+    /// Both digests.
+    Digests,
+    /// A link of an entry.
+    Link,
+    /// A link of the head.
+    HeadLink,
+    /// Target and tag of a back link.
+    BackLink,
+    /// Bytes that mean nothing: up to the next unit behind an entry, and the unused part of the head.
+    Padding,
+    /// A word of one of a filter's two copies.
+    FilterWord,
+    /// A slot of the point index.
+    IndexSlot,
+    /// The control word of a bucket of the point index.
+    IndexControl,
+    /// Handed out to writers and not used yet.
+    Free,
+    /// A word of the tombstone index: live, or that of a frozen table.
+    TombstoneIndex,
+    /// A word of the sorted array of a frozen `Vector` table.
+    SortedWord,
+    /// A word of the control block or its complement.
+    Control,
+}
+
+/// Which structure a piece belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Part {
+    /// The list of point entries.
+    Points,
+    /// The list of range tombstones.
+    Ranges,
+    /// The arena between entries.
+    Arena,
+    /// The table itself.
+    Control,
+}
+
+/// Whose bytes a piece holds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// The user key (of a range tombstone: its start).
+    pub key: Arc<[u8]>,
+    /// The sequence number.
+    pub sequence: SequenceNumber,
+}
+
+/// A stretch of bytes in the fault model.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    /// What it is.
+    pub region: Region,
+    /// Where it belongs.
+    pub part: Part,
+    /// The level that a link serves, else 0.
+    pub level: u32,
+    /// The entry that it belongs to; none for the head, free bytes and control words.
+    pub owner: Option<Owner>,
+    address: usize,
+    len: usize,
+}
+
+impl Piece {
+    /// Its length in bytes, never 0.
+    #[expect(clippy::len_without_is_empty, reason = "a piece is never empty")]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    fn end(&self) -> usize {
+        self.address + self.len
+    }
+}
+
+/// See the head of the file. Made by [`Door::open`].
+///
+/// ```
+/// use paranoid_memtable::{Door, Error, MemTable, MemTableOptions, Region};
+/// # fn main() -> Result<(), Error> {
+/// let table = MemTable::new(MemTableOptions::default())?;
+/// table.put(1, b"key", b"value")?;
+/// // SAFETY: one thread, and nothing borrowed is held.
+/// let mut door = unsafe { Door::open(&table) }?;
+/// let value = door.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
+/// door.flip(value, 3);
+/// assert!(matches!(table.get(b"key", 1), Err(Error::Corruption(_))));
+/// door.undo();
+/// assert!(table.get(b"key", 1).is_ok());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Door<'t, C> {
+    core: &'t Core<C>,
+    /// In ascending order of places in the arena, disjoint; control words behind them.
+    pieces: Vec<Piece>,
+    /// The same pieces, by address.
+    by_address: Vec<(usize, usize)>,
+    /// Node address, length and owner of each entry, in list order, points first.
+    entries: Vec<(usize, usize, Owner)>,
+    journal: Vec<Broken>,
+}
+
+/// Bytes as they were before a break.
+#[derive(Debug)]
+struct Broken {
+    address: usize,
+    old: Vec<u8>,
+}
+
+impl<'t, C: Comparator> Door<'t, C> {
+    /// Enumerates the bytes of an undamaged table. O(entries log entries).
+    ///
+    /// # Safety
+    /// While any method of the door runs, no other thread may use the table, and nothing that was borrowed from it
+    /// (a value, a key, an entry, a pinned value) may be alive (F1).
+    ///
+    /// # Errors
+    /// `Corruption` if the table is already damaged.
+    pub unsafe fn open(table: &'t TableReader<C>) -> Result<Self> {
+        let core = &*table.core;
+        let mut door = Door {
+            core,
+            pieces: Vec::new(),
+            by_address: Vec::new(),
+            entries: Vec::new(),
+            journal: Vec::new(),
+        };
+        let view = core.arena.view()?;
+        door.list(&view, &core.points, Part::Points)?;
+        door.list(&view, &core.ranges, Part::Ranges)?;
+        door.aids(&view)?;
+        door.arrange(&view)?;
+        for word in core.arena.control_words().chain(core.control_words()) {
+            door.control(word);
+        }
+        door.side_structures();
+        let addresses = door.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
+        door.by_address = addresses.collect();
+        door.by_address.sort_unstable();
+        Ok(door)
+    }
+
+    /// Every byte in the fault model, in ascending order of places in the arena, then the control words: the same
+    /// order for tables made in the same way, wherever the system puts their memory.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Entries of both lists: point entries in order, then range tombstones in order.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Key and sequence number of an entry.
+    #[must_use]
+    pub fn owner(&self, entry: usize) -> Option<&Owner> {
+        self.entries.get(entry).map(|entry| &entry.2)
+    }
+
+    /// Bytes of the table's own struct that no piece covers: locks, counters, hints, options, allocation marks.
+    #[must_use]
+    pub fn excluded_bytes(&self) -> usize {
+        let control = self.pieces.iter().filter(|piece| piece.part == Part::Control);
+        size_of::<Core<C>>() - control.map(Piece::len).sum::<usize>()
+    }
+
+    fn list(&mut self, view: &View<'_>, list: &List, part: Part) -> Result<()> {
+        let sentinel = list.search(*view, &self.core.comparator)?.sentinel;
+        let mut heights = BTreeMap::new();
+        for level in (0..HEIGHT_MAX as u32).rev() {
+            let mut node = raw_link(view, sentinel, level)?;
+            while node != sentinel {
+                let height = heights.entry(node).or_insert(0);
+                *height = (level + 1).max(*height);
+                node = raw_link(view, node, level)?;
+            }
+        }
+        self.head(view, sentinel, part)?;
+        let mut node = raw_link(view, sentinel, 0)?;
+        while node != sentinel {
+            self.entry(view, node, heights.get(&node).copied().unwrap_or(1), part)?;
+            node = raw_link(view, node, 0)?;
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, view: &View<'_>, sentinel: u32, part: Part) -> Result<()> {
+        let start = address_of(view, sentinel, BACK_AT + UNIT)?;
+        for level in 0..HEIGHT_MAX as u32 {
+            self.add(Region::HeadLink, part, level, None, start - UNIT * (level as usize + 1), UNIT);
+        }
+        self.add(Region::Padding, part, 0, None, start, BACK_AT);
+        let back = start + BACK_AT;
+        self.add(Region::BackLink, part, 0, None, back + BACK_BYTES.0, BACK_BYTES.1);
+        self.add(Region::Padding, part, 0, None, back + CHECK_AT, 2);
+        Ok(())
+    }
+
+    fn entry(&mut self, view: &View<'_>, node: u32, height: u32, part: Part) -> Result<()> {
+        let lengths = Lengths(raw_word(view, node)?);
+        let sequence = raw_word(view, node + (SEQUENCE_AT / UNIT) as u32)?;
+        let (key_at, end) = (key_at(view.width), entry_end(view.width, lengths));
+        let start = address_of(view, node, end)?;
+        let key = view.published(node, key_at, lengths.key_len()).ok_or_else(lost)?;
+        let owner = Some(Owner { key: key.into(), sequence });
+        for level in 0..height {
+            let link = start - UNIT * (level as usize + 1);
+            self.add(Region::Link, part, level, owner.clone(), link, UNIT);
+        }
+        let value_at = key_at + lengths.key_len();
+        let spans = [
+            (Region::Header, 0, BACK_AT),
+            (Region::BackLink, BACK_AT + BACK_BYTES.0, BACK_BYTES.1),
+            (Region::Header, BACK_AT + CHECK_AT, 2),
+            (Region::Header, REVISION_AT, HEADER - REVISION_AT),
+            (Region::Digests, HEADER, 2 * view.width.bytes()),
+            (Region::Key, key_at, lengths.key_len()),
+            (Region::Value, value_at, lengths.value_len()),
+            (Region::Padding, end, end.next_multiple_of(UNIT) - end),
+        ];
+        for (region, at, len) in spans {
+            self.add(region, part, 0, owner.clone(), start + at, len);
+        }
+        self.entries.extend(owner.map(|owner| (start, end, owner)));
+        Ok(())
+    }
+
+    /// Sorts the pieces by their places in the arena, and adds what was handed out and belongs to none.
+    fn arrange(&mut self, view: &View<'_>) -> Result<()> {
+        let mut found = std::mem::take(&mut self.pieces);
+        found.sort_by_key(|piece| piece.address);
+        for (first, units) in self.core.arena.stretches()? {
+            let len = units as usize * UNIT;
+            if len == 0 {
+                continue;
+            }
+            let mut at = address_of(view, first, len)?;
+            let inside = found.partition_point(|piece| piece.address < at)
+                ..found.partition_point(|piece| piece.address < at + len);
+            let end = at + len;
+            for piece in &found[inside] {
+                self.add(Region::Free, Part::Arena, 0, None, at, piece.address - at);
+                at = piece.end();
+                self.pieces.push(piece.clone());
+            }
+            self.add(Region::Free, Part::Arena, 0, None, at, end - at);
+        }
+        Ok(())
+    }
+
+    /// What stands beside the arena, on the heap.
+    fn side_structures(&mut self) {
+        let core = self.core;
+        let mut runs: Vec<(Region, Part, &[AtomicU64])> = Vec::new();
+        let live = &core.live_tombstones;
+        for index in [live].into_iter().chain(core.frozen_tombstones.get().map(FrozenTombstones::index)) {
+            index.regions(&mut |_, words| runs.push((Region::TombstoneIndex, Part::Ranges, words)));
+        }
+        if let Some(sorted) = core.sorted.get() {
+            runs.push((Region::SortedWord, Part::Points, sorted.words()));
+        }
+        for (region, part, words) in runs {
+            if let Some(first) = words.first() {
+                let address = first.as_ptr().expose_provenance();
+                self.add(region, part, 0, None, address, size_of_val(words));
+            }
+        }
+    }
+
+    /// Words of filters and point index.
+    fn aids(&mut self, view: &View<'_>) -> Result<()> {
+        for (unit, what) in self.core.aids.words()? {
+            let region = match what {
+                AidWord::Filter => Region::FilterWord,
+                AidWord::BucketControl => Region::IndexControl,
+                AidWord::Slot => Region::IndexSlot,
+            };
+            self.add(region, Part::Points, 0, None, address_of(view, unit, UNIT)?, UNIT);
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, word: &Guarded) {
+        for half in word.words() {
+            let address = half.as_ptr().expose_provenance();
+            self.add(Region::Control, Part::Control, 0, None, address, UNIT);
+        }
+    }
+
+    fn add(
+        &mut self,
+        region: Region,
+        part: Part,
+        level: u32,
+        owner: Option<Owner>,
+        address: usize,
+        len: usize,
+    ) {
+        if len > 0 {
+            self.pieces.push(Piece { region, part, level, owner, address, len });
+        }
+    }
+
+    /// The bytes of a piece as they are now.
+    ///
+    /// # Panics
+    /// If there is no such piece; so do the methods below.
+    #[must_use]
+    pub fn bytes(&self, piece: usize) -> Vec<u8> {
+        let piece = &self.pieces[piece];
+        read(piece.address, piece.len)
+    }
+
+    /// Flips one bit of a piece, counted as byte * 8 + bit and taken modulo its bits.
+    pub fn flip(&mut self, piece: usize, bit: usize) {
+        let piece = &self.pieces[piece];
+        let bit = bit % (piece.len * 8);
+        let address = piece.address + bit / 8;
+        let old = read(address, 1);
+        self.write(address, &[old[0] ^ 1 << (bit % 8)]);
+    }
+
+    /// Zeroes the aligned 8-byte word around a byte of a piece (modulo its length). Neighbouring pieces in that word
+    /// are zeroed as well.
+    pub fn zero_word(&mut self, piece: usize, byte: usize) {
+        let piece = &self.pieces[piece];
+        let address = (piece.address + byte % piece.len) & !(UNIT - 1);
+        self.write(address, &[0; UNIT]);
+    }
+
+    /// Which word of its line of 64 bytes a piece starts in: 0 to 7. Words of filters and index fill whole lines.
+    #[must_use]
+    pub fn place_in_line(&self, piece: usize) -> usize {
+        self.pieces[piece].address / UNIT % LINE_WORDS
+    }
+
+    /// Writes bytes over the start of a piece, as many as it has room for.
+    pub fn overwrite(&mut self, piece: usize, bytes: &[u8]) {
+        let piece = &self.pieces[piece];
+        let len = bytes.len().min(piece.len);
+        self.write(piece.address, &bytes[..len]);
+    }
+
+    /// Swaps the first bytes of two pieces, as many as the shorter one has: links for links.
+    pub fn swap(&mut self, left: usize, right: usize) {
+        let (left, right) = (&self.pieces[left], &self.pieces[right]);
+        let len = left.len.min(right.len);
+        self.exchange(left.address, right.address, len);
+    }
+
+    /// Swaps header, digests, key and value of two entries (see [`entries`](Self::entries)) where they lie, as many
+    /// bytes as the shorter one has. Their links stay.
+    pub fn swap_entries(&mut self, left: usize, right: usize) {
+        let (left, right) = (&self.entries[left], &self.entries[right]);
+        self.exchange(left.0, right.0, left.1.min(right.1));
+    }
+
+    /// Copies up to `len` bytes from the start of one piece, and on through what lies behind it, over another. Both
+    /// ends stay inside memory that pieces cover without a gap.
+    pub fn copy(&mut self, from: usize, to: usize, len: usize) {
+        let len = len.min(self.run(from)).min(self.run(to));
+        let bytes = read(self.pieces[from].address, len);
+        self.write(self.pieces[to].address, &bytes);
+    }
+
+    /// Bytes from the start of a piece to the next byte that no piece covers.
+    fn run(&self, piece: usize) -> usize {
+        let start = self.pieces[piece].address;
+        let mut end = start;
+        for piece in &self.pieces[piece..] {
+            if piece.address != end {
+                break;
+            }
+            end = piece.end();
+        }
+        end - start
+    }
+
+    /// The pieces whose bytes differ now from what they were when the door was opened, in their order.
+    #[must_use]
+    pub fn changed(&self) -> Vec<usize> {
+        let mut original: BTreeMap<usize, u8> = BTreeMap::new();
+        for broken in self.journal.iter().rev() {
+            original.extend(broken.old.iter().enumerate().map(|(i, byte)| (broken.address + i, *byte)));
+        }
+        let mut changed = Vec::new();
+        for (address, byte) in original {
+            let behind = self.by_address.partition_point(|(start, _)| *start <= address);
+            let Some((_, place)) = behind.checked_sub(1).and_then(|place| self.by_address.get(place)) else {
+                continue;
+            };
+            let covered = address < self.pieces[*place].end();
+            if covered && read(address, 1) != [byte] && changed.last() != Some(place) {
+                changed.push(*place);
+            }
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+
+    /// Puts back every byte that was broken through this door.
+    pub fn undo(&mut self) {
+        for broken in std::mem::take(&mut self.journal).into_iter().rev() {
+            write(broken.address, &broken.old);
+        }
+    }
+
+    fn exchange(&mut self, left: usize, right: usize, len: usize) {
+        let (from_left, from_right) = (read(left, len), read(right, len));
+        self.write(left, &from_right);
+        self.write(right, &from_left);
+    }
+
+    fn write(&mut self, address: usize, bytes: &[u8]) {
+        self.journal.push(Broken { address, old: read(address, bytes.len()) });
+        write(address, bytes);
+    }
+}
+
+/// Where target and tag stand in a back word, as (first byte, bytes), and where the header check does.
+const BACK_BYTES: (usize, usize) = if cfg!(target_endian = "little") { (2, 6) } else { (0, 6) };
+const CHECK_AT: usize = if cfg!(target_endian = "little") { 0 } else { 6 };
+
+fn read(address: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let pointer = std::ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: F2, F3: inside a chunk or a guarded word, whose addresses were exposed; F1: nobody writes meanwhile.
+    unsafe { pointer.copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
+    bytes
+}
+
+fn write(address: usize, bytes: &[u8]) {
+    let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: F2, F3: inside a chunk or a guarded word, whose addresses were exposed mutable; F1: nobody reads or
+    // writes meanwhile, and no borrow of these bytes is alive.
+    unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+fn lost() -> Corruption {
+    Corruption::new(Place::Link, 0, 0, 0)
+}
+
+/// The address of `len` bytes inside one chunk (F2).
+fn address_of(view: &View<'_>, offset: u32, len: usize) -> Result<usize> {
+    match view.locate(offset) {
+        Some((address, available)) if len <= available => Ok(address),
+        _ => Err(lost().into()),
+    }
+}
+
+/// A word as it lies there. The door reads words without `Node`: what it lists must not depend on what it tests.
+fn raw_word(view: &View<'_>, offset: u32) -> Result<u64> {
+    let word = view.word(offset).ok_or_else(lost)?;
+    // ORDERING: Relaxed: nothing else runs (F1).
+    Ok(word.load(Ordering::Relaxed))
+}
+
+fn raw_link(view: &View<'_>, node: u32, level: u32) -> Result<u32> {
+    let word = raw_word(view, View::slot(node, level))?;
+    Ok(u32::try_from(word >> 32).unwrap_or(0))
+}

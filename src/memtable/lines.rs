@@ -1,0 +1,103 @@
+//! Cache lines of words beside the entries: where filter and index live.
+//!
+//! ```text
+//!   arena   ... | pad | line 0: w0 w1 w2 w3 w4 w5 w6 w7 | line 1 | ... | line n-1 | ...
+//! ```
+//! The lines are a stretch of the arena that no entry gets: zeroed and committed lazily, on huge pages where entries
+//! are, counted, bounds-checked and freed with it.
+//!
+//! * I1: the stretch is at most as long as the bytes asked for, padding to line boundaries included.
+//! * I2: words of the stretch are only accessed as atomics, from the first access on.
+//! * I3: start and count are kept with a complement. Lines that cannot be told are `None`: the list answers.
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::guarded::Guarded;
+use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
+use crate::memtable::skiplist::layout::UNIT;
+use crate::prefetch::prefetch_read;
+use crate::sync::AtomicU64;
+
+/// Words of a line.
+pub(crate) const LINE_WORDS: usize = 8;
+const LINE_BYTES: usize = LINE_WORDS * UNIT;
+/// The least that holds one line wherever it starts, in bytes.
+pub(crate) const LINES_BYTES_MIN: u64 = (LINE_BYTES + LINE_BYTES - UNIT) as u64;
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// First unit of line 0.
+    start: Guarded,
+    count: Guarded,
+}
+
+/// One line, by its first unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Line(pub(crate) u32);
+
+impl Lines {
+    /// Takes at most `bytes` from the arena (I1).
+    pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Lines> {
+        let Some(count) = bytes.checked_sub(LINES_BYTES_MIN).map(|more| 1 + more / LINE_BYTES as u64) else {
+            return Err(Error::InvalidArgument(format!(
+                "{bytes} bytes hold no line of a filter or an index"
+            )));
+        };
+        let units = count * LINE_WORDS as u64 + (LINE_WORDS as u64 - 1);
+        let reservation = arena.carve(sub, units)?;
+        let view = arena.view()?;
+        let (address, _) = view.locate(reservation.start()).ok_or_else(lost)?;
+        let pad = address.wrapping_neg() % LINE_BYTES / UNIT;
+        let pad = u32::try_from(pad).map_err(|_| lost())?;
+        Ok(Lines { start: Guarded::new(u64::from(reservation.start() + pad)), count: Guarded::new(count) })
+    }
+
+    /// The line that a hash belongs to: its high bits decide. `None`: the control words are damaged (I3).
+    #[inline(always)]
+    pub(crate) fn pick(&self, hash: u64) -> Option<Line> {
+        let (start, count) = (self.start.get().ok()?, self.count.get().ok()?);
+        let index = ((u128::from(hash) * u128::from(count)) >> 64) as u64;
+        u32::try_from(start + index * LINE_WORDS as u64).ok().filter(|_| start != 0 && count != 0).map(Line)
+    }
+
+    /// How many lines there are.
+    pub(crate) fn count(&self) -> Result<u64, Corruption> {
+        self.count.get_settled()
+    }
+
+    /// Line `index`, counted from 0.
+    pub(crate) fn line(&self, index: u64) -> Result<Line, Corruption> {
+        let first = self.start.get_settled()? + index * LINE_WORDS as u64;
+        u32::try_from(first).map(Line).map_err(|_| lost())
+    }
+
+    /// The guarded words, for control checks.
+    pub(crate) fn control_words(&self) -> [&Guarded; 2] {
+        [&self.start, &self.count]
+    }
+}
+
+impl Line {
+    /// The word at `index` (I2).
+    #[inline(always)]
+    pub(crate) fn word<'a>(self, view: &View<'a>, index: u32) -> Option<&'a AtomicU64> {
+        view.word(self.0 + index)
+    }
+
+    /// Asks for the line.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, view: &View<'_>) {
+        if let Some((address, _)) = view.locate(self.0) {
+            prefetch_read(std::ptr::without_provenance(address));
+        }
+    }
+}
+
+#[cold]
+pub(crate) fn lost() -> Corruption {
+    Corruption::new(Place::Control, 0, 0, 0)
+}

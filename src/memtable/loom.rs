@@ -1,0 +1,74 @@
+//! Models of the gate: a freeze and the writers it meets. All actors are spawned threads.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::sync::model::{self, JoinHandle, spawn};
+
+use super::stripes::{Entered, Stripes, Totals};
+
+/// A write of two halves: a freeze never sees one of them.
+fn count_twice(entered: &mut Entered<'_>) {
+    let one = Totals { entries: 1, data_bytes: 8, ..Totals::default() };
+    entered.count(&one, 7);
+    crate::sync::model::yield_now();
+    entered.count(&one, 9);
+}
+
+/// A write through the shared stripes. Whether it was let in.
+fn put(gate: &Arc<Stripes>) -> JoinHandle<bool> {
+    let gate = Arc::clone(gate);
+    spawn(move || gate.write(count_twice).is_some())
+}
+
+/// A write through a stripe of its own.
+fn put_leased(gate: &Arc<Stripes>) -> JoinHandle<bool> {
+    let gate = Arc::clone(gate);
+    spawn(move || {
+        let stripe = gate.lease();
+        let entered = stripe.enter().map(|mut entered| count_twice(&mut entered));
+        stripe.release();
+        entered.is_some()
+    })
+}
+
+/// Freezes; whoever was let in is counted whole from then on.
+fn freeze(gate: &Arc<Stripes>) -> JoinHandle<Totals> {
+    let gate = Arc::clone(gate);
+    spawn(move || {
+        gate.freeze();
+        let sealed = gate.totals();
+        assert_eq!(sealed.entries % 2, 0, "a writer is still inside");
+        assert!(gate.write(|_| ()).is_none(), "the freezer itself is kept out");
+        sealed
+    })
+}
+
+fn check(gate: &Stripes, writers: [JoinHandle<bool>; 2], freezer: JoinHandle<Totals>) {
+    let let_in = writers.map(|writer| writer.join().unwrap()).iter().filter(|entered| **entered).count();
+    let sealed = freezer.join().unwrap();
+    assert_eq!(sealed, gate.totals(), "nothing is written behind the freeze");
+    assert_eq!(sealed.entries, 2 * let_in as u64, "who was let in is counted, who was not is not");
+    assert_eq!(gate.sequences().is_some(), let_in > 0);
+}
+
+/// Red for `GateIgnoresFreeze`, `FreezeSkipsBusyStripes`.
+#[test]
+fn loom_a_freeze_waits_for_who_is_inside() {
+    model::check(|| {
+        let gate = Arc::new(Stripes::new());
+        let (writers, freezer) = ([put(&gate), put(&gate)], freeze(&gate));
+        check(&gate, writers, freezer);
+    });
+}
+
+/// Red for `GateIgnoresFreeze`, `FreezeSkipsBusyStripes`, `LeaseBornOpen`.
+#[test]
+fn loom_a_freeze_closes_stripes_to_come() {
+    model::check(|| {
+        let gate = Arc::new(Stripes::new());
+        let (writers, freezer) = ([put_leased(&gate), put_leased(&gate)], freeze(&gate));
+        check(&gate, writers, freezer);
+    });
+}

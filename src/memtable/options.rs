@@ -1,0 +1,346 @@
+//! What a table is made with.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::integrity::hash::{mix, splitmix};
+use crate::integrity::paranoid::ParanoidOptions;
+use crate::memtable::lines::LINES_BYTES_MIN;
+use crate::memtable::prefix::PrefixExtractor;
+use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
+use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::sync::Counter;
+
+/// How a table keeps its entries in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
+pub enum Representation {
+    /// A lock-free skiplist in the arena (default).
+    #[default]
+    SkipList,
+    /// A log in the arena, for bulk loads: inserts append in O(1); a reader of the mutable table sorts a private copy
+    /// (O(n log n) a cursor, O(n) a get); the frozen table is one sorted array. Takes no duplicate policy but
+    /// `Reject`, and does not look for duplicates until it is frozen.
+    Vector,
+}
+
+/// Everything a table is made with. Made by [`MemTableOptions::builder`]; cheap to clone.
+///
+/// ```
+/// use paranoid_memtable::MemTableOptions;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let options = MemTableOptions::builder().write_buffer_size(16 << 20).hard_limit(32 << 20).build()?;
+/// assert_eq!(options.write_buffer_size(), 16 << 20);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct MemTableOptions {
+    pub(crate) write_buffer_size: u64,
+    pub(crate) hard_limit: u64,
+    pub(crate) paranoid: ParanoidOptions,
+    pub(crate) duplicates: DuplicatePolicy,
+    pub(crate) representation: Representation,
+    pub(crate) key_len_max: u64,
+    pub(crate) value_len_max: u64,
+    pub(crate) range_deletions_max: u64,
+    pub(crate) seed: Option<u64>,
+    pub(crate) key_filter_bytes: Option<u64>,
+    pub(crate) prefix_filter_bytes: Option<u64>,
+    pub(crate) prefix_extractor: Option<Arc<dyn PrefixExtractor>>,
+    pub(crate) point_index_bytes: Option<u64>,
+    counting: Counting,
+}
+
+/// Whether reads are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counting {
+    Off,
+    On,
+}
+
+/// The addressing limit: 2^32 units of 8 bytes.
+pub(crate) const ADDRESS_LIMIT: u64 = 32 << 30;
+/// The smallest table that holds its first chunk.
+const HARD_LIMIT_MIN: u64 = 4 << 10;
+
+impl Default for MemTableOptions {
+    fn default() -> Self {
+        MemTableOptions {
+            write_buffer_size: 64 << 20,
+            hard_limit: ADDRESS_LIMIT,
+            paranoid: ParanoidOptions::default(),
+            duplicates: DuplicatePolicy::Reject,
+            representation: Representation::SkipList,
+            key_len_max: KEY_LEN_MAX,
+            value_len_max: VALUE_LEN_MAX,
+            range_deletions_max: 0,
+            seed: None,
+            key_filter_bytes: None,
+            prefix_filter_bytes: None,
+            prefix_extractor: None,
+            point_index_bytes: None,
+            counting: Counting::Off,
+        }
+    }
+}
+
+impl MemTableOptions {
+    /// A builder with the defaults: 64 MiB write buffer, no hard limit but the addressing limit of 32 GiB, 8 protection
+    /// bytes, skiplist, duplicates rejected.
+    #[must_use]
+    pub fn builder() -> MemTableOptionsBuilder {
+        MemTableOptionsBuilder { options: MemTableOptions::default(), shares: Shares::default() }
+    }
+
+    /// The soft limit, in bytes.
+    #[must_use]
+    pub fn write_buffer_size(&self) -> u64 {
+        self.write_buffer_size
+    }
+
+    /// The integrity options.
+    #[must_use]
+    pub fn paranoid(&self) -> &ParanoidOptions {
+        &self.paranoid
+    }
+
+    /// What happens to duplicates.
+    #[must_use]
+    pub fn duplicates(&self) -> DuplicatePolicy {
+        self.duplicates
+    }
+
+    /// How entries are kept in order.
+    #[must_use]
+    pub fn representation(&self) -> Representation {
+        self.representation
+    }
+
+    pub(crate) fn counts_reads(&self) -> bool {
+        self.counting == Counting::On
+    }
+
+    /// The seed of the next table: the one given, or a new one for each table.
+    pub(crate) fn draw_seed(&self) -> u64 {
+        /// Tables made by this process.
+        static TABLES: Counter = Counter::new();
+        self.seed.unwrap_or_else(|| mix(splitmix(TABLES.next()), process_seed()))
+    }
+}
+
+/// A number that differs from process to process: the standard library's randomly keyed hasher, asked once.
+fn process_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *SEED.get_or_init(|| RandomState::new().hash_one(0x7061_7261_6e6f_6964u64))
+}
+
+/// Builder of [`MemTableOptions`].
+#[derive(Debug, Clone)]
+pub struct MemTableOptionsBuilder {
+    options: MemTableOptions,
+    shares: Shares,
+}
+
+/// Shares of the write buffer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shares {
+    key_filter: Option<f64>,
+    prefix_filter: Option<f64>,
+    point_index: Option<f64>,
+}
+
+/// Largest share of the write buffer that a filter may take.
+const FILTER_SHARE_MAX: f64 = 0.25;
+/// Largest share of the write buffer that the point index may take.
+const INDEX_SHARE_MAX: f64 = 0.5;
+
+impl Shares {
+    /// The bytes of a share.
+    fn bytes(name: &str, share: Option<f64>, max: f64, buffer: u64) -> Result<Option<u64>> {
+        let Some(share) = share else { return Ok(None) };
+        if !(share > 0.0 && share <= max) {
+            return Err(Error::InvalidArgument(format!(
+                "{name} takes a share above 0 up to {max}, not {share}"
+            )));
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most half of the address limit")]
+        let bytes = (buffer as f64 * share) as u64;
+        if bytes < LINES_BYTES_MIN {
+            return Err(Error::InvalidArgument(format!(
+                "{name}: a share of {share} is {bytes} bytes, and {LINES_BYTES_MIN} are the least"
+            )));
+        }
+        Ok(Some(bytes))
+    }
+
+    fn apply(&self, options: &mut MemTableOptions) -> Result<()> {
+        let buffer = options.write_buffer_size;
+        options.key_filter_bytes =
+            Shares::bytes("whole_key_filter", self.key_filter, FILTER_SHARE_MAX, buffer)?;
+        options.prefix_filter_bytes =
+            Shares::bytes("prefix_filter", self.prefix_filter, FILTER_SHARE_MAX, buffer)?;
+        options.point_index_bytes = Shares::bytes("point_index", self.point_index, INDEX_SHARE_MAX, buffer)?;
+        let aids = [options.key_filter_bytes, options.prefix_filter_bytes, options.point_index_bytes];
+        if options.representation == Representation::Vector && aids.iter().any(Option::is_some) {
+            return Err(Error::InvalidArgument(
+                "the vector representation takes neither filters nor a point index".into(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl MemTableOptionsBuilder {
+    /// Soft limit in bytes (default 64 MiB): what `should_flush` compares with, and the size of the first large chunk.
+    #[must_use]
+    pub fn write_buffer_size(mut self, bytes: u64) -> Self {
+        self.options.write_buffer_size = bytes;
+        self
+    }
+
+    /// Hard limit in bytes of arena memory (default: the addressing limit, 32 GiB): inserts beyond it answer
+    /// `MemTableFull`.
+    #[must_use]
+    pub fn hard_limit(mut self, bytes: u64) -> Self {
+        self.options.hard_limit = bytes;
+        self
+    }
+
+    /// Integrity options (default: 8 protection bytes, the rest off).
+    #[must_use]
+    pub fn paranoid(mut self, paranoid: ParanoidOptions) -> Self {
+        self.options.paranoid = paranoid;
+        self
+    }
+
+    /// What happens when (user key, sequence number) exists (default `Reject`).
+    #[must_use]
+    pub fn duplicates(mut self, policy: DuplicatePolicy) -> Self {
+        self.options.duplicates = policy;
+        self
+    }
+
+    /// How entries are kept in order (default `SkipList`).
+    #[must_use]
+    pub fn representation(mut self, representation: Representation) -> Self {
+        self.options.representation = representation;
+        self
+    }
+
+    /// Longest key taken, in bytes (default and limit 2^24 - 1).
+    #[must_use]
+    pub fn key_len_max(mut self, bytes: u64) -> Self {
+        self.options.key_len_max = bytes;
+        self
+    }
+
+    /// Longest value taken, in bytes (default and limit 2^32 - 1).
+    #[must_use]
+    pub fn value_len_max(mut self, bytes: u64) -> Self {
+        self.options.value_len_max = bytes;
+        self
+    }
+
+    /// Range deletions after which `should_flush` says yes (default 0: any number).
+    #[must_use]
+    pub fn max_range_deletions(mut self, count: u64) -> Self {
+        self.options.range_deletions_max = count;
+        self
+    }
+
+    /// A filter of whole keys that takes this share of the write buffer (default: none; above 0, up to 0.25). It answers
+    /// most reads of absent keys for one cache line. A share of 0.015 with entries of 140 bytes is 17 bits a key and
+    /// lets about 2 % of absent keys pass. Range tombstones are asked whatever it says.
+    #[must_use]
+    pub fn whole_key_filter(mut self, share: f64) -> Self {
+        self.shares.key_filter = Some(share);
+        self
+    }
+
+    /// A filter of key prefixes that takes this share of the write buffer (default: none; above 0, up to 0.25). Point
+    /// reads ask it if there is no filter of whole keys; cursors in prefix mode ask it. Keys outside the extractor's
+    /// domain always pass.
+    ///
+    /// ```
+    /// use paranoid_memtable::{FixedPrefix, MemTableOptions};
+    /// assert!(MemTableOptions::builder().prefix_filter(FixedPrefix::new(8), 0.015).build().is_ok());
+    /// assert!(MemTableOptions::builder().prefix_filter(FixedPrefix::new(8), 0.0).build().is_err());
+    /// ```
+    #[must_use]
+    pub fn prefix_filter(mut self, extractor: impl PrefixExtractor, share: f64) -> Self {
+        self.options.prefix_extractor = Some(Arc::new(extractor));
+        self.shares.prefix_filter = Some(share);
+        self
+    }
+
+    /// A point index that takes this share of the write buffer (default: none; above 0, up to 0.5): point reads cost two
+    /// cache lines instead of a search. A share of 0.1 with entries of 140 bytes is 14 bytes an entry; beyond that more
+    /// and more keys are searched for in the list.
+    #[must_use]
+    pub fn point_index(mut self, share: f64) -> Self {
+        self.shares.point_index = Some(share);
+        self
+    }
+
+    /// Count what reads do, for [`stats`](crate::TableReader::stats) (default off). A read that counts writes memory: a
+    /// line of its own for each of the first 16 threads, shared beyond that.
+    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
+    #[must_use]
+    pub fn statistics(mut self, on: bool) -> Self {
+        self.options.counting = if on { Counting::On } else { Counting::Off };
+        self
+    }
+
+    /// Seed of tower heights and tags (default: a new one for each table). With a seed a single-threaded run lays out
+    /// the same bytes each time.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.options.seed = Some(seed);
+        self
+    }
+
+    /// The options.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for sizes of 0 or beyond the limits, a hard limit below the write buffer size, shares out of
+    /// range or of less than 120 bytes, and for options that the representation cannot honour.
+    pub fn build(self) -> Result<MemTableOptions> {
+        let mut options = self.options;
+        let refuse = |text: String| Err(Error::InvalidArgument(text));
+        if options.write_buffer_size == 0 || options.write_buffer_size > ADDRESS_LIMIT {
+            return refuse(format!(
+                "write_buffer_size must be 1 to {ADDRESS_LIMIT}, not {}",
+                options.write_buffer_size
+            ));
+        }
+        if options.hard_limit < HARD_LIMIT_MIN || options.hard_limit > ADDRESS_LIMIT {
+            return refuse(format!(
+                "hard_limit must be {HARD_LIMIT_MIN} to {ADDRESS_LIMIT}, not {}",
+                options.hard_limit
+            ));
+        }
+        if options.hard_limit < options.write_buffer_size {
+            return refuse(format!(
+                "hard_limit {} is below write_buffer_size {}",
+                options.hard_limit, options.write_buffer_size
+            ));
+        }
+        if options.key_len_max == 0 || options.key_len_max > KEY_LEN_MAX {
+            return refuse(format!("key_len_max must be 1 to {KEY_LEN_MAX}, not {}", options.key_len_max));
+        }
+        if options.value_len_max > VALUE_LEN_MAX {
+            return refuse(format!(
+                "value_len_max must be at most {VALUE_LEN_MAX}, not {}",
+                options.value_len_max
+            ));
+        }
+        if options.representation == Representation::Vector && options.duplicates != DuplicatePolicy::Reject {
+            return refuse("the vector representation cannot keep or replace duplicates".into());
+        }
+        self.shares.apply(&mut options)?;
+        Ok(options)
+    }
+}

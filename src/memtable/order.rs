@@ -1,0 +1,70 @@
+//! The two representations behind one type, for paths that are decided at run time.
+//!
+//! Any thread. Not promised: anything that the representation itself does not promise.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Corruption;
+use crate::key::{Comparator, Target};
+use crate::memtable::representation::{Around, Hole, Ordered, Spot};
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::splice::Search;
+use crate::memtable::vector::SortedSearch;
+
+/// The order of a table's point entries, whichever representation keeps it.
+#[derive(Debug)]
+pub(crate) enum Order<'a, C> {
+    List(Search<'a, C>),
+    Sorted(SortedSearch<'a, C>),
+}
+
+impl<C> Clone for Order<'_, C> {
+    fn clone(&self) -> Self {
+        match self {
+            Order::List(search) => Order::List(*search),
+            Order::Sorted(search) => Order::Sorted(search.clone()),
+        }
+    }
+}
+
+impl<'a, C: Comparator> Ordered<'a> for Order<'a, C> {
+    #[inline(always)]
+    fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Hole> {
+        match self {
+            Order::List(search) => Ordered::find(search, target),
+            Order::Sorted(search) => search.find(target),
+        }
+    }
+
+    #[inline(always)]
+    fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Hole> {
+        match self {
+            Order::List(search) => Ordered::next(search, at),
+            Order::Sorted(search) => search.next(at),
+        }
+    }
+
+    #[inline(always)]
+    fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Hole> {
+        match self {
+            Order::List(search) => Ordered::prev(search, at),
+            Order::Sorted(search) => search.prev(at),
+        }
+    }
+
+    fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption> {
+        match self {
+            Order::List(search) => search.entry(at),
+            Order::Sorted(search) => search.entry(at),
+        }
+    }
+
+    #[inline(always)]
+    fn view(&self) -> &View<'a> {
+        match self {
+            Order::List(search) => &search.view,
+            Order::Sorted(search) => &search.view,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The internal trait that stands between meaning and order.
+//!
+//! A position is a `u32` that only the representation understands; 0 is the end (before the first and behind the
+//! last entry). Every answer is certified by the representation: entries come verified, neighbours are neighbours.
+//!
+//! Any thread. Not promised: that positions of one representation, or of one sorted copy, mean anything to another.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Corruption;
+use crate::key::{Comparator, Target};
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::splice::{Gap, NoTrail, Search};
+
+/// The end: in front of the first entry and behind the last one.
+pub(crate) const END: u32 = 0;
+
+/// An entry and where it stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot<'a> {
+    pub(crate) at: u32,
+    pub(crate) entry: Verified<'a>,
+}
+
+/// Neighbours around a position.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around<'a> {
+    /// The position in front; its entry was verified.
+    pub(crate) before: u32,
+    /// The entry behind; `None` is the end.
+    pub(crate) behind: Option<Spot<'a>>,
+}
+
+/// What breaks an order: the corruption, and the positions on both sides of the hole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hole {
+    pub(crate) corruption: Corruption,
+    pub(crate) before: u32,
+    pub(crate) behind: u32,
+}
+
+/// Entries in order.
+pub(crate) trait Ordered<'a> {
+    /// The neighbours around a position.
+    fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Hole>;
+    /// The entry in front of a position.
+    #[inline]
+    fn find_before(&self, target: &Target<'_>) -> Result<Option<Spot<'a>>, Hole> {
+        let around = self.find(target)?;
+        if around.before == END {
+            return Ok(None);
+        }
+        let behind = around.behind.map_or(END, |spot| spot.at);
+        match self.entry(around.before) {
+            Ok(entry) => Ok(Some(Spot { at: around.before, entry })),
+            Err(corruption) => Err(Hole { corruption, before: END, behind }),
+        }
+    }
+    /// The entry behind `at`; behind `END` stands the first one.
+    fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Hole>;
+    /// The entry in front of `at`; in front of `END` stands the last one.
+    fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Hole>;
+    /// The entry at a position that was handed out before.
+    fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption>;
+    /// The checked values that accesses need.
+    fn view(&self) -> &View<'a>;
+}
+
+impl<C> Search<'_, C> {
+    fn hole(&self, gap: Gap) -> Hole {
+        Hole {
+            corruption: gap.corruption,
+            before: self.position_of(gap.before),
+            behind: self.position_of(gap.behind),
+        }
+    }
+
+    fn position_of(&self, node: u32) -> u32 {
+        if node == self.sentinel { END } else { node }
+    }
+
+    fn node(&self, at: u32) -> u32 {
+        if at == END { self.sentinel } else { at }
+    }
+}
+
+#[inline(always)]
+fn spot<'a>(entry: Verified<'a>) -> Spot<'a> {
+    Spot { at: entry.node().offset(), entry }
+}
+
+impl<'a, C: Comparator> Ordered<'a> for Search<'a, C> {
+    #[inline]
+    fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Hole> {
+        match Search::find(self, target, &mut NoTrail) {
+            Ok(bracket) => {
+                Ok(Around { before: self.position_of(bracket.pred), behind: bracket.entry.map(spot) })
+            }
+            Err(gap) => Err(self.hole(gap)),
+        }
+    }
+
+    #[inline(always)]
+    fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Hole> {
+        match Search::next(self, self.node(at)) {
+            Ok(entry) => Ok(entry.map(spot)),
+            Err(gap) => Err(self.hole(gap)),
+        }
+    }
+
+    #[inline(always)]
+    fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Hole> {
+        match Search::prev(self, self.node(at)) {
+            Ok(entry) => Ok(entry.map(spot)),
+            Err(gap) => Err(self.hole(gap)),
+        }
+    }
+
+    #[inline]
+    fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption> {
+        self.view.open(at)?.verify(&self.view)
+    }
+
+    #[inline(always)]
+    fn view(&self) -> &View<'a> {
+        &self.view
+    }
+}

@@ -1,0 +1,323 @@
+//! Scrub: looks at everything that a table keeps and reports every finding.
+//!
+//! ```text
+//!   control words
+//!   level 0      every entry: header, key digest, value digest, order, tag of each of its links, back link
+//!   levels 1..   every chain: targets are entries of the list, further on, and tall enough for the level
+//!   tombstones   every piece of the live index, and of the frozen one
+//!   beside       filters: both copies of every word; point index: every slot and control word
+//!   frozen       counts and digest sums == those sealed at the freeze
+//! ```
+//! * C1: a finding never ends the scrub; what stands behind a gap is visited as well.
+//! * C2: an undamaged table has no findings, also while it is being written to.
+//! * C3: the walk ends: it never takes more steps than the arena has room for entries.
+//!
+//! Any thread; lock-free. Not promised: entries inserted while the scrub runs.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "offsets and levels are bounded by the address limit")]
+
+use std::collections::HashMap;
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::guarded::Guarded;
+use crate::integrity::protection::key_part;
+use crate::invariants::{Bug, planted};
+use crate::key::Comparator;
+use crate::memtable::flush::Hidden;
+use crate::memtable::representation::Spot;
+use crate::memtable::skiplist::height::tower_height;
+use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX};
+use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::memtable::skiplist::splice::Search;
+use crate::memtable::stripes::Totals;
+use crate::memtable::table::{Core, TableReader};
+use crate::sync::yield_now;
+
+/// How far a scrub has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ScrubProgress {
+    /// Entries looked at, damaged ones included.
+    pub entries: u64,
+    /// Bytes of their keys and values that verified.
+    pub bytes: u64,
+    /// Findings so far.
+    pub findings: u64,
+}
+
+/// What a scrub found.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+#[must_use]
+pub struct ScrubReport {
+    /// Every finding, in the order met: control block, then each list, then sums.
+    pub findings: Vec<Corruption>,
+    /// Entries looked at, damaged ones included.
+    pub entries: u64,
+    /// Bytes of their keys and values that verified.
+    pub bytes: u64,
+}
+
+impl ScrubReport {
+    /// The first finding as an error.
+    ///
+    /// # Errors
+    /// `Corruption` if there is any finding.
+    pub fn check(&self) -> Result<()> {
+        self.findings.first().map_or(Ok(()), |finding| Err((*finding).into()))
+    }
+}
+
+/// Entries between two calls of the progress callback.
+const PROGRESS_EVERY: u64 = 1024;
+/// Looks at a control word that somebody may be setting.
+const SETTLE_LOOKS: u32 = 100;
+
+impl<C: Comparator> TableReader<C> {
+    /// Looks at every entry, link and control word and reports every finding; of a frozen table also whether all that
+    /// was written is there. `progress` is called every 1024 entries and at the end. O(entries).
+    ///
+    /// ```
+    /// # use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"key", b"value")?;
+    /// let report = table.scrub(|_| {});
+    /// assert!(report.findings.is_empty());
+    /// assert_eq!(report.entries, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn scrub(&self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+        let core = &*self.core;
+        let mut scrub = Scrub { core, report: ScrubReport::default(), seen: Totals::default(), progress };
+        for word in core.arena.control_words().chain(core.control_words()) {
+            scrub.control(word);
+        }
+        match core.point_search() {
+            Ok(search) => scrub.list(&search),
+            Err(corruption) => scrub.find(corruption),
+        }
+        match core.range_search() {
+            Ok(search) => scrub.list(&search),
+            Err(corruption) => scrub.find(corruption),
+        }
+        let mut findings = Vec::new();
+        core.live_tombstones.scrub(&mut |corruption| findings.push(corruption));
+        if let Some(frozen) = core.frozen_tombstones.get() {
+            frozen.scrub(&mut |corruption| findings.push(corruption));
+        }
+        findings.into_iter().for_each(|corruption| scrub.find(corruption));
+        scrub.aids();
+        if self.is_frozen()
+            && let Err(corruption) = core.compare_sums(&scrub.seen)
+        {
+            scrub.find(corruption);
+        }
+        scrub.tell();
+        scrub.report
+    }
+}
+
+/// A scrub under way.
+struct Scrub<'a, C, P> {
+    core: &'a Core<C>,
+    report: ScrubReport,
+    seen: Totals,
+    progress: P,
+}
+
+/// A node met on level 0.
+#[derive(Debug, Clone, Copy)]
+struct Met {
+    node: u32,
+    /// Its levels, if its header and key verified.
+    height: Option<u32>,
+}
+
+impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
+    fn find(&mut self, corruption: Corruption) {
+        let stopped = planted(Bug::ScrubStopsAtFirst) && !self.report.findings.is_empty();
+        if self.report.findings.last() != Some(&corruption) && !stopped {
+            self.report.findings.push(corruption);
+        }
+    }
+
+    fn tell(&mut self) {
+        (self.progress)(ScrubProgress {
+            entries: self.report.entries,
+            bytes: self.report.bytes,
+            findings: self.report.findings.len() as u64,
+        });
+    }
+
+    /// A word that is being set right now settles while we wait.
+    fn control(&mut self, word: &Guarded) {
+        let looks = if self.core.frozen.get() == Ok(1) { 1 } else { SETTLE_LOOKS };
+        for _ in 0..looks {
+            if word.get_settled().is_ok() {
+                return;
+            }
+            yield_now();
+        }
+        if let Err(corruption) = word.get_settled() {
+            self.find(corruption);
+        }
+    }
+
+    /// Filters and point index. A writer between two of its steps is waited out before anything is reported.
+    fn aids(&mut self) {
+        let core = self.core;
+        let mut findings = Vec::new();
+        let checked = core.arena.view().and_then(|view| {
+            core.aids.scrub(&view, &mut || core.stripes.wait_out_writers(), &mut |found| findings.push(found))
+        });
+        for finding in findings.into_iter().chain(checked.err()) {
+            self.find(finding);
+        }
+    }
+
+    fn list(&mut self, search: &Search<'a, C>) {
+        let met = self.level_zero(search);
+        let places: HashMap<u32, usize> = met.iter().enumerate().map(|(i, met)| (met.node, i)).collect();
+        for level in 1..HEIGHT_MAX as u32 {
+            self.upper_level(search, level, &met, &places);
+        }
+        self.back_links(search, &met, &places);
+    }
+
+    /// Visits the entries in order and passes gaps (C1).
+    fn level_zero(&mut self, search: &Search<'a, C>) -> Vec<Met> {
+        let mut met: Vec<Met> = Vec::new();
+        let mut left: Option<Verified<'a>> = None;
+        let (mut at, mut intact) = (search.sentinel, search.sentinel);
+        let room = search.view.arena().handed_bytes() / HEADER as u64;
+        while (met.len() as u64) < room {
+            let next = match search.view.link(at, 0) {
+                Ok(next) => next,
+                Err(corruption) => {
+                    self.find(corruption);
+                    left = None;
+                    search.resume_behind(intact)
+                }
+            };
+            if next == search.sentinel || next == at {
+                break;
+            }
+            let right = self.entry(search, next, left.as_ref());
+            let height = right.map(|entry| {
+                tower_height(search.view.secret.nonce(), key_part(entry.key()), entry.node().sequence())
+            });
+            met.push(Met { node: next, height });
+            (left, at) = (right, next);
+            intact = if right.is_some() { next } else { intact };
+        }
+        met
+    }
+
+    fn entry(
+        &mut self,
+        search: &Search<'a, C>,
+        node: u32,
+        left: Option<&Verified<'a>>,
+    ) -> Option<Verified<'a>> {
+        self.report.entries += 1;
+        if self.report.entries.is_multiple_of(PROGRESS_EVERY) {
+            self.tell();
+        }
+        let entry = match search.view.open(node).and_then(|node| node.verify(&search.view)) {
+            Ok(entry) => entry,
+            Err(corruption) => {
+                self.find(corruption);
+                return None;
+            }
+        };
+        self.report.bytes += entry.key().len() as u64;
+        match entry.value(&search.view) {
+            Ok(value) => self.report.bytes += value.len() as u64,
+            Err(corruption) => self.find(corruption),
+        }
+        if let Err(corruption) = search.check_order(left, Some(&entry)) {
+            self.find(corruption);
+        }
+        let spot = |entry: &Verified<'a>| Spot { at: entry.node().offset(), entry: *entry };
+        let hides = self.core.hides(left.map(spot).as_ref(), &spot(&entry));
+        let hidden = if hides { Hidden::Yes } else { Hidden::No };
+        self.seen.meet(&entry, hidden, &search.view);
+        Some(entry)
+    }
+
+    /// Looks at the link of every node that is tall enough, linked there or not.
+    fn upper_level(&mut self, search: &Search<'a, C>, level: u32, met: &[Met], places: &HashMap<u32, usize>) {
+        let tall = met.iter().enumerate().filter(|(_, met)| met.height.is_some_and(|height| height > level));
+        let known = tall.map(|(place, met)| (met.node, Some(place)));
+        for (node, place) in [(search.sentinel, None)].into_iter().chain(known) {
+            let (mut node, mut place) = (node, place);
+            // A node of unknown height behind this one is looked at from here.
+            while let Some(next) = self.upper_link(search, level, node, place, places) {
+                let unknown = met.get(next).is_some_and(|met| met.height.is_none());
+                if !unknown || place == Some(next) {
+                    break;
+                }
+                (node, place) = (met[next].node, Some(next));
+            }
+        }
+    }
+
+    /// One link: its tag, and that it leads further on to a node of this level. Returns the place that it leads to.
+    fn upper_link(
+        &mut self,
+        search: &Search<'a, C>,
+        level: u32,
+        node: u32,
+        from: Option<usize>,
+        places: &HashMap<u32, usize>,
+    ) -> Option<usize> {
+        let target = match search.view.link(node, level) {
+            Ok(target) => target,
+            Err(corruption) => {
+                self.find(corruption);
+                return None;
+            }
+        };
+        if target == search.sentinel {
+            return None;
+        }
+        let to = places.get(&target).copied();
+        let forward = match (from, to) {
+            (Some(from), Some(to)) => from < to,
+            // A node that level 0 did not show: inserted meanwhile, or behind a gap that was reported.
+            _ => true,
+        };
+        if !forward {
+            self.find(Corruption::new(Place::Order, bytes_of(node), u64::from(target), 0));
+            return None;
+        }
+        if let Ok(entry) = search.view.open(target).and_then(|node| node.verify(&search.view)) {
+            let nonce = search.view.secret.nonce();
+            let height = tower_height(nonce, key_part(entry.key()), entry.node().sequence());
+            if height <= level {
+                let report =
+                    Corruption::new(Place::Link, bytes_of(node), u64::from(height), u64::from(level));
+                self.find(report.with_sequence(entry.node().sequence()));
+            }
+        }
+        to
+    }
+
+    /// A back link is a hint: it names an entry in front, or the head, behind a tag that matches.
+    fn back_links(&mut self, search: &Search<'a, C>, met: &[Met], places: &HashMap<u32, usize>) {
+        let last = (search.sentinel, met.len());
+        let nodes = met.iter().enumerate().map(|(place, met)| (met.node, place));
+        for (node, place) in nodes.chain([last]) {
+            let Some(target) = search.view.back_hint(node) else {
+                self.find(Corruption::new(Place::Link, bytes_of(node), 0, 0));
+                continue;
+            };
+            let behind = places.get(&target).is_some_and(|target| *target >= place);
+            if behind && self.core.frozen.get() == Ok(1) {
+                self.find(Corruption::new(Place::Order, bytes_of(node), u64::from(target), 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,583 @@
+//! The bytes of a table: chunks that never move, addressed by 32-bit offsets in units of 8 bytes.
+//!
+//! ```text
+//!   offset   0        512 ...          B                2B                        4B                 2^32
+//!            | chunk 0 |   (unused)    |    chunk 1     |         chunk 2         |    ...            |
+//!            4 KiB, heap               B units, mapped   2B units, mapped
+//! ```
+//! B is the write buffer size, rounded up to a power of two. A writer takes a sub-chunk from a chunk with one
+//! compare-and-swap and bumps inside it alone; a failed allocation advances nothing.
+//!
+//! Invariants:
+//! * A1: a chunk's base address and size are set once, before any offset into the chunk exists, and its memory lives
+//!   as long as the arena. Both are kept with a complement and compared before they are used.
+//! * A2: an offset becomes an address only after it was found inside a chunk; a length only after it was found to end
+//!   inside the same chunk.
+//! * A3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied. Only the owner of a
+//!   reservation writes its bytes as plain memory, and publishing consumes it: afterwards nothing writes plainly
+//!   there again.
+//! * A4: words that change after publication (links, back words) are reached only as atomics.
+//! * A5: all memory is initialised: chunks start zeroed.
+//!
+//! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes behind an offset
+//! are an entry; `node.rs` decides that.
+
+#![expect(unsafe_code, reason = "turns checked offsets into references")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are packed"
+)]
+
+use super::layout::UNIT;
+use super::memory::Memory;
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::guarded::Guarded;
+use crate::integrity::protection::Width;
+use crate::integrity::tags::Secret;
+use crate::invariants::{Bug, planted};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// Units of chunk 0.
+#[cfg(not(loom))]
+pub(crate) const FIRST_UNITS: u32 = 512;
+#[cfg(loom)]
+pub(crate) const FIRST_UNITS: u32 = 128;
+/// Smallest and largest distance B, as a power of two of units: 64 KiB and 2 GiB.
+const SHIFT_MIN: u32 = 13;
+const SHIFT_MAX: u32 = 28;
+/// Enough for the smallest B to reach 2^32 units.
+const CHUNKS_MAX: usize = (32 - SHIFT_MIN + 1) as usize;
+/// Units at the start of each chunk that are never handed out: offset 0 means nothing, and a sub-chunk that ends
+/// where its chunk does is not continued in the next one.
+const RESERVED_UNITS: u64 = 1;
+
+/// One chunk.
+#[derive(Debug)]
+struct Chunk {
+    base: Guarded,
+    units: Guarded,
+    /// Units handed out, from the chunk's start.
+    next: AtomicU64,
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    mask: Guarded,
+    factor: Guarded,
+    /// Protection bytes (8 bits), shift of B (8 bits), and a mark that makes the word non-zero.
+    shape: Guarded,
+    chunks: [Chunk; CHUNKS_MAX],
+    /// Units handed out of all chunks; never above `limit`.
+    handed: AtomicU64,
+    limit: u64,
+    owners: Mutex<Vec<Memory>>,
+    #[cfg(loom)]
+    model: model::Words,
+}
+
+const SHAPE_MARK: u64 = 1 << 63;
+
+/// What a table asks of its arena.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ArenaOptions {
+    /// Expected size, in bytes.
+    pub(crate) write_buffer_size: u64,
+    /// Most bytes that are ever handed out.
+    pub(crate) hard_limit: u64,
+    /// Stored bytes of each digest.
+    pub(crate) width: Width,
+    /// Seed of the tags.
+    pub(crate) secret: Secret,
+}
+
+/// A stretch of units that one writer bumps through (A3).
+#[derive(Debug, Default)]
+pub(crate) struct SubChunk {
+    next: u32,
+    end: u32,
+}
+
+/// Units that belong to one unpublished node (A3).
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    start: u32,
+    units: u32,
+}
+
+impl Reservation {
+    /// First unit.
+    pub(crate) fn start(&self) -> u32 {
+        self.start
+    }
+
+    /// Bytes reserved.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.units) * UNIT as u64
+    }
+}
+
+impl Arena {
+    /// An arena with its first chunk.
+    pub(crate) fn new(options: &ArenaOptions) -> Result<Arena> {
+        let units = options.write_buffer_size.div_ceil(UNIT as u64).max(1);
+        let shift = units.next_power_of_two().trailing_zeros().clamp(SHIFT_MIN, SHIFT_MAX);
+        let shape = SHAPE_MARK | u64::from(shift) << 8 | options.width.bytes() as u64;
+        let arena = Arena {
+            mask: Guarded::new(options.secret.mask),
+            factor: Guarded::new(options.secret.factor),
+            shape: Guarded::new(shape),
+            chunks: std::array::from_fn(|_| Chunk {
+                base: Guarded::new(0),
+                units: Guarded::new(0),
+                next: AtomicU64::new(RESERVED_UNITS),
+            }),
+            handed: AtomicU64::new(RESERVED_UNITS),
+            limit: (options.hard_limit / UNIT as u64).min(1 << 32),
+            owners: Mutex::new(Vec::new()),
+            #[cfg(loom)]
+            model: model::Words::new(),
+        };
+        if !arena.ensure_chunk(0, shift, 1)? {
+            return Err(arena.full(u64::from(FIRST_UNITS)));
+        }
+        Ok(arena)
+    }
+
+    /// The values that every access needs, checked once for a whole operation.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> Result<View<'_>, Corruption> {
+        let (shape, bad_shape) = self.shape.get_with_mismatch();
+        let (mask, bad_mask) = self.mask.get_with_mismatch();
+        let (factor, bad_factor) = self.factor.get_with_mismatch();
+        let (base, bad_base) = self.chunks[1].base.get_with_mismatch();
+        let (units, bad_units) = self.chunks[1].units.get_with_mismatch();
+        let (first, bad_first) = self.chunks[0].base.get_with_mismatch();
+        let bad = bad_shape | bad_mask | bad_factor | bad_base | bad_units | bad_first;
+        if bad != 0 || base == 0 || first == 0 {
+            return self.view_of_first();
+        }
+        let shift = ((shape >> 8) & 0xff) as u32;
+        let Some(width) = Width::new((shape & 0xff) as u8) else { return Err(bad_control(shape)) };
+        Ok(self.view_from((base, first), 1 << shift, units, shift, Secret { mask, factor }, width))
+    }
+
+    /// The same before there is a second chunk, or to name the word that is damaged.
+    #[cold]
+    #[inline(never)]
+    fn view_of_first(&self) -> Result<View<'_>, Corruption> {
+        // Set when the arena was made: 0 is damage.
+        let shape = self.shape.get_settled()?;
+        let secret = Secret { mask: self.mask.get_settled()?, factor: self.factor.get_settled()? };
+        let Some(width) = Width::new((shape & 0xff) as u8) else { return Err(bad_control(shape)) };
+        if shape & SHAPE_MARK == 0 || secret.factor == 0 {
+            return Err(bad_control(shape));
+        }
+        let shift = ((shape >> 8) & 0xff) as u32;
+        let (first, first_units) = (self.chunks[0].base.get_settled()?, self.chunks[0].units.get_settled()?);
+        let (base, units) = (self.chunks[1].base.get()?, self.chunks[1].units.get()?);
+        if base != 0 {
+            return Ok(self.view_from((base, first), 1 << shift, units, shift, secret, width));
+        }
+        Ok(self.view_from((first, first), 0, first_units, shift, secret, width))
+    }
+
+    #[inline(always)]
+    fn view_from(
+        &self,
+        (base, first): (u64, u64),
+        start: u32,
+        units: u64,
+        shift: u32,
+        secret: Secret,
+        width: Width,
+    ) -> View<'_> {
+        let (base, first) = (base as usize, first as usize);
+        let (end, units, arena) =
+            (base + units as usize * UNIT, units as u32, std::ptr::from_ref(self).addr());
+        View { frame: Frame { base, end, first, start, units, shift, secret, width, arena }, arena: self }
+    }
+
+    /// Bytes handed out to writers, including what their sub-chunks have left.
+    pub(crate) fn handed_bytes(&self) -> u64 {
+        // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
+        self.handed.load(Ordering::Relaxed) * UNIT as u64
+    }
+
+    /// Bytes between what was handed out and the hard limit.
+    pub(crate) fn remaining_bytes(&self) -> u64 {
+        (self.limit * UNIT as u64).saturating_sub(self.handed_bytes())
+    }
+
+    fn full(&self, units: u64) -> Error {
+        Error::MemTableFull { needed: units * UNIT as u64, remaining: self.remaining_bytes() }
+    }
+
+    /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up. O(1).
+    #[inline]
+    pub(crate) fn carve(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
+        if u64::from(sub.end - sub.next) < units {
+            return self.carve_cold(sub, units);
+        }
+        let reservation = Reservation { start: sub.next, units: units as u32 };
+        sub.next += reservation.units;
+        Ok(reservation)
+    }
+
+    #[cold]
+    fn carve_cold(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
+        let shift = ((self.shape.get()? >> 8) & 0xff) as u32;
+        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB; while chunk 0 lasts, just the entry.
+        let wish = ((1u64 << shift) >> 8).clamp(512, 32 << 10);
+        let left = u64::from(sub.end - sub.next);
+        let (start, got) = self.hand_out(units, left, sub.end, wish, shift)?;
+        if continues(start, sub.end, shift) {
+            sub.end += got;
+        } else if u64::from(got) > units || left == 0 {
+            *sub = SubChunk { next: start, end: start + got };
+        } else {
+            return Ok(Reservation { start, units: got });
+        }
+        self.carve(sub, units)
+    }
+
+    /// Makes the sub-chunk hold at least `bytes`, all or nothing.
+    pub(crate) fn reserve(&self, sub: &mut SubChunk, bytes: u64) -> Result<()> {
+        let units = bytes.div_ceil(UNIT as u64);
+        if u64::from(sub.end - sub.next) >= units {
+            return Ok(());
+        }
+        let reservation = self.carve(sub, units)?;
+        let end = reservation.start + reservation.units;
+        // A reservation that continues the sub-chunk leaves it whole.
+        *sub = SubChunk { next: reservation.start, end: if sub.next == end { sub.end } else { end } };
+        Ok(())
+    }
+
+    /// Hands out at least `units`, or what is missing to them behind `adjacent`. Lock-free but for a new chunk.
+    fn hand_out(&self, units: u64, left: u64, adjacent: u32, wish: u64, shift: u32) -> Result<(u32, u32)> {
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            if !self.ensure_chunk(index, shift, units)? {
+                continue;
+            }
+            let (first, capacity) = (chunk_start(index, shift), chunk.units.get()?);
+            loop {
+                // ORDERING: Relaxed: the number itself is all that is shared; the memory behind it was published
+                // with the chunk's base (Guarded::set).
+                let next = chunk.next.load(Ordering::Relaxed);
+                let adjacent = continues((first + next) as u32, adjacent, shift);
+                let missing = if adjacent { units - left } else { units };
+                let room = capacity.saturating_sub(next);
+                if room < missing {
+                    break;
+                }
+                let exact = index == 0 || units > wish / 2;
+                let take = if exact { missing } else { wish.max(missing).min(room) };
+                let take = self.admit(take, missing).ok_or_else(|| self.full(units))?;
+                // ORDERING: Relaxed on both sides: as for the load.
+                let swapped =
+                    chunk.next.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
+                if swapped.is_ok() || planted(Bug::BumpLosesRace) {
+                    return Ok(((first + next) as u32, take as u32));
+                }
+                // ORDERING: Relaxed: undoes the admission; a count only.
+                self.handed.fetch_sub(take, Ordering::Relaxed);
+            }
+        }
+        Err(self.full(units))
+    }
+
+    /// Counts `wish` units as handed out, or `least` if the limit allows no more.
+    fn admit(&self, wish: u64, least: u64) -> Option<u64> {
+        for units in [wish, least] {
+            // ORDERING: Relaxed: a count only; exclusiveness comes from the chunk's own number.
+            let admitted = self.handed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |handed| {
+                (handed + units <= self.limit).then_some(handed + units)
+            });
+            if admitted.is_ok() {
+                return Some(units);
+            }
+        }
+        None
+    }
+
+    /// Makes chunk `index` exist if it can hold `need` units at all. `false`: it cannot, or the system refused.
+    fn ensure_chunk(&self, index: usize, shift: u32, need: u64) -> Result<bool> {
+        let chunk = &self.chunks[index];
+        if chunk.base.get()? != 0 {
+            return Ok(true);
+        }
+        let start = chunk_start(index, shift);
+        let end = if index == 0 { u64::from(FIRST_UNITS) } else { chunk_start(index + 1, shift) };
+        // One unit short of 2^32, so that an end fits 32 bits.
+        let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
+        let mut owners = self.owners.lock();
+        // Only the lock's owner sets these: a base that reads 0 without its complement is damage, never a new chunk.
+        while chunk.base.get_settled()? == 0 {
+            // Chunk 0 is there whole or not at all.
+            if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
+                return Ok(false);
+            }
+            if let Some((memory, address)) = Memory::allocate(units as usize * UNIT) {
+                owners.push(memory);
+                chunk.units.set(units);
+                chunk.base.set(address as u64);
+            }
+            units /= 2;
+        }
+        Ok(true)
+    }
+
+    /// Takes back the newest reservation of this sub-chunk; its bytes are zero again. Any other one stays a filler
+    /// of zeros.
+    pub(crate) fn give_back(&self, sub: &mut SubChunk, mut reservation: Reservation) -> Result<()> {
+        let view = self.view()?;
+        let bytes = reservation.bytes() as usize;
+        view.plain(&mut reservation, 0, bytes)?.fill(0);
+        if reservation.start + reservation.units == sub.next {
+            sub.next = reservation.start;
+        }
+        Ok(())
+    }
+
+    #[allow(dead_code, reason = "wired by the lookup and salvage paths")]
+    /// The stretches of memory that were handed out, as (first unit, units): where a salvage looks.
+    pub(crate) fn stretches(&self) -> Result<Vec<(u32, u32)>, Corruption> {
+        let shift = ((self.shape.get()? >> 8) & 0xff) as u32;
+        let mut stretches = Vec::new();
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            if chunk.base.get()? != 0 {
+                // ORDERING: Relaxed: a bound for a search that checks all that it finds.
+                let next = chunk.next.load(Ordering::Relaxed).min(chunk.units.get()?);
+                stretches.push((chunk_start(index, shift) as u32, next as u32));
+            }
+        }
+        Ok(stretches)
+    }
+
+    /// Compares every control word with its complement, when nothing is being set.
+    pub(crate) fn check_control(&self) -> Result<(), Corruption> {
+        for word in self.control_words() {
+            word.get_settled()?;
+        }
+        Ok(())
+    }
+
+    /// Every guarded word.
+    pub(crate) fn control_words(&self) -> impl Iterator<Item = &Guarded> {
+        let chunks = self.chunks.iter().flat_map(|chunk| [&chunk.base, &chunk.units]);
+        [&self.mask, &self.factor, &self.shape].into_iter().chain(chunks)
+    }
+}
+
+/// First unit of a chunk's range.
+#[inline(always)]
+fn chunk_start(index: usize, shift: u32) -> u64 {
+    if index == 0 { 0 } else { 1u64 << (shift as usize + index - 1) }
+}
+
+/// Whether units from `start` on continue a stretch that ends at `end`. The first unit of a chunk continues nothing: chunks
+/// are neighbours in numbers, not in memory.
+#[inline]
+fn continues(start: u32, end: u32, shift: u32) -> bool {
+    let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
+    start == end && !first_of_chunk
+}
+
+#[cold]
+fn bad_control(found: u64) -> Corruption {
+    Corruption::new(Place::Control, 0, 0, found)
+}
+
+/// An arena's checked values without a borrow: for cursors that keep them from step to step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame {
+    base: usize,
+    end: usize,
+    /// Address of chunk 0, where the sentinels are.
+    first: usize,
+    start: u32,
+    units: u32,
+    shift: u32,
+    /// What tags are made with.
+    pub(crate) secret: Secret,
+    /// Stored bytes of each digest.
+    pub(crate) width: Width,
+    /// Address of the arena that these belong to.
+    arena: usize,
+}
+
+impl Frame {
+    /// The view that this frame was taken from. `None`: another arena's.
+    #[inline(always)]
+    pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {
+        (self.arena == std::ptr::from_ref(arena).addr()).then_some(View { frame: self, arena })
+    }
+}
+
+/// An arena's checked values, held in registers during an operation. Stays valid as long as the arena lives; memory
+/// that is added later is found as well.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) frame: Frame,
+    arena: &'a Arena,
+}
+
+impl std::ops::Deref for View<'_> {
+    type Target = Frame;
+    #[inline(always)]
+    fn deref(&self) -> &Frame {
+        &self.frame
+    }
+}
+
+impl<'a> View<'a> {
+    /// The address of a unit in the chunk that most lie in.
+    #[inline(always)]
+    pub(crate) fn locate_near(&self, offset: u32) -> Option<usize> {
+        let ahead = offset.wrapping_sub(self.start);
+        if ahead < self.units { Some(self.base + ahead as usize * UNIT) } else { None }
+    }
+
+    /// The address of a unit of chunk 0, which always has `FIRST_UNITS` (A1).
+    #[inline(always)]
+    pub(crate) fn locate_first(&self, offset: u32) -> Option<usize> {
+        if offset < FIRST_UNITS { Some(self.first + offset as usize * UNIT) } else { None }
+    }
+
+    /// The end of the chunk that most lie in.
+    #[inline(always)]
+    pub(crate) fn near_end(&self) -> usize {
+        self.end
+    }
+
+    /// The address of a unit and the bytes from there to the end of its chunk, if the offset lies in one (A2).
+    #[inline(always)]
+    pub(crate) fn locate(&self, offset: u32) -> Option<(usize, usize)> {
+        match self.locate_near(offset) {
+            Some(address) => Some((address, self.end - address)),
+            None => match self.locate_first(offset) {
+                Some(address) => Some((address, (FIRST_UNITS - offset) as usize * UNIT)),
+                None => self.locate_elsewhere(offset),
+            },
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn locate_elsewhere(&self, offset: u32) -> Option<(usize, usize)> {
+        let magnitude = 31 - (offset | ((1u32 << self.shift) - 1)).leading_zeros();
+        let index = (magnitude + 1 - self.shift) as usize;
+        let chunk = self.arena.chunks.get(index)?;
+        let (base, units) = (chunk.base.get().ok()?, chunk.units.get().ok()?);
+        let ahead = u64::from(offset) - chunk_start(index, self.shift);
+        if base == 0 || ahead >= units {
+            return None;
+        }
+        Some((base as usize + ahead as usize * UNIT, (units - ahead) as usize * UNIT))
+    }
+
+    /// The atomic word at a unit (A4).
+    #[inline(always)]
+    #[cfg(not(loom))]
+    pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
+        let (address, _) = self.locate(offset)?;
+        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
+        // SAFETY: A1, A2: inside a live chunk, aligned to 8; A4: links and back words are only accessed so after
+        // publication, and an unpublished word belongs to one writer (A3).
+        Some(unsafe { AtomicU64::from_ptr(pointer) })
+    }
+
+    /// The atomic word at a unit: loom's twin of it.
+    #[cfg(loom)]
+    pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
+        self.arena.model.word(offset)
+    }
+
+    /// Bytes `from..to` of a reservation, to be written before it is published (A3).
+    pub(crate) fn plain<'r>(
+        &self,
+        reservation: &'r mut Reservation,
+        from: usize,
+        to: usize,
+    ) -> Result<&'r mut [u8]> {
+        #[cfg(loom)]
+        self.arena.model.written(reservation.start, reservation.units);
+        let (address, available) = self.locate(reservation.start).ok_or_else(|| bad_control(0))?;
+        if from > to || to > reservation.bytes() as usize || to > available {
+            return Err(bad_control(to as u64).into());
+        }
+        let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address + from);
+        // SAFETY: A2: both ends were checked above; A3: nobody else reads or writes these bytes, and the borrow of the
+        // reservation keeps it so; A5.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, to - from) })
+    }
+
+    #[allow(dead_code, reason = "wired by the lookup and salvage paths")]
+    /// `len` bytes at `at` behind the unit `offset`, if they end inside the chunk (A2). The caller names bytes that
+    /// are immutable from publication on.
+    #[inline(always)]
+    pub(crate) fn published(&self, offset: u32, at: usize, len: usize) -> Option<&'a [u8]> {
+        #[cfg(loom)]
+        self.arena.model.read(offset);
+        let (address, available) = self.locate(offset)?;
+        if at.checked_add(len)? > available {
+            return None;
+        }
+        let pointer = std::ptr::with_exposed_provenance::<u8>(address + at);
+        // SAFETY: A1, A2: inside a live chunk; A5; A3: nothing writes plainly to published bytes, and words that
+        // change (A4) lie outside what callers name.
+        Some(unsafe { std::slice::from_raw_parts(pointer, len) })
+    }
+
+    /// The arena itself.
+    pub(crate) fn arena(&self) -> &'a Arena {
+        self.arena
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use super::FIRST_UNITS;
+    use crate::sync::{AtomicU64, UnsafeCell};
+
+    /// Loom's atomics cannot be laid over raw bytes: links live in this table, and a cell a unit watches the bytes.
+    pub(super) struct Words {
+        words: Vec<AtomicU64>,
+        cells: Vec<UnsafeCell<()>>,
+    }
+
+    // SAFETY: A3: the cells hold nothing; loom itself checks that no two threads use one at once.
+    unsafe impl Sync for Words {}
+
+    impl std::fmt::Debug for Words {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Words")
+        }
+    }
+
+    impl Words {
+        pub(super) fn new() -> Self {
+            Words {
+                words: (0..FIRST_UNITS).map(|_| AtomicU64::new(0)).collect(),
+                cells: (0..FIRST_UNITS).map(|_| UnsafeCell::new(())).collect(),
+            }
+        }
+
+        pub(super) fn word(&self, offset: u32) -> Option<&AtomicU64> {
+            self.words.get(offset as usize)
+        }
+
+        pub(super) fn written(&self, start: u32, units: u32) {
+            for cell in &self.cells[start as usize..(start + units) as usize] {
+                cell.with_mut(|_| ());
+            }
+        }
+
+        pub(super) fn read(&self, offset: u32) {
+            if let Some(cell) = self.cells.get(offset as usize) {
+                cell.with(|_| ());
+            }
+        }
+    }
+}

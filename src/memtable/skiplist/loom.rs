@@ -1,0 +1,225 @@
+//! Models of the list: every interleaving of two or three threads that loom finds, on the production code.
+//!
+//! Links are loom's atomics and a cell a unit watches the bytes, so that bytes read without the Acquire-Release pair
+//! that publishes them fail the model. Towers are at most two high. All actors are spawned threads.
+//! Each model names the planted bugs that turn it red.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::sync::model::{JoinHandle, check, spawn};
+
+use super::arena::{Arena, ArenaOptions, SubChunk};
+use super::build::Fields;
+use super::height::tower_height;
+use super::list::{DuplicatePolicy, Inserter, List, Placement};
+use super::splice::{NoTrail, Search};
+use crate::error::{Error, Result};
+use crate::integrity::paranoid::{OrderChecks, SeekChecks};
+use crate::integrity::protection::{Width, key_part};
+use crate::integrity::tags::Secret;
+use crate::key::{Bytewise, Kind, Side, Target};
+
+const SECRET: Secret = Secret::from_seed(1);
+
+fn arena() -> Arena {
+    let width = Width::new(1).unwrap();
+    let options = ArenaOptions { write_buffer_size: 1 << 16, hard_limit: 1 << 16, width, secret: SECRET };
+    Arena::new(&options).unwrap()
+}
+
+/// A list in its arena.
+struct Table {
+    arena: Arena,
+    list: List,
+}
+
+impl Table {
+    fn new() -> Arc<Table> {
+        let arena = arena();
+        let list = List::new(&arena, SeekChecks::Bracket, OrderChecks::On).unwrap();
+        Arc::new(Table { arena, list })
+    }
+
+    fn search(&self) -> Search<'_, Bytewise> {
+        self.list.search(self.arena.view().unwrap(), &Bytewise).unwrap()
+    }
+
+    /// An inserter with its space already taken: another model asks how two of them take it.
+    fn inserter(&self) -> Inserter {
+        let mut inserter = Inserter::default();
+        self.arena.reserve(&mut inserter.sub, 100).unwrap();
+        inserter
+    }
+
+    /// Inserts a key with its sequence number; `Ok(None)`: an equal one was kept. Else the revision that it displaced.
+    fn insert(
+        &self,
+        mut inserter: Inserter,
+        (key, sequence): (&[u8], u64),
+        policy: DuplicatePolicy,
+    ) -> Result<Option<Option<u32>>> {
+        let search = self.search();
+        let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence, revision: 0 };
+        let placement = self.list.insert(&search, &mut inserter, &fields, policy, None)?;
+        self.list.raise(&search, &mut inserter, &fields, &placement);
+        Ok(match placement {
+            Placement::Kept(_) => None,
+            Placement::Linked { displaced, .. } => Some(displaced.map(|old| old.node().revision())),
+        })
+    }
+
+    /// Whether a read finds the key's newest version; it must be whole.
+    fn holds(&self, key: &[u8]) -> bool {
+        let search = self.search();
+        let bracket = search.find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail).unwrap();
+        bracket.entry.is_some_and(|entry| {
+            assert_eq!(entry.value(&search.view).unwrap(), b"v");
+            entry.key() == key
+        })
+    }
+
+    /// (key, sequence, revision) of level 0, forward; the way back must show the same.
+    fn rows(&self) -> Vec<(Vec<u8>, u64, u32)> {
+        let search = self.search();
+        let row = |entry: super::node::Verified<'_>| {
+            (entry.key().to_vec(), entry.node().sequence(), entry.node().revision())
+        };
+        let (mut rows, mut at) = (vec![], search.sentinel);
+        while let Some(entry) = search.next(at).unwrap() {
+            at = entry.node().offset();
+            rows.push(row(entry));
+        }
+        let mut back = vec![];
+        at = search.sentinel;
+        while let Some(entry) = search.prev(at).unwrap() {
+            at = entry.node().offset();
+            back.push(row(entry));
+        }
+        back.reverse();
+        assert_eq!(rows, back, "forward and backward");
+        rows
+    }
+
+    /// Keys of level 1, in order.
+    fn upper_keys(&self) -> Vec<Vec<u8>> {
+        let search = self.search();
+        let (mut keys, mut at) = (vec![], search.sentinel);
+        loop {
+            at = search.view.link(at, 1).unwrap();
+            match search.verified(at).unwrap() {
+                Some(entry) => keys.push(entry.key().to_vec()),
+                None => return keys,
+            }
+        }
+    }
+}
+
+/// A sequence number with which the key gets a tower of this height.
+fn sequence_with_height(key: &[u8], height: u32) -> u64 {
+    (1..1000).find(|sequence| tower_height(SECRET.nonce(), key_part(key), *sequence) == height).unwrap()
+}
+
+fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// Red for `BumpLosesRace`.
+#[test]
+fn loom_two_writers_never_get_one_unit() {
+    check(|| {
+        let arena = Arc::new(arena());
+        let bump = |arena: Arc<Arena>| {
+            spawn(move || {
+                let view = arena.view().unwrap();
+                let mut sub = SubChunk::default();
+                [3, 2].map(|units| {
+                    let mut reservation = arena.carve(&mut sub, units).unwrap();
+                    let bytes = reservation.bytes() as usize;
+                    assert_eq!(bytes as u64, units * 8);
+                    view.plain(&mut reservation, 0, bytes).unwrap().fill(1);
+                    (u64::from(reservation.start()), units)
+                })
+            })
+        };
+        let threads = [bump(Arc::clone(&arena)), bump(Arc::clone(&arena))];
+        let mut taken: Vec<(u64, u64)> = join(threads).into_iter().flatten().collect();
+        taken.sort_unstable();
+        assert!(taken.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{taken:?}");
+        assert_eq!(arena.handed_bytes(), (10 + 1) * 8, "what is handed out is counted once");
+    });
+}
+
+/// Red for `PublishRelaxed`, `LinkLoadRelaxed`, `RaiseGivesUpNode`.
+#[test]
+fn loom_publish_and_raise() {
+    let tall = [b"a", b"c"].map(|key| sequence_with_height(key, 2));
+    check(move || {
+        let table = Table::new();
+        let insert = |key: &'static [u8], sequence| {
+            let (table, inserter) = (Arc::clone(&table), table.inserter());
+            spawn(move || {
+                table.insert(inserter, (key, sequence), DuplicatePolicy::Reject).unwrap();
+            })
+        };
+        let writers = [insert(b"a", tall[0]), insert(b"c", tall[1])];
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || table.holds(b"c"))
+        };
+        join(writers);
+        reader.join().unwrap();
+        let keys: Vec<_> = table.rows().into_iter().map(|row| row.0).collect();
+        assert_eq!(keys, [b"a".to_vec(), b"c".to_vec()]);
+        assert_eq!(table.upper_keys(), keys, "both towers stand");
+    });
+}
+
+/// Red for `LostRaceBelieved`.
+#[test]
+fn loom_one_duplicate_wins() {
+    for policy in [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst] {
+        check(move || {
+            let table = Table::new();
+            let insert = || {
+                let (table, inserter) = (Arc::clone(&table), table.inserter());
+                spawn(move || match table.insert(inserter, (b"k", 5), policy) {
+                    Ok(placed) => placed.is_some(),
+                    Err(Error::DuplicateEntry { sequence: 5 }) => false,
+                    Err(other) => panic!("{other}"),
+                })
+            };
+            let won = join([insert(), insert()]);
+            assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");
+            assert_eq!(table.rows(), [(b"k".to_vec(), 5, 0)]);
+        });
+    }
+}
+
+/// Red for `ReplaceForgetsRevision`, `LostRaceBelieved`.
+#[test]
+fn loom_replace_never_hides_a_key() {
+    check(|| {
+        let table = Table::new();
+        table.insert(table.inserter(), (b"k", 5), DuplicatePolicy::Replace).unwrap();
+        let replace = || {
+            let (table, inserter) = (Arc::clone(&table), table.inserter());
+            spawn(move || table.insert(inserter, (b"k", 5), DuplicatePolicy::Replace).unwrap())
+        };
+        let writers = [replace(), replace()];
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || assert!(table.holds(b"k"), "a present key disappeared"))
+        };
+        let mut displaced = join(writers);
+        reader.join().unwrap();
+        displaced.sort_unstable();
+        assert_eq!(displaced, [Some(Some(0)), Some(Some(1))], "each displaces one");
+        let rows = [2, 1, 0].map(|revision| (b"k".to_vec(), 5, revision));
+        assert_eq!(table.rows(), rows, "the newest is the first of equals");
+        let search = table.search();
+        let around = search.find(&Target::extreme(Side::Start), &mut NoTrail).unwrap();
+        assert_eq!(around.entry.map(|entry| entry.node().revision()), Some(2));
+    });
+}

@@ -1,0 +1,15 @@
+//! Storey 3, order: arena, node, links, search, insert, cursor steps. Knows bytes and order, not meaning.
+
+pub(crate) mod arena;
+pub(crate) mod build;
+pub(crate) mod height;
+pub(crate) mod lanes;
+pub(crate) mod layout;
+pub(crate) mod list;
+pub(crate) mod memory;
+pub(crate) mod node;
+pub(crate) mod splice;
+pub(crate) mod steps;
+
+#[cfg(all(test, loom))]
+mod loom;

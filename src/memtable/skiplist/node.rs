@@ -1,0 +1,566 @@
+//! A typed view of a node's bytes: header, links, digests. Safe for any stored byte.
+//!
+//! ```text
+//!   offset --locate--> header words --header check--> lengths --end inside the chunk--> key --key digest--> value
+//! ```
+//! Invariants:
+//! * N1: a `Node` exists only if its header check matched at its own offset and the entry ends inside its chunk.
+//! * N2: lengths are read once; what was checked is what is used.
+//! * N3: a `Verified` exists only if the key digest matched (or the width is 0); values come only out of one.
+//! * N4: links and back words are atomics and carry tags bound to their slot; an offset leaves this file only behind
+//!   a tag that matched.
+//!
+//! Who may call what: any thread. Not promised: that a node is linked, or where.
+
+#![expect(unsafe_code, reason = "reads header words at checked addresses")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are packed"
+)]
+
+use std::cmp::Ordering as Order;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::arena::{Arena, Frame, View};
+use super::layout::{BACK_AT, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at};
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
+use crate::integrity::protection::{Kvos, Placed, Protected, Width, key_part};
+use crate::invariants::{Bug, planted};
+use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::sync::Ordering;
+
+/// A node whose header was checked (N1).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Node<'a> {
+    key_address: usize,
+    lengths: Lengths,
+    sequence: SequenceNumber,
+    offset: u32,
+    revision: u32,
+    arena: PhantomData<&'a ()>,
+}
+
+/// A node whose key digest was checked as well (N3). Holds K for the value's digest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Verified<'a> {
+    node: Node<'a>,
+    key_part: u64,
+}
+
+/// Reads a word of a header.
+///
+/// # Safety
+/// `address` must be aligned for `T`, inside a live chunk (A1, A2), and hold bytes that nothing writes plainly (A3).
+#[inline(always)]
+unsafe fn read<T: Copy>(address: usize) -> T {
+    let pointer = std::ptr::with_exposed_provenance::<T>(address);
+    // SAFETY: N2, A2: promised by the caller.
+    unsafe { pointer.read() }
+}
+
+impl<'a> View<'a> {
+    /// Opens the node at `offset`: header check and bounds (N1). O(1).
+    #[inline(always)]
+    pub(crate) fn try_open(&self, offset: u32) -> Option<Node<'a>> {
+        match self.locate_near(offset) {
+            Some(address) => self.open_at(offset, address, self.near_end()),
+            None => self.try_open_elsewhere(offset),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_open_elsewhere(&self, offset: u32) -> Option<Node<'a>> {
+        let (address, available) = self.locate(offset)?;
+        self.open_at(offset, address, address + available)
+    }
+
+    #[inline(always)]
+    fn open_at(&self, offset: u32, address: usize, end: usize) -> Option<Node<'a>> {
+        if address + HEADER > end {
+            return None;
+        }
+        #[cfg(loom)]
+        let _ = self.published(offset, 0, HEADER);
+        // SAFETY: A2: HEADER bytes are available from a unit boundary; L1: immutable.
+        let lengths = Lengths(unsafe { read::<u64>(address) });
+        // SAFETY: A2: as above, 8 bytes further.
+        let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
+        // SAFETY: A2: as above, aligned to 4.
+        let revision = unsafe { read::<u32>(address + REVISION_AT) };
+        let stored = self.header_check_at(offset, address);
+        let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
+        if stored != expected || address + entry_end(self.width, lengths) > end {
+            return None;
+        }
+        let key_address = address + key_at(self.width);
+        Some(Node { key_address, lengths, sequence, offset, revision, arena: PhantomData })
+    }
+
+    /// The stored header check of the node at an address that has room for a header.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn header_check_at(&self, _offset: u32, address: usize) -> u16 {
+        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address + BACK_AT);
+        // SAFETY: A2: the caller checked that a header fits; A4: back words are only accessed as atomics.
+        let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
+        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here.
+        BackWord(word.load(Ordering::Relaxed)).header_check()
+    }
+
+    /// Loom's twin.
+    #[cfg(loom)]
+    fn header_check_at(&self, offset: u32, _address: usize) -> u16 {
+        self.back_word(offset).map_or(0, BackWord::header_check)
+    }
+
+    /// An atomic word's value with the ordering of a link that is followed.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn load_link(&self, slot: u32) -> Option<u64> {
+        let Some(address) = self.locate_near(slot).or_else(|| self.locate_first(slot)) else {
+            return self.load_link_elsewhere(slot);
+        };
+        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
+        // SAFETY: A1, A2: inside a live chunk, aligned to 8; A4: links are only accessed as atomics.
+        let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
+        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible behind it.
+        Some(word.load(Ordering::Acquire))
+    }
+
+    /// Loom's twin.
+    #[cfg(loom)]
+    fn load_link(&self, slot: u32) -> Option<u64> {
+        self.load_link_elsewhere(slot)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_link_elsewhere(&self, slot: u32) -> Option<u64> {
+        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible behind it.
+        let acquire = if planted(Bug::LinkLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        // ORDERING: as chosen above.
+        Some(self.word(slot)?.load(acquire))
+    }
+
+    /// The same with a report of what is wrong.
+    #[inline]
+    pub(crate) fn open(&self, offset: u32) -> Result<Node<'a>, Corruption> {
+        self.try_open(offset).ok_or_else(|| self.header_report(offset))
+    }
+
+    /// Why `try_open` refused.
+    #[cold]
+    fn header_report(&self, offset: u32) -> Corruption {
+        let Some((address, available)) = self.locate(offset) else { return no_node(offset) };
+        if available < HEADER {
+            return no_node(offset);
+        }
+        // SAFETY: A2: HEADER bytes are available from a unit boundary; L1: immutable.
+        let lengths = Lengths(unsafe { read::<u64>(address) });
+        // SAFETY: A2: as above, 8 bytes further.
+        let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
+        // SAFETY: A2: as above, aligned to 4.
+        let revision = unsafe { read::<u32>(address + REVISION_AT) };
+        let stored = self.back_word(offset).map_or(0, BackWord::header_check);
+        self.bad_header(offset, lengths, sequence, revision, stored)
+    }
+
+    #[inline(always)]
+    fn back_word(&self, offset: u32) -> Option<BackWord> {
+        let word = self.word(offset.wrapping_add((BACK_AT / UNIT) as u32))?;
+        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here.
+        Some(BackWord(word.load(Ordering::Relaxed)))
+    }
+
+    #[cold]
+    fn bad_header(
+        &self,
+        offset: u32,
+        lengths: Lengths,
+        sequence: u64,
+        revision: u32,
+        stored: u16,
+    ) -> Corruption {
+        let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
+        let mut report =
+            Corruption::new(Place::Header, bytes_of(offset), u64::from(expected), u64::from(stored))
+                .with_sequence(sequence);
+        let mut fields = [0u8; 20];
+        fields[..8].copy_from_slice(&lengths.0.to_le_bytes());
+        fields[8..16].copy_from_slice(&sequence.to_le_bytes());
+        fields[16..].copy_from_slice(&revision.to_le_bytes());
+        report.flipped_bit = single_bit(&fields, |bytes| {
+            let lengths = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+            let sequence = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
+            let revision = u32::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
+            self.secret.header_check(offset, lengths, sequence, revision) == stored
+        })
+        .map(|bit| if bit >= 128 { bit - 128 + 8 * REVISION_AT as u64 } else { bit });
+        report
+    }
+
+    /// The slot of a node's (or head's) link.
+    #[inline(always)]
+    pub(crate) fn slot(node: u32, level: u32) -> u32 {
+        node.wrapping_sub(1).wrapping_sub(level)
+    }
+
+    /// Follows a link: the target behind a tag that matched (N4).
+    #[inline(always)]
+    pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
+        let slot = Self::slot(node, level);
+        let link = self.load_link(slot)?;
+        let target = (link >> 32) as u32;
+        let tag = self.secret.link_tag(slot, level, target);
+        (link as u32 == tag || planted(Bug::LinkTagIgnored)).then_some(target)
+    }
+
+    /// What a link names, unchecked: for hints that read nothing.
+    #[inline(always)]
+    pub(crate) fn peek_link(&self, node: u32, level: u32) -> Option<u32> {
+        Some((self.load_link(Self::slot(node, level))? >> 32) as u32)
+    }
+
+    /// The same with a report of what is wrong.
+    #[inline]
+    pub(crate) fn link(&self, node: u32, level: u32) -> Result<u32, Corruption> {
+        self.try_link(node, level).ok_or_else(|| self.link_report(node, level))
+    }
+
+    /// Why `try_link` refused.
+    #[cold]
+    fn link_report(&self, node: u32, level: u32) -> Corruption {
+        let slot = Self::slot(node, level);
+        let Some(word) = self.word(slot) else { return no_node(slot) };
+        // ORDERING: Relaxed: for a report.
+        let link = word.load(Ordering::Relaxed);
+        bad_link(slot, self.secret.link_tag(slot, level, (link >> 32) as u32), link as u32)
+    }
+
+    /// A link word that names `target`.
+    #[inline(always)]
+    fn link_word(&self, node: u32, level: u32, target: u32) -> u64 {
+        u64::from(target) << 32 | u64::from(self.secret.link_tag(Self::slot(node, level), level, target))
+    }
+
+    /// Sets a link of a node that is not reachable at this level yet.
+    pub(crate) fn set_link(&self, node: u32, level: u32, target: u32) -> Result<(), Corruption> {
+        let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
+        // ORDERING: Relaxed: the node becomes reachable at this level only through a later `publish_link`.
+        word.store(self.link_word(node, level, target), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes `node` name `new` instead of `old` at `level`. `false`: somebody else was faster, or the link is damaged.
+    #[inline(always)]
+    pub(crate) fn publish_link(&self, node: u32, level: u32, old: u32, new: u32) -> Result<bool, Corruption> {
+        let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
+        let (from, to) = (self.link_word(node, level, old), self.link_word(node, level, new));
+        // ORDERING: Release pairs with the Acquire in `link`; Relaxed on failure: the caller reads the link again.
+        let release = if planted(Bug::PublishRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        Ok(word.compare_exchange(from, to, release, Ordering::Relaxed).is_ok())
+    }
+
+    /// The node that `node` names as its predecessor at level 0: a hint, to be confirmed by that node's own link.
+    #[inline]
+    pub(crate) fn back_hint(&self, node: u32) -> Option<u32> {
+        let word = self.word(node.wrapping_add((BACK_AT / UNIT) as u32))?;
+        // ORDERING: Acquire pairs with the Release in `set_back`: the target's bytes are visible behind it.
+        let back = BackWord(word.load(Ordering::Acquire));
+        let target = back.target();
+        (back.tag() == self.secret.back_tag(node, target)).then_some(target)
+    }
+
+    /// Changes the hint and leaves the header check beside it as it is.
+    pub(crate) fn set_back(&self, node: u32, target: u32) {
+        let Some(word) = self.word(node.wrapping_add((BACK_AT / UNIT) as u32)) else { return };
+        // ORDERING: Relaxed: only the header check is taken from it, which is immutable.
+        let check = BackWord(word.load(Ordering::Relaxed)).header_check();
+        let back = BackWord::pack(target, self.secret.back_tag(node, target), check);
+        // ORDERING: Release pairs with the Acquire in `back_hint`. Concurrent stores may land in any order: a hint.
+        word.store(back.0, Ordering::Release);
+    }
+}
+
+impl<'a> Node<'a> {
+    /// Node address in arena units.
+    #[inline(always)]
+    pub(crate) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// The sequence number.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The revision among equals.
+    #[inline(always)]
+    pub(crate) fn revision(&self) -> u32 {
+        self.revision
+    }
+
+    /// The lengths word.
+    #[inline(always)]
+    pub(crate) fn lengths(&self) -> Lengths {
+        self.lengths
+    }
+
+    /// The key's bytes, not verified.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> &'a [u8] {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
+        // SAFETY: N1: the entry ends inside its chunk, which lives as long as 'a (A1); L1: immutable.
+        unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
+    }
+
+    #[inline(always)]
+    fn value_bytes(&self) -> &'a [u8] {
+        let at = self.key_address + self.lengths.key_len();
+        let pointer = std::ptr::with_exposed_provenance::<u8>(at);
+        // SAFETY: N1: as for the key.
+        unsafe { std::slice::from_raw_parts(pointer, self.lengths.value_len()) }
+    }
+
+    /// Where this entry stands relative to the target.
+    #[inline(always)]
+    pub(crate) fn order<C: Comparator>(&self, comparator: &C, target: &Target<'_>) -> Order {
+        target.entry_order(comparator, self.key(), || (self.sequence, self.revision))
+    }
+
+    fn placed(&self) -> Placed {
+        Placed {
+            offset: self.offset,
+            lengths: self.lengths.0,
+            kind: self.lengths.kind(),
+            sequence: self.sequence,
+            revision: self.revision,
+        }
+    }
+
+    #[inline(always)]
+    fn stored_digest(&self, width: Width, which: usize) -> u64 {
+        let width = width.bytes();
+        let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address - (2 - which) * width);
+        if width == 8 {
+            // SAFETY: N1: both digests lie right in front of the key; L1: immutable.
+            return u64::from_le(unsafe { pointer.cast::<u64>().read_unaligned() });
+        }
+        // SAFETY: N1: both digests lie right in front of the key; L1: immutable.
+        let stored = unsafe { std::slice::from_raw_parts(pointer, width) };
+        let mut word = [0u8; 8];
+        word[..width].copy_from_slice(stored);
+        u64::from_le_bytes(word)
+    }
+
+    /// Verifies the key digest (N3). O(key length).
+    #[inline(always)]
+    pub(crate) fn try_verify(self, view: &View<'_>) -> Option<Verified<'a>> {
+        let width = view.width;
+        if width.bytes() == 0 {
+            return Some(Verified { node: self, key_part: 0 });
+        }
+        let key_part = key_part(self.key());
+        let expected = self.placed().key_digest(key_part, view.secret.nonce()) & width.mask();
+        (expected == self.stored_digest(width, 0)).then_some(Verified { node: self, key_part })
+    }
+
+    /// The same with a report of what is wrong.
+    #[inline]
+    pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
+        self.try_verify(view).ok_or_else(|| self.bad_key(view))
+    }
+
+    #[cold]
+    fn bad_key(&self, view: &View<'_>) -> Corruption {
+        let (nonce, width) = (view.secret.nonce(), view.width);
+        let expected = self.placed().key_digest(key_part(self.key()), nonce) & width.mask();
+        let stored = self.stored_digest(width, 0);
+        let mut report = Corruption::new(Place::Entry, bytes_of(self.offset), expected, stored)
+            .with_sequence(self.sequence);
+        let placed = self.placed();
+        let digest = |bytes: &[u8]| placed.key_digest(key_part(bytes), nonce) & width.mask();
+        report.flipped_bit = if (expected ^ stored).is_power_of_two() {
+            Some(8 * HEADER as u64 + u64::from((expected ^ stored).trailing_zeros()))
+        } else if self.key().len() <= DIAGNOSIS_LEN_MAX {
+            single_bit(self.key(), |bytes| digest(bytes) == stored).map(|bit| bit + 8 * key_at(width) as u64)
+        } else {
+            None
+        };
+        report
+    }
+}
+
+impl<'a> Verified<'a> {
+    /// The node.
+    #[inline(always)]
+    pub(crate) fn node(&self) -> &Node<'a> {
+        &self.node
+    }
+
+    /// The user key.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.node.key()
+    }
+
+    /// The kind.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.node.lengths.kind()
+    }
+
+    /// The value, verified against its digest. O(value length).
+    #[inline(always)]
+    pub(crate) fn value(&self, view: &Frame) -> Result<&'a [u8], Corruption> {
+        let value = self.node.value_bytes();
+        self.verify_copy(value, view)?;
+        Ok(value)
+    }
+
+    /// The value as it lies there: for a copy that is verified afterwards.
+    pub(crate) fn value_unverified(&self) -> &'a [u8] {
+        self.node.value_bytes()
+    }
+
+    /// Verifies a copy of the value that was handed out.
+    #[inline(always)]
+    pub(crate) fn verify_copy(&self, value: &[u8], view: &Frame) -> Result<(), Corruption> {
+        let width = view.width;
+        if width.bytes() == 0 {
+            return Ok(());
+        }
+        let expected =
+            self.node.placed().value_digest(value, self.key_part, view.secret.nonce()) & width.mask();
+        if expected == self.node.stored_digest(width, 1) { Ok(()) } else { Err(self.bad_value(value, view)) }
+    }
+
+    #[cold]
+    fn bad_value(&self, value: &[u8], view: &Frame) -> Corruption {
+        let (node, nonce, width) = (&self.node, view.secret.nonce(), view.width);
+        let placed = node.placed();
+        let digest = |bytes: &[u8]| placed.value_digest(bytes, self.key_part, nonce) & width.mask();
+        let (expected, stored) = (digest(value), node.stored_digest(width, 1));
+        let mut report = Corruption::new(Place::Value, bytes_of(node.offset), expected, stored)
+            .with_sequence(node.sequence);
+        report.flipped_bit = if (expected ^ stored).is_power_of_two() {
+            let digest_at = HEADER + width.bytes();
+            Some(8 * digest_at as u64 + u64::from((expected ^ stored).trailing_zeros()))
+        } else if value.len() <= DIAGNOSIS_LEN_MAX {
+            let at = 8 * (key_at(width) + node.lengths.key_len()) as u64;
+            single_bit(value, |bytes| digest(bytes) == stored).map(|bit| bit + at)
+        } else {
+            None
+        };
+        report
+    }
+
+    /// The entry's own sum over key, value, kind and sequence, from the bytes as they are.
+    pub(crate) fn carried(&self) -> Protected<Kvos> {
+        self.node.placed().carried(self.key(), self.node.value_bytes())
+    }
+
+    #[allow(dead_code, reason = "wired by the lookup and salvage paths")]
+    /// K, if digests are stored.
+    pub(crate) fn key_part(&self) -> u64 {
+        self.key_part
+    }
+
+    /// The stored key digest: what the sealed sums add up.
+    pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
+        if view.width.bytes() == 0 { 0 } else { self.node.stored_digest(view.width, 0) }
+    }
+}
+
+/// A verified node on hold, without a borrow: for cursors. Lives in the caller's memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parked {
+    offset: u32,
+    revision: u32,
+    lengths: Lengths,
+    sequence: SequenceNumber,
+    key_part: u64,
+}
+
+impl Parked {
+    /// Puts a node on hold.
+    #[inline(always)]
+    pub(crate) fn new(entry: &Verified<'_>) -> Self {
+        let node = &entry.node;
+        Parked {
+            offset: node.offset,
+            revision: node.revision,
+            lengths: node.lengths,
+            sequence: node.sequence,
+            key_part: entry.key_part,
+        }
+    }
+
+    /// The node again: bounds are checked (N1), what was verified then is not verified again (N2, N3).
+    #[inline(always)]
+    pub(crate) fn resume<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
+        let (address, available) = view.locate(self.offset)?;
+        if entry_end(view.width, self.lengths) > available {
+            return None;
+        }
+        let (offset, revision, lengths, sequence) = (self.offset, self.revision, self.lengths, self.sequence);
+        let key_address = address + key_at(view.width);
+        let node = Node { key_address, lengths, sequence, offset, revision, arena: PhantomData };
+        Some(Verified { node, key_part: self.key_part })
+    }
+}
+
+/// Something that keeps an arena alive.
+pub(crate) trait KeepsArena: Send + Sync + 'static {
+    /// The arena.
+    fn arena(&self) -> &Arena;
+}
+
+/// Bytes of an arena together with what keeps it alive.
+pub(crate) struct Pinned {
+    address: usize,
+    len: usize,
+    /// Held, never asked.
+    _owner: Arc<dyn KeepsArena>,
+}
+
+impl Pinned {
+    /// Pins a verified value. `None` if the owner keeps another arena.
+    pub(crate) fn new(owner: Arc<dyn KeepsArena>, value: &[u8], arena: &Arena) -> Option<Pinned> {
+        std::ptr::eq(owner.arena(), arena).then(|| Pinned {
+            address: value.as_ptr().expose_provenance(),
+            len: value.len(),
+            _owner: owner,
+        })
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
+        // SAFETY: N3: the slice came out of a verified entry of the arena that `_owner` keeps alive (A1); L1: immutable.
+        unsafe { std::slice::from_raw_parts(pointer, self.len) }
+    }
+}
+
+/// Byte offset of an arena unit.
+pub(crate) fn bytes_of(offset: u32) -> u64 {
+    u64::from(offset) * UNIT as u64
+}
+
+#[cold]
+pub(crate) fn no_node(offset: u32) -> Corruption {
+    Corruption::new(Place::Link, bytes_of(offset), 0, 0)
+}
+
+#[cold]
+fn bad_link(slot: u32, expected: u32, found: u32) -> Corruption {
+    let mut report = Corruption::new(Place::Link, bytes_of(slot), u64::from(expected), u64::from(found));
+    if (expected ^ found).is_power_of_two() {
+        report.flipped_bit = Some(u64::from((expected ^ found).trailing_zeros()));
+    }
+    report
+}

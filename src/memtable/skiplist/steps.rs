@@ -1,0 +1,154 @@
+//! Steps along level 0, both ways.
+//!
+//! ```text
+//!   next   at --link--> next                     verified; a damaged node is passed by its own link
+//!   prev   at --hint--> h --link--> .. --> at     a back link is a hint that forward links confirm
+//! ```
+//! * C1: a step's answer is certified: the link's tag matched and the entry's key digest verified.
+//! * C2: what cannot be certified is a `Gap` between intact nodes, found through upper levels and back links.
+//!
+//! Any thread; lock-free. A step back is expected O(1): a stale hint is walked forward, and renewed.
+
+#![forbid(unsafe_code)]
+
+use super::node::{Verified, bytes_of};
+use super::splice::{Gap, NoTrail, Search};
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::paranoid::OrderChecks;
+use crate::invariants::{Bug, planted};
+use crate::key::{Comparator, Side, Target};
+
+/// Longest walk along stale hints before a search takes over.
+const HINT_HOPS_MAX: u32 = 64;
+
+impl<'a, C: Comparator> Search<'a, C> {
+    /// The entry behind `at` (the sentinel: the first one).
+    #[inline(always)]
+    pub(crate) fn next(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
+        let Some(next) = self.view.try_link(at, 0) else { return Err(self.behind_link(at)) };
+        if next == self.sentinel {
+            return Ok(None);
+        }
+        match self.view.try_open(next).and_then(|node| node.try_verify(&self.view)) {
+            Some(entry) if self.order_checks == OrderChecks::Off => Ok(Some(entry)),
+            Some(entry) => self.in_order(at, Some(entry)),
+            None => Err(self.behind_node(at, next)),
+        }
+    }
+
+    fn in_order(&self, at: u32, entry: Option<Verified<'a>>) -> Result<Option<Verified<'a>>, Gap> {
+        if self.order_checks == OrderChecks::On {
+            let behind = entry.map_or(self.sentinel, |entry| entry.node().offset());
+            let checked = self.verified(at).and_then(|left| self.check_order(left.as_ref(), entry.as_ref()));
+            checked.map_err(|corruption| self.gap(corruption, at, behind))?;
+        }
+        Ok(entry)
+    }
+
+    /// The node `bad` behind `at` is damaged; its own link leads on, to the next intact node.
+    #[cold]
+    #[inline(never)]
+    fn behind_node(&self, at: u32, bad: u32) -> Gap {
+        let mut node = bad;
+        let behind = loop {
+            match self.view.try_link(node, 0) {
+                Some(next) if self.verified(next).is_ok() => break next,
+                Some(next) => node = next,
+                None => break self.resume_behind(at),
+            }
+        };
+        self.gap(self.node_report(bad), at, behind)
+    }
+
+    /// Nothing leads on from `at`.
+    #[cold]
+    #[inline(never)]
+    fn behind_link(&self, at: u32) -> Gap {
+        let report = self.view.link(at, 0).err().unwrap_or(Corruption::new(Place::Link, bytes_of(at), 0, 0));
+        self.gap(report, at, self.resume_behind(at))
+    }
+
+    /// Upper levels and back links find the node where order begins again behind `at`.
+    #[cold]
+    pub(crate) fn resume_behind(&self, at: u32) -> u32 {
+        let target = match self.verified(at) {
+            Ok(Some(entry)) => self.position(&entry).with_side(Side::After),
+            Ok(None) => Target::extreme(Side::Start),
+            Err(_) => return self.sentinel,
+        };
+        match self.find_carefully(&target, &mut NoTrail) {
+            Ok(bracket) => bracket.succ,
+            Err(gap) => gap.behind,
+        }
+    }
+
+    /// The entry in front of `at` (the sentinel: the last one).
+    #[inline]
+    pub(crate) fn prev(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
+        let Some(prev) = self.confirmed_back(at) else { return self.prev_by_search(at) };
+        if prev == self.sentinel {
+            return Ok(None);
+        }
+        let Some(entry) = self.view.try_open(prev).and_then(|node| node.try_verify(&self.view)) else {
+            return Err(self.gap(self.node_report(prev), self.intact_before(at, prev), at));
+        };
+        if self.order_checks == OrderChecks::On {
+            let right = self.verified(at).ok().flatten();
+            let checked = self.check_order(Some(&entry), right.as_ref());
+            checked.map_err(|corruption| self.gap(corruption, prev, at))?;
+        }
+        Ok(Some(entry))
+    }
+
+    /// The last intact node in front of `at`, where `prev` is damaged: its back link may be damaged with it.
+    #[cold]
+    fn intact_before(&self, at: u32, prev: u32) -> u32 {
+        if planted(Bug::HoleTrustsBackLink) {
+            return self.confirmed_back(prev).unwrap_or(self.sentinel);
+        }
+        let target = match self.verified(at) {
+            Ok(Some(entry)) => self.position(&entry),
+            Ok(None) => Target::extreme(Side::End),
+            Err(_) => return self.confirmed_back(prev).unwrap_or(self.sentinel),
+        };
+        match self.find_carefully(&target, &mut NoTrail) {
+            Ok(bracket) => bracket.pred,
+            Err(gap) => gap.before,
+        }
+    }
+
+    /// The node whose level-0 link names `at`, found from the hint.
+    #[inline]
+    fn confirmed_back(&self, at: u32) -> Option<u32> {
+        let hint = self.view.back_hint(at)?;
+        if planted(Bug::BackLinkUnconfirmed) {
+            return Some(hint);
+        }
+        let mut node = hint;
+        for _ in 0..HINT_HOPS_MAX {
+            let next = self.view.try_link(node, 0)?;
+            if next == at {
+                if node != hint {
+                    self.view.set_back(at, node);
+                }
+                return Some(node);
+            }
+            if next == self.sentinel {
+                return None;
+            }
+            node = next;
+        }
+        None
+    }
+
+    #[cold]
+    fn prev_by_search(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
+        let found = match self.verified(at) {
+            Ok(Some(entry)) => self.find(&self.position(&entry), &mut NoTrail),
+            Ok(None) => self.find(&Target::extreme(Side::End), &mut NoTrail),
+            Err(corruption) => Err(self.gap(corruption, self.sentinel, at)),
+        }?;
+        self.view.set_back(at, found.pred);
+        self.verified(found.pred).map_err(|corruption| self.gap(corruption, self.sentinel, at))
+    }
+}

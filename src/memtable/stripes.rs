@@ -1,0 +1,370 @@
+//! What writers own while they write: gates, counters, sub-chunks. No line of it is shared by all of them.
+//!
+//! ```text
+//!   put()      home stripe of the thread, or the next free one, or a new one      (try_lock, never waits for a writer)
+//!   writer()   a stripe of its own, leased                                        (lock, only a freeze competes)
+//!   freeze()   locks each stripe once, in order, and marks it frozen              (waits out the writers inside)
+//! ```
+//! * E1: a write runs inside its stripe's lock; the lock's state says whether the table is frozen. One read-modify-write
+//!   both enters and asks, so a freeze and a write cannot miss each other.
+//! * E2: counters are written by the lock's owner alone and read by anybody; sums are exact once no writer is inside.
+//! * E3: a stripe that is made after the freeze began is made frozen: making one takes the registry's lock, and the
+//!   freeze holds it.
+//!
+//! Any thread. Not promised: which stripe a write uses.
+
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::error::{Corruption, Result};
+use crate::integrity::guarded::Guarded;
+use crate::invariants::{Bug, planted};
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::list::Inserter;
+use crate::memtable::vector::new_chain;
+use crate::sync::{AtomicU64, Counter, Mutex, MutexGuard, Ordering};
+
+/// Stripes that exist from the start.
+#[cfg(not(loom))]
+const FIRST: usize = 8;
+#[cfg(loom)]
+const FIRST: usize = 2;
+
+/// Sums over a table's writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Totals {
+    /// Point entries and range tombstones that reads may find.
+    pub(crate) entries: u64,
+    /// Point tombstones among them.
+    pub(crate) deletes: u64,
+    /// Range tombstones among them.
+    pub(crate) range_deletes: u64,
+    /// Bytes of their keys and values.
+    pub(crate) data_bytes: u64,
+    /// Sum of their stored key digests, wrapping.
+    pub(crate) digest_sum: u64,
+    /// Entries that a replacing one hides.
+    pub(crate) displaced: u64,
+}
+
+/// One stripe's counters (E2).
+#[derive(Debug)]
+struct Counters {
+    totals: [AtomicU64; 6],
+    smallest: AtomicU64,
+    largest: AtomicU64,
+    /// The largest of point entries only.
+    largest_point: AtomicU64,
+}
+
+impl Counters {
+    fn new() -> Self {
+        Counters {
+            totals: std::array::from_fn(|_| AtomicU64::new(0)),
+            smallest: AtomicU64::new(u64::MAX),
+            largest: AtomicU64::new(0),
+            largest_point: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds, as the only writer.
+    fn add(&self, change: &Totals, sequence: u64) {
+        for (counter, by) in self.totals.iter().zip(change.as_array()) {
+            if by != 0 {
+                // ORDERING: Relaxed: written by the lock's owner alone (E2); a reader that needs exact sums has
+                // locked the stripe after the writer left.
+                let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
+                // ORDERING: Relaxed: as above.
+                counter.store(sum, Ordering::Relaxed);
+            }
+        }
+        // ORDERING: Relaxed: as above.
+        if sequence < self.smallest.load(Ordering::Relaxed) {
+            // ORDERING: Relaxed: as above.
+            self.smallest.store(sequence, Ordering::Relaxed);
+        }
+        let point = (change.range_deletes == 0).then_some(&self.largest_point);
+        for largest in [Some(&self.largest), point].into_iter().flatten() {
+            // ORDERING: Relaxed: as above.
+            if sequence > largest.load(Ordering::Relaxed) {
+                // ORDERING: Relaxed: as above.
+                largest.store(sequence, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn read(&self) -> Totals {
+        // ORDERING: Relaxed: see `add`.
+        Totals::from_array(std::array::from_fn(|i| self.totals[i].load(Ordering::Relaxed)))
+    }
+}
+
+impl Totals {
+    pub(crate) fn as_array(&self) -> [u64; 6] {
+        [self.entries, self.deletes, self.range_deletes, self.data_bytes, self.digest_sum, self.displaced]
+    }
+
+    fn from_array(from: [u64; 6]) -> Self {
+        let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = from;
+        Totals { entries, deletes, range_deletes, data_bytes, digest_sum, displaced }
+    }
+
+    /// Both, wrapping.
+    pub(crate) fn plus(&self, other: &Totals) -> Totals {
+        let (left, right) = (self.as_array(), other.as_array());
+        Totals::from_array(std::array::from_fn(|i| left[i].wrapping_add(right[i])))
+    }
+
+    /// The change that takes these away again.
+    pub(crate) fn negated(&self) -> Totals {
+        Totals::from_array(self.as_array().map(u64::wrapping_neg))
+    }
+}
+
+/// What the lock of a stripe guards.
+#[derive(Debug, Default)]
+pub(crate) struct Inside {
+    frozen: Gate,
+    /// The writer's sub-chunk and splice.
+    pub(crate) inserter: Inserter,
+}
+
+/// Whether writes may enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Gate {
+    #[default]
+    Open,
+    Frozen,
+}
+
+/// One stripe, on lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Stripe {
+    inside: Mutex<Inside>,
+    counters: Counters,
+    /// The sentinel of the stripe's chain (representation `Vector`); 0 until its first write.
+    chain: Guarded,
+    /// 1 while a `Writer` has it.
+    leased: AtomicU64,
+}
+
+/// A write that is inside the gate.
+#[derive(Debug)]
+pub(crate) struct Entered<'s> {
+    pub(crate) inside: MutexGuard<'s, Inside>,
+    counters: &'s Counters,
+    chain: &'s Guarded,
+}
+
+impl Entered<'_> {
+    /// The stripe's chain, made if it is not there. The lock makes this writer the only one who sets it.
+    pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
+        let known = self.chain.get()?;
+        if known != 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
+            return Ok(known as u32);
+        }
+        let sentinel = new_chain(view, &mut self.inside.inserter.sub)?;
+        self.chain.set(u64::from(sentinel));
+        Ok(sentinel)
+    }
+
+    /// Counts a write.
+    #[inline]
+    pub(crate) fn count(&self, change: &Totals, sequence: u64) {
+        self.counters.add(change, sequence);
+    }
+}
+
+/// What came of an attempt to enter.
+enum Attempt<'s> {
+    Inside(Entered<'s>),
+    Busy,
+    Frozen,
+}
+
+impl Stripe {
+    fn new(frozen: Gate) -> Self {
+        Stripe {
+            inside: Mutex::new(Inside { frozen, inserter: Inserter::default() }),
+            counters: Counters::new(),
+            chain: Guarded::new(0),
+            leased: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    fn try_enter(&self) -> Attempt<'_> {
+        match self.inside.try_lock() {
+            Some(inside) => self.admitted(inside),
+            None => Attempt::Busy,
+        }
+    }
+
+    #[inline]
+    fn admitted<'s>(&'s self, inside: MutexGuard<'s, Inside>) -> Attempt<'s> {
+        if inside.frozen == Gate::Frozen && !planted(Bug::GateIgnoresFreeze) {
+            return Attempt::Frozen;
+        }
+        Attempt::Inside(Entered { inside, counters: &self.counters, chain: &self.chain })
+    }
+
+    /// Enters as the stripe's lessee; waits only for a freeze.
+    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
+        match self.admitted(self.inside.lock()) {
+            Attempt::Inside(entered) => Some(entered),
+            _ => None,
+        }
+    }
+
+    /// Gives the lease back.
+    pub(crate) fn release(&self) {
+        // ORDERING: Release pairs with the Acquire in `Stripes::lease`; the state itself is behind the lock.
+        self.leased.store(0, Ordering::Release);
+    }
+}
+
+/// All stripes of a table.
+#[derive(Debug)]
+pub(crate) struct Stripes {
+    first: [Stripe; FIRST],
+    more: Mutex<More>,
+}
+
+#[derive(Debug, Default)]
+struct More {
+    stripes: Vec<Arc<Stripe>>,
+    frozen: Gate,
+}
+
+/// A number for this thread, given at its first write.
+pub(crate) fn thread_number() -> usize {
+    static THREADS: Counter = Counter::new();
+    thread_local!(static NUMBER: Cell<Option<u32>> = const { Cell::new(None) });
+    let number = NUMBER.with(|number| match number.get() {
+        Some(known) => known,
+        None => {
+            #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
+            let new = THREADS.next() as u32;
+            number.set(Some(new));
+            new
+        }
+    });
+    number as usize
+}
+
+impl Stripes {
+    /// Open stripes.
+    pub(crate) fn new() -> Self {
+        Stripes { first: std::array::from_fn(|_| Stripe::new(Gate::Open)), more: Mutex::new(More::default()) }
+    }
+
+    /// Runs a write inside a stripe that is free; makes one if none is. `None`: frozen.
+    #[inline]
+    pub(crate) fn write<R>(&self, write: impl FnOnce(&mut Entered<'_>) -> R) -> Option<R> {
+        let home = thread_number();
+        for i in 0..FIRST {
+            match self.first[(home + i) % FIRST].try_enter() {
+                Attempt::Inside(mut entered) => return Some(write(&mut entered)),
+                Attempt::Frozen => return None,
+                Attempt::Busy => {}
+            }
+        }
+        let stripe = self.lease();
+        let result = stripe.enter().map(|mut entered| write(&mut entered));
+        stripe.release();
+        result
+    }
+
+    /// A stripe for one writer alone.
+    pub(crate) fn lease(&self) -> Arc<Stripe> {
+        let mut more = self.more.lock();
+        for stripe in &more.stripes {
+            // ORDERING: Acquire pairs with the Release in `release`; Relaxed on failure: the next one is tried.
+            if stripe.leased.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Arc::clone(stripe);
+            }
+        }
+        let stripe =
+            Arc::new(Stripe::new(if planted(Bug::LeaseBornOpen) { Gate::Open } else { more.frozen }));
+        // ORDERING: Relaxed: the registry's lock publishes it.
+        stripe.leased.store(1, Ordering::Relaxed);
+        more.stripes.push(Arc::clone(&stripe));
+        stripe
+    }
+
+    /// Closes every gate and waits out the writers inside (E1, E3). Afterwards sums are exact.
+    pub(crate) fn freeze(&self) {
+        let mut more = self.more.lock();
+        more.frozen = Gate::Frozen;
+        let stripes = more.stripes.iter().map(|stripe| &**stripe);
+        for stripe in self.first.iter().chain(stripes) {
+            if planted(Bug::FreezeSkipsBusyStripes) {
+                if let Some(mut inside) = stripe.inside.try_lock() {
+                    inside.frozen = Gate::Frozen;
+                }
+                continue;
+            }
+            stripe.inside.lock().frozen = Gate::Frozen;
+        }
+    }
+
+    /// Waits until every writer that is inside now has left. New ones may enter meanwhile.
+    pub(crate) fn wait_out_writers(&self) {
+        let more: Vec<Arc<Stripe>> = self.more.lock().stripes.clone();
+        for stripe in self.first.iter().chain(more.iter().map(|stripe| &**stripe)) {
+            drop(stripe.inside.lock());
+        }
+    }
+
+    /// The sums, exact once no writer is inside.
+    pub(crate) fn totals(&self) -> Totals {
+        self.fold(Totals::default(), |sum, stripe| sum.plus(&stripe.counters.read()))
+    }
+
+    /// Smallest and largest sequence number written, if any was.
+    pub(crate) fn sequences(&self) -> Option<(u64, u64)> {
+        let (smallest, largest) = self.fold((u64::MAX, 0), |(smallest, largest), stripe| {
+            // ORDERING: Relaxed: see `Counters::add`.
+            let low = stripe.counters.smallest.load(Ordering::Relaxed);
+            // ORDERING: Relaxed: see `Counters::add`.
+            let high = stripe.counters.largest.load(Ordering::Relaxed);
+            (low.min(smallest), high.max(largest))
+        });
+        (smallest <= largest).then_some((smallest, largest))
+    }
+
+    /// Largest sequence number of a point entry; 0 without any.
+    pub(crate) fn largest_point(&self) -> u64 {
+        self.fold(0, |largest, stripe| {
+            // ORDERING: Relaxed: see `Counters::add`.
+            largest.max(stripe.counters.largest_point.load(Ordering::Relaxed))
+        })
+    }
+
+    fn fold<T>(&self, start: T, add: impl Fn(T, &Stripe) -> T) -> T {
+        let sum = self.first.iter().fold(start, &add);
+        self.more.lock().stripes.iter().fold(sum, |sum, stripe| add(sum, stripe))
+    }
+
+    /// The sentinels of all chains; 0 for a stripe without one.
+    pub(crate) fn chains(&self) -> Vec<Result<u32, Corruption>> {
+        let chain = |stripe: &Stripe| {
+            #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
+            let chain = stripe.chain.get().map(|chain| chain as u32);
+            chain
+        };
+        self.fold(Vec::new(), |mut chains, stripe| {
+            chains.push(chain(stripe));
+            chains
+        })
+    }
+
+    /// Heap bytes of stripes made beyond the first ones.
+    pub(crate) fn extra_bytes(&self) -> u64 {
+        (self.more.lock().stripes.len() * size_of::<Stripe>()) as u64
+    }
+}

@@ -1,0 +1,351 @@
+//! The `Vector` representation: a log while it is written, one sorted array once it is frozen.
+//!
+//! ```text
+//!   stripe 0   S0 <-> n1 <-> n2 <-> n3        chains in order of arrival, one a stripe, linked both ways and tagged
+//!   stripe 1   S1 <-> n4
+//!   sorted     [n2 | n4 | n1 | n3]            words: node (32) | tag (32), bound to the index
+//! ```
+//! * Y1: a chain has one appender at a time (its stripe's lock), so its back links are exact, not hints: a chain with
+//!   a broken link is read from its other end.
+//! * Y2: a position in a sorted array is its index plus one. Neighbours in the array are neighbours in the order: the
+//!   array was made from all chains, and its words are bound to their indexes.
+//! * Y3: a damaged entry of a log could be any key, and so every read of that log answers `Corruption`. In a frozen
+//!   table's array its place is known: only what lies there does.
+//!
+//! Readers of a mutable table make an array of their own: O(n log n) a cursor, O(n) a get. Any thread.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "words are packed of 32-bit halves")]
+
+use std::sync::Arc;
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::protection::{Kvo, Protected};
+use crate::invariants::{Bug, planted};
+use crate::key::{Comparator, Target};
+use crate::memtable::representation::{Around, END, Hole, Ordered, Spot};
+use crate::memtable::skiplist::arena::{SubChunk, View};
+use crate::memtable::skiplist::build::{Built, Fields};
+use crate::memtable::skiplist::layout::{Lengths, node_units};
+use crate::memtable::skiplist::list::check_promise;
+use crate::memtable::skiplist::node::Verified;
+use crate::sync::{AtomicU64, Ordering};
+
+/// The level that tags of sorted words are made for: no tower has it.
+const SORTED_LEVEL: u32 = 1 << 16;
+
+/// Entries in order, by their nodes.
+#[derive(Debug)]
+pub(crate) struct Sorted {
+    words: Box<[AtomicU64]>,
+    /// Damage met while the array was made: an entry whose place nobody knows (Y3).
+    damage: Option<Corruption>,
+}
+
+/// A new chain: its sentinel.
+pub(crate) fn new_chain(view: &View<'_>, sub: &mut SubChunk) -> Result<u32> {
+    let reservation = view.arena().carve(sub, 4)?;
+    let sentinel = reservation.start() + 1;
+    view.set_link(sentinel, 0, sentinel)?;
+    view.set_back(sentinel, sentinel);
+    Ok(sentinel)
+}
+
+/// Appends a built node to a chain; the caller holds the chain's stripe (Y1).
+fn append(view: &View<'_>, sentinel: u32, built: &Built) -> Result<()> {
+    let node = built.offset;
+    let last = view.back_hint(sentinel).ok_or_else(|| broken(sentinel))?;
+    view.set_link(node, 0, sentinel)?;
+    view.set_back(node, last);
+    if !view.publish_link(last, 0, sentinel, node)? {
+        return Err(broken(last).into());
+    }
+    view.set_back(sentinel, node);
+    Ok(())
+}
+
+#[cold]
+fn broken(node: u32) -> Corruption {
+    Corruption::new(Place::Link, u64::from(node) * 8, 0, 0)
+}
+
+/// Every node of a chain, in order of arrival as far as it can be told.
+fn chain(view: &View<'_>, sentinel: u32, nodes: &mut Vec<u32>, damage: &mut Option<Corruption>) {
+    let mut at = sentinel;
+    loop {
+        match view.link(at, 0) {
+            Ok(next) if next == sentinel => return,
+            Ok(next) => {
+                nodes.push(next);
+                at = next;
+            }
+            Err(report) => return from_behind(view, sentinel, at, nodes, damage, report),
+        }
+    }
+}
+
+/// The rest of a chain whose link at `last` is broken, along its back links (Y1).
+#[cold]
+fn from_behind(
+    view: &View<'_>,
+    sentinel: u32,
+    last: u32,
+    nodes: &mut Vec<u32>,
+    damage: &mut Option<Corruption>,
+    report: Corruption,
+) {
+    let mut at = sentinel;
+    loop {
+        match view.back_hint(at) {
+            Some(before) if before == last && !planted(Bug::ChainForgetsTheRest) => return,
+            Some(before) if before != sentinel && !planted(Bug::ChainForgetsTheRest) => {
+                nodes.push(before);
+                at = before;
+            }
+            Some(_) if planted(Bug::ChainForgetsTheRest) => return,
+            _ => {
+                damage.get_or_insert(report);
+                return;
+            }
+        }
+    }
+}
+
+impl Sorted {
+    /// Sorts the entries of these chains; with a key, only those of that key. Every entry is verified.
+    pub(crate) fn collect<C: Comparator>(
+        view: &View<'_>,
+        comparator: &C,
+        chains: impl Iterator<Item = Result<u32, Corruption>>,
+        only: Option<&[u8]>,
+    ) -> Sorted {
+        let (mut nodes, mut damage) = (Vec::new(), None);
+        for sentinel in chains {
+            match sentinel {
+                Ok(0) => {}
+                Ok(sentinel) => chain(view, sentinel, &mut nodes, &mut damage),
+                Err(report) => damage = damage.or(Some(report)),
+            }
+        }
+        let mut entries = Vec::with_capacity(if only.is_some() { 0 } else { nodes.len() });
+        for node in nodes {
+            match view.open(node).and_then(|node| node.verify(view)) {
+                Ok(entry) if only.is_none_or(|key| comparator.compare(entry.key(), key).is_eq()) => {
+                    entries.push(entry)
+                }
+                Ok(_) => {}
+                Err(report) => damage = damage.or(Some(report)),
+            }
+        }
+        entries.sort_by(|left, right| {
+            let sequences = right.node().sequence().cmp(&left.node().sequence());
+            comparator.compare(left.key(), right.key()).then(sequences)
+        });
+        let word = |(index, entry): (usize, &Verified<'_>)| {
+            let (node, index) = (entry.node().offset(), u32::try_from(index).unwrap_or(u32::MAX));
+            AtomicU64::new(u64::from(node) << 32 | u64::from(view.secret.link_tag(index, SORTED_LEVEL, node)))
+        };
+        Sorted { words: entries.iter().enumerate().map(word).collect(), damage }
+    }
+
+    /// Heap bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        size_of_val(&*self.words) as u64
+    }
+
+    /// The array's words, for the fault door.
+    #[cfg(any(test, feature = "fault-injection"))]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.words
+    }
+}
+
+/// A sorted array and what reading it needs.
+#[derive(Debug)]
+pub(crate) struct SortedSearch<'a, C> {
+    pub(crate) view: View<'a>,
+    pub(crate) comparator: &'a C,
+    pub(crate) sorted: Arc<Sorted>,
+}
+
+impl<C> Clone for SortedSearch<'_, C> {
+    fn clone(&self) -> Self {
+        SortedSearch { view: self.view, comparator: self.comparator, sorted: Arc::clone(&self.sorted) }
+    }
+}
+
+impl<'a, C: Comparator> SortedSearch<'a, C> {
+    fn len(&self) -> u32 {
+        u32::try_from(self.sorted.words.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The verified entry at an index.
+    fn at(&self, index: u32) -> Result<Verified<'a>, Corruption> {
+        let Some(word) = self.sorted.words.get(index as usize) else { return Err(broken(index)) };
+        // ORDERING: Relaxed: the array was published whole, by the `Arc` or `OnceLock` that holds it.
+        let word = word.load(Ordering::Relaxed);
+        let (node, stored) = ((word >> 32) as u32, word & u64::from(u32::MAX));
+        let expected = u64::from(self.view.secret.link_tag(index, SORTED_LEVEL, node));
+        if stored != expected && !planted(Bug::SortedWordUnchecked) {
+            return Err(Corruption::new(Place::Link, u64::from(index) * 8, expected, stored));
+        }
+        self.view.open(node)?.verify(&self.view)
+    }
+
+    /// Entries between two positions.
+    pub(crate) fn count(&self, from: &Target<'_>, to: &Target<'_>) -> Result<u64> {
+        let index = |target| self.find(target).map(|around| around.before).map_err(|hole| hole.corruption);
+        Ok(u64::from(index(to)?.saturating_sub(index(from)?)))
+    }
+
+    /// The first intact entry at or behind an index, below `end`.
+    fn intact(&self, index: u32, end: u32) -> Option<Spot<'a>> {
+        (index..end).find_map(|index| self.at(index).ok().map(|entry| Spot { at: index + 1, entry }))
+    }
+
+    fn position(index: u32, len: u32) -> u32 {
+        if index < len { index + 1 } else { END }
+    }
+}
+
+impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
+    fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Hole> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            // Damaged entries are passed to the right: the nearest intact one tells which half it is.
+            match self.intact(middle, high) {
+                Some(spot) if spot.entry.node().order(self.comparator, target).is_lt() => low = spot.at,
+                _ => high = middle,
+            }
+        }
+        let behind = |index| self.intact(index, self.len()).map_or(END, |spot| spot.at);
+        if let Some(corruption) = self.sorted.damage {
+            return Err(Hole { corruption, before: low, behind: behind(low) });
+        }
+        if low == self.len() {
+            return Ok(Around { before: low, behind: None });
+        }
+        match self.at(low) {
+            Ok(entry) => Ok(Around { before: low, behind: Some(Spot { at: low + 1, entry }) }),
+            Err(corruption) => Err(Hole { corruption, before: low, behind: behind(low + 1) }),
+        }
+    }
+
+    fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Hole> {
+        if at >= self.len() {
+            return Ok(None);
+        }
+        match self.at(at) {
+            Ok(entry) => Ok(Some(Spot { at: at + 1, entry })),
+            Err(corruption) => {
+                Err(Hole { corruption, before: at, behind: Self::position(at + 1, self.len()) })
+            }
+        }
+    }
+
+    fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Hole> {
+        let behind = if at == END { self.len() + 1 } else { at };
+        let Some(index) = behind.checked_sub(2) else { return Ok(None) };
+        match self.at(index) {
+            Ok(entry) => Ok(Some(Spot { at: index + 1, entry })),
+            Err(corruption) => Err(Hole { corruption, before: index, behind: at }),
+        }
+    }
+
+    fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption> {
+        self.at(at.wrapping_sub(1))
+    }
+
+    fn view(&self) -> &View<'a> {
+        &self.view
+    }
+}
+
+/// Writes an entry to the end of a chain: build, compare with the promise, link. Returns it and its arena bytes.
+pub(crate) fn write(
+    view: &View<'_>,
+    sub: &mut SubChunk,
+    sentinel: u32,
+    fields: &Fields<'_>,
+    promise: Option<Protected<Kvo>>,
+) -> Result<(Built, u64)> {
+    let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
+    let mut reservation = view.arena().carve(sub, node_units(view.width, lengths, 1))?;
+    let linked = view.build(&mut reservation, 1, fields).and_then(|built| {
+        check_promise(view, &built, promise, fields.sequence)?;
+        append(view, sentinel, &built)?;
+        Ok(built)
+    });
+    match linked {
+        Ok(built) => Ok((built, reservation.bytes())),
+        Err(error) => {
+            view.arena().give_back(sub, reservation)?;
+            Err(error)
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::key::Bytewise;
+    use crate::memtable::options::{MemTableOptions, Representation};
+    use crate::memtable::read::Lookup;
+    use crate::memtable::table::MemTable;
+
+    const KEYS: [&[u8]; 5] = [b"b", b"e", b"a", b"d", b"c"];
+
+    fn table() -> MemTable<Bytewise> {
+        let options = MemTableOptions::builder().representation(Representation::Vector).seed(3).build();
+        let table = MemTable::new(options.unwrap()).unwrap();
+        let mut writer = table.writer();
+        for (sequence, key) in (1..).zip(KEYS) {
+            writer.put(sequence, key, key).unwrap();
+        }
+        table
+    }
+
+    fn found(table: &MemTable<Bytewise>, key: &[u8]) -> Result<bool> {
+        table.get(key, u64::MAX).map(|answer| matches!(answer, Lookup::Value(value) if *value == *key))
+    }
+
+    /// Y1: each link of the chain in turn names another node; every entry is still found.
+    #[test]
+    fn a_broken_chain_is_read_from_its_other_end() {
+        for broken in 0..=KEYS.len() {
+            let table = table();
+            let view = table.core.arena.view().unwrap();
+            let sentinel =
+                table.core.stripes.chains().into_iter().map(Result::unwrap).find(|chain| *chain != 0);
+            let (mut nodes, mut damage) = (Vec::new(), None);
+            chain(&view, sentinel.unwrap(), &mut nodes, &mut damage);
+            nodes.insert(0, sentinel.unwrap());
+            let link = view.word(View::slot(nodes[broken], 0)).unwrap();
+            // ORDERING: Relaxed: one thread.
+            link.fetch_xor(1 << 40, Ordering::Relaxed);
+            for key in KEYS {
+                assert!(found(&table, key).unwrap(), "link {broken}, key {key:?}");
+            }
+        }
+    }
+
+    /// Y2: a word of the frozen array that stands at another index is noticed.
+    #[test]
+    fn a_word_at_another_index_is_noticed() {
+        for (index, other) in [(0, 3), (2, 4), (4, 0)] {
+            let table = table();
+            table.freeze().unwrap();
+            let words = table.core.sorted.get().unwrap().words();
+            // ORDERING: Relaxed: one thread.
+            let word = words[other].load(Ordering::Relaxed);
+            // ORDERING: Relaxed: one thread.
+            words[index].store(word, Ordering::Relaxed);
+            let mut sorted = KEYS;
+            sorted.sort_unstable();
+            assert!(found(&table, sorted[index]).is_err(), "index {index}");
+            assert!(found(&table, sorted[other]).unwrap_or(true), "index {other}");
+        }
+    }
+}

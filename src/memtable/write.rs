@@ -1,0 +1,378 @@
+//! Writes: admit, protect, encode, verify, insert, account.
+//!
+//! * X1: arguments are checked before anything is touched; an error changes nothing.
+//! * X2: a range tombstone is in the truth list before it is in the index, and in the index before the call returns.
+//!
+//! Who may call what: methods of `MemTable` from any thread; a `Writer` is `Send` and belongs to one thread at a time.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::integrity::protection::{Kvo, Protected};
+use crate::invariants::{Bug, planted};
+use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::memtable::aids::{Shortcuts, hash_of};
+use crate::memtable::options::Representation;
+use crate::memtable::point_index::Version;
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::build::Fields;
+use crate::memtable::skiplist::list::{DuplicatePolicy, Placement};
+use crate::memtable::stripes::{Entered, Stripe, Totals};
+use crate::memtable::table::{Core, MemTable, frozen};
+use crate::memtable::vector;
+
+/// What an insert did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inserted {
+    /// Arena bytes that the entry takes; 0 if an equal one was kept (policy `KeepFirst`).
+    pub bytes: u64,
+    /// What the entry displaced (policy `Replace`).
+    pub displaced: Option<Displaced>,
+}
+
+/// An entry that a replacing one hides from reads that start later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Displaced {
+    /// Its kind.
+    pub kind: Kind,
+    /// Bytes of its key and value.
+    pub data_bytes: u64,
+}
+
+/// What counts of an entry.
+pub(crate) fn totals_of(kind: Kind, data_bytes: u64, digest_sum: u64) -> Totals {
+    Totals {
+        entries: 1,
+        deletes: u64::from(kind.is_point_delete()),
+        range_deletes: u64::from(kind == Kind::RANGE_DELETE),
+        data_bytes,
+        digest_sum,
+        displaced: 0,
+    }
+}
+
+/// An entry on its way in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Write<'e> {
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) kind: Kind,
+    pub(crate) key: &'e [u8],
+    pub(crate) value: &'e [u8],
+    pub(crate) promise: Option<Protected<Kvo>>,
+}
+
+impl<'e> Write<'e> {
+    pub(crate) fn fields(&self) -> Fields<'e> {
+        let Write { sequence, kind, key, value, .. } = *self;
+        Fields { key, value, kind, sequence, revision: 0 }
+    }
+}
+
+impl<C: Comparator> Core<C> {
+    /// Checks what can be checked without the table (X1).
+    pub(crate) fn admit(&self, write: &Write<'_>) -> Result<()> {
+        let (key, value) = (write.key.len() as u64, write.value.len() as u64);
+        if key > self.options.key_len_max {
+            return Err(Error::KeyTooLarge { len: key, max: self.options.key_len_max });
+        }
+        if !write.kind.is_known() {
+            return Err(Error::InvalidArgument(format!("kind {:?} is not one that tables take", write.kind)));
+        }
+        if write.kind == Kind::RANGE_DELETE {
+            if value > self.options.key_len_max {
+                return Err(Error::KeyTooLarge { len: value, max: self.options.key_len_max });
+            }
+            if self.comparator.compare(write.key, write.value).is_ge() {
+                return Err(Error::InvalidArgument("a range must end behind its start".into()));
+            }
+        } else if value > self.options.value_len_max {
+            return Err(Error::ValueTooLarge { len: value, max: self.options.value_len_max });
+        }
+        Ok(())
+    }
+
+    /// One write inside a stripe.
+    pub(crate) fn apply(&self, entered: &mut Entered<'_>, write: &Write<'_>) -> Result<Inserted> {
+        let fields = write.fields();
+        if write.kind == Kind::RANGE_DELETE {
+            self.apply_range(entered, &fields, write)
+        } else {
+            self.apply_point(entered, &fields, write)
+        }
+    }
+
+    fn apply_point(
+        &self,
+        entered: &mut Entered<'_>,
+        fields: &Fields<'_>,
+        write: &Write<'_>,
+    ) -> Result<Inserted> {
+        let search = self.point_search()?;
+        let hashed = (self.aids.shortcuts() == Shortcuts::Some).then(|| hash_of(write.key));
+        let announce = || hashed.map_or(Ok(()), |hash| self.aids.announce(&search.view, write.key, hash));
+        if !planted(Bug::FilterAfterPublication) {
+            announce()?;
+        }
+        let placement = match self.options.representation {
+            Representation::SkipList => {
+                let inserter = &mut entered.inside.inserter;
+                self.points.insert(&search, inserter, fields, self.options.duplicates, write.promise)?
+            }
+            Representation::Vector => self.append(entered, &search.view, fields, write)?,
+        };
+        if planted(Bug::FilterAfterPublication) {
+            announce()?;
+        }
+        let inserted = account(entered, &placement, write, &search.view);
+        if let Some(hash) = hashed {
+            self.index(&search.view, &placement, write, hash);
+        }
+        self.points.raise(&search, &mut entered.inside.inserter, fields, &placement);
+        Ok(inserted)
+    }
+
+    /// Names what was placed in the point index. An equal entry that was kept is named too: its own writer may still be
+    /// on the way there.
+    fn index(&self, view: &View<'_>, placement: &Placement<'_>, write: &Write<'_>, key_part: u64) {
+        let Some(index) = &self.aids.index else { return };
+        let (node, revision) = match placement {
+            Placement::Linked { tower: Some(tower), .. } => (tower.node, tower.revision),
+            Placement::Linked { tower: None, .. } => return,
+            Placement::Kept(equal) => (equal.node().offset(), equal.node().revision()),
+        };
+        let version = Version { node, key: write.key, sequence: write.sequence, revision };
+        index.note(view, &self.comparator, &version, key_part);
+    }
+
+    fn append<'a>(
+        &self,
+        entered: &mut Entered<'_>,
+        view: &View<'a>,
+        fields: &Fields<'_>,
+        write: &Write<'_>,
+    ) -> Result<Placement<'a>> {
+        let chain = entered.chain(view)?;
+        let sub = &mut entered.inside.inserter.sub;
+        let (built, bytes) = vector::write(view, sub, chain, fields, write.promise)?;
+        Ok(Placement::Linked { digest: built.digest, bytes, displaced: None, tower: None })
+    }
+
+    /// A range tombstone: equal starts at one sequence number are never replaced, since reads may have used them.
+    fn apply_range(
+        &self,
+        entered: &mut Entered<'_>,
+        fields: &Fields<'_>,
+        write: &Write<'_>,
+    ) -> Result<Inserted> {
+        // Asked before anything is touched (X1).
+        self.has_ranges.get()?;
+        let search = self.range_search()?;
+        let policy = match self.options.duplicates {
+            DuplicatePolicy::KeepFirst => DuplicatePolicy::KeepFirst,
+            DuplicatePolicy::Reject | DuplicatePolicy::Replace => DuplicatePolicy::Reject,
+        };
+        let inserter = &mut entered.inside.inserter;
+        let placement = self.ranges.insert(&search, inserter, fields, policy, write.promise)?;
+        if matches!(placement, Placement::Linked { .. }) {
+            // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (X2).
+            if self.has_ranges.get() != Ok(1) {
+                self.has_ranges.set(1);
+            }
+            if !planted(Bug::IndexForgetsTombstone) {
+                let indexed =
+                    self.live_tombstones.insert(&self.comparator, write.key, write.value, write.sequence);
+                if indexed.is_err() {
+                    // The tombstone is in the list already: from here on the list answers.
+                    self.index_lost.set(1);
+                }
+            }
+        }
+        let inserted = account(entered, &placement, write, &search.view);
+        self.ranges.raise(&search, &mut entered.inside.inserter, fields, &placement);
+        Ok(inserted)
+    }
+}
+
+/// Counts what an insert did.
+#[inline]
+fn account(entered: &Entered<'_>, placement: &Placement<'_>, write: &Write<'_>, view: &View<'_>) -> Inserted {
+    match placement {
+        Placement::Kept(_) => Inserted { bytes: 0, displaced: None },
+        Placement::Linked { digest, bytes, displaced, .. } => {
+            let mut change = totals_of(write.kind, (write.key.len() + write.value.len()) as u64, *digest);
+            let displaced = displaced.map(|old| {
+                let lengths = old.node().lengths();
+                let data_bytes = (lengths.key_len() + lengths.value_len()) as u64;
+                change =
+                    change.plus(&totals_of(old.kind(), data_bytes, old.stored_key_digest(view)).negated());
+                change.displaced = 1;
+                Displaced { kind: old.kind(), data_bytes }
+            });
+            entered.count(&change, write.sequence);
+            Inserted { bytes: *bytes, displaced }
+        }
+    }
+}
+
+/// The writes that a [`MemTable`] and a [`Writer`] offer alike, by their one method `insert`.
+macro_rules! writes {
+    ($self:ident: $receiver:ty) => {
+        /// Sets a key's value from `sequence` on.
+        ///
+        /// # Errors
+        /// See [`insert`](Self::insert).
+        #[inline]
+        pub fn put($self: $receiver, sequence: SequenceNumber, key: &[u8], value: &[u8]) -> Result<Inserted> {
+            $self.insert(sequence, Kind::PUT, key, value)
+        }
+
+        /// Adds a merge operand.
+        ///
+        /// # Errors
+        /// See [`insert`](Self::insert).
+        pub fn merge(
+            $self: $receiver,
+            sequence: SequenceNumber,
+            key: &[u8],
+            operand: &[u8],
+        ) -> Result<Inserted> {
+            $self.insert(sequence, Kind::MERGE, key, operand)
+        }
+
+        /// Deletes a key from `sequence` on.
+        ///
+        /// # Errors
+        /// See [`insert`](Self::insert).
+        pub fn delete($self: $receiver, sequence: SequenceNumber, key: &[u8]) -> Result<Inserted> {
+            $self.insert(sequence, Kind::DELETE, key, &[])
+        }
+
+        /// Deletes a key that was put exactly once.
+        ///
+        /// # Errors
+        /// See [`insert`](Self::insert).
+        pub fn single_delete($self: $receiver, sequence: SequenceNumber, key: &[u8]) -> Result<Inserted> {
+            $self.insert(sequence, Kind::SINGLE_DELETE, key, &[])
+        }
+
+        /// Deletes every key with `start <= key < end` and a smaller sequence number; with sequence number 0 that is
+        /// nothing.
+        ///
+        /// # Errors
+        /// `InvalidArgument` for an empty or inverted range; otherwise see [`insert`](Self::insert). A tombstone is
+        /// never replaced: a second one with the same start and sequence number is a duplicate under `Replace` too.
+        pub fn delete_range(
+            $self: $receiver,
+            sequence: SequenceNumber,
+            start: &[u8],
+            end: &[u8],
+        ) -> Result<Inserted> {
+            $self.insert(sequence, Kind::RANGE_DELETE, start, end)
+        }
+    };
+}
+
+impl<C: Comparator> MemTable<C> {
+    writes!(self: &Self);
+
+    /// Inserts an entry. Any thread. Expected O(log n), O(1) behind the previous insert of the same stripe. When it
+    /// returns, every read at or above `sequence` sees the entry.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, an inverted range), `Frozen`,
+    /// `DuplicateEntry`, `MemTableFull`, and `Corruption` if the place of the insert cannot be certified. None of them
+    /// changes anything.
+    pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
+        self.write(&Write { sequence, kind, key, value, promise: None })
+    }
+
+    /// The same with a promise over the caller's own buffers: it is compared with what the arena holds before the entry
+    /// becomes visible.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert); `Corruption` if the bytes are not what was promised.
+    pub fn insert_protected(
+        &self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        promise: Protected<Kvo>,
+    ) -> Result<Inserted> {
+        self.write(&Write { sequence, kind, key, value, promise: Some(promise) })
+    }
+
+    fn write(&self, write: &Write<'_>) -> Result<Inserted> {
+        let core = &*self.core;
+        core.admit(write)?;
+        core.stripes.write(|entered| core.apply(entered, write)).unwrap_or_else(|| Err(frozen()))
+    }
+
+    /// A writer with its own splice, sub-chunk and counters, for a thread that writes much.
+    #[must_use]
+    pub fn writer(&self) -> Writer<C> {
+        Writer { stripe: self.core.stripes.lease(), core: Arc::clone(&self.core) }
+    }
+
+    /// A writer with `bytes` of arena space taken: as long as the entries written fit in it (see
+    /// [`MemTable::max_entry_bytes`]) they cannot fail with `MemTableFull`.
+    ///
+    /// # Errors
+    /// `MemTableFull` (nothing is taken), `Frozen`.
+    pub fn try_reserve(&self, bytes: u64) -> Result<Writer<C>> {
+        if self.is_frozen() {
+            return Err(frozen());
+        }
+        let writer = self.writer();
+        let mut entered = writer.stripe.enter().ok_or_else(frozen)?;
+        self.core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+        drop(entered);
+        Ok(writer)
+    }
+}
+
+/// A thread's own way into a table: inserts that follow each other in order cost O(1). Keeps the table alive.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, MemTableOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let table = MemTable::new(MemTableOptions::default())?;
+/// let mut writer = table.writer();
+/// std::thread::spawn(move || writer.put(1, b"k", b"v")).join().unwrap()?;
+/// assert_eq!(table.len(), 1);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Writer<C: Comparator = Bytewise> {
+    pub(crate) core: Arc<Core<C>>,
+    pub(crate) stripe: Arc<Stripe>,
+}
+
+impl<C: Comparator> Writer<C> {
+    writes!(self: &mut Self);
+
+    /// Inserts an entry: as [`MemTable::insert`].
+    ///
+    /// # Errors
+    /// As [`MemTable::insert`].
+    pub fn insert(
+        &mut self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Inserted> {
+        let write = Write { sequence, kind, key, value, promise: None };
+        self.core.admit(&write)?;
+        let mut entered = self.stripe.enter().ok_or_else(frozen)?;
+        self.core.apply(&mut entered, &write)
+    }
+}
+
+impl<C: Comparator> Drop for Writer<C> {
+    fn drop(&mut self) {
+        self.stripe.release();
+    }
+}

@@ -1,0 +1,268 @@
+//! Batches: checked as a whole, then linked one entry after the other.
+//!
+//! ```text
+//!   read      every record decoded, its promise compared              nothing is touched
+//!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched
+//!   compare   duplicates inside the batch
+//!   search    places in the table, interleaved: duplicates, damage    nothing is changed
+//!   reserve   arena space for all of it
+//!   link      entry by entry, each behind the way that its search recorded
+//! ```
+//! * Y1: an error before the first link changes nothing. What can be known before is checked before.
+//! * Y2: what stops a batch later (damage that appears meanwhile, a panic of the comparator, a concurrent writer that
+//!   took the same key and number) is `BatchInterrupted` with the number of entries that are in. It is a plain error
+//!   if there is none yet.
+//!
+//! Any thread; a batch is written inside one stripe. Not promised: that entries appear at once. The engine publishes the
+//! batch's last sequence number when the call has returned.
+
+#![forbid(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Corruption, Error, Result};
+use crate::invariants::{Bug, planted};
+use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::memtable::aids::hash_of;
+use crate::memtable::batch::{SequenceMode, WriteBatch};
+use crate::memtable::options::Representation;
+use crate::memtable::skiplist::lanes::find_many;
+use crate::memtable::skiplist::layout::HEIGHT_MAX;
+use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
+use crate::memtable::skiplist::splice::{Search, Splice};
+use crate::memtable::stripes::Entered;
+use crate::memtable::table::{Core, MemTable, frozen};
+use crate::memtable::write::{Inserted, Write, Writer};
+
+/// What a batch did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BatchWritten {
+    /// Entries that are new in the table; those of which an equal one was kept are not counted.
+    pub entries: u64,
+    /// Arena bytes that they take.
+    pub bytes: u64,
+    /// Entries that they displaced (policy `Replace`).
+    pub displaced: u64,
+}
+
+impl BatchWritten {
+    fn add(&mut self, inserted: &Inserted) {
+        self.entries += u64::from(inserted.bytes > 0);
+        self.bytes += inserted.bytes;
+        self.displaced += u64::from(inserted.displaced.is_some());
+    }
+}
+
+/// Which of a batch's entries a search is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Points,
+    Ranges,
+}
+
+impl Sort {
+    fn holds(self, write: &Write<'_>) -> bool {
+        (write.kind == Kind::RANGE_DELETE) == (self == Sort::Ranges)
+    }
+}
+
+impl<C: Comparator> Core<C> {
+    /// Reads and admits the whole batch (Y1).
+    fn read_batch<'b>(&self, first: SequenceNumber, batch: &'b WriteBatch) -> Result<Vec<Write<'b>>> {
+        let mut writes = Vec::with_capacity(batch.len());
+        for (number, entry) in (0u64..).zip(batch.entries()) {
+            let entry = entry?;
+            let step = if batch.sequence_mode() == SequenceMode::PerEntry { number } else { 0 };
+            let Some(sequence) = first.checked_add(step) else {
+                return Err(Error::InvalidArgument(format!(
+                    "entry {number} behind sequence number {first} is over 2^64 - 1"
+                )));
+            };
+            let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
+            let write = Write { sequence, kind, key, value, promise: entry.promise() };
+            self.admit(&write)?;
+            writes.push(write);
+        }
+        if batch.sequence_mode() == SequenceMode::WholeBatch && !planted(Bug::BatchSkipsDuplicateCheck) {
+            self.compare_batch(&writes)?;
+        }
+        Ok(writes)
+    }
+
+    /// Whether equal entries of this sort are refused.
+    fn refuses_duplicates(&self, sort: Sort) -> bool {
+        match self.options.duplicates {
+            DuplicatePolicy::Reject => true,
+            DuplicatePolicy::Replace => sort == Sort::Ranges,
+            DuplicatePolicy::KeepFirst => false,
+        }
+    }
+
+    /// Looks for equal keys inside a batch whose entries share one sequence number.
+    fn compare_batch(&self, writes: &[Write<'_>]) -> Result<()> {
+        for sort in [Sort::Points, Sort::Ranges] {
+            if !self.refuses_duplicates(sort) {
+                continue;
+            }
+            let mut sorted: Vec<&Write<'_>> = writes.iter().filter(|write| sort.holds(write)).collect();
+            sorted.sort_by(|left, right| self.comparator.compare(left.key, right.key));
+            for pair in sorted.windows(2) {
+                if let [left, right] = pair
+                    && self.comparator.compare(left.key, right.key).is_eq()
+                {
+                    return Err(Error::DuplicateEntry { sequence: left.sequence });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches the places of all entries of one sort, and refuses what is there already.
+    fn search_batch(
+        &self,
+        search: &Search<'_, C>,
+        writes: &[Write<'_>],
+        sort: Sort,
+        ways: &mut [Splice],
+    ) -> Result<()> {
+        let chosen = || writes.iter().enumerate().filter(|(_, write)| sort.holds(write));
+        let places: Vec<usize> = chosen().map(|(place, _)| place).collect();
+        let targets: Vec<Target<'_>> =
+            chosen().map(|(_, write)| Target::new(&self.comparator, write.key, write.sequence)).collect();
+        let refuses = self.refuses_duplicates(sort) && !planted(Bug::BatchSkipsDuplicateCheck);
+        let mut outcome = Ok(());
+        find_many(search, &targets, &no_way(search), &mut |index, found, way| {
+            let (Some(target), Some(place)) = (targets.get(index), places.get(index)) else { return };
+            match found {
+                Err(gap) => outcome = Err(gap.corruption.into()),
+                Ok(bracket) => {
+                    let equal = bracket.entry.filter(|entry| {
+                        entry.node().sequence() == target.sequence
+                            && self.comparator.compare(entry.key(), target.key).is_eq()
+                    });
+                    if refuses && equal.is_some() {
+                        outcome = Err(Error::DuplicateEntry { sequence: target.sequence });
+                    }
+                }
+            }
+            if let Some(slot) = ways.get_mut(*place) {
+                slot.clone_from(way);
+            }
+        });
+        outcome
+    }
+
+    /// Everything that can be refused, and the ways to the places (Y1).
+    fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Write<'_>]) -> Result<Vec<Splice>> {
+        let (points, ranges) = (self.point_search()?, self.range_search()?);
+        let mut ways = vec![no_way(&points); writes.len()];
+        for bucket in writes.iter().filter_map(|write| self.aids.bucket(hash_of(write.key))) {
+            bucket.prefetch(&points.view);
+        }
+        if self.options.representation == Representation::SkipList {
+            self.search_batch(&points, writes, Sort::Points, &mut ways)?;
+        }
+        self.search_batch(&ranges, writes, Sort::Ranges, &mut ways)?;
+        let bytes = writes.iter().map(|write| entry_bytes(&points.view, &write.fields())).sum();
+        self.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+        Ok(ways)
+    }
+
+    /// Writes a batch inside a stripe.
+    fn apply_batch(&self, entered: &mut Entered<'_>, writes: &[Write<'_>]) -> Result<BatchWritten> {
+        let ways = self.prepare_batch(entered, writes)?;
+        let (mut written, mut applied) = (BatchWritten::default(), 0);
+        let mut last = None;
+        for (write, way) in writes.iter().zip(&ways) {
+            let linked = catch_unwind(AssertUnwindSafe(|| {
+                if !self.follows(last, (write, way)) {
+                    self.follow(entered, write, way)?;
+                }
+                self.apply(entered, write)
+            }));
+            last = Some((write, way));
+            let cause = match linked {
+                Ok(Ok(inserted)) => {
+                    written.add(&inserted);
+                    applied += 1;
+                    continue;
+                }
+                Ok(Err(error)) if applied == 0 => return Err(error),
+                Ok(Err(error)) => error,
+                Err(_) => Error::InvalidArgument("the comparator panicked".into()),
+            };
+            return Err(Error::BatchInterrupted { applied, cause: Box::new(cause) });
+        }
+        Ok(written)
+    }
+
+    /// Whether an entry's place is behind the one that was linked last, with nothing that was there before between them:
+    /// then the writer's own way is the shorter one.
+    fn follows(&self, last: Option<Step<'_>>, (write, way): Step<'_>) -> bool {
+        last.is_some_and(|(before, last_way)| {
+            last_way.prev.first() == way.prev.first()
+                && Sort::Ranges.holds(before) == Sort::Ranges.holds(write)
+                && self.comparator.compare(before.key, write.key).is_lt()
+        })
+    }
+
+    fn follow(&self, entered: &mut Entered<'_>, write: &Write<'_>, way: &Splice) -> Result<(), Corruption> {
+        let search = if Sort::Ranges.holds(write) { self.range_search()? } else { self.point_search()? };
+        entered.inside.inserter.follow(&search, way);
+        Ok(())
+    }
+}
+
+/// An entry and the way that its search recorded.
+type Step<'s> = (&'s Write<'s>, &'s Splice);
+
+/// The way of a search that has not begun.
+fn no_way<C>(search: &Search<'_, C>) -> Splice {
+    Splice { prev: [search.sentinel; HEIGHT_MAX] }
+}
+
+impl<C: Comparator> MemTable<C> {
+    /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
+    /// same one, see [`SequenceMode`]). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
+    /// batch cheaper than its entries one by one.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// batch.put(b"apple", b"red")?;
+    /// batch.delete(b"pear")?;
+    /// assert_eq!(table.write_batch(7, &batch)?.entries, 2);
+    /// assert_eq!(table.largest_sequence(), Some(8));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), for any entry, and `Corruption` if the batch is not what was put into it: nothing is
+    /// changed then. `MemTableFull` also if there is no room for the batch in one piece. `BatchInterrupted` if it was
+    /// stopped after the first entry had been linked: by damage that appeared meanwhile, by a panic of the comparator,
+    /// or by another writer that took the same key and sequence number. The caller must not publish the batch's
+    /// sequence numbers then.
+    pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
+        let core = &*self.core;
+        let writes = core.read_batch(first_sequence, batch)?;
+        core.stripes.write(|entered| core.apply_batch(entered, &writes)).unwrap_or_else(|| Err(frozen()))
+    }
+}
+
+impl<C: Comparator> Writer<C> {
+    /// Writes the entries of a batch: as [`MemTable::write_batch`].
+    ///
+    /// # Errors
+    /// As [`MemTable::write_batch`].
+    pub fn write_batch(
+        &mut self,
+        first_sequence: SequenceNumber,
+        batch: &WriteBatch,
+    ) -> Result<BatchWritten> {
+        let writes = self.core.read_batch(first_sequence, batch)?;
+        let mut entered = self.stripe.enter().ok_or_else(frozen)?;
+        self.core.apply_batch(&mut entered, &writes)
+    }
+}

@@ -1,0 +1,161 @@
+//! The only door to atomics, locks and waiting: std, or loom's models of them under `cfg(loom)`, or parking_lot's
+//! locks under `cfg(tsan)` (ThreadSanitizer does not see into an uninstrumented std).
+//!
+//! Nothing else in this crate may name `std::sync::atomic` or a lock; a test looks.
+
+#![forbid(unsafe_code)]
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A cell that watches who touches what it stands for. Only models have it.
+#[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell;
+
+#[cfg(all(not(loom), not(tsan)))]
+use std::sync as locks;
+
+#[cfg(loom)]
+use loom::sync as locks;
+
+#[cfg(all(tsan, not(loom)))]
+use parking_lot as locks;
+
+/// A mutex that ignores poisoning: what it guards is left consistent by its critical sections, also when a
+/// comparator panics in one.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(locks::Mutex<T>);
+
+/// The guard of a [`Mutex`].
+pub(crate) type MutexGuard<'a, T> = locks::MutexGuard<'a, T>;
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(locks::Mutex::new(value))
+    }
+
+    #[cfg(any(loom, not(tsan)))]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    #[cfg(any(loom, not(tsan)))]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    #[cfg(all(tsan, not(loom)))]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock()
+    }
+
+    #[cfg(all(tsan, not(loom)))]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock()
+    }
+}
+
+/// A cell that is filled once and never changes after: what it holds is published by one release store.
+///
+/// Loom and ThreadSanitizer do not see into the standard cell, so there a flag of their own kind orders it.
+#[derive(Debug)]
+pub(crate) struct Published<T> {
+    #[cfg(any(loom, tsan))]
+    ready: AtomicU32,
+    value: std::sync::OnceLock<T>,
+}
+
+impl<T> Published<T> {
+    pub(crate) fn new() -> Self {
+        Published {
+            #[cfg(any(loom, tsan))]
+            ready: AtomicU32::new(0),
+            value: std::sync::OnceLock::new(),
+        }
+    }
+
+    /// What was published, or nothing yet. One acquire load.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<&T> {
+        #[cfg(any(loom, tsan))]
+        // ORDERING: acquire; partner: the release store in `publish`.
+        if self.ready.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.value.get()
+    }
+
+    /// Fills the cell, or hands the value back if another thread was first; its value may then become visible a
+    /// moment later.
+    pub(crate) fn publish(&self, value: T) -> Result<(), T> {
+        self.value.set(value)?;
+        #[cfg(any(loom, tsan))]
+        // ORDERING: release; partner: the acquire load in `get`.
+        self.ready.store(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// What the cell holds, filled from `make` if need be. Two threads may both call `make`; one result is kept, and
+    /// `kept` hears of it.
+    pub(crate) fn get_or_publish(&self, make: impl FnOnce() -> T, kept: impl FnOnce(&T)) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let first = self.publish(make()).is_ok();
+        loop {
+            if let Some(value) = self.get() {
+                if first {
+                    kept(value);
+                }
+                return value;
+            }
+            yield_now();
+        }
+    }
+}
+
+/// Lets another thread run: between two looks at something that another thread must change.
+pub(crate) fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
+
+/// A process-wide counter: the only kind of static that this crate has. Outside the models.
+#[derive(Debug)]
+pub(crate) struct Counter(std::sync::atomic::AtomicU64);
+
+impl Counter {
+    pub(crate) const fn new() -> Self {
+        Counter(std::sync::atomic::AtomicU64::new(0))
+    }
+
+    /// 0, 1, 2, ...
+    pub(crate) fn next(&self) -> u64 {
+        // ORDERING: Relaxed: numbers only need to differ.
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// What models need of loom besides the atomics.
+#[cfg(all(test, loom))]
+pub(crate) mod model {
+    pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::thread::{JoinHandle, spawn, yield_now};
+
+    /// Runs `body` under every schedule with at most two preemptions, or what `LOOM_MAX_PREEMPTIONS` says.
+    pub(crate) fn check(body: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(2));
+        builder.max_branches = 100_000;
+        builder.check(body);
+    }
+}

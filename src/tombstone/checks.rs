@@ -1,0 +1,97 @@
+//! Check values of everything that the tombstone index stores: one file, so that what is covered can be read off.
+//!
+//! ```text
+//!   log record   sequence, prefixes, place, lengths   bound to its index             64 bits
+//!   log key      bytes                                bound to its place             64 bits
+//!   piece        prefix, who starts it, who paints it bound to node and position     32 bits
+//!   node head    bounds, counts, digest of pieces     bound to what the node covers  64 bits
+//!   counter      value                                bound to which counter it is   32 bits
+//! ```
+//! * C1: all are bound to the table's secret, so words of another table or an earlier life fail.
+//! * C2: no stored word is zero when it is right, except by chance; zeroed memory fails.
+//!
+//! Pure functions; any thread. Not promised: resistance against somebody who knows the secret.
+
+#![forbid(unsafe_code)]
+
+use crate::integrity::hash::{fold, hash, splitmix};
+use crate::integrity::tags::Secret;
+use crate::invariants::{Bug, planted};
+
+const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+const PENDING: u64 = splitmix(401);
+const RECORD: u64 = splitmix(402);
+const KEY: u64 = splitmix(403);
+const PIECE: u64 = splitmix(404);
+const HEAD: u64 = splitmix(405);
+const COUNTER: u64 = splitmix(406);
+
+/// The check functions of one index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checks {
+    mask: u64,
+    factor: u64,
+}
+
+impl Checks {
+    pub(crate) const fn new(secret: Secret) -> Self {
+        Checks { mask: secret.mask, factor: secret.factor }
+    }
+
+    /// What the check word of log record `index` holds until the record is complete.
+    #[inline(always)]
+    pub(crate) const fn pending(self, index: u32) -> u64 {
+        fold((index as u64) ^ self.mask ^ PENDING, self.factor)
+    }
+
+    /// Check of log record `index`.
+    #[inline(always)]
+    pub(crate) const fn record(self, index: u32, words: &[u64; 5]) -> u64 {
+        let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD;
+        fold(words[0] ^ self.mask, words[1] ^ self.factor)
+            ^ fold(words[2] ^ self.factor, words[3] ^ self.mask).rotate_left(21)
+            ^ fold(words[4] ^ self.mask.rotate_left(32), place ^ self.factor).rotate_left(42)
+    }
+
+    /// Check of key bytes that stand at word `offset` of the key store.
+    #[inline(always)]
+    pub(crate) fn key(self, offset: u32, bytes: &[u8]) -> u64 {
+        hash(bytes, self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE))
+    }
+
+    /// Check of the piece at `position` of the node that covers `cover`.
+    #[inline(always)]
+    pub(crate) fn piece(self, cover: u64, position: u32, prefix: u64, refs: u64) -> u32 {
+        let position = if planted(Bug::PieceCheckForgetsPosition) { 0 } else { position };
+        let place = (cover ^ PIECE).wrapping_add((position as u64).wrapping_mul(STRIDE));
+        let mixed = fold(prefix ^ self.mask, self.factor ^ place.rotate_left(17))
+            ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
+        let check = (mixed ^ (mixed >> 32)) as u32;
+        check
+    }
+
+    /// The digest of a node's pieces, taken up to and including this piece.
+    #[inline(always)]
+    pub(crate) const fn digest(self, so_far: u64, prefix: u64, refs: u64) -> u64 {
+        fold(so_far ^ prefix ^ self.mask, refs ^ self.factor).rotate_left(5) ^ so_far.wrapping_mul(STRIDE)
+    }
+
+    /// Check of a node's head.
+    #[inline(always)]
+    pub(crate) const fn head(self, cover: u64, words: &[u64; 6]) -> u64 {
+        fold(words[0] ^ self.mask, words[1] ^ self.factor)
+            ^ fold(words[2] ^ self.factor, words[3] ^ self.mask).rotate_left(21)
+            ^ fold(words[4] ^ self.mask ^ HEAD, words[5] ^ self.factor ^ cover).rotate_left(42)
+            ^ fold(cover ^ self.mask, self.factor ^ HEAD)
+    }
+
+    /// Check of counter `which`.
+    #[inline(always)]
+    pub(crate) const fn counter(self, which: u32, value: u32) -> u32 {
+        let mixed = fold(((which as u64) << 32 | value as u64) ^ self.mask, self.factor ^ COUNTER);
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
+        let check = (mixed ^ (mixed >> 32)) as u32;
+        check
+    }
+}

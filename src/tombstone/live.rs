@@ -1,0 +1,245 @@
+//! The index of a mutable table: one more tombstone at any time, exact answers at any snapshot.
+//!
+//! ```text
+//!   insert -> log (arrival order) -> one merge step, if nobody else is merging
+//!   query  -> tail of the log, nodes newest first, crown; stops when nothing newer can come
+//! ```
+//! * V1: a tombstone is visible to every query that begins after its `insert` returned.
+//! * V2: answers do not depend on how far merging has come.
+//! * V3: nothing is freed before the index is dropped, so readers need no guard.
+//!
+//! Costs: `insert` amortised O(log n), at most one step of merging; a query O(log^2 n) at worst, usually one or two
+//! searches in a sorted array. Memory: about 20 bytes * 2 * log2(n / 32) a tombstone at worst.
+//!
+//! Who may call what: everything, any thread, always with the same comparator. Readers never wait; writers wait only for a new segment of memory.
+//! Not promised: that a tombstone whose `insert` is still running is seen.
+
+#![forbid(unsafe_code)]
+
+use super::checks::Checks;
+use super::forest::Forest;
+use super::log::{Counter, End, Log};
+use super::merge::{Merger, Progress, STEP_PIECES};
+use super::query::Search;
+use super::span::check_order;
+use crate::error::{Corruption, Result};
+use crate::integrity::tags::Secret;
+use crate::key::{Comparator, SequenceNumber};
+use crate::sync::{Mutex, Published};
+
+type Checked<T> = std::result::Result<T, Corruption>;
+
+/// A stretch of keys that one tombstone covers: at every key from `start` up to, not including, `end`, the newest
+/// visible covering sequence number is at least `sequence`. A cursor inside may skip all entries with a smaller one,
+/// in both directions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CoveringRun {
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) start: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct LiveIndex {
+    checks: Checks,
+    count: Counter,
+    forest: Published<Box<Forest>>,
+    merger: Mutex<Merger>,
+}
+
+impl LiveIndex {
+    pub(crate) fn new(secret: Secret) -> Self {
+        let checks = Checks::new(secret);
+        LiveIndex { checks, count: Log::counter(checks), forest: Published::new(), merger: Mutex::default() }
+    }
+
+    /// Adds a tombstone. Nothing changes on an error.
+    pub(crate) fn insert<C: Comparator>(
+        &self,
+        comparator: &C,
+        start: &[u8],
+        end: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        self.append(comparator, start, end, sequence)?;
+        if let Some(mut merger) = self.merger.try_lock() {
+            self.step(comparator, &mut merger);
+        }
+        Ok(())
+    }
+
+    /// Adds a tombstone and leaves merging for later.
+    pub(crate) fn append<C: Comparator>(
+        &self,
+        comparator: &C,
+        start: &[u8],
+        end: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        check_order(comparator, start, end)?;
+        let forest = self.forest.get_or_publish(|| Box::new(Forest::new(self.checks)), |_| ());
+        forest.log.push(comparator, &self.count, (start, end, sequence))?;
+        Ok(())
+    }
+
+    fn step<C: Comparator>(&self, comparator: &C, merger: &mut Merger) -> Progress {
+        match (self.forest.get(), self.count.load(self.checks)) {
+            (Some(forest), Ok(count)) => merger.step((forest, comparator), count, STEP_PIECES),
+            _ => Progress::Idle,
+        }
+    }
+
+    /// The largest sequence number over `floor` and up to `snapshot` among tombstones that cover `key`. A tombstone
+    /// with sequence number 0 deletes nothing and is never an answer.
+    #[inline]
+    pub(crate) fn max_covering<C: Comparator>(
+        &self,
+        comparator: &C,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        floor: SequenceNumber,
+    ) -> Checked<Option<SequenceNumber>> {
+        Ok(self.search(comparator, key, snapshot, floor)?.map(|(sequence, _)| sequence))
+    }
+
+    #[inline]
+    fn search<C: Comparator>(
+        &self,
+        comparator: &C,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        floor: SequenceNumber,
+    ) -> Checked<Option<(SequenceNumber, u32)>> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let count = self.count.load(self.checks)?;
+        match self.forest.get() {
+            Some(forest) => Search::newest((forest, comparator), count, key, (snapshot, floor)),
+            None => Ok(None),
+        }
+    }
+
+    /// The stretch around `key` that its newest visible covering tombstone covers.
+    pub(crate) fn covering_run<C: Comparator>(
+        &self,
+        comparator: &C,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        floor: SequenceNumber,
+    ) -> Checked<Option<CoveringRun>> {
+        let mut run = CoveringRun::default();
+        Ok(self.covering_run_into(comparator, key, snapshot, floor, &mut run)?.map(|()| run))
+    }
+
+    /// The same into buffers that are used again. Without an answer the buffers stay as they are.
+    pub(crate) fn covering_run_into<C: Comparator>(
+        &self,
+        comparator: &C,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        floor: SequenceNumber,
+        run: &mut CoveringRun,
+    ) -> Checked<Option<()>> {
+        let (Some((sequence, index)), Some(forest)) =
+            (self.search(comparator, key, snapshot, floor)?, self.forest.get())
+        else {
+            return Ok(None);
+        };
+        let record = forest.log.named(index)?;
+        run.sequence = sequence;
+        for (end, buffer) in [(End::Start, &mut run.start), (End::Stop, &mut run.end)] {
+            forest.log.with_key(&record, end, |key| {
+                buffer.clear();
+                buffer.extend_from_slice(key);
+            })?;
+        }
+        Ok(Some(()))
+    }
+
+    /// Whether no tombstone was ever added. One load.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.is_zero(self.checks)
+    }
+
+    /// How many tombstones were added, those being added included.
+    pub(crate) fn len(&self) -> Checked<u32> {
+        self.count.load(self.checks)
+    }
+
+    /// Bytes of heap memory.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        let fixed = (size_of::<Forest>() - size_of::<Log>()) as u64;
+        self.forest.get().map_or(0, |forest| fixed + forest.log.allocated_bytes())
+    }
+
+    /// Merges what can be merged, step by step, unless somebody else does. For a background thread.
+    pub(crate) fn maintain<C: Comparator>(&self, comparator: &C) {
+        while let Some(mut merger) = self.merger.try_lock() {
+            if self.step(comparator, &mut merger) == Progress::Idle {
+                return;
+            }
+        }
+    }
+
+    /// Completes all merging and builds one node over everything. Waits for a step that is running.
+    pub(crate) fn finish<C: Comparator>(&self, comparator: &C) {
+        let mut merger = self.merger.lock();
+        if let (Some(forest), Ok(count)) = (self.forest.get(), self.count.load(self.checks)) {
+            merger.finish((forest, comparator), count);
+        }
+    }
+
+    /// Gives every tombstone to `visit`, in the order of arrival, verified.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(Checked<(&[u8], &[u8], SequenceNumber)>)) {
+        let count = match (self.is_empty(), self.count.load(self.checks)) {
+            (true, _) => return,
+            (_, Ok(count)) => count,
+            (_, Err(corruption)) => return visit(Err(corruption)),
+        };
+        let Some(forest) = self.forest.get() else {
+            return;
+        };
+        for index in 0..count {
+            let visited = forest.log.record(index).and_then(|record| {
+                let Some(record) = record else {
+                    return Ok(());
+                };
+                forest.log.with_key(&record, End::Start, |start| {
+                    forest.log.with_key(&record, End::Stop, |end| visit(Ok((start, end, record.sequence))))
+                })?
+            });
+            if let Err(corruption) = visited {
+                visit(Err(corruption));
+            }
+        }
+    }
+
+    /// Verifies every word that is stored and reports each finding.
+    pub(crate) fn scrub(&self, report: &mut dyn FnMut(Corruption)) {
+        self.for_each(|tombstone| {
+            if let Err(corruption) = tombstone {
+                report(corruption);
+            }
+        });
+        let Some(forest) = self.forest.get() else {
+            return;
+        };
+        for (skyline, cover) in forest.skylines() {
+            if let Err(corruption) = skyline.verify(self.checks, cover) {
+                report(corruption);
+            }
+        }
+    }
+
+    /// Every stored word, by region, in an order that does not change while nobody inserts.
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [crate::sync::AtomicU64])) {
+        visit("tombstone counter", self.count.words());
+        if let Some(forest) = self.forest.get() {
+            forest.regions(visit);
+        }
+    }
+}

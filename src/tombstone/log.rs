@@ -1,0 +1,493 @@
+//! The log: every tombstone in the order of arrival, and its keys. The truth of the live index.
+//!
+//! ```text
+//!   counter   records claimed (32) | check (32)          one word, so a reader never sees half of a change
+//!   record    sequence | start prefix | end prefix | key place | lengths | check
+//!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
+//! ```
+//! * L1: a record's check word holds the pending mark of its index until the record is complete; it is stored last.
+//!   Any third value is damage. So zeroed memory is never taken for a record that has not come yet.
+//! * L2: keys are written before the record that names them is complete, and never change.
+//! * L3: key bytes are used only after their hash held for the very copy that is used.
+//! * L4: an offset or a length is used only after the record's check held, and only inside its segment.
+//!
+//! Who may call what: everything, any thread. Readers never wait. Writers meet at the two counters.
+//! Not promised: that a record whose `push` is still running is seen.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering as Order;
+
+use super::checks::Checks;
+use super::segments::Segments;
+use crate::error::{Corruption, Error, Place, Result};
+use crate::invariants::{Bug, planted};
+use crate::key::{Comparator, SequenceNumber};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Longest key of a tombstone, in bytes.
+pub(crate) const KEY_LEN_MAX: usize = (1 << 24) - 1;
+/// Most records of a log. One bit of a boundary's name says which end it is; the largest name means "nobody".
+pub(crate) const RECORDS_MAX: u32 = (1 << 31) - 1;
+const RECORD_WORDS: usize = 6;
+const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
+/// A multiple of a block, so that no block straddles segments.
+const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
+const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
+const COUNTS: u32 = 1;
+const KEY_WORDS: u32 = 2;
+
+pub(crate) const fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}
+
+pub(crate) const fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+pub(crate) const fn pair(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+#[cold]
+pub(crate) fn damage(offset: u64, expected: u64, found: u64) -> Corruption {
+    Corruption::new(Place::Fragment, offset, expected, found)
+}
+
+/// A counter with its own check in the same word.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    word: AtomicU64,
+    which: u32,
+}
+
+impl Counter {
+    pub(crate) fn new(checks: Checks, which: u32) -> Self {
+        Counter { word: AtomicU64::new(Self::sealed(checks, which, 0)), which }
+    }
+
+    #[inline(always)]
+    fn sealed(checks: Checks, which: u32, value: u32) -> u64 {
+        pair(value, checks.counter(which, value))
+    }
+
+    #[inline(always)]
+    fn value(&self, checks: Checks, word: u64) -> std::result::Result<u32, Corruption> {
+        let value = high(word);
+        let expected = checks.counter(self.which, value);
+        if low(word) == expected {
+            Ok(value)
+        } else {
+            Err(damage(0, u64::from(expected), u64::from(low(word))))
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn load(&self, checks: Checks) -> std::result::Result<u32, Corruption> {
+        // ORDERING: relaxed; what the count makes findable is published by its own word (records, nodes), and a
+        // caller that is ordered after a push reads at least that push's count (coherence).
+        self.value(checks, self.word.load(Ordering::Relaxed))
+    }
+
+    /// Whether the counter still holds zero. Damage is not zero.
+    #[inline(always)]
+    pub(crate) fn is_zero(&self, checks: Checks) -> bool {
+        // ORDERING: relaxed; as in `load`.
+        self.word.load(Ordering::Relaxed) == Self::sealed(checks, self.which, 0)
+    }
+
+    /// Moves the counter from its value v to `next(v)`, and returns both.
+    pub(crate) fn advance(&self, checks: Checks, next: impl Fn(u32) -> Result<(u32, u32)>) -> Result<u32> {
+        // ORDERING: relaxed; as in `load`.
+        let mut seen = self.word.load(Ordering::Relaxed);
+        loop {
+            let (claimed, after) = next(self.value(checks, seen)?)?;
+            let sealed = Self::sealed(checks, self.which, after);
+            // ORDERING: relaxed both ways; the exchange hands out numbers and publishes nothing.
+            match self.word.compare_exchange_weak(seen, sealed, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(claimed),
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        std::slice::from_ref(&self.word)
+    }
+}
+
+/// A query's key with its prefix, computed once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Probe<'k> {
+    pub(crate) key: &'k [u8],
+    pub(crate) prefix: u64,
+}
+
+impl<'k> Probe<'k> {
+    pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8]) -> Self {
+        Probe { key, prefix: comparator.prefix(key) }
+    }
+}
+
+/// Which end of a tombstone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Start,
+    Stop,
+}
+
+/// A boundary's name: record index and which end, in 32 bits.
+#[inline(always)]
+pub(crate) const fn boundary(index: u32, end: End) -> u32 {
+    index << 1 | matches!(end, End::Stop) as u32
+}
+
+/// One complete record whose check held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record {
+    pub(crate) sequence: SequenceNumber,
+    start_prefix: u64,
+    end_prefix: u64,
+    place: u32,
+    start_len: u32,
+    end_len: u32,
+}
+
+impl Record {
+    pub(crate) fn prefix(&self, end: End) -> u64 {
+        match end {
+            End::Start => self.start_prefix,
+            End::Stop => self.end_prefix,
+        }
+    }
+}
+
+/// The stored form of a [`Record`].
+#[derive(Debug)]
+pub(crate) struct RecordWords([AtomicU64; RECORD_WORDS]);
+
+/// The log of one index.
+#[derive(Debug)]
+pub(crate) struct Log {
+    records: Segments<RecordWords, FIRST_RECORDS>,
+    keys: Segments<AtomicU64, FIRST_KEY_WORDS>,
+    key_words: Counter,
+    bytes: AtomicU64,
+    checks: Checks,
+}
+
+impl Log {
+    pub(crate) fn new(checks: Checks) -> Self {
+        Log {
+            records: Segments::new(),
+            keys: Segments::new(),
+            key_words: Counter::new(checks, KEY_WORDS),
+            bytes: AtomicU64::new(0),
+            checks,
+        }
+    }
+
+    /// The counter of records, kept by the owner so that an empty index needs no log.
+    pub(crate) fn counter(checks: Checks) -> Counter {
+        Counter::new(checks, COUNTS)
+    }
+
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        // ORDERING: relaxed; a statistic.
+        size_of::<Self>() as u64 + self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the statistic of allocated bytes.
+    pub(crate) fn grown(&self, bytes: u64) {
+        // ORDERING: relaxed; a statistic.
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Appends a tombstone and returns its index. The caller has checked that `start` is before `end`.
+    pub(crate) fn push<C: Comparator>(
+        &self,
+        comparator: &C,
+        count: &Counter,
+        (start, end, sequence): (&[u8], &[u8], SequenceNumber),
+    ) -> Result<u32> {
+        let (start_prefix, end_prefix) = (comparator.prefix(start), comparator.prefix(end));
+        let place = self.write_keys(start, end)?;
+        let index = count.advance(self.checks, |count| match count {
+            RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
+            _ => Ok((count, count + 1)),
+        })?;
+        let lengths = pair(key_len(start)?, key_len(end)?);
+        let words = [sequence, start_prefix, end_prefix, u64::from(place), lengths];
+        let slot = self.records.ensure_run(index, 1, |index| self.pending(index), |bytes| self.grown(bytes));
+        let Some([slot]) = slot else {
+            return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
+        };
+        if planted(Bug::LogPublishesBeforeFill) {
+            // ORDERING: release; partner: `record`. Too early: this is the bug.
+            slot.0[5].store(self.checks.record(index, &words), Ordering::Release);
+        }
+        for (stored, word) in slot.0.iter().zip(words) {
+            // ORDERING: relaxed; published by the check word below.
+            stored.store(word, Ordering::Relaxed);
+        }
+        // ORDERING: release; partner: the acquire load of the check word in `record`. Publishes record and keys.
+        slot.0[5].store(self.checks.record(index, &words), Ordering::Release);
+        Ok(index)
+    }
+
+    fn pending(&self, index: u32) -> RecordWords {
+        RecordWords(std::array::from_fn(|word| {
+            AtomicU64::new(if word + 1 == RECORD_WORDS { self.checks.pending(index) } else { 0 })
+        }))
+    }
+
+    /// Copies both keys with their hashes into the key store and returns their place.
+    fn write_keys(&self, start: &[u8], end: &[u8]) -> Result<u32> {
+        let total = u64::from(span_words(key_len(start)?)) + u64::from(span_words(key_len(end)?));
+        let full = || Error::MemTableFull { needed: total * 8, remaining: 0 };
+        let place = self.key_words.advance(self.checks, |used| {
+            let at = Segments::<AtomicU64, FIRST_KEY_WORDS>::fit(used, total).ok_or_else(full)?;
+            let after = u64::from(at) + total;
+            Ok((at, u32::try_from(after).map_err(|_| full())?))
+        })?;
+        let len = usize::try_from(total).map_err(|_| full())?;
+        let run = self.keys.ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
+        let run = run.ok_or_else(full)?;
+        let middle = span_words(key_len(start)?);
+        self.write_key(run, place, start);
+        self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, end);
+        Ok(place)
+    }
+
+    fn write_key(&self, run: &[AtomicU64], place: u32, key: &[u8]) {
+        let mut slots = run.iter();
+        let words = key.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        });
+        for (word, slot) in words.chain([self.checks.key(place, key)]).zip(&mut slots) {
+            // ORDERING: relaxed; published by the record's check word.
+            slot.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The record at `index`; nothing if its push is still running.
+    #[inline(always)]
+    pub(crate) fn record(&self, index: u32) -> std::result::Result<Option<Record>, Corruption> {
+        match self.records.get(index) {
+            Some(stored) => self.decode(stored, index),
+            None => Ok(None),
+        }
+    }
+
+    /// The stored records `from..to`, if they stand in one segment.
+    #[inline(always)]
+    pub(crate) fn run(&self, from: u32, to: u32) -> Option<&[RecordWords]> {
+        self.records.run(from, to.checked_sub(from)? as usize)
+    }
+
+    /// What `stored`, the record at `index`, says; nothing if its push is still running.
+    #[inline(always)]
+    pub(crate) fn decode(
+        &self,
+        RecordWords(stored): &RecordWords,
+        index: u32,
+    ) -> std::result::Result<Option<Record>, Corruption> {
+        // ORDERING: acquire; partner: the release store in `push`.
+        let check = stored[5].load(Ordering::Acquire);
+        // ORDERING: relaxed; ordered by the check word's acquire.
+        let words: [u64; 5] = std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
+        let expected = self.checks.record(index, &words);
+        if check != expected {
+            if check == self.checks.pending(index) {
+                return Ok(None);
+            }
+            return Err(damage(u64::from(index) * RECORD_BYTES, expected, check).with_sequence(words[0]));
+        }
+        Ok(Some(Record {
+            sequence: words[0],
+            start_prefix: words[1],
+            end_prefix: words[2],
+            place: low(words[3]),
+            start_len: high(words[4]),
+            end_len: low(words[4]),
+        }))
+    }
+
+    /// The record at `index`, which some piece names: it must be complete.
+    #[inline(always)]
+    pub(crate) fn named(&self, index: u32) -> std::result::Result<Record, Corruption> {
+        match self.record(index)? {
+            Some(record) => Ok(record),
+            None => Err(damage(u64::from(index) * RECORD_BYTES, 0, self.checks.pending(index))),
+        }
+    }
+
+    /// Gives `judge` a verified copy of one key of `record`.
+    #[inline(always)]
+    pub(crate) fn with_key<R>(
+        &self,
+        record: &Record,
+        end: End,
+        judge: impl FnOnce(&[u8]) -> R,
+    ) -> std::result::Result<R, Corruption> {
+        let (place, len) = match end {
+            End::Start => (record.place, record.start_len),
+            End::Stop => (record.place.wrapping_add(span_words(record.start_len)), record.end_len),
+        };
+        let words = span_words(len) as usize;
+        let Some(run) = self.keys.run(place, words) else {
+            return Err(damage(u64::from(place) * 8, u64::from(len), 0).with_sequence(record.sequence));
+        };
+        match len {
+            0..=32 => self.verify_copy(&mut [[0; 8]; 4], run, (place, len), judge),
+            33..=256 => self.verify_copy(&mut [[0; 8]; 32], run, (place, len), judge),
+            _ => self.verify_copy(&mut vec![[0; 8]; words], run, (place, len), judge),
+        }
+        .map_err(|corruption| corruption.with_sequence(record.sequence))
+    }
+
+    #[inline(always)]
+    fn verify_copy<R>(
+        &self,
+        buffer: &mut [[u8; 8]],
+        run: &[AtomicU64],
+        (place, len): (u32, u32),
+        judge: impl FnOnce(&[u8]) -> R,
+    ) -> std::result::Result<R, Corruption> {
+        let Some((hash, words)) = run.split_last() else {
+            return Err(damage(u64::from(place) * 8, 0, 0));
+        };
+        for (bytes, word) in buffer.iter_mut().zip(words) {
+            // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        let copy = buffer.as_flattened().get(..len as usize).unwrap_or_default();
+        let expected = self.checks.key(place, copy);
+        // ORDERING: relaxed; as above.
+        let found = hash.load(Ordering::Relaxed);
+        if found == expected { Ok(judge(copy)) } else { Err(damage(u64::from(place) * 8, expected, found)) }
+    }
+
+    /// How the key at `end` of `record` stands to the probe's key.
+    #[inline(always)]
+    pub(crate) fn order<C: Comparator>(
+        &self,
+        comparator: &C,
+        record: &Record,
+        end: End,
+        probe: &Probe<'_>,
+    ) -> std::result::Result<Order, Corruption> {
+        let prefix = record.prefix(end);
+        if prefix != probe.prefix {
+            return Ok(prefix.cmp(&probe.prefix));
+        }
+        self.with_key(record, end, |key| comparator.compare(key, probe.key))
+    }
+
+    /// How the boundary with this name stands to the probe's key. For boundaries whose prefixes are equal.
+    pub(crate) fn boundary_order<C: Comparator>(
+        &self,
+        comparator: &C,
+        name: u32,
+        probe: &Probe<'_>,
+    ) -> std::result::Result<Order, Corruption> {
+        let record = self.named(name >> 1)?;
+        self.with_key(&record, end_of(name), |key| comparator.compare(key, probe.key))
+    }
+
+    /// The same, unverified: a hint where to look, for searches that verify where they ended.
+    pub(crate) fn boundary_hint<C: Comparator>(
+        &self,
+        comparator: &C,
+        name: u32,
+        probe: &Probe<'_>,
+    ) -> Option<Order> {
+        let RecordWords(stored) = self.records.get(name >> 1)?;
+        // ORDERING: relaxed; the record is complete, for a published node names it.
+        let [place, lengths] = [3, 4].map(|word: usize| stored[word].load(Ordering::Relaxed));
+        let (place, len) = match end_of(name) {
+            End::Start => (low(place), high(lengths)),
+            End::Stop => (low(place).wrapping_add(span_words(high(lengths))), low(lengths)),
+        };
+        let words = span_words(len) as usize - 1;
+        let run = self.keys.run(place, words)?;
+        let compare = |buffer: &mut [[u8; 8]]| {
+            for (bytes, word) in buffer.iter_mut().zip(run) {
+                // ORDERING: relaxed; as above.
+                *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            }
+            Some(comparator.compare(buffer.as_flattened().get(..len as usize)?, probe.key))
+        };
+        match len {
+            0..=32 => compare(&mut [[0; 8]; 4]),
+            33..=256 => compare(&mut [[0; 8]; 32]),
+            _ => compare(&mut vec![[0; 8]; words]),
+        }
+    }
+
+    /// How two boundaries with equal prefixes stand to each other.
+    pub(crate) fn tie<C: Comparator>(
+        &self,
+        comparator: &C,
+        left: u32,
+        right: u32,
+    ) -> std::result::Result<Order, Corruption> {
+        if left == right {
+            return Ok(Order::Equal);
+        }
+        let (left_record, right_record) = (self.named(left >> 1)?, self.named(right >> 1)?);
+        self.with_key(&left_record, end_of(left), |left_key| {
+            self.with_key(&right_record, end_of(right), |right_key| comparator.compare(left_key, right_key))
+        })?
+    }
+
+    /// Whether the tombstone covers the probe's key.
+    #[inline(always)]
+    pub(crate) fn covers<C: Comparator>(
+        &self,
+        comparator: &C,
+        record: &Record,
+        probe: &Probe<'_>,
+    ) -> std::result::Result<bool, Corruption> {
+        if probe.prefix < record.start_prefix || probe.prefix > record.end_prefix {
+            return Ok(false);
+        }
+        let before_end = match self.order(comparator, record, End::Stop, probe)? {
+            Order::Greater => true,
+            Order::Equal => planted(Bug::SpanEndIsInclusive),
+            Order::Less => false,
+        };
+        Ok(before_end && self.order(comparator, record, End::Start, probe)? != Order::Greater)
+    }
+
+    /// Every stored word, by region.
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
+        visit("tombstone key counter", self.key_words.words());
+        self.keys.segments().for_each(|segment| visit("tombstone keys", segment));
+        for segment in self.records.segments() {
+            segment.iter().for_each(|RecordWords(words)| visit("tombstone record", words));
+        }
+    }
+}
+
+#[inline(always)]
+pub(crate) const fn end_of(name: u32) -> End {
+    if name & 1 == 0 { End::Start } else { End::Stop }
+}
+
+/// Words that a key of `len` bytes takes, with its hash.
+#[inline(always)]
+const fn span_words(len: u32) -> u32 {
+    len.div_ceil(8) + 1
+}
+
+fn key_len(key: &[u8]) -> Result<u32> {
+    match u32::try_from(key.len()) {
+        Ok(len) if key.len() <= KEY_LEN_MAX => Ok(len),
+        _ => Err(Error::KeyTooLarge { len: key.len() as u64, max: KEY_LEN_MAX as u64 }),
+    }
+}

@@ -1,0 +1,24 @@
+//! Storey 2, intervals: spans, fragments, covering queries. Knows nothing of skiplists or tables.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), allow(dead_code, reason = "parts wait for flush and scrub"))]
+
+pub(crate) mod checks;
+#[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+pub(crate) mod fault;
+pub(crate) mod forest;
+pub(crate) mod fragment_cursor;
+pub(crate) mod fragmenter;
+pub(crate) mod fragments;
+pub(crate) mod frozen;
+pub(crate) mod live;
+pub(crate) mod log;
+pub(crate) mod merge;
+#[cfg(all(test, loom))]
+mod models;
+pub(crate) mod query;
+pub(crate) mod segments;
+pub(crate) mod skyline;
+pub(crate) mod span;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,80 @@
+//! Loom models: `RUSTFLAGS="--cfg loom" cargo test --lib --release loom_`. A block has two records here.
+//!
+//! The mutants: `--features __planted-bugs` with `PARANOID_PLANTED_BUG=LogPublishesBeforeFill` must fail the first one,
+//! `PaintSkipsPending` the last one.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use super::live::LiveIndex;
+use crate::integrity::tags::Secret;
+use crate::key::Bytewise;
+use crate::sync::model::{Arc, check, spawn};
+use crate::sync::{AtomicU64, Ordering};
+
+/// A reader beside a writer: nothing or the tombstone, never damage; and the tombstone once the insert has returned.
+#[test]
+fn loom_record_is_published_whole() {
+    check(|| {
+        let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
+        let returned = Arc::new(AtomicU64::new(0));
+        let writer = {
+            let (index, returned) = (index.clone(), returned.clone());
+            spawn(move || {
+                index.append(&Bytewise, b"b", b"d", 7).unwrap();
+                // ORDERING: release; partner: the reader's load below.
+                returned.store(1, Ordering::Release);
+            })
+        };
+        let reader = spawn(move || {
+            // ORDERING: acquire; partner: the writer's store above.
+            let must = returned.load(Ordering::Acquire) == 1;
+            let found = index.max_covering(&Bytewise, b"c", u64::MAX, 0).unwrap();
+            assert!(found == Some(7) || (found.is_none() && !must), "must see: {must}, saw {found:?}");
+            assert_eq!(index.max_covering(&Bytewise, b"d", u64::MAX, 0).unwrap(), None);
+        });
+        writer.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// A block is painted and published while a reader asks: the answer is the same with the node and without.
+#[test]
+fn loom_node_is_published_whole() {
+    check(|| {
+        let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
+        index.append(&Bytewise, b"b", b"d", 7).unwrap();
+        index.append(&Bytewise, b"c", b"e", 9).unwrap();
+        let merger = {
+            let index = index.clone();
+            spawn(move || index.maintain(&Bytewise))
+        };
+        let reader = spawn(move || {
+            assert_eq!(index.max_covering(&Bytewise, b"c", u64::MAX, 0).unwrap(), Some(9));
+            assert_eq!(index.max_covering(&Bytewise, b"c", 8, 0).unwrap(), Some(7));
+        });
+        merger.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// Two writers, one of which merges: a block is not painted before both of its records are there.
+#[test]
+fn loom_two_writers_lose_nothing() {
+    check(|| {
+        let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
+        let other = {
+            let index = index.clone();
+            spawn(move || index.append(&Bytewise, b"c", b"e", 3).unwrap())
+        };
+        let merging = {
+            let index = index.clone();
+            spawn(move || index.insert(&Bytewise, b"a", b"d", 5).unwrap())
+        };
+        other.join().unwrap();
+        merging.join().unwrap();
+        assert_eq!(index.max_covering(&Bytewise, b"d", 9, 0).unwrap(), Some(3));
+        assert_eq!(index.max_covering(&Bytewise, b"c", 4, 0).unwrap(), Some(3));
+        assert_eq!(index.max_covering(&Bytewise, b"c", 9, 0).unwrap(), Some(5));
+    });
+}

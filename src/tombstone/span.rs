@@ -1,0 +1,93 @@
+//! One range deletion.
+//!
+//! ```text
+//!   start          end
+//!   |--------------)        every key from start up to, not including, end;
+//!        sequence           every entry with a smaller sequence number
+//! ```
+//! * R1: start < end under the comparator that the span was made with; there is no other way to make one.
+//!
+//! Who may call what: plain data, `Send` and `Sync`.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
+
+use crate::error::{Error, Result};
+use crate::key::{Comparator, SequenceNumber};
+
+/// A deletion of all keys from `start` up to, not including, `end`, as far as their entries have a smaller sequence
+/// number. `start` is before `end`, always.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Error, RangeTombstone};
+/// let tombstone = RangeTombstone::new(&Bytewise, "c", "k", 7)?;
+/// assert!(tombstone.covers(&Bytewise, b"c", 6));
+/// assert!(!tombstone.covers(&Bytewise, b"k", 6), "the end is exclusive");
+/// assert!(!tombstone.covers(&Bytewise, b"c", 7), "only older entries are deleted");
+/// assert!(matches!(RangeTombstone::new(&Bytewise, "k", "k", 7), Err(Error::InvalidArgument(_))));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RangeTombstone {
+    start: Vec<u8>,
+    end: Vec<u8>,
+    sequence: SequenceNumber,
+}
+
+impl RangeTombstone {
+    /// A range deletion.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `start` is before `end` under `comparator`.
+    pub fn new<C: Comparator>(
+        comparator: &C,
+        start: impl Into<Vec<u8>>,
+        end: impl Into<Vec<u8>>,
+        sequence: SequenceNumber,
+    ) -> Result<Self> {
+        let (start, end) = (start.into(), end.into());
+        check_order(comparator, &start, &end)?;
+        Ok(RangeTombstone { start, end, sequence })
+    }
+
+    /// The first deleted key.
+    #[must_use]
+    pub fn start(&self) -> &[u8] {
+        &self.start
+    }
+
+    /// The first key that is not deleted any more.
+    #[must_use]
+    pub fn end(&self) -> &[u8] {
+        &self.end
+    }
+
+    /// The sequence number of the deletion.
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// Whether an entry (key, sequence) is deleted by this.
+    #[must_use]
+    pub fn covers<C: Comparator>(&self, comparator: &C, key: &[u8], sequence: SequenceNumber) -> bool {
+        sequence < self.sequence
+            && comparator.compare(&self.start, key) != Ordering::Greater
+            && comparator.compare(key, &self.end) == Ordering::Less
+    }
+
+    /// Start, end and sequence number, without a copy.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<u8>, Vec<u8>, SequenceNumber) {
+        (self.start, self.end, self.sequence)
+    }
+}
+
+/// R1 for a span that is not owned yet.
+pub(crate) fn check_order<C: Comparator>(comparator: &C, start: &[u8], end: &[u8]) -> Result<()> {
+    if comparator.compare(start, end) == Ordering::Less {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument("a range must start before it ends".to_owned()))
+}

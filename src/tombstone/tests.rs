@@ -1,0 +1,229 @@
+//! The index against brute force: random tombstones, arrival orders, snapshots, threads, and flipped bits.
+//!
+//! Every failure names its seed; replay with `PARANOID_SEED=<seed> cargo test --lib tombstone::tests`.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+
+mod costs;
+
+mod faults;
+mod threads;
+
+use std::cmp::Ordering as Order;
+
+use super::frozen::FrozenTombstones;
+use super::live::LiveIndex;
+use crate::integrity::hash::splitmix;
+use crate::integrity::tags::Secret;
+use crate::key::{Bytewise, Comparator, KeyEquality};
+
+/// Bytes in descending order, without prefixes: every comparison is a tie of prefixes.
+#[derive(Debug)]
+struct Descending;
+
+impl Comparator for Descending {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Order {
+        right.cmp(left)
+    }
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        splitmix(splitmix(self.0) ^ 0x5eed)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("PARANOID_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (1..=count).collect(),
+    }
+}
+
+type Span = (Vec<u8>, Vec<u8>, u64);
+
+/// How keys look: short ones, ones with a long common beginning, ones longer than any buffer on the stack.
+fn key(rng: &mut Rng, style: u64, number: u64) -> Vec<u8> {
+    let number = number.to_be_bytes();
+    let digits = &number[6..];
+    match style {
+        0 => digits.to_vec(),
+        1 => [b"common-prefix-", digits].concat(),
+        2 => [digits, b"-and-a-tail-that-is-longer-than-thirty-two-bytes"].concat(),
+        _ => [&[7; 300][..rng.0 as usize % 2 * 290], digits].concat(),
+    }
+}
+
+fn span<C: Comparator>(comparator: &C, rng: &mut Rng, style: u64, space: u64, width: u64) -> Span {
+    loop {
+        let first = rng.below(space);
+        let second = (first + 1 + rng.below(width)).min(space);
+        let (a, b) = (key(rng, style, first), key(rng, style, second));
+        match comparator.compare(&a, &b) {
+            Order::Less => return (a, b, 0),
+            Order::Greater => return (b, a, 0),
+            Order::Equal => {}
+        }
+    }
+}
+
+/// Tombstones with sequence numbers, in order of arrival.
+fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> (Vec<Span>, u64, u64) {
+    let (style, space) = (rng.below(4), [5, 60, 3000, 60_000][rng.below(4) as usize]);
+    let width = [1, 3, space / 10 + 1, space][rng.below(4) as usize];
+    let mut spans: Vec<Span> = (0..len).map(|_| span(comparator, rng, style, space, width)).collect();
+    let order = rng.below(5);
+    for (index, span) in spans.iter_mut().enumerate() {
+        let index = index as u64;
+        span.2 = match order {
+            0 => index + 1,
+            1 => len - index,
+            2 => 1 + rng.below(len),
+            3 => (index + 1) * (u64::MAX / (len + 1)),
+            _ => (1 + index) ^ rng.below(32),
+        };
+    }
+    (spans, style, space)
+}
+
+/// The question, answered by looking at every tombstone.
+fn brute<C: Comparator>(
+    comparator: &C,
+    spans: &[Span],
+    key: &[u8],
+    snapshot: u64,
+    floor: u64,
+) -> Option<u64> {
+    let covers = |span: &&Span| {
+        comparator.compare(&span.0, key) != Order::Greater && comparator.compare(key, &span.1) == Order::Less
+    };
+    let seen = spans.iter().filter(|span| span.2 <= snapshot && span.2 > floor);
+    seen.filter(covers).map(|span| span.2).max()
+}
+
+fn ask<C: Comparator>(
+    comparator: &C,
+    index: &LiveIndex,
+    spans: &[Span],
+    (key, snapshot, floor): (&[u8], u64, u64),
+    note: &str,
+) {
+    let expected = brute(comparator, spans, key, snapshot, floor);
+    let found = index.max_covering(comparator, key, snapshot, floor).unwrap();
+    assert_eq!(found, expected, "{note}: key {key:?} snapshot {snapshot} floor {floor}");
+    let run = index.covering_run(comparator, key, snapshot, floor).unwrap();
+    assert_eq!(run.as_ref().map(|run| run.sequence), expected, "{note}");
+    if let Some(run) = run {
+        assert!(comparator.compare(&run.start, key) != Order::Greater, "{note}");
+        assert!(comparator.compare(key, &run.end) == Order::Less, "{note}");
+        for probe in spans.iter().flat_map(|span| [&span.0, &span.1]).take(12).chain([&run.start]) {
+            let inside = comparator.compare(&run.start, probe) != Order::Greater
+                && comparator.compare(probe, &run.end) == Order::Less;
+            let there = brute(comparator, spans, probe, snapshot, floor);
+            assert!(!inside || there >= Some(run.sequence), "{note}: run {run:?} probe {probe:?}");
+        }
+    }
+}
+
+fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
+    let mut rng = Rng(seed << 32);
+    let (spans, style, space) = draw(&comparator, &mut rng, len);
+    let index = LiveIndex::new(Secret::from_seed(seed));
+    assert!(index.is_empty());
+    let steps = queries / len.max(1) + 1;
+    let lazy = rng.below(3);
+    for (count, span) in spans.iter().enumerate() {
+        match lazy {
+            0 => index.append(&comparator, &span.0, &span.1, span.2).unwrap(),
+            _ => index.insert(&comparator, &span.0, &span.1, span.2).unwrap(),
+        }
+        match rng.below(300) {
+            0 => index.maintain(&comparator),
+            1 if lazy == 2 => index.finish(&comparator),
+            _ => {}
+        }
+        assert!(!index.is_empty());
+        assert_eq!(index.len().unwrap() as usize, count + 1);
+        for _ in 0..steps {
+            question(&comparator, &index, &spans[..=count], &mut rng, (style, space), seed);
+        }
+    }
+    index.finish(&comparator);
+    index.scrub(&mut |corruption| panic!("seed {seed}: {corruption}"));
+    for _ in 0..queries {
+        question(&comparator, &index, &spans, &mut rng, (style, space), seed);
+    }
+    let truth = spans.iter().map(|(start, end, sequence)| Ok((start, end, *sequence)));
+    let frozen = FrozenTombstones::build(&comparator, Secret::from_seed(seed), truth).unwrap();
+    frozen.scrub(&mut |corruption| panic!("seed {seed}: {corruption}"));
+    assert_eq!(frozen.len().unwrap() as usize, spans.len());
+    assert!(frozen.allocated_bytes() > 0 && frozen.failure().is_none());
+    let mut run = super::live::CoveringRun::default();
+    let newest = spans.iter().max_by_key(|span| span.2).unwrap();
+    let found = frozen.covering_run_into(&comparator, &newest.0, u64::MAX, 0, &mut run).unwrap();
+    assert_eq!((found, run.sequence), (Some(()), newest.2));
+    for _ in 0..queries {
+        question(&comparator, frozen.index(), &spans, &mut rng, (style, space), seed);
+    }
+}
+
+fn question<C: Comparator>(
+    comparator: &C,
+    index: &LiveIndex,
+    spans: &[Span],
+    rng: &mut Rng,
+    (style, space): (u64, u64),
+    seed: u64,
+) {
+    let number = rng.below(space + 2);
+    let key = key(rng, style, number);
+    let known = spans[rng.below(spans.len() as u64) as usize].2;
+    let snapshot = [u64::MAX, known, known.saturating_sub(1), rng.next()][rng.below(4) as usize];
+    let floor = [0, 0, known / 2, known][rng.below(4) as usize];
+    ask(comparator, index, spans, (&key, snapshot, floor), &format!("PARANOID_SEED={seed}"));
+}
+
+#[test]
+fn agrees_with_brute_force() {
+    let (rounds, queries) = if cfg!(debug_assertions) { (40, 150) } else { (400, 1000) };
+    for seed in seeds(rounds) {
+        let len = [1, 2, 31, 32, 33, 64, 100, 300, 700][seed as usize % 9];
+        drive(Bytewise, seed, len, queries);
+        drive(Descending, seed, len, queries);
+    }
+}
+
+#[test]
+fn agrees_with_brute_force_at_size() {
+    let (rounds, queries) = if cfg!(debug_assertions) { (1, 1000) } else { (4, 15_000) };
+    for seed in seeds(rounds) {
+        drive(Bytewise, seed + 1000, 2000, queries);
+    }
+}
+
+#[test]
+fn refuses_what_is_no_range() {
+    let index = LiveIndex::new(Secret::from_seed(1));
+    for (start, end) in [(&b"b"[..], &b"a"[..]), (b"a", b"a"), (b"", b"")] {
+        assert!(matches!(
+            index.insert(&Bytewise, start, end, 1),
+            Err(crate::error::Error::InvalidArgument(_))
+        ));
+    }
+    let long = vec![1; super::log::KEY_LEN_MAX + 1];
+    assert!(matches!(index.insert(&Bytewise, b"", &long, 1), Err(crate::error::Error::KeyTooLarge { .. })));
+    assert!(index.is_empty());
+    assert_eq!(index.max_covering(&Bytewise, b"a", u64::MAX, 0).unwrap(), None);
+    index.insert(&Bytewise, b"", &long[1..], 1).unwrap();
+    assert_eq!(index.max_covering(&Bytewise, b"", u64::MAX, 0).unwrap(), Some(1));
+}

@@ -1,0 +1,166 @@
+//! Every stored bit flipped in turn: each answer is right or `Corruption`.
+
+#![forbid(unsafe_code)]
+
+use super::super::frozen::FrozenTombstones;
+use super::super::live::LiveIndex;
+use super::{Rng, Span, brute};
+use crate::error::Corruption;
+use crate::integrity::tags::Secret;
+use crate::key::Bytewise;
+
+struct Case {
+    index: LiveIndex,
+    /// Key, snapshot, floor and the right answer.
+    questions: Vec<(Vec<u8>, u64, u64, Option<u64>)>,
+}
+
+fn case(seed: u64, len: u64, common: &str) -> Case {
+    let mut rng = Rng(seed);
+    let index = LiveIndex::new(Secret::from_seed(seed));
+    let mut spans: Vec<Span> = Vec::new();
+    for sequence in 1..=len {
+        let start = rng.below(40);
+        let end = start + 1 + rng.below(6);
+        let name = |number: u64| format!("{common}{number:02}").into_bytes();
+        spans.push((name(start), name(end), sequence));
+        index.insert(&Bytewise, &name(start), &name(end), sequence).unwrap();
+    }
+    index.maintain(&Bytewise);
+    let mut questions = Vec::new();
+    for number in 0..48 {
+        let key = format!("{common}{:02}", number % 46).into_bytes();
+        for snapshot in [u64::MAX, len / 2, 7] {
+            for floor in [0, len * 3 / 4] {
+                let answer = brute(&Bytewise, &spans, &key, snapshot, floor);
+                questions.push((key.clone(), snapshot, floor, answer));
+            }
+        }
+    }
+    Case { index, questions }
+}
+
+/// Asks everything; an answer that is wrong is the end. How many were `Corruption`.
+fn survey(case: &Case, note: &str) -> usize {
+    let mut damaged = 0;
+    for (key, snapshot, floor, answer) in &case.questions {
+        match case.index.max_covering(&Bytewise, key, *snapshot, *floor) {
+            Ok(found) => assert_eq!(found, *answer, "{note}: {key:?} at {snapshot} over {floor}"),
+            Err(_) => damaged += 1,
+        }
+    }
+    damaged
+}
+
+fn findings(index: &LiveIndex) -> Vec<Corruption> {
+    let mut found = Vec::new();
+    index.scrub(&mut |corruption| found.push(corruption));
+    found
+}
+
+fn flip_everything(case: &Case, stride: u64) {
+    assert_eq!(survey(case, "undamaged"), 0);
+    assert_eq!(findings(&case.index), []);
+    let (mut hurt, mut flips) = (0, 0);
+    for (number, region) in case.index.fault_regions().into_iter().enumerate() {
+        for bit in (number as u64 % stride..region.bits).step_by(stride as usize) {
+            let note = format!("{} region {number} bit {bit}", region.name);
+            case.index.flip(number, bit);
+            let damaged = survey(case, &note);
+            let derived = region.name.starts_with("skyline") || region.name.starts_with("crown");
+            assert!(damaged == 0 || !derived, "{note}: a node is derived, its damage must not be seen");
+            assert!(damaged == 0 || !findings(&case.index).is_empty(), "{note}: scrub is silent");
+            case.index.flip(number, bit);
+            (hurt, flips) = (hurt + usize::from(damaged > 0), flips + 1);
+        }
+        for word in (0..region.bits / 64).step_by(stride.div_ceil(8) as usize) {
+            for value in [0, u64::MAX, 0x1234_5678_9abc_def0] {
+                let old = case.index.overwrite(number, word, value).unwrap();
+                survey(case, &format!("{} region {number} word {word} overwritten", region.name));
+                case.index.overwrite(number, word, old);
+            }
+        }
+    }
+    assert!(hurt > 0, "no flip was ever noticed among {flips}");
+    assert_eq!(survey(case, "repaired"), 0);
+}
+
+#[test]
+fn every_flipped_bit_of_a_live_index() {
+    let stride = if cfg!(debug_assertions) { 31 } else { 1 };
+    flip_everything(&case(1, 5, ""), stride);
+    flip_everything(&case(2, 75, ""), stride);
+    flip_everything(&case(3, 106, "a-common-beginning-"), if stride == 1 { 3 } else { 97 });
+}
+
+#[test]
+fn every_flipped_bit_of_a_finished_index() {
+    let case = case(4, 100, "");
+    case.index.finish(&Bytewise);
+    flip_everything(&case, if cfg!(debug_assertions) { 61 } else { 1 });
+}
+
+/// Words that changed places: valid elsewhere is not valid here.
+#[test]
+fn swapped_words() {
+    let case = case(5, 70, "");
+    for (number, region) in case.index.fault_regions().into_iter().enumerate() {
+        for word in 1..region.bits / 64 {
+            let left = case.index.overwrite(number, word - 1, 0).unwrap();
+            let right = case.index.overwrite(number, word, left).unwrap();
+            case.index.overwrite(number, word - 1, right);
+            survey(&case, &format!("{} region {number} words {word} and before swapped", region.name));
+            case.index.overwrite(number, word, right);
+            case.index.overwrite(number, word - 1, left);
+        }
+    }
+    assert_eq!(survey(&case, "repaired"), 0);
+}
+
+/// Whole pieces that changed places, checks and all: only the bound position tells.
+#[test]
+fn swapped_pieces() {
+    let case = case(6, 64, "");
+    let regions = case.index.fault_regions();
+    for (first, region) in regions.iter().enumerate() {
+        if region.name != "skyline prefixes" {
+            continue;
+        }
+        let words = region.bits / 64;
+        for (left, right) in (0..words - 2).map(|word| (word, word + 2)).filter(|(left, _)| left % 2 == 0) {
+            let swap = |region: usize, left: u64, right: u64| {
+                let one = case.index.overwrite(region, left, 0).unwrap();
+                let other = case.index.overwrite(region, right, one).unwrap();
+                case.index.overwrite(region, left, other);
+            };
+            let both = || {
+                for piece in 0..(words - right).min(2) {
+                    swap(first, left + piece, right + piece);
+                    swap(first + 1, left + piece, right + piece);
+                }
+                swap(first + 2, left / 2, right / 2);
+            };
+            both();
+            assert_eq!(survey(&case, &format!("region {first} pieces {left} and {right} swapped")), 0);
+            both();
+        }
+    }
+}
+
+/// Damage in the truth is kept, and hides no answer that stands whatever was lost.
+#[test]
+fn lost_truth_is_corruption() {
+    let lost = Corruption::new(crate::error::Place::Entry, 8, 1, 2);
+    let truth = [Ok((b"a", b"c", 5)), Err(lost), Ok((b"b", b"d", 9))];
+    let frozen = FrozenTombstones::build(&Bytewise, Secret::from_seed(1), truth).unwrap();
+    assert_eq!(frozen.failure(), Some(lost));
+    assert!(frozen.len().is_ok_and(|len| len > 0));
+    assert_eq!(frozen.max_covering(&Bytewise, b"b", 9, 0), Ok(Some(9)), "nothing visible could exceed it");
+    assert_eq!(frozen.max_covering(&Bytewise, b"b", 10, 0), Err(lost));
+    assert_eq!(frozen.max_covering(&Bytewise, b"z", 10, 0), Err(lost));
+    assert_eq!(
+        frozen.max_covering(&Bytewise, b"z", 10, 10),
+        Ok(None),
+        "nothing at or below the floor matters"
+    );
+}

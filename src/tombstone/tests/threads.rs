@@ -1,0 +1,93 @@
+//! Writers and readers at once. A model of promises: before an insert starts its tombstone may be seen by nobody, once
+//! it has returned it must be seen by everybody, in between either.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::super::live::LiveIndex;
+use super::{Rng, seeds};
+use crate::integrity::tags::Secret;
+use crate::key::Bytewise;
+use crate::sync::{AtomicU64, Ordering};
+
+const WRITERS: u64 = 3;
+const READERS: u64 = 2;
+const SPACE: u64 = 200;
+
+/// Tombstone number `turn` of `writer` is a function of both, so that a reader can compute what it must see.
+fn tombstone(seed: u64, writer: u64, turn: u64) -> (u64, u64, u64) {
+    let mut rng = Rng(seed << 40 | writer << 32 | turn << 4);
+    let start = rng.below(SPACE - 1);
+    let end = start + 1 + rng.below(SPACE - start - 1).min(rng.below(40));
+    (start, end, turn * WRITERS + writer + 1)
+}
+
+fn name(number: u64) -> Vec<u8> {
+    format!("key-{number:06}").into_bytes()
+}
+
+/// The newest tombstone over `number` among the first `turns[w]` of each writer.
+fn expected(seed: u64, turns: &[u64], number: u64, snapshot: u64) -> Option<u64> {
+    let all = (0..).zip(turns).flat_map(|(writer, &turns)| (0..turns).map(move |turn| (writer, turn)));
+    let spans = all.map(|(writer, turn)| tombstone(seed, writer, turn));
+    spans
+        .filter(|&(start, end, sequence)| (start..end).contains(&number) && sequence <= snapshot)
+        .map(|(_, _, sequence)| sequence)
+        .max()
+}
+
+#[test]
+fn readers_see_every_returned_insert() {
+    let (turns, asks) = if cfg!(debug_assertions) { (250, 300) } else { (900, 1500) };
+    for seed in seeds(if cfg!(debug_assertions) { 2 } else { 6 }) {
+        let index = Arc::new(LiveIndex::new(Secret::from_seed(seed)));
+        let started: Arc<Vec<AtomicU64>> = Arc::new((0..WRITERS).map(|_| AtomicU64::new(0)).collect());
+        let returned: Arc<Vec<AtomicU64>> = Arc::new((0..WRITERS).map(|_| AtomicU64::new(0)).collect());
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (index, started, returned) = (index.clone(), started.clone(), returned.clone());
+                scope.spawn(move || {
+                    for turn in 0..turns {
+                        let (start, end, sequence) = tombstone(seed, writer, turn);
+                        // ORDERING: release; partner: the acquire load in `look`.
+                        started[writer as usize].store(turn + 1, Ordering::Release);
+                        index.insert(&Bytewise, &name(start), &name(end), sequence).unwrap();
+                        // ORDERING: release; partner: the acquire load in `look`.
+                        returned[writer as usize].store(turn + 1, Ordering::Release);
+                    }
+                });
+            }
+            for reader in 0..READERS {
+                let (index, started, returned) = (index.clone(), started.clone(), returned.clone());
+                scope.spawn(move || {
+                    let mut rng = Rng(seed << 20 | reader);
+                    // ORDERING: acquire; partner: the writers' release stores.
+                    let look = |counts: &[AtomicU64]| -> Vec<u64> {
+                        counts.iter().map(|count| count.load(Ordering::Acquire)).collect()
+                    };
+                    for _ in 0..asks {
+                        let number = rng.below(SPACE);
+                        let snapshot = [u64::MAX, rng.below(turns * WRITERS)][rng.below(2) as usize];
+                        let least = look(&returned);
+                        let found = index.max_covering(&Bytewise, &name(number), snapshot, 0).unwrap();
+                        let most = look(&started);
+                        let low = expected(seed, &least, number, snapshot);
+                        let high = expected(seed, &most, number, snapshot);
+                        assert!(low <= found && found <= high, "PARANOID_SEED={seed} key {number} at {snapshot}: {low:?} <= {found:?} <= {high:?}");
+                        if reader == 0 && rng.below(50) == 0 {
+                            index.maintain(&Bytewise);
+                        }
+                    }
+                });
+            }
+        });
+        index.finish(&Bytewise);
+        for number in 0..SPACE {
+            for snapshot in [u64::MAX, turns, turns * 2] {
+                let found = index.max_covering(&Bytewise, &name(number), snapshot, 0).unwrap();
+                assert_eq!(found, expected(seed, &[turns; WRITERS as usize], number, snapshot));
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a table takes from the heap. A binary of its own: its allocator counts, by thread.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use allocation_counter::measure;
+use paranoid_memtable::{Found, Lookup, MemTable, MemTableOptions, ParanoidOptions};
+
+const EMPTY_TABLE_BYTES_MAX: u64 = 16 << 10;
+
+fn table(protection: u8) -> MemTable {
+    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+    MemTable::new(MemTableOptions::builder().paranoid(paranoid).seed(1).build().unwrap()).unwrap()
+}
+
+fn filled(protection: u8) -> MemTable {
+    let table = table(protection);
+    for n in 0..10_000u64 {
+        let key = (n / 2 % 4_000).to_be_bytes();
+        if n % 9 == 0 { table.delete(n, &key) } else { table.put(n, &key, b"a value of some length") }
+            .unwrap();
+    }
+    table.delete_range(20_000, &100u64.to_be_bytes(), &200u64.to_be_bytes()).unwrap();
+    table
+}
+
+/// A single thread writes before it measures: what the test harness and lazy statics take is not the table's.
+#[test]
+fn an_empty_table_is_small() {
+    table(8).put(1, b"k", b"v").unwrap();
+    let mut kept = None;
+    let made = measure(|| kept = Some(table(8)));
+    println!("an empty table: {} bytes in {} allocations", made.bytes_current, made.count_current);
+    assert!(made.bytes_current > 0, "the allocator does not count");
+    assert!(made.bytes_max <= EMPTY_TABLE_BYTES_MAX, "{made:?}");
+    let table = kept.take().unwrap();
+    assert!(table.allocated_bytes() <= EMPTY_TABLE_BYTES_MAX, "{}", table.allocated_bytes());
+    let dropped = measure(|| drop(table));
+    assert_eq!(dropped.bytes_current + made.bytes_current as i64, 0, "all of it comes back");
+}
+
+/// One write to an empty table takes nothing from the heap: the first chunk has room.
+#[test]
+fn a_first_write_allocates_nothing() {
+    table(8).put(1, b"k", b"v").unwrap();
+    let table = table(8);
+    let wrote = measure(|| {
+        table.put(1, b"k", b"v").unwrap();
+    });
+    assert_eq!(wrote.count_total, 0, "{wrote:?}");
+}
+
+#[test]
+fn warm_reads_allocate_nothing() {
+    for protection in [0, 8] {
+        let table = filled(protection);
+        let frozen = table.freeze().unwrap();
+        for reader in [&**frozen, &*table] {
+            let mut buffer = Vec::with_capacity(100);
+            let keys: Vec<[u8; 8]> = (0..24u64).map(|n| (n * 170).to_be_bytes()).collect();
+            let mut results = Vec::with_capacity(keys.len());
+            reader.multi_get_into(&keys, u64::MAX, &mut results);
+            let mut cursor = reader.cursor();
+            let mut resolved = reader.cursor_at(15_000);
+            let mut values = 0;
+            let counted = measure(|| {
+                for n in 0..4_200u64 {
+                    let key = n.to_be_bytes();
+                    values += u64::from(matches!(reader.get(&key, u64::MAX).unwrap(), Lookup::Value(_)));
+                    values += u64::from(reader.get_entry(&key, n).unwrap().is_some());
+                    let found = reader.get_into(&key, u64::MAX, &mut buffer).unwrap();
+                    values += u64::from(matches!(found, Found::Value { .. }));
+                }
+                reader.multi_get_into(&keys, u64::MAX, &mut results);
+                cursor.seek(&70u64.to_be_bytes()).unwrap();
+                resolved.seek_for_prev(&3_000u64.to_be_bytes()).unwrap();
+                for _ in 0..1_000 {
+                    cursor.next().unwrap();
+                    resolved.prev().unwrap();
+                }
+                cursor.last().unwrap();
+                resolved.first().unwrap();
+                for _ in 0..1_000 {
+                    cursor.prev().unwrap();
+                    resolved.next().unwrap();
+                }
+            });
+            assert!(values > 1_000, "{values}");
+            assert_eq!(counted.count_total, 0, "protection {protection}: {counted:?}");
+        }
+    }
+}

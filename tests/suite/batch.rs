@@ -1,0 +1,309 @@
+//! The write batch: its literal encoding, round trips, limits, and damage of every bit.
+
+use paranoid_memtable::{Corruption, Error, Kind, Place, Protected, SequenceMode, WriteBatch};
+use proptest::prelude::*;
+
+/// An entry as the tests hold it.
+type Op = (Kind, Vec<u8>, Vec<u8>);
+
+const KINDS: [Kind; 7] = [
+    Kind::DELETE,
+    Kind::PUT,
+    Kind::MERGE,
+    Kind::SINGLE_DELETE,
+    Kind::RANGE_DELETE,
+    Kind::FIRST_CUSTOM,
+    Kind::from_u8(0xff),
+];
+
+fn ops(batch: &WriteBatch) -> Result<Vec<Op>, Error> {
+    batch.entries().map(|entry| entry.map(|e| (e.kind(), e.key().to_vec(), e.value().to_vec()))).collect()
+}
+
+fn corruption(bytes: &[u8]) -> Corruption {
+    match WriteBatch::from_bytes(bytes) {
+        Err(Error::Corruption(report)) => report,
+        other => panic!("want corruption of {bytes:?}, have {other:?}"),
+    }
+}
+
+/// A second encoder, written from the format's description and nothing else.
+fn oracle(sequence: u64, ops: &[Op]) -> Vec<u8> {
+    fn slice(out: &mut Vec<u8>, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        let septets = (1..=5).find(|n| len >> (7 * n) == 0).expect("a 32-bit length");
+        for i in 0..septets {
+            let last = i + 1 == septets;
+            out.push((len >> (7 * i)) as u8 % 128 + if last { 0 } else { 128 });
+        }
+        out.extend(bytes);
+    }
+    let mut out = sequence.to_le_bytes().to_vec();
+    out.extend((ops.len() as u32).to_le_bytes());
+    for (kind, key, value) in ops {
+        out.push(kind.as_u8());
+        slice(&mut out, key);
+        if *kind != Kind::DELETE && *kind != Kind::SINGLE_DELETE {
+            slice(&mut out, value);
+        }
+    }
+    out
+}
+
+fn sample() -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch.set_sequence(0x0807_0605_0403_0201);
+    batch.put(b"k", b"v").unwrap();
+    batch.delete(b"d").unwrap();
+    batch.merge(b"m", b"+1").unwrap();
+    batch.single_delete(b"").unwrap();
+    batch.delete_range(b"a", b"c").unwrap();
+    batch.insert(Kind::FIRST_CUSTOM, b"e", b"x").unwrap();
+    batch.put(b"", &[9; 200]).unwrap();
+    batch
+}
+
+/// What `sample` is in bytes, written by hand.
+fn sample_bytes() -> Vec<u8> {
+    let mut bytes = vec![1, 2, 3, 4, 5, 6, 7, 8, 7, 0, 0, 0];
+    bytes.extend(b"\x01\x01k\x01v");
+    bytes.extend(b"\x00\x01d");
+    bytes.extend(b"\x02\x01m\x02+1");
+    bytes.extend(b"\x07\x00");
+    bytes.extend(b"\x0f\x01a\x01c");
+    bytes.extend(b"\x80\x01e\x01x");
+    bytes.extend(b"\x01\x00\xc8\x01");
+    bytes.extend([9; 200]);
+    bytes
+}
+
+#[test]
+fn the_encoding_is_literally_this() {
+    let (batch, bytes) = (sample(), sample_bytes());
+    assert_eq!(batch.as_bytes(), bytes);
+    assert_eq!((batch.len(), batch.data_size()), (7, bytes.len()));
+    let read = WriteBatch::from_bytes(&bytes).unwrap();
+    assert_eq!((read.sequence(), read.len(), read.protection_bytes()), (batch.sequence(), 7, 0));
+    assert_eq!(ops(&read).unwrap(), ops(&batch).unwrap());
+    assert_eq!(WriteBatch::new().as_bytes(), [0; 12]);
+}
+
+#[test]
+fn log_data_is_kept_and_is_no_entry() {
+    let mut bytes = vec![0; 12];
+    bytes[8] = 1;
+    bytes.extend(b"\x03\x04note\x01\x01k\x01v\x03\x00");
+    let batch = WriteBatch::from_bytes(&bytes).unwrap();
+    assert_eq!(ops(&batch).unwrap(), [(Kind::PUT, b"k".to_vec(), b"v".to_vec())]);
+    assert_eq!(batch.as_bytes(), bytes);
+}
+
+/// Column families (4, 5, 6, 8, 14), transaction marks, blobs, timestamps, wide columns and free numbers.
+#[test]
+fn other_tags_are_corruption_at_their_offset() {
+    for tag in (0..0x80).filter(|tag| ![0, 1, 2, 3, 7, 15].contains(tag)) {
+        let mut bytes = vec![0; 12];
+        bytes[8] = 2;
+        bytes.extend(b"\x01\x01k\x01v");
+        bytes.extend([tag, 1, b'k', 1, b'v']);
+        let report = corruption(&bytes);
+        assert_eq!((report.place, report.offset, report.found), (Place::Encoding, 17, u64::from(tag)));
+    }
+}
+
+#[test]
+fn the_count_is_compared() {
+    for count in [0, 6, 8, 255] {
+        let mut bytes = sample_bytes();
+        bytes[8] = count;
+        let report = corruption(&bytes);
+        assert_eq!((report.offset, report.expected, report.found), (8, 7, u64::from(count)));
+    }
+}
+
+#[test]
+fn overlong_and_huge_lengths_are_refused() {
+    for length in [
+        b"\x81\x00".as_slice(),
+        b"\x80\x00",
+        b"\x81\x80\x80\x80\x00",
+        b"\xff\xff\xff\xff\x1f",
+        b"\xff\xff\xff\xff\xff\x01",
+        b"\xff\xff\xff\xff\x0f",
+        b"\x80",
+    ] {
+        let mut bytes = vec![0; 12];
+        bytes[8] = 1;
+        bytes.push(0);
+        bytes.extend(length);
+        bytes.extend(b"kkkk");
+        // All of it would be the key, were the length believed.
+        bytes.truncate(if length[0] == 0x80 { 13 + length.len() } else { 14 + length.len() });
+        assert_eq!(corruption(&bytes).offset, 13, "{length:?}");
+    }
+}
+
+#[test]
+fn every_truncation_is_corruption() {
+    let bytes = sample_bytes();
+    for len in 0..bytes.len() {
+        let report = corruption(&bytes[..len]);
+        assert!(report.place == Place::Encoding && report.offset <= len as u64, "{len}: {report:?}");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert_eq!(corruption(&longer).offset, bytes.len() as u64 + 1);
+}
+
+#[test]
+fn every_flipped_bit_is_another_batch_or_corruption() {
+    let clean = sample();
+    let content = |batch: &WriteBatch| (batch.sequence(), ops(batch).unwrap());
+    let (mut refused, mut differ) = (0, 0);
+    for bit in 0..clean.data_size() * 8 {
+        let mut bytes = clean.as_bytes().to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        match WriteBatch::from_bytes(&bytes) {
+            Ok(batch) => {
+                assert_ne!(content(&batch), content(&clean), "bit {bit}");
+                assert_eq!(batch.as_bytes(), bytes);
+                differ += 1;
+            }
+            Err(Error::Corruption(report)) => {
+                assert_eq!(report.place, Place::Encoding, "bit {bit}");
+                refused += 1;
+            }
+            Err(other) => panic!("bit {bit}: {other}"),
+        }
+    }
+    assert!(refused > 100 && differ > 1600, "{refused} refused, {differ} differ");
+}
+
+#[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
+#[test]
+fn a_bit_flipped_behind_the_batch_is_corruption() {
+    let mut batch = WriteBatch::with_protection(8).unwrap();
+    batch.put(b"key", b"value").unwrap();
+    batch.delete_range(b"a", b"b").unwrap();
+    for bit in 0..batch.data_size() * 8 {
+        batch.flip_buffer_bit(bit);
+        let error = ops(&batch).expect_err("a flipped bit");
+        let report = error.corruption().expect("corruption");
+        assert_eq!(report.flipped_bit.map(|b| report.offset * 8 + b), Some(bit as u64));
+        batch.flip_buffer_bit(bit);
+    }
+    assert_eq!(ops(&batch).unwrap().len(), 2);
+}
+
+#[test]
+fn keys_at_their_limit() {
+    const MAX: usize = (1 << 24) - 1;
+    let bytes = vec![7; MAX + 1];
+    let mut batch = WriteBatch::with_protection(8).unwrap();
+    for len in [MAX - 1, MAX] {
+        batch.delete(&bytes[..len]).unwrap();
+    }
+    batch.delete_range(&[], &bytes[..MAX]).unwrap();
+    let encoded = batch.as_bytes().to_vec();
+    for error in [
+        batch.put(&bytes, b"v"),
+        batch.delete(&bytes),
+        batch.merge(&bytes, b""),
+        batch.delete_range(&bytes, b"z"),
+        batch.delete_range(b"a", &bytes),
+    ] {
+        assert!(matches!(error, Err(Error::KeyTooLarge { len: 0x100_0000, max: 0xff_ffff })), "{error:?}");
+    }
+    assert!(batch.as_bytes() == encoded);
+    let read = WriteBatch::from_bytes(&encoded).unwrap();
+    let lens: Vec<usize> =
+        ops(&read).unwrap().iter().map(|(_, key, value)| key.len() + value.len()).collect();
+    assert_eq!(lens, [MAX - 1, MAX, MAX]);
+
+    let long = oracle(0, &[(Kind::DELETE, bytes, vec![])]);
+    let error = WriteBatch::from_bytes(&long).unwrap_err();
+    assert!(matches!(error, Error::KeyTooLarge { len: 0x100_0000, max: 0xff_ffff }), "{error}");
+}
+
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_value_over_its_limit_is_refused() {
+    // Never touched: the length alone decides, so no page of it becomes real.
+    let value = vec![0u8; 1 << 32];
+    let mut batch = WriteBatch::with_protection(8).unwrap();
+    let error = batch.put(b"k", &value).unwrap_err();
+    assert!(matches!(error, Error::ValueTooLarge { len: 0x1_0000_0000, max: 0xffff_ffff }), "{error}");
+    assert!(batch.is_empty() && batch.data_size() == 12);
+}
+
+#[test]
+fn refused_arguments_change_nothing() {
+    for bytes in (1..=255).filter(|&bytes| bytes != 8) {
+        assert!(matches!(WriteBatch::with_protection(bytes), Err(Error::InvalidArgument(_))), "{bytes}");
+    }
+    let mut batch = sample();
+    for kind in (0..=255).map(Kind::from_u8).filter(|kind| !kind.is_known()) {
+        assert!(matches!(batch.insert(kind, b"k", b"v"), Err(Error::InvalidArgument(_))), "{kind:?}");
+    }
+    for kind in [Kind::DELETE, Kind::SINGLE_DELETE] {
+        assert!(matches!(batch.insert(kind, b"k", b"v"), Err(Error::InvalidArgument(_))), "{kind:?}");
+    }
+    assert_eq!(batch.as_bytes(), sample_bytes());
+}
+
+#[test]
+fn a_cleared_batch_is_a_new_one() {
+    let mut batch = WriteBatch::with_protection(8).unwrap().with_sequence_mode(SequenceMode::WholeBatch);
+    batch.put(b"old", b"old").unwrap();
+    batch.set_sequence(9);
+    batch.clear();
+    assert_eq!((batch.as_bytes(), batch.len(), batch.is_empty()), ([0; 12].as_slice(), 0, true));
+    assert_eq!((batch.protection_bytes(), batch.sequence_mode()), (8, SequenceMode::WholeBatch));
+    batch.put(b"new", b"new").unwrap();
+    assert_eq!(ops(&batch).unwrap(), [(Kind::PUT, b"new".to_vec(), b"new".to_vec())]);
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let bytes = |len| prop::collection::vec(any::<u8>(), 0..len);
+    (prop::sample::select(KINDS.to_vec()), bytes(200), bytes(300)).prop_map(|(kind, key, value)| {
+        let value = if kind.is_point_delete() { vec![] } else { value };
+        (kind, key, value)
+    })
+}
+
+proptest! {
+    #[test]
+    fn round_trips(wanted in prop::collection::vec(any_op(), 0..20), sequence: u64, protection in prop::sample::select(vec![0u8, 8])) {
+        let mut batch = WriteBatch::with_protection(protection).unwrap();
+        for (kind, key, value) in &wanted {
+            batch.insert(*kind, key, value).unwrap();
+        }
+        batch.set_sequence(sequence);
+        prop_assert_eq!(batch.as_bytes(), oracle(sequence, &wanted));
+        prop_assert_eq!(batch.len(), wanted.len());
+        prop_assert_eq!(&ops(&batch).unwrap(), &wanted);
+        for (entry, (kind, key, value)) in batch.entries().zip(&wanted) {
+            let promise = (protection == 8).then(|| Protected::of(key, value, *kind));
+            prop_assert_eq!(entry.unwrap().promise(), promise);
+        }
+        let read = WriteBatch::from_bytes(batch.as_bytes()).unwrap();
+        prop_assert_eq!(read.sequence(), sequence);
+        prop_assert_eq!(ops(&read).unwrap(), wanted);
+    }
+
+    /// Bytes that look like a batch for a while: never a panic, and what is taken comes back byte for byte.
+    #[test]
+    fn any_bytes_are_a_batch_or_corruption(tail in prop::collection::vec(0u8..18, 0..60), count in 0u8..6) {
+        let mut bytes = vec![0; 12];
+        bytes[8] = count;
+        bytes.extend(tail);
+        match WriteBatch::from_bytes(&bytes) {
+            Ok(batch) => {
+                prop_assert_eq!(batch.as_bytes(), &bytes);
+                prop_assert_eq!(ops(&batch).unwrap().len(), usize::from(count));
+            }
+            Err(Error::Corruption(report)) => prop_assert!(report.offset <= bytes.len() as u64),
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+    }
+}

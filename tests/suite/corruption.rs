@@ -1,0 +1,294 @@
+//! Damage: every bit of a small table, random faults of every kind, and what only sums, arenas and promises reveal.
+//!
+//! Debug builds take every 97th bit; `PARANOID_TEST_SEED` moves the choice, `PARANOID_TEST_OPS` sets the random faults.
+
+use paranoid_memtable::{
+    Bytewise, Corruption, Door, Error, FlushEntry, FlushSink, Fragment, HiddenVersions, Kind, MemTable,
+    MemTableOptions, Part, Place, Protected, Reach, Region, Representation, SinkError,
+};
+
+#[path = "../support/damage/mod.rs"]
+mod damage;
+
+use super::support::rng::{amount, seed_or};
+use super::support::watchdog::Watchdog;
+use damage::model::{Aids, Model, Shape};
+use damage::plan::{self, Area, Map};
+use damage::rng::Rng;
+use damage::trial::Verdict;
+use damage::{Frozen, run_fault};
+
+/// What a search verifies besides its bracket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seek {
+    Bracket,
+    EveryNode,
+}
+
+fn shape(seek: Seek, entries: usize, seed: u64) -> Shape {
+    shape_with(Aids::Nothing, seek, entries, seed)
+}
+
+fn shape_with(aids: Aids, seek: Seek, entries: usize, seed: u64) -> Shape {
+    let representation = Representation::SkipList;
+    let on_seek = seek == Seek::EveryNode;
+    Shape { protection: 8, on_seek, order_checks: false, representation, aids, entries, seed }
+}
+
+fn open(table: &MemTable) -> Door<'_, Bytewise> {
+    // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it.
+    #[expect(unsafe_code, reason = "opens the fault door")]
+    let door = unsafe { Door::open(table) };
+    door.unwrap()
+}
+
+fn map(model: &Model) -> Map {
+    let table = model.table().unwrap();
+    Map::of(&open(&table), &plan::Kind::ALL)
+}
+
+fn frozen(number: u64) -> Frozen {
+    if number.is_multiple_of(2) { Frozen::Before } else { Frozen::After }
+}
+
+/// Nothing wrong, nothing endless, and `Corruption` only where the damage could matter.
+fn accept(number: u64, seed: u64, area: Area, kind: plan::Kind, verdict: &Verdict) {
+    let fine = verdict.wrong.is_none() && verdict.endless.is_none() && verdict.beyond.is_empty();
+    assert!(fine, "fault {number}, {}, {}, seed {seed:#x}: {verdict:?}", area.name(), kind.name());
+}
+
+fn every_bit(test: &str, seek: Seek) {
+    let seed = seed_or(7);
+    let _watchdog = Watchdog::new(test, seed);
+    let model = Model::new(shape(seek, 24, 3));
+    let map = map(&model);
+    let stride = if cfg!(debug_assertions) { 97 } else { 1 };
+    for bit in (seed % stride..map.bits).step_by(stride as usize) {
+        let (area, kind, verdict) =
+            run_fault(&model, frozen(bit), |door| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap();
+        accept(bit, seed, area, kind, &verdict);
+    }
+}
+
+#[test]
+fn every_bit_of_a_small_table() {
+    every_bit("corruption::every_bit_of_a_small_table", Seek::Bracket);
+}
+
+#[test]
+fn every_bit_of_a_small_table_with_checksum_on_seek() {
+    every_bit("corruption::every_bit_of_a_small_table_with_checksum_on_seek", Seek::EveryNode);
+}
+
+/// Filters and index, all and one at a time.
+#[test]
+fn every_bit_of_filters_and_index() {
+    let seed = seed_or(13);
+    let _watchdog = Watchdog::new("corruption::every_bit_of_filters_and_index", seed);
+    for aids in [Aids::All, Aids::Prefixes, Aids::Index] {
+        let model = Model::new(shape_with(aids, Seek::Bracket, 40, 5));
+        let map = map(&model).aids_only();
+        assert!(map.bits >= 1024);
+        let stride = if cfg!(debug_assertions) { 37 } else { 1 };
+        for bit in (seed % stride..map.bits).step_by(stride as usize) {
+            let (area, kind, verdict) =
+                run_fault(&model, frozen(bit), |door| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap();
+            accept(bit, seed, area, kind, &verdict);
+            assert!(verdict.answering.is_empty() && verdict.detected, "bit {bit}: {verdict:?}");
+        }
+    }
+}
+
+/// Words and lines zeroed, and blocks from elsewhere copied over them.
+#[test]
+fn random_faults_in_filters_and_index() {
+    let seed = seed_or(17);
+    let _watchdog = Watchdog::new("corruption::random_faults_in_filters_and_index", seed);
+    for aids in [Aids::All, Aids::Prefixes, Aids::Index] {
+        let model = Model::new(shape_with(aids, Seek::Bracket, 64, 5));
+        let mut map = map(&model);
+        let areas = map.areas.clone();
+        map.cells.retain(|(area, _)| areas[*area].0.is_aid());
+        random(&model, &map, seed, amount(1500, 100));
+    }
+}
+
+#[test]
+fn random_faults_of_every_kind() {
+    let seed = seed_or(11);
+    let _watchdog = Watchdog::new("corruption::random_faults_of_every_kind", seed);
+    for aids in [Aids::Nothing, Aids::All] {
+        let model = Model::new(shape_with(aids, Seek::Bracket, 64, 5));
+        let map = map(&model);
+        random(&model, &map, seed, amount(4000, 200));
+    }
+}
+
+fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
+    for number in 0..faults {
+        let cell = number as usize % map.cells.len();
+        let mut rng = Rng::new(seed ^ number.wrapping_mul(0x9e37_79b9));
+        let (area, kind, verdict) =
+            run_fault(model, frozen(number), |door| map.strike(door, cell, &mut rng)).unwrap();
+        accept(number, seed, area, kind, &verdict);
+    }
+}
+
+/// The control block is small: every word of it is zeroed, in a table of one chunk and in one of two.
+#[test]
+fn zeroed_control_words() {
+    for entries in [12, 64] {
+        let model = Model::new(shape(Seek::Bracket, entries, 9));
+        let table = model.table().unwrap();
+        let door = open(&table);
+        let words = (0..door.pieces().len()).filter(|piece| door.pieces()[*piece].region == Region::Control);
+        for word in words.collect::<Vec<_>>() {
+            for frozen in [Frozen::Before, Frozen::After] {
+                let strike = |door: &mut Door<'_, Bytewise>| {
+                    door.zero_word(word, 0);
+                    (Area::of(&door.pieces()[word]), plan::Kind::Zero)
+                };
+                let (area, kind, verdict) = run_fault(&model, frozen, strike).unwrap();
+                accept(word as u64, entries as u64, area, kind, &verdict);
+            }
+        }
+    }
+}
+
+#[test]
+fn undamaged_tables_are_silent() {
+    for seed in 0..4 {
+        let aids = [Aids::Nothing, Aids::All, Aids::Prefixes, Aids::Index][seed as usize];
+        for seek in [Seek::Bracket, Seek::EveryNode] {
+            let model = Model::new(shape_with(aids, seek, 100, seed));
+            let area = map(&model).areas[0].0;
+            for frozen in [Frozen::Before, Frozen::After] {
+                let (_, _, verdict) = run_fault(&model, frozen, |_| (area, plan::Kind::Flip)).unwrap();
+                assert!(!verdict.detected, "seed {seed}: {verdict:?}");
+                accept(0, seed, area, plan::Kind::Flip, &verdict);
+            }
+        }
+    }
+}
+
+struct Nothing;
+
+impl FlushSink for Nothing {
+    fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+    fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// A table of a, b and c where one word of an entry is what it was before b came: no tag can notice that.
+fn with_an_old_word(region: Region, key: &[u8]) -> MemTable {
+    let table = MemTable::new(MemTableOptions::builder().seed(1).build().unwrap()).unwrap();
+    let find = |door: &Door<'_, Bytewise>| {
+        let matches = |piece: &paranoid_memtable::Piece| {
+            let owner = piece.owner.as_ref().map(|owner| &*owner.key);
+            piece.region == region && piece.level == 0 && owner == Some(key)
+        };
+        door.pieces().iter().position(matches).unwrap()
+    };
+    table.put(1, b"a", b"1").unwrap();
+    table.put(2, b"c", b"3").unwrap();
+    let door = open(&table);
+    let old = door.bytes(find(&door));
+    table.put(3, b"b", b"2").unwrap();
+    let mut door = open(&table);
+    let word = find(&door);
+    door.overwrite(word, &old);
+    table
+}
+
+/// The link from `a` leaves `b` out.
+fn with_an_old_link() -> MemTable {
+    with_an_old_word(Region::Link, b"a")
+}
+
+#[test]
+fn an_old_back_link_is_confirmed() {
+    let table = with_an_old_word(Region::BackLink, b"c");
+    let keys: Vec<Vec<u8>> = table.range(..).rev().map(|entry| entry.unwrap().user_key().to_vec()).collect();
+    assert_eq!(keys, [b"c", b"b", b"a"]);
+}
+
+#[test]
+fn sums_notice_what_is_not_there() {
+    let frozen = with_an_old_link().freeze().unwrap();
+    let error = frozen.flush(&[], &mut Nothing).unwrap_err();
+    assert!(matches!(error, Error::Corruption(Corruption { place: Place::Sum, .. })), "{error}");
+    let findings = frozen.scrub(|_| {}).findings;
+    assert!(findings.iter().any(|finding| finding.place == Place::Sum), "{findings:?}");
+}
+
+#[test]
+fn a_salvage_looks_through_the_arena() {
+    let frozen = with_an_old_link().freeze().unwrap();
+    let salvage = frozen.salvage();
+    let keys: Vec<&[u8]> = salvage.entries.iter().map(|salvaged| salvaged.entry.user_key()).collect();
+    assert_eq!(keys, [b"a", b"b", b"c"]);
+    assert_eq!((salvage.reach, salvage.missing), (Reach::Arena, 0));
+}
+
+#[test]
+fn a_scrub_reports_every_finding() {
+    let model = Model::new(shape(Seek::Bracket, 40, 1));
+    let table = model.table().unwrap();
+    let mut door = open(&table);
+    let values = door.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::Value);
+    let values: Vec<usize> = values.map(|(place, _)| place).collect();
+    values.iter().for_each(|value| door.flip(*value, 5));
+    let points = values.iter().filter(|value| door.pieces()[**value].part == Part::Points).count();
+    assert!(points > 10);
+    let findings = table.scrub(|_| {}).findings;
+    let found = findings.iter().filter(|finding| finding.place == Place::Value);
+    assert_eq!(found.clone().count(), values.len());
+    assert!(found.clone().all(|finding| finding.flipped_bit.is_some()));
+    door.undo();
+    assert!(table.scrub(|_| {}).check().is_ok());
+}
+
+#[test]
+fn the_door_undoes_what_it_did() {
+    let model = Model::new(shape(Seek::Bracket, 30, 2));
+    let table = model.table().unwrap();
+    let map = map(&model);
+    let mut door = open(&table);
+    let whole =
+        |door: &Door<'_, Bytewise>| (0..door.pieces().len()).map(|p| door.bytes(p)).collect::<Vec<_>>();
+    let before = whole(&door);
+    for number in 0..300u64 {
+        map.strike(&mut door, number as usize % map.cells.len(), &mut Rng::new(number));
+    }
+    assert!(!door.changed().is_empty());
+    door.undo();
+    assert!(door.changed().is_empty());
+    assert_eq!(whole(&door), before);
+}
+
+#[test]
+fn a_flush_keeps_what_was_asked_for() {
+    let table = MemTable::new(MemTableOptions::default()).unwrap();
+    for sequence in 1..=9 {
+        table.put(sequence, b"key", &[sequence as u8]).unwrap();
+    }
+    let frozen = table.freeze().unwrap();
+    let kept =
+        |snapshots: &[u64], hidden| frozen.flush_with(snapshots, hidden, &mut Nothing).unwrap().entries;
+    assert_eq!(kept(&[], HiddenVersions::Keep), 9);
+    assert_eq!(kept(&[], HiddenVersions::Drop), 1);
+    assert_eq!(kept(&[8, 2, 5], HiddenVersions::Drop), 4);
+}
+
+#[test]
+fn a_promise_is_compared_before_publication() {
+    let table = MemTable::new(MemTableOptions::default()).unwrap();
+    let promise = Protected::of(b"key", b"value", Kind::PUT);
+    let error = table.insert_protected(1, Kind::PUT, b"key", b"valuf", promise).unwrap_err();
+    assert!(error.corruption().is_some(), "{error}");
+    assert_eq!(table.len(), 0);
+    table.insert_protected(1, Kind::PUT, b"key", b"value", promise).unwrap();
+}

@@ -1,0 +1,405 @@
+//! Every limit at minus one, exact and plus one, then read back; a failing insert changes nothing.
+
+use std::cmp::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use paranoid_memtable::{
+    Bytewise, Comparator, DuplicatePolicy, Error, KeyEquality, Kind, Kvo, Lookup, MemTable, MemTableOptions,
+    MemTableOptionsBuilder, ParanoidOptions, Place, Protected, TableReader,
+};
+
+use crate::support::rng::{Rng, seed_or};
+use crate::support::watchdog::Watchdog;
+
+const HARD_LIMIT: u64 = 256 << 10;
+
+fn builder() -> MemTableOptionsBuilder {
+    MemTableOptions::builder().seed(7)
+}
+
+fn table(options: MemTableOptionsBuilder) -> MemTable {
+    MemTable::new(options.build().unwrap()).unwrap()
+}
+
+/// Everything that a failing insert must leave as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Counters {
+    numbers: [u64; 6],
+    sequences: (Option<u64>, Option<u64>),
+    raw: Vec<(Vec<u8>, u64, Vec<u8>)>,
+}
+
+fn counters<C: Comparator>(table: &TableReader<C>) -> Counters {
+    let raw = table.range(..).map(|entry| {
+        let entry = entry.unwrap();
+        (entry.user_key().to_vec(), entry.sequence(), entry.value().unwrap().to_vec())
+    });
+    Counters {
+        numbers: [
+            table.len(),
+            table.num_deletes(),
+            table.num_range_deletes(),
+            table.num_displaced(),
+            table.data_bytes(),
+            table.allocated_bytes(),
+        ],
+        sequences: (table.smallest_sequence(), table.largest_sequence()),
+        raw: raw.collect(),
+    }
+}
+
+fn value_of(table: &MemTable, key: &[u8]) -> Vec<u8> {
+    match table.get(key, u64::MAX).unwrap() {
+        Lookup::Value(value) => value.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn key_lengths() {
+    for max in [1u64, 2, 7, 8, 9, 63, 64, 65, 4096] {
+        let table = table(builder().key_len_max(max));
+        for len in [max - 1, max] {
+            let key = vec![b'k'; len as usize];
+            table.put(1 + len, &key, b"v").unwrap();
+            assert_eq!(value_of(&table, &key), b"v");
+        }
+        let before = counters(&table);
+        let long = vec![b'k'; max as usize + 1];
+        for kind in [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::from_u8(0x80)] {
+            let refused = table.insert(9, kind, &long, b"");
+            assert!(matches!(refused, Err(Error::KeyTooLarge { len, max: m }) if len == max + 1 && m == max));
+        }
+        for (start, end) in [(&b""[..], &long[..]), (&long[..], &b"z"[..])] {
+            let refused = table.delete_range(9, start, end);
+            assert!(matches!(refused, Err(Error::KeyTooLarge { len, .. }) if len == max + 1), "{refused:?}");
+        }
+        table.delete_range(9, b"", &long[..max as usize]).unwrap();
+        let mut after = counters(&table);
+        assert_eq!(after.numbers[2], 1);
+        after.numbers = before.numbers;
+        after.sequences = before.sequences;
+        assert_eq!(after, before);
+    }
+}
+
+#[test]
+fn value_lengths() {
+    for max in [0u64, 1, 7, 8, 9, 100, 70_000] {
+        let table = table(builder().value_len_max(max).write_buffer_size(64 << 10));
+        let mut writer = table.writer();
+        for len in [max.saturating_sub(1), max] {
+            let value = vec![b'v'; len as usize];
+            writer.put(len, b"k", &value).ok();
+            assert_eq!(value_of(&table, b"k"), value);
+        }
+        let before = counters(&table);
+        for kind in [Kind::PUT, Kind::MERGE, Kind::DELETE] {
+            let refused = writer.insert(max + 5, kind, b"k", &vec![b'v'; max as usize + 1]);
+            assert!(
+                matches!(refused, Err(Error::ValueTooLarge { len, max: m }) if len == max + 1 && m == max)
+            );
+        }
+        assert_eq!(counters(&table), before);
+    }
+}
+
+#[test]
+fn sequences_at_both_ends() {
+    let table = table(builder());
+    for sequence in [0, 1, u64::MAX - 1, u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 56] {
+        table.put(sequence, b"k", &sequence.to_le_bytes()).unwrap();
+        let Lookup::Value(value) = table.get(b"k", sequence).unwrap() else { panic!("{sequence}") };
+        assert_eq!((value.sequence(), &*value), (sequence, &sequence.to_le_bytes()[..]));
+    }
+    assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(0), Some(u64::MAX)));
+}
+
+/// Fills until the hard limit answers, with entries of sizes that no unit divides; every entry can be read back, and a
+/// smaller one still fits.
+#[test]
+fn a_full_table_refuses_and_goes_on() {
+    let test = "limits::a_full_table_refuses_and_goes_on";
+    let seed = seed_or(3);
+    let _watchdog = Watchdog::new(test, seed);
+    for protection in [0, 8] {
+        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+        for limit in [4 << 10, (4 << 10) + 8, 64 << 10, HARD_LIMIT - 8, HARD_LIMIT] {
+            let options = builder().write_buffer_size(limit.min(64 << 10)).hard_limit(limit);
+            let table = table(options.paranoid(paranoid.clone()));
+            fill(&table, limit, &mut Rng::new(seed));
+        }
+    }
+}
+
+fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
+    let mut sequence = 0;
+    let refused = loop {
+        sequence += 1;
+        let (key, value) = (rng.next_u64().to_be_bytes(), vec![b'v'; rng.index(900)]);
+        let before = table.allocated_bytes();
+        match table.put(sequence, &key, &value) {
+            Ok(inserted) => assert!(inserted.bytes >= 36 + value.len() as u64),
+            Err(Error::MemTableFull { needed, remaining }) => {
+                assert!(needed > 0 && remaining < limit, "{needed} {remaining}");
+                assert_eq!(table.allocated_bytes(), before);
+                break (key, value);
+            }
+            Err(other) => panic!("{other} at entry {sequence} under limit {limit}"),
+        }
+    };
+    let before = counters(table);
+    assert_eq!(before.numbers[0], sequence - 1);
+    for kind in [Kind::PUT, Kind::MERGE, Kind::from_u8(0xff)] {
+        let again = table.insert(sequence, kind, &refused.0, &vec![b'v'; limit as usize]);
+        assert!(matches!(again, Err(Error::MemTableFull { .. })), "{again:?}");
+        assert_eq!(counters(table), before);
+    }
+    let reserved = table.try_reserve(limit);
+    assert!(matches!(reserved, Err(Error::MemTableFull { .. })), "{reserved:?}");
+    // The smallest entries fit until they do not.
+    let mut small = 0u64;
+    while table.put(sequence + small, &[], b"").is_ok() {
+        small += 1;
+        assert!(small < limit, "no end");
+    }
+    assert!(refused.1.len() < 64 || small > 0, "no entry fits although {} bytes did not", refused.1.len());
+    let scanned: Vec<u64> = table.range(..).map(|entry| entry.unwrap().sequence()).collect();
+    assert_eq!(scanned.len() as u64, sequence - 1 + small);
+    assert!(table.should_flush() || table.allocated_bytes() < 64 << 10);
+}
+
+/// Chunks that fill up to their last unit: no entry lies across two of them.
+#[test]
+fn many_chunks() {
+    for extra in 0..16 {
+        let table = table(builder().write_buffer_size(64 << 10));
+        let value = vec![b'v'; 200 + extra];
+        let mut writers = [table.writer(), table.writer()];
+        for n in 0..6000u64 {
+            let writer = &mut writers[usize::from(n % 7 == 0)];
+            writer.put(n, &n.to_be_bytes(), &value).unwrap_or_else(|error| panic!("entry {n}: {error}"));
+        }
+        for n in 0..6000u64 {
+            assert_eq!(value_of(&table, &n.to_be_bytes()), value);
+        }
+    }
+}
+
+#[test]
+fn a_reservation_is_enough() {
+    for bytes_a_value in [0u64, 1, 100, 5000] {
+        let one = MemTable::<Bytewise>::max_entry_bytes(8, bytes_a_value);
+        let table = table(builder().write_buffer_size(64 << 10).hard_limit(HARD_LIMIT));
+        let mut writer = table.try_reserve(one * 20).unwrap();
+        let mut hog = 0u64;
+        while table.put(hog, &hog.to_be_bytes(), b"").is_ok() {
+            hog += 1;
+        }
+        for n in 0..20 {
+            let value = vec![b'v'; bytes_a_value as usize];
+            writer.put(u64::MAX - n, &n.to_be_bytes(), &value).unwrap();
+        }
+        assert_eq!(table.len(), hog + 20);
+    }
+}
+
+#[test]
+fn larger_than_the_write_buffer() {
+    let table = table(builder().write_buffer_size(64 << 10));
+    table.put(1, b"small", b"v").unwrap();
+    let mut rng = Rng::new(5);
+    for (n, len) in [65_536u64, 131_071, 1 << 20, 100 << 20].into_iter().enumerate() {
+        let value = rng.bytes(len.min(1 << 20) as usize).repeat((len >> 20).max(1) as usize);
+        let sequence = n as u64 + 2;
+        table.put(sequence, b"large", &value).unwrap();
+        table.put(sequence, &sequence.to_be_bytes(), b"behind").unwrap();
+        assert!(value_of(&table, b"large") == value, "{len}");
+        assert_eq!(value_of(&table, &sequence.to_be_bytes()), b"behind");
+    }
+    assert_eq!(table.range(..).count(), 9);
+    assert!(table.freeze().unwrap().range(..).rev().all(|entry| entry.unwrap().value().is_ok()));
+}
+
+/// One entry of the longest key and the longest value: 4 GiB. Run it by name on a machine with 10 GiB to spare.
+#[test]
+#[ignore = "takes 10 GiB of memory"]
+fn the_largest_entry() {
+    let table = table(builder());
+    let (key, value) = (vec![b'k'; (1 << 24) - 1], vec![b'v'; u32::MAX as usize]);
+    table.put(1, &key, &value).unwrap();
+    let Lookup::Value(found) = table.get(&key, 1).unwrap() else { panic!("lost") };
+    assert!(*found == value[..]);
+    drop(value);
+    assert!(matches!(
+        table.put(2, &vec![b'k'; 1 << 24], b""),
+        Err(Error::KeyTooLarge { len, max }) if len == 1 << 24 && max == (1 << 24) - 1
+    ));
+    assert_eq!(table.len(), 1);
+}
+
+#[test]
+fn ten_thousand_empty_tables() {
+    let tables: Vec<MemTable> =
+        (0..10_000).map(|_| MemTable::new(MemTableOptions::default()).unwrap()).collect();
+    for (n, table) in tables.iter().enumerate() {
+        table.put(1, b"k", &n.to_le_bytes()).unwrap();
+    }
+    for (n, table) in tables.iter().enumerate() {
+        assert_eq!(value_of(table, b"k"), n.to_le_bytes());
+    }
+}
+
+#[test]
+fn failing_inserts_change_nothing() {
+    for duplicates in [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst, DuplicatePolicy::Replace] {
+        let table = table(builder().duplicates(duplicates).key_len_max(100).value_len_max(100));
+        table.put(5, b"k", b"v").unwrap();
+        table.merge(6, b"m", b"o").unwrap();
+        table.delete(7, b"d").unwrap();
+        table.delete_range(8, b"x", b"z").unwrap();
+        let mut writer = table.writer();
+        let before = counters(&table);
+        let long = [b'l'; 101];
+        let promise = Protected::<Kvo>::of(b"k", b"another", Kind::PUT);
+        let is_invalid = |error: &Error| matches!(error, Error::InvalidArgument(_));
+        assert!(is_invalid(&table.delete_range(9, b"b", b"a").unwrap_err()));
+        assert!(is_invalid(&writer.delete_range(9, b"b", b"b").unwrap_err()));
+        assert!(is_invalid(&table.insert(9, Kind::from_u8(0x7f), b"k", b"v").unwrap_err()));
+        assert!(matches!(table.put(9, &long, b"v"), Err(Error::KeyTooLarge { .. })));
+        assert!(matches!(writer.put(9, b"k", &long), Err(Error::ValueTooLarge { .. })));
+        if duplicates != DuplicatePolicy::KeepFirst {
+            let again = table.delete_range(8, b"x", b"y");
+            assert!(matches!(again, Err(Error::DuplicateEntry { sequence: 8 })), "{again:?}");
+        }
+        if duplicates == DuplicatePolicy::Reject {
+            for kind in [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE] {
+                let again = writer.insert(5, kind, b"k", b"v");
+                assert!(matches!(again, Err(Error::DuplicateEntry { sequence: 5 })));
+            }
+        }
+        assert_eq!(counters(&table), before);
+        let broken = table.insert_protected(10, Kind::PUT, b"k", b"v", promise).unwrap_err();
+        assert!(matches!(broken, Error::Corruption(report) if report.place == Place::Entry));
+        let mut after = counters(&table);
+        // Its arena bytes are zero again and wait for the stripe's next entry.
+        after.numbers[5] = before.numbers[5];
+        assert_eq!(after, before);
+        table.freeze().unwrap();
+        let frozen = counters(&table);
+        assert!(matches!(table.put(11, b"k", b"v"), Err(Error::Frozen)));
+        assert!(matches!(writer.put(11, b"k", b"v"), Err(Error::Frozen)));
+        assert!(matches!(table.try_reserve(8), Err(Error::Frozen)));
+        assert_eq!(counters(&table), frozen);
+    }
+}
+
+/// Panics at its n-th comparison.
+#[derive(Debug)]
+struct Fuse(Mutex<Option<u32>>);
+
+impl Comparator for Fuse {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        let mut fuse = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match fuse.as_mut() {
+            Some(0) => {
+                *fuse = None;
+                drop(fuse);
+                std::panic::resume_unwind(Box::new("the fuse blows, without a message"));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        left.cmp(right)
+    }
+}
+
+/// An insert that panics is either in the table and counted, or neither; everything else goes on.
+#[test]
+fn a_panicking_comparator_leaves_the_table_valid() {
+    let _watchdog = Watchdog::new("limits::a_panicking_comparator_leaves_the_table_valid", 0);
+    for policy in [DuplicatePolicy::Reject, DuplicatePolicy::Replace] {
+        let options = builder().duplicates(policy).build().unwrap();
+        let table = MemTable::with_comparator(options, Fuse(Mutex::new(None))).unwrap();
+        let mut writer = table.writer();
+        let mut rng = Rng::new(11);
+        let mut panics = 0;
+        for n in 0..3000u64 {
+            let (key, sequence) = (rng.below(500).to_be_bytes(), rng.below(20));
+            let fuse = if n % 3 == 0 { Some(rng.below(40) as u32) } else { None };
+            *table.comparator().0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = fuse;
+            let via_writer = rng.one_in(2);
+            let before = table.len();
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                if via_writer { writer.put(sequence, &key, b"v") } else { table.put(sequence, &key, b"v") }
+            }));
+            *table.comparator().0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+            panics += u32::from(result.is_err());
+            let scanned = table.range(..).inspect(|entry| assert!(entry.is_ok())).count() as u64;
+            assert_eq!(scanned, table.len(), "insert {n}, panicked: {}, before {before}", result.is_err());
+        }
+        assert!(panics > 100, "{panics} panics");
+        let forward: Vec<_> = counters(&table).raw;
+        assert!(forward.windows(2).all(|pair| (&pair[0].0, pair[1].1) < (&pair[1].0, pair[0].1)));
+        let mut backward: Vec<_> = table.range(..).rev().map(|entry| entry.unwrap().sequence()).collect();
+        backward.reverse();
+        assert_eq!(backward, forward.iter().map(|row| row.1).collect::<Vec<_>>());
+    }
+}
+
+/// Says anything at all.
+#[derive(Debug)]
+struct Liar(Mutex<Rng>);
+
+impl Comparator for Liar {
+    const EQUALITY: KeyEquality = KeyEquality::Custom;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        let mut rng = self.0.lock().unwrap();
+        match rng.below(10) {
+            0 => Ordering::Less,
+            1 => Ordering::Greater,
+            2 => Ordering::Equal,
+            _ => left.cmp(right),
+        }
+    }
+}
+
+/// No hang and no panic; with order checks on, it is reported.
+#[test]
+fn a_comparator_that_disagrees_with_itself() {
+    let seed = seed_or(13);
+    let _watchdog = Watchdog::new("limits::a_comparator_that_disagrees_with_itself", seed);
+    for order_checks in [false, true] {
+        let paranoid = ParanoidOptions::builder().order_checks(order_checks).build().unwrap();
+        let options = builder().paranoid(paranoid).build().unwrap();
+        let table = MemTable::with_comparator(options, Liar(Mutex::new(Rng::new(seed)))).unwrap();
+        let mut rng = Rng::new(seed);
+        let mut reports = 0;
+        let mut note = |result: Result<(), Error>| match result {
+            Ok(()) | Err(Error::DuplicateEntry { .. } | Error::InvalidArgument(_)) => {}
+            Err(Error::Corruption(_)) => reports += 1,
+            Err(other) => panic!("{other}"),
+        };
+        for n in 0..2000 {
+            let key = rng.below(300).to_be_bytes();
+            note(table.put(n, &key, b"v").map(|_| ()));
+            if n % 40 == 0 {
+                note(table.delete_range(n, &key, &(rng.below(300)).to_be_bytes()).map(|_| ()));
+            }
+            note(table.get(&key, n).map(|_| ()));
+            if n % 100 == 0 {
+                for end in [table.range(..).take(5000).find_map(Result::err), None] {
+                    note(end.map_or(Ok(()), Err));
+                }
+                note(table.range_at(n, ..).rev().take(5000).find_map(Result::err).map_or(Ok(()), Err));
+                note(table.range_descending(..).take(5000).find_map(Result::err).map_or(Ok(()), Err));
+                note(table.approximate_range_stats(key.as_slice()..).map(|_| ()));
+            }
+        }
+        assert!(!order_checks || reports > 0, "order checks saw nothing");
+    }
+}

@@ -1,0 +1,25 @@
+//! The suite: one binary, one module a subject.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod api;
+mod batch;
+mod checksums;
+#[cfg(feature = "fault-injection")]
+mod corruption;
+mod examples;
+#[cfg(feature = "block")]
+mod footers;
+mod growth;
+mod limits;
+mod lookup;
+mod model;
+mod oracle;
+mod slow_freeze;
+mod span_threads;
+mod spans;
+mod threads;
+mod tidy;
+mod write_batch;

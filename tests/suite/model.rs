@@ -1,0 +1,78 @@
+//! Random operations against a sorted map: every policy, protection level, order and direction.
+//!
+//! `PARANOID_TEST_OPS` scales the number of operations, `PARANOID_TEST_SEED` repeats a run: the first case of a run is
+//! drawn from the seed itself, so the replay line of a failure runs the failing case first.
+
+use paranoid_memtable::{Bytewise, MemTable, MemTableOptions, Representation};
+
+use crate::support::case::draw;
+use crate::support::orders::{CaseBlind, Order, Reverse};
+use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::run::run_or_report;
+use crate::support::watchdog::{Watchdog, replay_line};
+
+/// The representations that every test here runs over.
+const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
+
+const OPS_A_CASE: u64 = 800;
+
+fn random<C: Order>(test: &str, ops: u64) {
+    let test = format!("model::{test}");
+    let mut seed = seed_or(std::process::id().into());
+    println!("{test}: seed {seed:#x}, {ops} operations");
+    let mut done = 0;
+    while done < ops {
+        let _watchdog = Watchdog::new(&test, seed);
+        for representation in REPRESENTATIONS {
+            let case = draw(seed, representation, OPS_A_CASE);
+            run_or_report::<C>(&case, &replay_line(&test, seed));
+            done += case.ops.len() as u64;
+        }
+        seed = Rng::new(seed).next_u64();
+    }
+}
+
+#[test]
+fn random_operations() {
+    random::<Bytewise>("random_operations", amount(1_000_000, 60_000));
+}
+
+#[test]
+fn random_operations_in_reverse_order() {
+    random::<Reverse>("random_operations_in_reverse_order", amount(100_000, 10_000));
+}
+
+#[test]
+fn random_operations_where_different_bytes_are_equal() {
+    random::<CaseBlind>("random_operations_where_different_bytes_are_equal", amount(100_000, 10_000));
+}
+
+#[test]
+fn range_estimates_err_by_a_fifth_at_most() {
+    let test = "model::range_estimates_err_by_a_fifth_at_most";
+    let seed = seed_or(20);
+    let _watchdog = Watchdog::new(test, seed);
+    const ENTRIES: u64 = 100_000;
+    let table = MemTable::new(MemTableOptions::builder().seed(seed).build().unwrap()).unwrap();
+    let mut writer = table.writer();
+    for n in 0..ENTRIES {
+        let key = (n * 7_919 % ENTRIES).to_be_bytes();
+        writer.put(n, &key, b"value").unwrap();
+    }
+    let mut rng = Rng::new(seed);
+    let mut errors: Vec<f64> = (0..1000)
+        .map(|_| {
+            let (a, b) = (rng.below(ENTRIES), rng.below(ENTRIES));
+            let (low, high) = (a.min(b), a.max(b) + 1);
+            let (start, end) = (low.to_be_bytes(), high.to_be_bytes());
+            let stats = table.approximate_range_stats(start.as_slice()..end.as_slice()).unwrap();
+            let exact = (high - low) as f64;
+            assert!(stats.data_bytes >= stats.entries * 12, "{stats:?}");
+            (stats.entries as f64 - exact).abs() / exact
+        })
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    let median = errors[errors.len() / 2];
+    println!("median error {:.1} %, largest {:.1} %", median * 100.0, errors[999] * 100.0);
+    assert!(median <= 0.20, "median error {median}; replay: {}", replay_line(test, seed));
+}

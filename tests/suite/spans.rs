@@ -1,0 +1,312 @@
+//! Range tombstones and the fragmenter, from outside: drawn cases, brute force, cursors against plain lists.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use paranoid_memtable::{
+    Bytewise, Comparator, Error, FragmentView, Fragmenter, Fragments, KeyEquality, RangeTombstone,
+};
+
+const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/spans.txt");
+
+#[derive(Debug, Clone, Copy)]
+struct Descending;
+
+impl Comparator for Descending {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
+        right.cmp(left)
+    }
+}
+
+/// Reads a drawn span, and insists that its letters stand in their columns.
+fn drawn(line: &str) -> (String, String, u64) {
+    let picture = &line[6..];
+    let (from, to) =
+        (picture.find(char::is_alphabetic).unwrap(), picture.rfind(char::is_alphabetic).unwrap());
+    let (start, end) = (&picture[from..=from], &picture[to..=to]);
+    let column = |letter: &str| usize::from(letter.as_bytes()[0] - b'a');
+    assert!((from, to) == (column(start), column(end)), "a letter stands in a wrong column: {line}");
+    (start.to_owned(), end.to_owned(), picture[to + 1..].trim().parse().unwrap())
+}
+
+fn answer(case: &str) -> String {
+    let mut fragmenter = Fragmenter::new(Bytewise);
+    let (mut asks, mut spans) = (Vec::new(), Vec::new());
+    for line in case.lines() {
+        if let Some(list) = line.strip_prefix("snapshots ") {
+            let list: Vec<u64> = list.split(' ').filter_map(|number| number.parse().ok()).collect();
+            fragmenter = fragmenter.with_snapshots(&list);
+        } else if line.starts_with("span ") {
+            let (start, end, sequence) = drawn(line);
+            fragmenter.add(start.clone(), end.clone(), sequence).unwrap();
+            spans.push((start, end, sequence));
+        } else if let Some(snapshot) = line.strip_prefix("ask ") {
+            asks.push(snapshot.parse::<u64>().unwrap());
+        }
+    }
+    let fragments = fragmenter.finish();
+    let mut out = String::new();
+    for fragment in fragments.iter() {
+        let (start, end) = (fragment.start()[0] - b'a', fragment.end()[0] - b'a');
+        let dashes = "-".repeat(usize::from(end - start) - 1);
+        let letters = format!("{}{dashes}{}", char::from(start + b'a'), char::from(end + b'a'));
+        let numbers: Vec<String> = fragment.sequences().iter().map(u64::to_string).collect();
+        let picture = format!("{}{letters}", " ".repeat(usize::from(start)));
+        writeln!(out, "frag  {picture:16} {}", numbers.join(" ")).unwrap();
+    }
+    for snapshot in asks {
+        let sees = |key: u8| match fragments.max_covering_sequence(&[key], snapshot) {
+            None => ".".to_owned(),
+            Some(sequence) => sequence.to_string(),
+        };
+        let row: String = (b'a'..=b'p').map(sees).collect();
+        writeln!(out, "at {snapshot}  {row}").unwrap();
+    }
+    out
+}
+
+#[test]
+fn drawn_cases() {
+    let text = std::fs::read_to_string(CASES).unwrap();
+    let (head, body) = text.split_once("case ").unwrap();
+    let mut rewritten = head.to_owned();
+    for case in body.split("\ncase ") {
+        let question = case.split_once("\n=").unwrap().0;
+        write!(rewritten, "case {question}\n=\n{}\n", answer(question)).unwrap();
+    }
+    let rewritten = format!("{}\n", rewritten.trim_end());
+    if std::env::var_os("PARANOID_REWRITE").is_some() {
+        std::fs::write(CASES, rewritten).unwrap();
+    } else {
+        assert_eq!(
+            text, rewritten,
+            "if the new drawing is right: PARANOID_REWRITE=1 cargo test --test suite spans"
+        );
+    }
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("PARANOID_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (1..=count).collect(),
+    }
+}
+
+type Span = (Vec<u8>, Vec<u8>, u64);
+
+fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> Vec<Span> {
+    let space = [4, 30, 1000][rng.below(3) as usize];
+    let numbers = [3, len * 2 + 1][rng.below(2) as usize];
+    let key = |number: u64| format!("{number:04}").into_bytes();
+    let mut spans = Vec::new();
+    while spans.len() < len as usize {
+        let (left, right) = (key(rng.below(space)), key(rng.below(space)));
+        match comparator.compare(&left, &right) {
+            std::cmp::Ordering::Less => spans.push((left, right, rng.below(numbers))),
+            std::cmp::Ordering::Greater => spans.push((right, left, rng.below(numbers))),
+            std::cmp::Ordering::Equal => {}
+        }
+    }
+    if rng.below(2) == 0 {
+        spans.sort_by(|l, r| comparator.compare(&l.0, &r.0));
+    }
+    spans
+}
+
+/// All sequence numbers over a key.
+fn over<C: Comparator>(comparator: &C, spans: &[Span], key: &[u8]) -> BTreeSet<u64> {
+    let covers =
+        |span: &&Span| comparator.compare(&span.0, key).is_le() && comparator.compare(key, &span.1).is_lt();
+    spans.iter().filter(covers).map(|span| span.2).collect()
+}
+
+fn keys() -> impl Iterator<Item = Vec<u8>> {
+    (0..1001u64).map(|number| format!("{number:04}").into_bytes())
+}
+
+/// What a fragment at this key must list: everything, or the newest in each stripe.
+fn kept(all: &BTreeSet<u64>, snapshots: Option<&[u64]>) -> Vec<u64> {
+    let Some(snapshots) = snapshots else {
+        return all.iter().rev().copied().collect();
+    };
+    let stripe = |sequence: u64| {
+        snapshots.iter().filter(|&&snapshot| snapshot < sequence).collect::<BTreeSet<_>>().len()
+    };
+    let mut seen = BTreeSet::new();
+    all.iter().rev().copied().filter(|&sequence| seen.insert(stripe(sequence))).collect()
+}
+
+fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
+    let mut rng = Rng(seed);
+    let spans = draw(&comparator, &mut rng, [0, 1, 2, 5, 20, 100][seed as usize % 6]);
+    let snapshots: Option<Vec<u64>> =
+        (rng.below(2) == 0).then(|| (0..rng.below(5)).map(|_| rng.below(220)).collect());
+    let mut fragmenter = Fragmenter::new(comparator.clone());
+    if let Some(snapshots) = &snapshots {
+        fragmenter = fragmenter.with_snapshots(snapshots);
+    }
+    for (start, end, sequence) in &spans {
+        let tombstone = RangeTombstone::new(&comparator, start.clone(), end.clone(), *sequence).unwrap();
+        fragmenter.add_tombstone(tombstone).unwrap();
+    }
+    assert_eq!(fragmenter.len(), spans.len());
+    let fragments = fragmenter.finish();
+    fragments.verify().unwrap();
+    let bytes: usize = spans.iter().map(|span| span.0.len() + span.1.len()).sum();
+    assert_eq!(
+        (fragments.unfragmented_len(), fragments.unfragmented_bytes()),
+        (spans.len() as u64, bytes as u64)
+    );
+    let list: Vec<_> = fragments.iter().collect();
+    for fragment in &list {
+        assert!(comparator.compare(fragment.start(), fragment.end()).is_lt(), "PARANOID_SEED={seed}");
+        assert!(fragment.sequences().is_sorted_by(|l, r| l > r) && !fragment.sequences().is_empty());
+    }
+    for two in list.windows(2) {
+        assert!(comparator.compare(two[0].end(), two[1].start()).is_le(), "PARANOID_SEED={seed}: overlap");
+        assert!(
+            two[0].end() != two[1].start() || two[0].sequences() != two[1].sequences(),
+            "PARANOID_SEED={seed}"
+        );
+    }
+    for key in keys() {
+        let expected = kept(&over(&comparator, &spans, &key), snapshots.as_deref());
+        let here = |fragment: &&paranoid_memtable::Fragment<'_>| {
+            comparator.compare(fragment.start(), &key).is_le()
+                && comparator.compare(&key, fragment.end()).is_lt()
+        };
+        let found = list.iter().find(here).map_or(&[][..], |fragment| fragment.sequences());
+        assert_eq!(found, expected, "PARANOID_SEED={seed} key {key:?} snapshots {snapshots:?}");
+        let snapshot = rng.below(230);
+        let visible = expected.into_iter().find(|&sequence| sequence <= snapshot);
+        assert_eq!(
+            fragments.max_covering_sequence(&key, snapshot),
+            visible,
+            "PARANOID_SEED={seed} key {key:?}"
+        );
+    }
+    let mut windows =
+        vec![fragments.view(..), fragments.view(3..3), fragments.view(2..=2), fragments.view(5..90)];
+    windows.extend(fragments.split_by_snapshots(&[50, 7, 50]).into_iter().map(|(_, view)| view));
+    for (window, view) in
+        [(0, u64::MAX), (1, 0), (2, 2), (5, 89), (0, 7), (8, 50), (51, u64::MAX)].into_iter().zip(windows)
+    {
+        walk(&comparator, &fragments, window, view, &format!("PARANOID_SEED={seed} window {window:?}"));
+    }
+}
+
+/// Cursors of a view against the plain list of what it should show.
+fn walk<C: Comparator>(
+    comparator: &C,
+    fragments: &Fragments<C>,
+    window: (u64, u64),
+    view: FragmentView<'_, C>,
+    note: &str,
+) {
+    let visible = |sequences: &[u64]| -> Vec<u64> {
+        sequences.iter().copied().filter(|sequence| (window.0..=window.1).contains(sequence)).collect()
+    };
+    let shown: Vec<(&[u8], &[u8], Vec<u64>)> = fragments
+        .iter()
+        .map(|fragment| (fragment.start(), fragment.end(), visible(fragment.sequences())))
+        .filter(|(_, _, sequences)| !sequences.is_empty())
+        .collect();
+    let pairs: Vec<(&[u8], u64)> = shown
+        .iter()
+        .flat_map(|(start, _, all)| all.iter().map(move |&sequence| (*start, sequence)))
+        .collect();
+    let (mut cursor, mut pair) = (view.cursor(), view.pairs());
+    let (mut forward, mut backward) = (Vec::new(), Vec::new());
+    pair.first();
+    while let (Some(fragment), Some(sequence)) = (pair.fragment(), pair.sequence()) {
+        forward.push((fragment.start(), sequence));
+        pair.next();
+    }
+    pair.last();
+    while let (Some(fragment), Some(sequence)) = (pair.fragment(), pair.sequence()) {
+        backward.push((fragment.start(), sequence));
+        pair.prev();
+    }
+    backward.reverse();
+    assert_eq!((&forward, &backward), (&pairs, &pairs), "{note}");
+    for key in keys().step_by(7).chain(fragments.iter().flat_map(|f| [f.start().to_vec(), f.end().to_vec()]))
+    {
+        let at = |index: Option<usize>| index.and_then(|index| shown.get(index)).cloned();
+        let stands =
+            |fragment: Option<paranoid_memtable::Fragment<'_>>| fragment.map(|f| f.sequences().to_vec());
+        let seek = shown.iter().position(|(_, end, _)| comparator.compare(&key, end).is_lt());
+        let back = shown.iter().rposition(|(start, _, _)| comparator.compare(start, &key).is_le());
+        cursor.seek(&key);
+        assert_eq!(stands(cursor.fragment()), at(seek).map(|shown| shown.2), "{note} seek {key:?}");
+        pair.seek(&key);
+        assert_eq!(pair.sequence(), at(seek).map(|shown| shown.2[0]), "{note} seek {key:?}");
+        cursor.next();
+        assert_eq!(
+            stands(cursor.fragment()),
+            at(seek.map(|index| index + 1)).map(|shown| shown.2),
+            "{note} next"
+        );
+        cursor.seek_for_prev(&key);
+        assert_eq!(stands(cursor.fragment()), at(back).map(|shown| shown.2), "{note} seek_for_prev {key:?}");
+        pair.seek_for_prev(&key);
+        assert_eq!(pair.sequence(), at(back).map(|shown| shown.2[0]), "{note} seek_for_prev {key:?}");
+        cursor.prev();
+        let before = back.and_then(|index| index.checked_sub(1));
+        assert_eq!(stands(cursor.fragment()), at(before).map(|shown| shown.2), "{note} prev");
+    }
+}
+
+#[test]
+fn fragments_agree_with_brute_force() {
+    for seed in seeds(if cfg!(debug_assertions) { 36 } else { 600 }) {
+        check(Bytewise, seed);
+        check(Descending, seed);
+    }
+}
+
+#[test]
+fn nested_ranges_stay_small_with_snapshots() {
+    let build = |snapshots: Option<&[u64]>, len: u64| {
+        let mut fragmenter = Fragmenter::new(Bytewise);
+        if let Some(snapshots) = snapshots {
+            fragmenter = fragmenter.with_snapshots(snapshots);
+        }
+        for number in 0..len {
+            let (start, end) = (number.to_be_bytes(), (2 * len - number).to_be_bytes());
+            fragmenter.add(start, end, number + 1).unwrap();
+        }
+        fragmenter.finish().sequences_len() as u64
+    };
+    assert_eq!(build(None, 300), 300 * 300);
+    assert!(build(Some(&[100, 200]), 3000) <= 2 * 3000 * 3);
+    assert!(build(Some(&[]), 3000) <= 2 * 3000);
+}
+
+#[test]
+fn a_range_must_start_before_it_ends() {
+    let mut fragmenter = Fragmenter::new(Bytewise);
+    for (start, end) in [("b", "a"), ("a", "a"), ("", "")] {
+        assert!(matches!(fragmenter.add(start, end, 1), Err(Error::InvalidArgument(_))));
+        assert!(matches!(RangeTombstone::new(&Bytewise, start, end, 1), Err(Error::InvalidArgument(_))));
+    }
+    let foreign = RangeTombstone::new(&Descending, "b", "a", 1).unwrap();
+    assert!(matches!(fragmenter.add_tombstone(foreign), Err(Error::InvalidArgument(_))));
+    assert!(fragmenter.is_empty());
+    let fragments = fragmenter.finish();
+    assert!(fragments.is_empty() && fragments.get(0).is_none());
+    assert_eq!(fragments.max_covering_sequence(b"", u64::MAX), None);
+}

@@ -1,0 +1,87 @@
+//! Keeps the house in order: storeys, unsafe code, the atomics seam, ordering notes, leftovers, lengths.
+//!
+//! Uses nothing but the standard library, and reads the sources as text. Run it alone with
+//! `cargo test --test suite tidy`.
+
+mod lexer;
+mod proof;
+mod rules;
+mod storeys;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lexer::Source;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// Every Rust file below these folders.
+fn sources(folders: &[&str]) -> Vec<Source> {
+    let mut files = vec![];
+    for folder in folders {
+        collect(&root().join(folder), &mut files);
+    }
+    files.sort();
+    let read = |file: &PathBuf| {
+        let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let relative = file.strip_prefix(root()).unwrap_or(file);
+        Source::parse(&relative.to_string_lossy().replace('\\', "/"), &text)
+    };
+    files.iter().map(read).collect()
+}
+
+fn report(findings: Vec<String>) {
+    assert!(findings.is_empty(), "{} findings\n{}", findings.len(), findings.join("\n"));
+}
+
+#[test]
+fn imports_go_downward() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let rooms = storeys::rooms(&text).unwrap_or_else(|error| panic!("{error}"));
+    report(storeys::check(&rooms, &sources(&["src"])));
+}
+
+#[test]
+fn unsafe_code_stays_in_its_files() {
+    report(sources(&["src"]).iter().flat_map(rules::unsafe_code).collect());
+    let memtable = "src/memtable/mod.rs";
+    report(rules::fault_door(memtable, &fs::read_to_string(root().join(memtable)).expect(memtable)));
+}
+
+#[test]
+fn atomics_and_locks_come_from_the_seam() {
+    report(sources(&["src"]).iter().flat_map(rules::seam).collect());
+}
+
+#[test]
+fn every_atomic_operation_explains_its_ordering() {
+    report(sources(&["src"]).iter().flat_map(rules::orderings).collect());
+}
+
+#[test]
+fn nothing_is_left_over() {
+    let everywhere = sources(&["src", "tests", "examples", "benches", "fuzz/fuzz_targets"]);
+    assert!(everywhere.len() > 15, "the walk found only {} files", everywhere.len());
+    report(everywhere.iter().flat_map(rules::markers).collect());
+}
+
+#[test]
+fn files_stay_short() {
+    report(
+        sources(&["src", "tests", "examples", "fuzz/fuzz_targets"]).iter().flat_map(rules::length).collect(),
+    );
+}

@@ -1,0 +1,316 @@
+//! A case: how a table is made and what is done to it. A pure function of a seed, and text that a person can read.
+
+use paranoid_memtable::{DuplicatePolicy, Kind, MemTableOptions, ParanoidOptions, Representation};
+
+use super::model::Row;
+use super::rng::Rng;
+
+/// How a table is made.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub representation: Representation,
+    pub policy: DuplicatePolicy,
+    pub protection_bytes: u8,
+    pub checksum_on_seek: bool,
+    pub order_checks: bool,
+    pub seed: u64,
+}
+
+impl Setup {
+    pub fn options(&self) -> MemTableOptions {
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(self.protection_bytes)
+            .checksum_on_seek(self.checksum_on_seek)
+            .order_checks(self.order_checks)
+            .build()
+            .unwrap();
+        MemTableOptions::builder()
+            .representation(self.representation)
+            .duplicates(self.policy)
+            .paranoid(paranoid)
+            .write_buffer_size(64 << 10)
+            .seed(self.seed)
+            .build()
+            .unwrap()
+    }
+
+    /// Whether the mutable table answers duplicates; the vector does not look for them.
+    pub fn sees_duplicates(&self) -> bool {
+        self.representation == Representation::SkipList
+    }
+}
+
+/// A bound of a range: 0 unbounded, 1 included, 2 excluded.
+pub type End = (u8, Vec<u8>);
+
+/// One move of a cursor.
+#[derive(Debug, Clone)]
+pub enum Move {
+    Seek(Vec<u8>),
+    SeekVersion(Vec<u8>, u64),
+    SeekForPrev(Vec<u8>),
+    First,
+    Last,
+    Next,
+    Prev,
+}
+
+/// How a cursor holds its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    Borrowed,
+    Owned,
+}
+
+/// One operation.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// Writes through the table (0) or one of two writers.
+    Write(Row, u8),
+    /// get, get_entry, get_into.
+    Get(Vec<u8>, u64),
+    MultiGet(Vec<Vec<u8>>, u64),
+    /// A cursor over every version (no snapshot) or over what a snapshot sees.
+    Walk {
+        snapshot: Option<u64>,
+        bounds: Option<(End, End)>,
+        hold: Hold,
+        moves: Vec<Move>,
+    },
+    /// A range from both ends; the bits of the number say which end moves.
+    Range {
+        snapshot: Option<u64>,
+        start: End,
+        end: End,
+        ends: u64,
+    },
+    /// Positions with sequence numbers.
+    Versions {
+        start: (u8, Vec<u8>, u64),
+        end: (u8, Vec<u8>, u64),
+        ends: u64,
+    },
+    Descending(End, End),
+    Stats(End, End),
+}
+
+/// A table and what happens to it.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub setup: Setup,
+    pub ops: Vec<Op>,
+}
+
+impl Case {
+    /// Few lines that say everything.
+    pub fn text(&self) -> String {
+        let mut text = format!("{:?}\n", self.setup);
+        for op in &self.ops {
+            text += &format!("  {op:?}\n");
+        }
+        text
+    }
+}
+
+/// Which keys a case uses.
+#[derive(Debug, Clone, Copy)]
+enum Keys {
+    /// One letter out of few, both cases.
+    Letters(u64),
+    /// Up to this many bytes out of three values.
+    Short(u64),
+    /// Any bytes of any length up to this one.
+    Wild(u64),
+}
+
+/// Which sequence numbers a case uses.
+#[derive(Debug, Clone, Copy)]
+enum Sequences {
+    Ascending,
+    Few(u64),
+    /// All 64 bits, the extremes often.
+    Full,
+}
+
+/// Draws the parts of a case.
+#[derive(Debug)]
+pub struct Dice {
+    pub rng: Rng,
+    keys: Keys,
+    sequences: Sequences,
+    value_len_max: u64,
+    /// Of a hundred operations.
+    writes: u64,
+    range_deletes: u64,
+    last: u64,
+}
+
+const KINDS: [Kind; 8] = [
+    Kind::PUT,
+    Kind::PUT,
+    Kind::PUT,
+    Kind::DELETE,
+    Kind::SINGLE_DELETE,
+    Kind::MERGE,
+    Kind::MERGE,
+    Kind::from_u8(0xc3),
+];
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        let mut rng = Rng::new(seed);
+        let keys = match rng.below(4) {
+            0 => Keys::Letters(1 + rng.below(6)),
+            1 => Keys::Short(1 + rng.below(3)),
+            2 => Keys::Short(6),
+            _ => Keys::Wild(40),
+        };
+        let sequences = match rng.below(3) {
+            0 => Sequences::Ascending,
+            1 => Sequences::Few(2 + rng.below(60)),
+            _ => Sequences::Full,
+        };
+        let value_len_max = *rng.pick(&[0, 3, 30, 400]);
+        let writes = *rng.pick(&[20, 50, 90]);
+        let range_deletes = *rng.pick(&[0, 0, 2, 10]);
+        Dice { rng, keys, sequences, value_len_max, writes, range_deletes, last: 0 }
+    }
+
+    pub fn key(&mut self) -> Vec<u8> {
+        match self.keys {
+            Keys::Letters(n) => {
+                let letter = b'a' + self.rng.below(n) as u8;
+                vec![if self.rng.one_in(2) { letter.to_ascii_uppercase() } else { letter }]
+            }
+            Keys::Short(max) => {
+                let len = self.rng.below(max + 1);
+                (0..len).map(|_| *self.rng.pick(&[0, b'm', 0xff])).collect()
+            }
+            Keys::Wild(max) => {
+                let len = self.rng.below(max + 1) as usize;
+                self.rng.bytes(len)
+            }
+        }
+    }
+
+    pub fn sequence(&mut self) -> u64 {
+        match self.sequences {
+            Sequences::Ascending => {
+                self.last += 1;
+                self.last
+            }
+            Sequences::Few(n) => self.rng.below(n),
+            Sequences::Full => match self.rng.below(8) {
+                0 => 0,
+                1 => u64::MAX,
+                2 => 1 << 63,
+                _ => self.rng.next_u64() >> self.rng.below(64),
+            },
+        }
+    }
+
+    fn snapshot(&mut self) -> u64 {
+        match (self.rng.below(4), self.sequences) {
+            (0, _) => u64::MAX,
+            (_, Sequences::Ascending) => self.rng.below(self.last + 2),
+            _ => self.sequence(),
+        }
+    }
+
+    fn end(&mut self) -> End {
+        (self.rng.below(3) as u8, self.key())
+    }
+
+    fn write(&mut self) -> Op {
+        let (key, sequence) = (self.key(), self.sequence());
+        let (kind, value) = if self.rng.below(100) < self.range_deletes {
+            (Kind::RANGE_DELETE, self.key())
+        } else {
+            let kind = *self.rng.pick(&KINDS);
+            let len = if kind == Kind::DELETE { 0 } else { self.rng.below(self.value_len_max + 1) };
+            (kind, self.rng.bytes(len as usize))
+        };
+        Op::Write(Row { key, sequence, kind, value }, self.rng.below(3) as u8)
+    }
+
+    fn step(&mut self) -> Move {
+        match self.rng.below(12) {
+            0 => Move::Seek(self.key()),
+            1 => Move::SeekForPrev(self.key()),
+            2 => Move::SeekVersion(self.key(), self.snapshot()),
+            3 => Move::First,
+            4 => Move::Last,
+            5..8 => Move::Prev,
+            _ => Move::Next,
+        }
+    }
+
+    fn walk(&mut self) -> Op {
+        let len = 1 + self.rng.below(40);
+        Op::Walk {
+            snapshot: if self.rng.one_in(2) { Some(self.snapshot()) } else { None },
+            bounds: if self.rng.one_in(3) { Some((self.end(), self.end())) } else { None },
+            hold: if self.rng.one_in(4) { Hold::Owned } else { Hold::Borrowed },
+            moves: (0..len).map(|_| self.step()).collect(),
+        }
+    }
+
+    fn range(&mut self) -> Op {
+        let ends = match self.rng.below(4) {
+            0 => 0,
+            1 => u64::MAX,
+            _ => self.rng.next_u64(),
+        };
+        let snapshot = if self.rng.one_in(2) { Some(self.snapshot()) } else { None };
+        Op::Range { snapshot, start: self.end(), end: self.end(), ends }
+    }
+
+    fn versions(&mut self) -> Op {
+        let (start, end) = (self.end(), self.end());
+        let (from, to) = (self.snapshot(), self.snapshot());
+        Op::Versions { start: (start.0, start.1, from), end: (end.0, end.1, to), ends: self.rng.next_u64() }
+    }
+
+    fn read(&mut self) -> Op {
+        match self.rng.below(20) {
+            0..11 => Op::Get(self.key(), self.snapshot()),
+            11 | 12 => {
+                let keys = (0..self.rng.below(40)).map(|_| self.key()).collect();
+                Op::MultiGet(keys, self.snapshot())
+            }
+            13..16 => self.walk(),
+            16 => self.range(),
+            17 => self.versions(),
+            18 => Op::Descending(self.end(), self.end()),
+            _ => Op::Stats(self.end(), self.end()),
+        }
+    }
+
+    pub fn op(&mut self) -> Op {
+        if self.rng.below(100) < self.writes { self.write() } else { self.read() }
+    }
+}
+
+const POLICIES: [DuplicatePolicy; 3] =
+    [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst, DuplicatePolicy::Replace];
+
+/// The case of a seed: at most `ops_max` operations on a table of this representation.
+pub fn draw(seed: u64, representation: Representation, ops_max: u64) -> Case {
+    let mut dice = Dice::new(seed);
+    let protection_bytes = *dice.rng.pick(&[0, 1, 2, 4, 8, 8]);
+    let policy = match representation {
+        Representation::SkipList => *dice.rng.pick(&POLICIES),
+        _ => DuplicatePolicy::Reject,
+    };
+    let setup = Setup {
+        representation,
+        policy,
+        protection_bytes,
+        checksum_on_seek: protection_bytes > 0 && dice.rng.one_in(3),
+        order_checks: dice.rng.one_in(3),
+        seed: dice.rng.next_u64(),
+    };
+    let len = if dice.rng.one_in(2) { ops_max / 8 } else { ops_max };
+    let ops = (0..1 + dice.rng.below(len)).map(|_| dice.op()).collect();
+    Case { setup, ops }
+}

@@ -1,0 +1,293 @@
+//! What is true about a table: its rows, and what every read must answer.
+
+use std::collections::BTreeSet;
+
+use paranoid_memtable::{
+    Base, Bytewise, DeletedBy, Door, Error, FixedPrefix, Kind, Lookup, MemTable, MemTableOptions,
+    ParanoidOptions, Part, Region, Representation,
+};
+
+use super::rng::Rng;
+
+/// What a table has beside its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Aids {
+    Nothing,
+    /// Filters of whole keys and of prefixes, and a point index.
+    All,
+    /// A filter of prefixes alone: point reads ask it.
+    Prefixes,
+    /// A point index alone: misses ask it.
+    Index,
+}
+
+/// Bytes of prefixes in the filter.
+pub const PREFIX_BYTES: usize = 8;
+/// The table's size on which shares are taken.
+const BUFFER: u64 = 64 << 10;
+/// Two lines a filter.
+const FILTER_SHARE: f64 = 0.003;
+/// Nine lines: room for 63 keys, so that large tables have full buckets.
+const INDEX_SHARE: f64 = 0.01;
+
+/// What kind of table a trial runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    pub protection: u8,
+    pub on_seek: bool,
+    pub order_checks: bool,
+    pub representation: Representation,
+    pub aids: Aids,
+    pub entries: usize,
+    pub seed: u64,
+}
+
+/// A stored entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub key: Vec<u8>,
+    pub sequence: u64,
+    pub kind: Kind,
+    pub value: Vec<u8>,
+}
+
+/// What a get must answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    Value(u64, Vec<u8>),
+    Deleted(u64, DeletedBy),
+    /// Operands, newest first, and the base: a value, deleted (`Some(None)`), or below (`None`).
+    Merge(Vec<(u64, Vec<u8>)>, Option<Option<Vec<u8>>>),
+    NotFound,
+}
+
+/// All that is true about a table.
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub shape: Shape,
+    /// In the order of inserts, range tombstones included.
+    pub writes: Vec<Row>,
+    /// In table order.
+    pub rows: Vec<Row>,
+    pub tombstones: Vec<Row>,
+    /// Present and absent keys in order; absent ones stand between present ones.
+    pub probes: Vec<Vec<u8>>,
+    pub snapshots: Vec<u64>,
+    /// By snapshot, then by probe.
+    pub expected: Vec<Vec<Expected>>,
+    /// By snapshot: indexes into `rows` that a resolved scan shows.
+    pub resolved: Vec<Vec<usize>>,
+}
+
+pub fn order(left: &Row, right: &Row) -> std::cmp::Ordering {
+    left.key.cmp(&right.key).then(right.sequence.cmp(&left.sequence))
+}
+
+fn key_name(number: usize) -> Vec<u8> {
+    match number {
+        0 => Vec::new(),
+        n if n.is_multiple_of(5) => format!("key{n:05}-with-a-longer-tail").into_bytes(),
+        n => format!("key{n:05}").into_bytes(),
+    }
+}
+
+fn writes_of(shape: &Shape) -> Vec<Row> {
+    let mut rng = Rng::new(shape.seed);
+    let mut writes = Vec::new();
+    let mut group = 0;
+    while writes.len() < shape.entries {
+        let versions = [1, 1, 2, 3][rng.below(4)];
+        for version in 0..versions {
+            let kind = match rng.below(10) {
+                0 => Kind::DELETE,
+                1 => Kind::SINGLE_DELETE,
+                2 | 3 => Kind::MERGE,
+                4 => Kind::from_u8(0x80 + version),
+                _ => Kind::PUT,
+            };
+            let len = if kind.is_point_delete() { 0 } else { [0, 3, 24, 61, 100][rng.below(5)] };
+            let value = (0..len).map(|_| rng.next() as u8).collect();
+            writes.push(Row { key: key_name(group * 2), sequence: 0, kind, value });
+        }
+        group += 1;
+    }
+    for _ in 0..3 + shape.entries / 100 {
+        let start = rng.below(group);
+        let end = start + 1 + rng.below(group / 6 + 2);
+        let (key, value) = (key_name(start * 2 + 1), key_name(end * 2 + 1));
+        writes.push(Row { key, sequence: 0, kind: Kind::RANGE_DELETE, value });
+    }
+    rng.shuffle(&mut writes);
+    for (i, write) in writes.iter_mut().enumerate() {
+        write.sequence = 10 + 3 * i as u64;
+    }
+    writes
+}
+
+impl Model {
+    pub fn new(shape: Shape) -> Model {
+        let writes = writes_of(&shape);
+        let (mut tombstones, mut rows): (Vec<Row>, Vec<Row>) =
+            writes.iter().cloned().partition(|row| row.kind == Kind::RANGE_DELETE);
+        rows.sort_by(order);
+        tombstones.sort_by(order);
+        let groups = writes.iter().filter(|row| row.kind != Kind::RANGE_DELETE).map(|row| row.key.clone());
+        let groups = groups.collect::<BTreeSet<_>>().len();
+        let probes: Vec<Vec<u8>> = (0..2 * groups).map(key_name).collect();
+        let newest = writes.last().map_or(0, |row| row.sequence);
+        let snapshots = vec![newest / 3, newest * 2 / 3, u64::MAX];
+        let mut model = Model {
+            shape,
+            writes,
+            rows,
+            tombstones,
+            probes,
+            snapshots,
+            expected: Vec::new(),
+            resolved: Vec::new(),
+        };
+        for snapshot in model.snapshots.clone() {
+            let answers: Vec<Expected> = model.probes.iter().map(|key| model.answer(key, snapshot)).collect();
+            model.expected.push(answers);
+            model.resolved.push(model.shown(snapshot));
+        }
+        model
+    }
+
+    fn cover(&self, key: &[u8], snapshot: u64) -> Option<u64> {
+        let covers =
+            |row: &&Row| row.sequence <= snapshot && row.key.as_slice() <= key && key < row.value.as_slice();
+        self.tombstones.iter().filter(covers).map(|row| row.sequence).max()
+    }
+
+    fn answer(&self, key: &[u8], snapshot: u64) -> Expected {
+        let cover = self.cover(key, snapshot);
+        let versions: Vec<&Row> =
+            self.rows.iter().filter(|row| row.key == key && row.sequence <= snapshot).collect();
+        let Some(newest) = versions.first().filter(|row| cover.is_none_or(|cover| cover < row.sequence))
+        else {
+            return cover.map_or(Expected::NotFound, |cover| Expected::Deleted(cover, DeletedBy::Range));
+        };
+        match newest.kind {
+            Kind::DELETE => Expected::Deleted(newest.sequence, DeletedBy::Point),
+            Kind::SINGLE_DELETE => Expected::Deleted(newest.sequence, DeletedBy::Single),
+            Kind::MERGE => self.chain(&versions, cover),
+            _ => Expected::Value(newest.sequence, newest.value.clone()),
+        }
+    }
+
+    fn chain(&self, versions: &[&Row], cover: Option<u64>) -> Expected {
+        let mut operands = Vec::new();
+        for row in versions {
+            if cover.is_some_and(|cover| cover > row.sequence) {
+                return Expected::Merge(operands, Some(None));
+            }
+            match row.kind {
+                Kind::MERGE => operands.push((row.sequence, row.value.clone())),
+                kind if kind.is_point_delete() => return Expected::Merge(operands, Some(None)),
+                _ => return Expected::Merge(operands, Some(Some(row.value.clone()))),
+            }
+        }
+        // A tombstone below the last operand is a base as well.
+        Expected::Merge(operands, cover.map(|_| None))
+    }
+
+    fn shown(&self, snapshot: u64) -> Vec<usize> {
+        let mut shown = Vec::new();
+        let mut last: Option<&[u8]> = None;
+        for (i, row) in self.rows.iter().enumerate().filter(|(_, row)| row.sequence <= snapshot) {
+            if last == Some(&row.key) {
+                continue;
+            }
+            last = Some(&row.key);
+            let covered = self.cover(&row.key, snapshot).is_some_and(|cover| cover > row.sequence);
+            if !covered && !row.kind.is_point_delete() {
+                shown.push(i);
+            }
+        }
+        shown
+    }
+
+    /// The same table every time.
+    pub fn table(&self) -> Result<MemTable, Error> {
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(self.shape.protection)
+            .checksum_on_seek(self.shape.on_seek && self.shape.protection > 0)
+            .order_checks(self.shape.order_checks)
+            .build()?;
+        let mut options = MemTableOptions::builder()
+            .write_buffer_size(BUFFER)
+            .paranoid(paranoid)
+            .representation(self.shape.representation)
+            .seed(self.shape.seed);
+        if self.shape.aids == Aids::All {
+            options = options.whole_key_filter(FILTER_SHARE);
+        }
+        if matches!(self.shape.aids, Aids::All | Aids::Prefixes) {
+            options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), FILTER_SHARE);
+        }
+        if matches!(self.shape.aids, Aids::All | Aids::Index) {
+            options = options.point_index(INDEX_SHARE);
+        }
+        let table = MemTable::new(options.build()?)?;
+        for row in &self.writes {
+            table.insert(row.sequence, row.kind, &row.key, &row.value)?;
+        }
+        Ok(table)
+    }
+}
+
+impl Model {
+    /// Whether a get looks past the last version of a key: none is visible, or all that are visible are operands.
+    pub fn runs_out(&self, key: &[u8], snapshot: u64) -> bool {
+        self.rows
+            .iter()
+            .filter(|row| row.key == key && row.sequence <= snapshot)
+            .all(|row| row.kind == Kind::MERGE)
+    }
+
+    /// The place of an entry among the rows.
+    pub fn row(&self, key: &[u8], sequence: u64) -> Option<usize> {
+        self.rows.iter().position(|row| row.key == key && row.sequence == sequence)
+    }
+
+    /// Levels on which an entry is linked.
+    pub fn height(&self, door: &Door<'_, Bytewise>, row: usize) -> u32 {
+        let row = &self.rows[row];
+        let own = door.pieces().iter().filter(|piece| {
+            piece.part == Part::Points
+                && piece.region == Region::Link
+                && piece
+                    .owner
+                    .as_ref()
+                    .is_some_and(|owner| *owner.key == *row.key && owner.sequence == row.sequence)
+        });
+        own.count() as u32
+    }
+
+    /// The place of a key among the probes.
+    pub fn probe(&self, key: &[u8]) -> Option<usize> {
+        self.probes.binary_search_by(|probe| probe.as_slice().cmp(key)).ok()
+    }
+}
+
+/// A lookup as plain data, with everything in it asked for.
+pub fn seen(lookup: &Lookup<'_>) -> Result<Expected, Error> {
+    Ok(match lookup {
+        Lookup::Value(value) => Expected::Value(value.sequence(), value.to_vec()),
+        Lookup::Deleted { sequence, by } => Expected::Deleted(*sequence, *by),
+        Lookup::NotFound => Expected::NotFound,
+        Lookup::Merge(operands) => {
+            let base = match operands.base()? {
+                Base::Value(value) => Some(Some(value.to_vec())),
+                Base::Deleted => Some(None),
+                Base::Below => None,
+            };
+            let operands: Result<Vec<_>, Error> = operands
+                .clone()
+                .map(|operand| operand.map(|operand| (operand.sequence, operand.value.to_vec())))
+                .collect();
+            Expected::Merge(operands?, base)
+        }
+    })
+}

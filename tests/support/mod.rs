@@ -1,0 +1,15 @@
+//! What all tests share: numbers from a seed, a model of a table, random operations, a watchdog.
+//!
+//! Included by path: `#[path = "../support/mod.rs"] mod support;`. Nothing here knows how a table works.
+#![allow(unreachable_pub, reason = "shared by path")]
+#![allow(dead_code, reason = "each user takes what it needs")]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+
+pub mod case;
+pub mod model;
+pub mod orders;
+pub mod reads;
+pub mod rng;
+pub mod run;
+pub mod walks;
+pub mod watchdog;

@@ -1,0 +1,237 @@
+//! What a table should say: a sorted map of (key, descending sequence), and a list of range deletions.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::Bound;
+
+use paranoid_memtable::{DuplicatePolicy, Kind};
+
+use super::orders::Order;
+
+/// Key and sequence in the table's order.
+#[derive(Debug, Clone)]
+pub struct Slot<C>(pub Vec<u8>, pub u64, PhantomData<C>);
+
+impl<C> Slot<C> {
+    pub fn new(key: &[u8], sequence: u64) -> Self {
+        Slot(key.to_vec(), sequence, PhantomData)
+    }
+}
+
+impl<C: Order> Ord for Slot<C> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        C::plainly(&self.0, &other.0).then(other.1.cmp(&self.1))
+    }
+}
+
+impl<C: Order> PartialOrd for Slot<C> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<C: Order> PartialEq for Slot<C> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<C: Order> Eq for Slot<C> {}
+
+/// One entry as it was written.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Row {
+    pub key: Vec<u8>,
+    pub sequence: u64,
+    pub kind: Kind,
+    pub value: Vec<u8>,
+}
+
+impl std::fmt::Debug for Row {
+    /// One line: of a long value only its start.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let start = &self.value[..self.value.len().min(6)];
+        write!(f, "{:?}@{} {:?} {start:?}", self.key, self.sequence, self.kind)?;
+        if start.len() < self.value.len() { write!(f, "..{} bytes", self.value.len()) } else { Ok(()) }
+    }
+}
+
+/// What a write should do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Linked,
+    Kept,
+    Displaced { kind: Kind, data_bytes: u64 },
+    Duplicate,
+    InvertedRange,
+}
+
+/// What `get` should say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Value(Vec<u8>, u64, Kind),
+    DeletedBy(u64, &'static str),
+    Merge(Vec<(u64, Vec<u8>)>, Ground),
+    NotFound,
+}
+
+/// What merge operands should stand on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ground {
+    Value(Vec<u8>),
+    Deleted,
+    Below,
+}
+
+/// What the counters should say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    pub entries: u64,
+    pub deletes: u64,
+    pub range_deletes: u64,
+    pub displaced: u64,
+    pub data_bytes: u64,
+    pub sequences: Option<(u64, u64)>,
+}
+
+/// The model.
+#[derive(Debug, Clone)]
+pub struct Model<C> {
+    pub policy: DuplicatePolicy,
+    points: BTreeMap<Slot<C>, Row>,
+    ranges: BTreeMap<Slot<C>, Row>,
+    pub counts: Counts,
+}
+
+impl<C: Order> Model<C> {
+    pub fn new(policy: DuplicatePolicy) -> Self {
+        Model { policy, points: BTreeMap::new(), ranges: BTreeMap::new(), counts: Counts::default() }
+    }
+
+    /// Whether a write would meet an equal one.
+    pub fn holds(&self, key: &[u8], sequence: u64, kind: Kind) -> bool {
+        let slot = Slot::new(key, sequence);
+        if kind == Kind::RANGE_DELETE {
+            self.ranges.contains_key(&slot)
+        } else {
+            self.points.contains_key(&slot)
+        }
+    }
+
+    pub fn write(&mut self, row: &Row) -> Outcome {
+        let slot = Slot::new(&row.key, row.sequence);
+        let is_range = row.kind == Kind::RANGE_DELETE;
+        if is_range && C::plainly(&row.key, &row.value).is_ge() {
+            return Outcome::InvertedRange;
+        }
+        let old = if is_range { self.ranges.get(&slot) } else { self.points.get(&slot) };
+        let outcome = match (old, self.policy) {
+            (None, _) => Outcome::Linked,
+            (Some(_), DuplicatePolicy::KeepFirst) => return Outcome::Kept,
+            (Some(old), DuplicatePolicy::Replace) if !is_range => {
+                let data_bytes = (old.key.len() + old.value.len()) as u64;
+                let kind = old.kind;
+                self.count(kind, data_bytes, u64::MAX);
+                self.counts.displaced += 1;
+                Outcome::Displaced { kind, data_bytes }
+            }
+            (Some(_), _) => return Outcome::Duplicate,
+        };
+        self.count(row.kind, (row.key.len() + row.value.len()) as u64, 1);
+        let (low, high) = self.counts.sequences.unwrap_or((row.sequence, row.sequence));
+        self.counts.sequences = Some((low.min(row.sequence), high.max(row.sequence)));
+        if is_range {
+            self.ranges.insert(slot, row.clone());
+        } else {
+            self.points.insert(slot, row.clone());
+        }
+        outcome
+    }
+
+    fn count(&mut self, kind: Kind, data_bytes: u64, sign: u64) {
+        let add = |sum: &mut u64, n: u64| *sum = sum.wrapping_add(n.wrapping_mul(sign));
+        add(&mut self.counts.entries, 1);
+        add(&mut self.counts.deletes, u64::from(is_delete(kind)));
+        add(&mut self.counts.range_deletes, u64::from(kind == Kind::RANGE_DELETE));
+        add(&mut self.counts.data_bytes, data_bytes);
+    }
+
+    /// The newest range deletion that covers the key at the snapshot. One with sequence number 0 deletes nothing.
+    pub fn cover(&self, key: &[u8], snapshot: u64) -> Option<u64> {
+        let covers = |row: &&Row| {
+            row.sequence <= snapshot
+                && row.sequence > 0
+                && C::plainly(&row.key, key).is_le()
+                && C::plainly(key, &row.value).is_lt()
+        };
+        self.ranges.values().filter(covers).map(|row| row.sequence).max()
+    }
+
+    /// The versions of a key at a snapshot, newest first.
+    fn versions(&self, key: &[u8], snapshot: u64) -> impl Iterator<Item = &Row> {
+        let from = Bound::Included(Slot::new(key, snapshot));
+        let to = Bound::Included(Slot::new(key, 0));
+        self.points.range((from, to)).map(|(_, row)| row)
+    }
+
+    pub fn newest(&self, key: &[u8], snapshot: u64) -> Option<&Row> {
+        self.versions(key, snapshot).next()
+    }
+
+    pub fn get(&self, key: &[u8], snapshot: u64) -> Answer {
+        let newest = self.newest(key, snapshot);
+        let cover = self.cover(key, snapshot);
+        if let Some(cover) = cover
+            && newest.is_none_or(|row| row.sequence < cover)
+        {
+            return Answer::DeletedBy(cover, "Range");
+        }
+        let Some(row) = newest else { return Answer::NotFound };
+        match row.kind {
+            Kind::DELETE => Answer::DeletedBy(row.sequence, "Point"),
+            Kind::SINGLE_DELETE => Answer::DeletedBy(row.sequence, "Single"),
+            Kind::MERGE => self.merge(key, snapshot, cover),
+            kind => Answer::Value(row.value.clone(), row.sequence, kind),
+        }
+    }
+
+    fn merge(&self, key: &[u8], snapshot: u64, cover: Option<u64>) -> Answer {
+        let mut operands = vec![];
+        for row in self.versions(key, snapshot) {
+            if cover.is_some_and(|cover| cover > row.sequence) || is_delete(row.kind) {
+                return Answer::Merge(operands, Ground::Deleted);
+            }
+            if row.kind != Kind::MERGE {
+                return Answer::Merge(operands, Ground::Value(row.value.clone()));
+            }
+            operands.push((row.sequence, row.value.clone()));
+        }
+        Answer::Merge(operands, if cover.is_some() { Ground::Deleted } else { Ground::Below })
+    }
+
+    /// Every entry in order.
+    pub fn raw(&self) -> Vec<&Row> {
+        self.points.values().collect()
+    }
+
+    /// What a snapshot sees, in order.
+    pub fn resolved(&self, snapshot: u64) -> Vec<&Row> {
+        let mut shown: Vec<&Row> = vec![];
+        let mut last: Option<&[u8]> = None;
+        for row in self.points.values().filter(|row| row.sequence <= snapshot) {
+            if last.is_some_and(|last| C::plainly(last, &row.key).is_eq()) {
+                continue;
+            }
+            last = Some(&row.key);
+            let covered = self.cover(&row.key, snapshot).is_some_and(|cover| cover > row.sequence);
+            if !covered && !is_delete(row.kind) {
+                shown.push(row);
+            }
+        }
+        shown
+    }
+}
+
+fn is_delete(kind: Kind) -> bool {
+    kind == Kind::DELETE || kind == Kind::SINGLE_DELETE
+}

@@ -1,0 +1,53 @@
+//! Orders that tables are tested under: what the table gets, and what the model compares with.
+
+use std::cmp::Ordering;
+
+use paranoid_memtable::{Bytewise, Comparator, KeyEquality};
+
+/// An order with a second, plain definition for the model.
+pub trait Order: Comparator + Copy + Default {
+    fn plainly(left: &[u8], right: &[u8]) -> Ordering;
+}
+
+impl Order for Bytewise {
+    fn plainly(left: &[u8], right: &[u8]) -> Ordering {
+        left.iter().cmp(right.iter())
+    }
+}
+
+/// Bytewise, backwards.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reverse;
+
+impl Comparator for Reverse {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        right.cmp(left)
+    }
+}
+
+impl Order for Reverse {
+    fn plainly(left: &[u8], right: &[u8]) -> Ordering {
+        right.iter().cmp(left.iter())
+    }
+}
+
+/// ASCII letters of both cases are one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CaseBlind;
+
+impl Comparator for CaseBlind {
+    const EQUALITY: KeyEquality = KeyEquality::Custom;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        let lower = |byte: &u8| byte.to_ascii_lowercase();
+        left.iter().map(lower).cmp(right.iter().map(lower))
+    }
+}
+
+impl Order for CaseBlind {
+    fn plainly(left: &[u8], right: &[u8]) -> Ordering {
+        left.to_ascii_lowercase().cmp(&right.to_ascii_lowercase())
+    }
+}

@@ -1,0 +1,112 @@
+//! Point reads compared with the model.
+
+use paranoid_memtable::{Base, DeletedBy, Entry, Error, Found, Lookup, TableReader};
+
+use super::model::{Answer, Counts, Ground, Model, Row};
+use super::orders::Order;
+
+/// What differs, as text.
+pub type Verdict = Result<(), String>;
+
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Verdict {
+    if found == wanted { Ok(()) } else { Err(format!("{what}: found {found:?}, wanted {wanted:?}")) }
+}
+
+pub fn told<T>(what: &str, result: Result<T, Error>) -> Result<T, String> {
+    result.map_err(|error| format!("{what}: {error}"))
+}
+
+/// An entry as the model holds it.
+pub fn row_of(entry: &Entry<'_>) -> Result<Row, String> {
+    let value = told("value", entry.value())?.to_vec();
+    let mut copy = vec![1, 2, 3];
+    told("value_into", entry.value_into(&mut copy))?;
+    same("the copy of a value", &copy, &value)?;
+    same("value_len", &entry.value_len(), &value.len())?;
+    Ok(Row { key: entry.user_key().to_vec(), sequence: entry.sequence(), kind: entry.kind(), value })
+}
+
+fn answer_of<C: Order>(lookup: Lookup<'_, C>) -> Result<Answer, String> {
+    Ok(match lookup {
+        Lookup::Value(value) => {
+            let pinned = value.to_pinned();
+            same("a pinned value", &&*pinned, &&*value)?;
+            Answer::Value(value.to_vec(), value.sequence(), value.kind())
+        }
+        Lookup::Deleted { sequence, by } => Answer::DeletedBy(sequence, name_of(by)),
+        Lookup::Merge(operands) => {
+            let ground = match told("base", operands.base())? {
+                Base::Value(value) => Ground::Value(value.to_vec()),
+                Base::Deleted => Ground::Deleted,
+                Base::Below => Ground::Below,
+            };
+            let mut list = vec![];
+            for operand in operands {
+                let operand = told("operand", operand)?;
+                list.push((operand.sequence, operand.value.to_vec()));
+            }
+            Answer::Merge(list, ground)
+        }
+        Lookup::NotFound => Answer::NotFound,
+    })
+}
+
+fn name_of(by: DeletedBy) -> &'static str {
+    match by {
+        DeletedBy::Point => "Point",
+        DeletedBy::Single => "Single",
+        DeletedBy::Range => "Range",
+    }
+}
+
+/// get, get_entry and get_into.
+pub fn check_get<C: Order>(table: &TableReader<C>, model: &Model<C>, key: &[u8], snapshot: u64) -> Verdict {
+    let wanted = model.get(key, snapshot);
+    same("get", &answer_of(told("get", table.get(key, snapshot))?)?, &wanted)?;
+    let entry = told("get_entry", table.get_entry(key, snapshot))?;
+    let entry = entry.map(|entry| row_of(&entry)).transpose()?;
+    same("get_entry", &entry.as_ref(), &model.newest(key, snapshot))?;
+    let mut buffer = vec![7; 9];
+    let found = told("get_into", table.get_into(key, snapshot, &mut buffer))?;
+    let (wanted, wanted_buffer) = match wanted {
+        Answer::Value(value, sequence, kind) => (Found::Value { sequence, kind }, value),
+        Answer::DeletedBy(sequence, name) => {
+            let all = [DeletedBy::Point, DeletedBy::Single, DeletedBy::Range];
+            let by = *all.iter().find(|by| name_of(**by) == name).unwrap();
+            (Found::Deleted { sequence, by }, vec![])
+        }
+        Answer::Merge(..) => (Found::Merge, vec![]),
+        Answer::NotFound => (Found::NotFound, vec![]),
+    };
+    same("get_into", &found, &wanted)?;
+    same("the buffer of get_into", &buffer, &wanted_buffer)
+}
+
+pub fn check_multi_get<C: Order>(
+    table: &TableReader<C>,
+    model: &Model<C>,
+    keys: &[Vec<u8>],
+    snapshot: u64,
+) -> Verdict {
+    let results = table.multi_get(keys, snapshot);
+    same("results of multi_get", &results.len(), &keys.len())?;
+    for (result, key) in results.into_iter().zip(keys) {
+        let found = answer_of(told("multi_get", result)?)?;
+        same(&format!("multi_get of {key:?}"), &found, &model.get(key, snapshot))?;
+    }
+    Ok(())
+}
+
+pub fn check_counts<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
+    let sequences = table.smallest_sequence().zip(table.largest_sequence());
+    let found = Counts {
+        entries: table.len(),
+        deletes: table.num_deletes(),
+        range_deletes: table.num_range_deletes(),
+        displaced: table.num_displaced(),
+        data_bytes: table.data_bytes(),
+        sequences,
+    };
+    same("counts", &found, &model.counts)?;
+    same("is_empty", &table.is_empty(), &(model.counts.entries == 0))
+}

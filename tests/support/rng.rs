@@ -1,0 +1,68 @@
+//! Random numbers from a seed that is printed: SplitMix64.
+
+/// A stream of numbers that the seed decides.
+#[derive(Debug, Clone)]
+pub struct Rng {
+    state: u64,
+}
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Rng { state: seed }
+    }
+
+    pub fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        scramble(self.state)
+    }
+
+    /// A number below `n` (0 if `n` is 0). The bias is of no concern to a test.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// An index below `n`.
+    pub fn index(&mut self, n: usize) -> usize {
+        self.below(n as u64) as usize
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.index(from.len())]
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next_u64() as u8).collect()
+    }
+}
+
+/// A number that looks like nothing that it was made from.
+pub fn scramble(number: u64) -> u64 {
+    let mut z = number;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The seed of this run: `PARANOID_TEST_SEED` if it is set.
+pub fn seed_or(default: u64) -> u64 {
+    number_from_env("PARANOID_TEST_SEED").unwrap_or(default)
+}
+
+/// How much to do: `PARANOID_TEST_OPS` if it is set, else so much in an optimised build or in a debug build.
+pub fn amount(optimised: u64, debug: u64) -> u64 {
+    number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(debug_assertions) { debug } else { optimised })
+}
+
+fn number_from_env(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    Some(parsed.unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
+}

@@ -1,0 +1,153 @@
+//! Runs a case on a table and on the model, says what differs, and shrinks what failed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use paranoid_memtable::{Displaced, Error, Inserted, Kind, MemTable, TableReader, Writer};
+
+use super::case::{Case, Hold, Op};
+use super::model::{Model, Outcome, Row};
+use super::orders::Order;
+use super::reads::{Verdict, check_counts, check_get, check_multi_get, same, told};
+use super::walks::{check_descending, check_range, check_stats, check_versions, check_walk};
+
+fn write<C: Order>(
+    table: &MemTable<C>,
+    writers: &mut [Writer<C>],
+    row: &Row,
+    via: u8,
+) -> Result<Inserted, Error> {
+    let (key, value) = (&row.key, &row.value);
+    if via > 0 {
+        return writers[usize::from(via) - 1].insert(row.sequence, row.kind, key, value);
+    }
+    match row.kind {
+        Kind::PUT => table.put(row.sequence, key, value),
+        Kind::MERGE => table.merge(row.sequence, key, value),
+        Kind::DELETE => table.delete(row.sequence, key),
+        Kind::RANGE_DELETE => table.delete_range(row.sequence, key, value),
+        kind => table.insert(row.sequence, kind, key, value),
+    }
+}
+
+fn check_write(result: &Result<Inserted, Error>, wanted: &Outcome) -> Verdict {
+    let found = match result {
+        Ok(Inserted { bytes: 0, displaced: None }) => Outcome::Kept,
+        Ok(Inserted { displaced: None, .. }) => Outcome::Linked,
+        Ok(Inserted { displaced: Some(Displaced { kind, data_bytes }), .. }) => {
+            Outcome::Displaced { kind: *kind, data_bytes: *data_bytes }
+        }
+        Err(Error::DuplicateEntry { .. }) => Outcome::Duplicate,
+        Err(Error::InvalidArgument(_)) => Outcome::InvertedRange,
+        Err(error) => return Err(format!("write: {error}")),
+    };
+    same("write", &found, wanted)
+}
+
+fn check_read<C: Order>(table: &TableReader<C>, model: &Model<C>, op: &Op) -> Verdict {
+    match op {
+        Op::Write(..) => Ok(()),
+        Op::Get(key, snapshot) => check_get(table, model, key, *snapshot),
+        Op::MultiGet(keys, snapshot) => check_multi_get(table, model, keys, *snapshot),
+        Op::Walk { snapshot, bounds, hold, moves } => {
+            check_walk(table, model, (*snapshot, *hold), bounds.as_ref(), moves)
+        }
+        Op::Range { snapshot, start, end, ends } => check_range(table, model, *snapshot, (start, end), *ends),
+        Op::Versions { start, end, ends } => check_versions(table, model, start, end, *ends),
+        Op::Descending(start, end) => check_descending(table, model, (start, end)),
+        Op::Stats(start, end) => check_stats(table, model, (start, end)),
+    }
+}
+
+/// Every entry and a scan each way.
+fn check_all<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
+    check_counts(table, model)?;
+    let all = ((0, vec![]), (0, vec![]));
+    for snapshot in [None, Some(u64::MAX), model.counts.sequences.map(|(low, high)| low / 2 + high / 2)] {
+        for ends in [0, u64::MAX, 0x5555_5555_5555_5555] {
+            check_range(table, model, snapshot, (&all.0, &all.1), ends)?;
+        }
+    }
+    check_descending(table, model, (&all.0, &all.1))?;
+    for row in model.raw() {
+        check_get(table, model, &row.key, row.sequence)?;
+        check_get(table, model, &row.key, row.sequence.saturating_sub(1))?;
+    }
+    check_walk(table, model, (None, Hold::Owned), None, &[])
+}
+
+/// Everything again once the table is frozen, and no write enters any more.
+fn check_frozen<C: Order>(
+    table: &MemTable<C>,
+    writers: &mut [Writer<C>],
+    model: &Model<C>,
+    case: &Case,
+) -> Verdict {
+    let frozen = told("freeze", table.freeze())?;
+    let again = told("second freeze", table.freeze())?;
+    same("is_frozen", &(table.is_frozen() && again.is_frozen()), &true)?;
+    let row = Row { key: b"late".to_vec(), sequence: 3, kind: Kind::PUT, value: vec![] };
+    for via in 0..3 {
+        let refused = matches!(write(table, writers, &row, via), Err(Error::Frozen));
+        same("a write behind the freeze is refused", &refused, &true)?;
+    }
+    for op in &case.ops {
+        check_read(&frozen, model, op)?;
+    }
+    check_all(&frozen, model)
+}
+
+/// Runs a case: everything is compared on the way, at the end, and again on the frozen table.
+pub fn run<C: Order>(case: &Case) -> Verdict {
+    let table = told("new table", MemTable::with_comparator(case.setup.options(), C::default()))?;
+    let mut writers = [table.writer(), table.writer()];
+    let mut model = Model::<C>::new(case.setup.policy);
+    for (index, op) in case.ops.iter().enumerate() {
+        let verdict = match op {
+            Op::Write(row, via) => {
+                if !case.setup.sees_duplicates() && model.holds(&row.key, row.sequence, row.kind) {
+                    continue;
+                }
+                let result = write(&table, &mut writers, row, *via);
+                check_write(&result, &model.write(row)).and_then(|()| check_counts(&table, &model))
+            }
+            read => check_read(&table, &model, read),
+        };
+        verdict.map_err(|text| format!("operation {index}: {text}"))?;
+    }
+    check_all(&table, &model).map_err(|text| format!("at the end: {text}"))?;
+    check_frozen(&table, &mut writers, &model, case).map_err(|text| format!("frozen: {text}"))
+}
+
+fn run_caught<C: Order>(case: &Case) -> Verdict {
+    catch_unwind(AssertUnwindSafe(|| run::<C>(case))).unwrap_or_else(|_| Err("panicked".into()))
+}
+
+/// Leaves out operations as long as the case goes on failing.
+fn shrink<C: Order>(mut case: Case) -> Case {
+    let mut piece = case.ops.len().div_ceil(2);
+    loop {
+        let (mut start, before) = (0, case.ops.len());
+        while start < case.ops.len() {
+            let mut smaller = case.clone();
+            smaller.ops.drain(start..(start + piece).min(case.ops.len()));
+            if run_caught::<C>(&smaller).is_err() {
+                case = smaller;
+            } else {
+                start += piece;
+            }
+        }
+        if piece == 1 && case.ops.len() == before {
+            return case;
+        }
+        piece = (piece / 2).max(1);
+    }
+}
+
+/// Runs a case; panics with the shrunk case and `replay` if table and model differ.
+pub fn run_or_report<C: Order>(case: &Case, replay: &str) {
+    if let Err(text) = run_caught::<C>(case) {
+        let small = shrink::<C>(case.clone());
+        let text = run_caught::<C>(&small).err().unwrap_or(text);
+        panic!("{text}\n{}replay: {replay}", small.text());
+    }
+}

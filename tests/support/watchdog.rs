@@ -1,0 +1,49 @@
+//! Hung is failed: a test that reaches no verdict in time ends the process and says how to run it again.
+
+use std::io::Write;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Seconds without a verdict.
+const PATIENCE_SECONDS: u64 = 120;
+
+/// Watches until it is dropped.
+#[derive(Debug)]
+pub struct Watchdog {
+    verdict: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Starts to watch; `replay` is printed with the seed if nothing comes back in time.
+    pub fn new(test: &str, seed: u64) -> Watchdog {
+        let replay = replay_line(test, seed);
+        let (verdict, waiting) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let timed_out = waiting.recv_timeout(Duration::from_secs(PATIENCE_SECONDS));
+            if timed_out == Err(RecvTimeoutError::Timeout) {
+                let mut out = std::io::stderr();
+                let _ =
+                    writeln!(out, "no verdict after {PATIENCE_SECONDS} s; seed {seed:#x}\nreplay: {replay}");
+                let _ = out.flush();
+                std::process::abort();
+            }
+        });
+        Watchdog { verdict: Some(verdict), thread: Some(thread) }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.verdict.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The command that runs a test of the suite again with this seed.
+pub fn replay_line(test: &str, seed: u64) -> String {
+    format!("PARANOID_TEST_SEED={seed:#x} cargo test --release --test suite {test} -- --exact --nocapture")
+}
