@@ -3,7 +3,9 @@
 //! `PARANOID_TEST_OPS` scales the number of operations, `PARANOID_TEST_SEED` repeats a run: the first case of a run is
 //! drawn from the seed itself, so the replay line of a failure runs the failing case first.
 
-use paranoid_memtable::{Bytewise, MemTable, MemTableOptions, Representation};
+use paranoid_memtable::{
+    Bytewise, DuplicatePolicy, Entry, Error, MemTable, MemTableOptions, Representation, TableReader,
+};
 
 use crate::support::case::draw;
 use crate::support::orders::{CaseBlind, Order, Reverse};
@@ -45,6 +47,33 @@ fn random_operations_in_reverse_order() {
 #[test]
 fn random_operations_where_different_bytes_are_equal() {
     random::<CaseBlind>("random_operations_where_different_bytes_are_equal", amount(100_000, 10_000));
+}
+
+#[test]
+fn the_newest_of_equals_is_shown_in_both_directions() {
+    let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(3).build().unwrap();
+    let table = MemTable::new(options).unwrap();
+    for revision in 0..5_u8 {
+        for key in [b"a", b"b", b"c"] {
+            table.put(7, key, &[revision]).unwrap();
+        }
+    }
+    let check = |table: &TableReader| {
+        let shown = |entry: Result<Entry<'_>, Error>| {
+            let entry = entry.unwrap();
+            (entry.user_key().to_vec(), entry.value().unwrap().to_vec())
+        };
+        let wanted: Vec<_> = [b"a", b"b", b"c"].map(|key| (key.to_vec(), vec![4])).into();
+        let reversed: Vec<_> = wanted.iter().rev().cloned().collect();
+        assert_eq!(table.range(..).map(shown).collect::<Vec<_>>(), wanted);
+        assert_eq!(table.range(..).rev().map(shown).collect::<Vec<_>>(), reversed);
+        assert_eq!(table.range_at(7, ..).rev().map(shown).collect::<Vec<_>>(), reversed);
+        let mut cursor = table.cursor();
+        cursor.seek_for_prev(b"bb").unwrap();
+        assert_eq!(cursor.entry().unwrap().value().unwrap(), [4]);
+    };
+    check(&table);
+    check(&table.freeze().unwrap());
 }
 
 #[test]

@@ -157,8 +157,7 @@ const KINDS: [Kind; 8] = [
 ];
 
 impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        let mut rng = Rng::new(seed);
+    pub fn new(mut rng: Rng) -> Dice {
         let keys = match rng.below(4) {
             0 => Keys::Letters(1 + rng.below(6)),
             1 => Keys::Short(1 + rng.below(3)),
@@ -296,21 +295,36 @@ const POLICIES: [DuplicatePolicy; 3] =
 
 /// The case of a seed: at most `ops_max` operations on a table of this representation.
 pub fn draw(seed: u64, representation: Representation, ops_max: u64) -> Case {
-    let mut dice = Dice::new(seed);
+    let mut dice = Dice::new(Rng::new(seed));
+    let setup = setup(&mut dice, representation);
+    let len = if dice.rng.one_in(2) { ops_max / 8 } else { ops_max };
+    let ops = (0..1 + dice.rng.below(len)).map(|_| dice.op()).collect();
+    Case { setup, ops }
+}
+
+/// The case that a fuzzer's bytes choose: as many operations as there are choices for, at most `ops_max`.
+pub fn choose(bytes: &[u8], representation: Representation, ops_max: usize) -> Case {
+    let mut dice = Dice::new(Rng::chosen(bytes));
+    let setup = setup(&mut dice, representation);
+    let mut ops = vec![];
+    while dice.rng.chosen_len() > 0 && ops.len() < ops_max {
+        ops.push(dice.op());
+    }
+    Case { setup, ops }
+}
+
+fn setup(dice: &mut Dice, representation: Representation) -> Setup {
     let protection_bytes = *dice.rng.pick(&[0, 1, 2, 4, 8, 8]);
     let policy = match representation {
         Representation::SkipList => *dice.rng.pick(&POLICIES),
         _ => DuplicatePolicy::Reject,
     };
-    let setup = Setup {
+    Setup {
         representation,
         policy,
         protection_bytes,
         checksum_on_seek: protection_bytes > 0 && dice.rng.one_in(3),
         order_checks: dice.rng.one_in(3),
         seed: dice.rng.next_u64(),
-    };
-    let len = if dice.rng.one_in(2) { ops_max / 8 } else { ops_max };
-    let ops = (0..1 + dice.rng.below(len)).map(|_| dice.op()).collect();
-    Case { setup, ops }
+    }
 }

@@ -1,19 +1,35 @@
-//! Random numbers from a seed that is printed: SplitMix64.
+//! Random numbers from a seed that is printed: SplitMix64. A fuzzer's bytes may decide the first of them.
 
 /// A stream of numbers that the seed decides.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
+    /// The top byte of the next numbers, last one first.
+    choices: Vec<u8>,
 }
 
 impl Rng {
     pub fn new(seed: u64) -> Self {
-        Rng { state: seed }
+        Rng { state: seed, choices: vec![] }
+    }
+
+    /// Every number takes its top byte from these bytes as long as there are any: each choice among few is one byte's.
+    pub fn chosen(bytes: &[u8]) -> Self {
+        Rng { state: 0, choices: bytes.iter().rev().copied().collect() }
+    }
+
+    /// How many numbers are still decided by chosen bytes.
+    pub fn chosen_len(&self) -> usize {
+        self.choices.len()
     }
 
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        scramble(self.state)
+        let number = scramble(self.state);
+        match self.choices.pop() {
+            Some(top) => (u64::from(top) << 56) | (number >> 8),
+            None => number,
+        }
     }
 
     /// A number below `n` (0 if `n` is 0). The bias is of no concern to a test.
@@ -36,7 +52,7 @@ impl Rng {
     }
 
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next_u64() as u8).collect()
+        (0..len).map(|_| (self.next_u64() >> 56) as u8).collect()
     }
 }
 

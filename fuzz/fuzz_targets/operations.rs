@@ -1,0 +1,37 @@
+//! Operations chosen by the fuzzer, on a table and on a sorted map: every answer, on the way, at the end and frozen.
+//!
+//! ```text
+//!   first byte    representation, order of keys
+//!   the others    one a choice: how the table is made, then what is done to it
+//! ```
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use paranoid_memtable::{Bytewise, Representation};
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use support::case::{Case, choose};
+use support::orders::{CaseBlind, Order, Reverse};
+use support::run::run;
+
+/// More would only make a failure harder to read.
+const OPS_MAX: usize = 200;
+
+fn check<C: Order>(case: &Case) {
+    if let Err(text) = run::<C>(case) {
+        panic!("{text}\n{}", case.text());
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&head, choices)) = data.split_first() else { return };
+    let representation = [Representation::SkipList, Representation::Vector][usize::from(head & 1)];
+    let case = choose(choices, representation, OPS_MAX);
+    match head / 2 % 4 {
+        0 | 1 => check::<Bytewise>(&case),
+        2 => check::<Reverse>(&case),
+        _ => check::<CaseBlind>(&case),
+    }
+});
