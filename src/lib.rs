@@ -23,13 +23,14 @@ pub use memtable::batch::{BatchEntries, BatchEntry, SequenceMode, WriteBatch};
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use memtable::fault::{Door, Owner, Part, Piece, Region};
 pub use memtable::flush::{FlushEntry, FlushSink, FlushSummary, HiddenVersions, SinkError};
+pub use memtable::handle::{Borrowed, Handle, Owned};
 pub use memtable::lens::{AtSnapshot, Lens, Raw};
 pub use memtable::options::{MemTableOptions, MemTableOptionsBuilder, Representation};
 pub use memtable::prefix::{CappedPrefix, FixedPrefix, PrefixExtractor};
 pub use memtable::range::{Descending, Range, RangeStats};
 pub use memtable::read::{Base, DeletedBy, Entry, Found, Lookup, Operand, Operands, PinnedValue, ValueRef};
 pub use memtable::salvage::{Reach, Salvage, Salvaged};
-pub use memtable::scan::{Borrowed, Cursor, Handle, Owned, OwnedCursor, TableCursor};
+pub use memtable::scan::{Cursor, OwnedCursor, TableCursor};
 pub use memtable::scrub::{ScrubProgress, ScrubReport};
 pub use memtable::skiplist::list::DuplicatePolicy;
 pub use memtable::statistics::Stats;

@@ -98,7 +98,7 @@ impl<C: Comparator> Core<C> {
             let sequence = spot.entry.node().sequence();
             if sequence <= snapshot
                 && sequence > best
-                && self.comparator.compare(key, spot.entry.value(search.view())?).is_lt()
+                && self.comparator.compare(key, spot.entry.value(search.view().seal())?).is_lt()
             {
                 best = sequence;
             }
@@ -132,8 +132,9 @@ impl<C: Comparator> Core<C> {
                 Ok(None) => return tombstones,
                 Ok(Some(spot)) => {
                     let sequence = spot.entry.node().sequence();
-                    tombstones
-                        .push(spot.entry.value(search.view()).map(|end| (spot.entry.key(), end, sequence)));
+                    tombstones.push(
+                        spot.entry.value(search.view().seal()).map(|end| (spot.entry.key(), end, sequence)),
+                    );
                     spot.at
                 }
                 Err(hole) => {
@@ -142,7 +143,7 @@ impl<C: Comparator> Core<C> {
                         return tombstones;
                     }
                     if let Ok(entry) = search.entry(hole.behind) {
-                        let end = entry.value(search.view());
+                        let end = entry.value(search.view().seal());
                         tombstones.push(end.map(|end| (entry.key(), end, entry.node().sequence())));
                     }
                     hole.behind

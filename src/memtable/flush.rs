@@ -307,7 +307,7 @@ impl<'a, O: Ordered<'a>> NextOf<'a> for O {
 fn copy<'a>(order: &impl Ordered<'a>, spot: &Spot<'a>, buffer: &mut Vec<u8>) -> Result<(), Corruption> {
     buffer.clear();
     buffer.extend_from_slice(spot.entry.value_unverified());
-    spot.entry.verify_copy(buffer, order.view())
+    spot.entry.verify_copy(buffer, order.view().seal())
 }
 
 /// Decides which versions of a key are needed (U3). Versions come newest first.

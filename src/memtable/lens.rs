@@ -18,7 +18,7 @@ use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::representation::{Around, END, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::list::DuplicatePolicy;
-use crate::memtable::skiplist::node::Parked;
+use crate::memtable::skiplist::node::{Parked, Verified};
 use crate::memtable::table::Core;
 use crate::tombstone::live::CoveringRun;
 
@@ -33,6 +33,12 @@ impl Stand {
     #[inline(always)]
     pub(crate) fn on(spot: &Spot<'_>) -> Self {
         Stand { at: spot.at, parked: Parked::new(&spot.entry) }
+    }
+
+    /// On an entry of a list, where a position is the node's offset.
+    #[inline(always)]
+    pub(crate) fn at(entry: &Verified<'_>) -> Self {
+        Stand { at: entry.node().offset(), parked: Parked::new(entry) }
     }
 
     /// The entry again.
@@ -55,6 +61,9 @@ pub(crate) mod sealed {
 
     /// The workings of a lens.
     pub trait Look: Clone + std::fmt::Debug + Send + Sync {
+        /// Whether every stored entry is shown, but for those that are replaced.
+        const SHOWS_ALL: bool;
+
         /// Where a search for (key, `sequence`) starts: at that version, or at the key's first one.
         fn search_from(sequence: SequenceNumber) -> SequenceNumber;
 
@@ -135,6 +144,8 @@ fn equal<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bo
 
 #[expect(private_interfaces, private_bounds, reason = "sealed")]
 impl sealed::Look for Raw {
+    const SHOWS_ALL: bool = true;
+
     #[inline(always)]
     fn search_from(sequence: SequenceNumber) -> SequenceNumber {
         sequence
@@ -319,6 +330,8 @@ impl AtSnapshot {
 
 #[expect(private_interfaces, private_bounds, reason = "sealed")]
 impl sealed::Look for AtSnapshot {
+    const SHOWS_ALL: bool = false;
+
     #[inline(always)]
     fn search_from(_sequence: SequenceNumber) -> SequenceNumber {
         SequenceNumber::MAX

@@ -4,10 +4,12 @@ pub(crate) mod aids;
 pub(crate) mod batch;
 mod batch_encoding;
 pub(crate) mod cover;
+pub(crate) mod edge;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod fault;
 pub(crate) mod filter;
 pub(crate) mod flush;
+pub(crate) mod handle;
 pub(crate) mod lens;
 pub(crate) mod lines;
 pub(crate) mod multi_get;

@@ -26,7 +26,7 @@ use crate::memtable::probe::Shortcut;
 use crate::memtable::read::Lookup;
 use crate::memtable::representation::{Ordered, Spot};
 use crate::memtable::skiplist::lanes::find_many;
-use crate::memtable::skiplist::splice::{NoTrail, Search};
+use crate::memtable::skiplist::splice::{Bracket, Gap, NoTrail, Search, Tally};
 use crate::memtable::statistics::Event;
 use crate::memtable::table::{Core, TableReader};
 
@@ -142,9 +142,8 @@ impl<C: Comparator> Core<C> {
         if count == 0 {
             return;
         }
-        self.aids.count(Event::ListSearch, count as u64);
-        let mut finished = 0;
-        find_many(search, &targets[..count], &NoTrail, &mut |index, outcome, _| {
+        let (targets, mut finished) = (&targets[..count], 0);
+        let mut done = |index: usize, outcome: Result<Bracket<'a>, Gap>| {
             let place = if planted(Bug::MultiGetMixesKeys) { places[finished] } else { places[index] };
             finished += 1;
             let key = targets[index].key;
@@ -153,7 +152,15 @@ impl<C: Comparator> Core<C> {
                 entry.map(|entry| Spot { at: entry.node().offset(), entry })
             });
             stages[place] = Stage::Done(found.map_err(|gap| gap.corruption));
-        });
+        };
+        if self.aids.statistics.is_some() {
+            find_many(search, targets, &Tally::default(), &mut |index, outcome, tally| {
+                self.count_search(search, &outcome, tally);
+                done(index, outcome);
+            });
+        } else {
+            find_many(search, targets, &NoTrail, &mut |index, outcome, _| done(index, outcome));
+        }
     }
 }
 

@@ -17,15 +17,17 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Result;
+use crate::integrity::paranoid::SeekChecks;
 use crate::invariants::{Bug, planted};
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::aids::{Shortcuts, hash_of};
 use crate::memtable::filter::Answer;
 use crate::memtable::order::Order;
 use crate::memtable::point_index::{Bucket, Known};
 use crate::memtable::representation::{Ordered, Spot};
+use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Verified;
-use crate::memtable::skiplist::splice::Search;
+use crate::memtable::skiplist::splice::{Bracket, Gap, Search, Tally};
 use crate::memtable::statistics::Event;
 use crate::memtable::table::Core;
 
@@ -52,16 +54,65 @@ impl<C: Comparator> Core<C> {
             Order::List(search) if self.aids.shortcuts() == Shortcuts::Some => {
                 self.locate_by_shortcut(search, key, snapshot)?
             }
-            Order::List(search) => {
-                self.aids.count(Event::ListSearch, 1);
-                self.newest(search, key, snapshot)?
-            }
+            Order::List(search) => self.search_list(search, key, snapshot)?,
             Order::Sorted(search) => self.newest(search, key, snapshot)?,
         };
         if self.aids.statistics.is_some() {
             self.count_lookup(u64::from(spot.is_some()));
         }
         Ok(spot)
+    }
+
+    #[inline(always)]
+    fn search_list<'a>(
+        &self,
+        search: &Search<'a, C>,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Spot<'a>>> {
+        if self.aids.statistics.is_some() {
+            return self.search_list_and_count(search, key, snapshot);
+        }
+        self.newest(search, key, snapshot)
+    }
+
+    #[cold]
+    fn search_list_and_count<'a>(
+        &self,
+        search: &Search<'a, C>,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Spot<'a>>> {
+        let mut tally = Tally::default();
+        let found = search.find(&Target::new(&self.comparator, key, snapshot), &mut tally);
+        self.count_search(search, &found, &tally);
+        let entry = found.map_err(|gap| gap.corruption)?.entry;
+        Ok(entry.filter(|entry| self.comparator.compare(entry.key(), key).is_eq()).map(spot_of))
+    }
+
+    /// Counts what a search of the list did.
+    #[cold]
+    pub(crate) fn count_search(
+        &self,
+        search: &Search<'_, C>,
+        found: &Result<Bracket<'_>, Gap>,
+        tally: &Tally,
+    ) {
+        self.aids.count(Event::ListSearch, 1);
+        self.aids.count(Event::NodeVisited, u64::from(tally.nodes));
+        let on_the_way = if search.seek_checks == SeekChecks::EveryNode { u64::from(tally.nodes) } else { 0 };
+        let ends = found.as_ref().map_or(0, |bracket| {
+            u64::from(bracket.pred != search.sentinel) + u64::from(bracket.entry.is_some())
+        });
+        self.count_digests(search.view(), on_the_way + ends);
+    }
+
+    /// Counts digests that were verified, if there are any.
+    #[inline]
+    pub(crate) fn count_digests(&self, view: &View<'_>, count: u64) {
+        if self.aids.statistics.is_some() && view.width.bytes() > 0 {
+            self.aids.count(Event::DigestVerified, count);
+        }
     }
 
     fn locate_by_shortcut<'a>(
@@ -105,10 +156,7 @@ impl<C: Comparator> Core<C> {
         match self.visible(search, known, key, snapshot) {
             Shortcut::Found(spot) => Ok(Some(spot)),
             Shortcut::Absent => Ok(None),
-            Shortcut::AskList => {
-                self.aids.count(Event::ListSearch, 1);
-                self.newest(search, key, snapshot)
-            }
+            Shortcut::AskList => self.search_list(search, key, snapshot),
         }
     }
 
@@ -126,6 +174,7 @@ impl<C: Comparator> Core<C> {
                 if entry.node().sequence() <= snapshot || planted(Bug::IndexForgetsSnapshot) =>
             {
                 self.aids.count(Event::IndexHit, 1);
+                self.count_digests(search.view(), 1);
                 Shortcut::Found(spot_of(entry))
             }
             Known::Newest(entry) => self.visible_behind(search, entry, key, snapshot),
@@ -153,6 +202,7 @@ impl<C: Comparator> Core<C> {
                 Some(spot) if spot.entry.node().sequence() <= snapshot => {
                     self.aids.count(Event::IndexHit, 1);
                     self.aids.count(Event::Hidden, u64::from(steps));
+                    self.count_digests(search.view(), 1 + u64::from(steps));
                     return Shortcut::Found(spot);
                 }
                 Some(spot) => at = spot.at,

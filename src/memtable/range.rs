@@ -14,9 +14,10 @@ use super::lens::{AtSnapshot, Lens, Raw};
 use crate::error::Result;
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
+use crate::memtable::edge::Edge;
 use crate::memtable::order::Order;
 use crate::memtable::read::Entry;
-use crate::memtable::scan::{Edge, TableCursor};
+use crate::memtable::scan::{TableCursor, Way};
 use crate::memtable::table::TableReader;
 
 /// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then
@@ -65,17 +66,15 @@ impl<'t, C: Comparator, L: Lens> Iterator for Range<'t, C, L> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let moved = match self.front_state {
+            End::Moving => self.front.advance(Way::Forward),
+            End::Fresh => self.front.first().map(|()| self.front.table_entry()),
             End::Done => return None,
-            End::Fresh => self.front.first(),
-            End::Moving => self.front.next(),
         };
         self.front_state = End::Moving;
-        if let Err(error) = moved {
-            return Some(Err(error));
-        }
-        match self.front.table_entry() {
-            Some(entry) if self.back_state == End::Fresh || !self.crossed() => Some(Ok(entry)),
-            _ => {
+        match moved {
+            Ok(Some(entry)) if self.back_state == End::Fresh || !self.crossed() => Some(Ok(entry)),
+            Err(error) => Some(Err(error)),
+            Ok(_) => {
                 self.finish();
                 None
             }
@@ -86,17 +85,15 @@ impl<'t, C: Comparator, L: Lens> Iterator for Range<'t, C, L> {
 impl<C: Comparator, L: Lens> DoubleEndedIterator for Range<'_, C, L> {
     fn next_back(&mut self) -> Option<Self::Item> {
         let moved = match self.back_state {
+            End::Moving => self.back.advance(Way::Backward),
+            End::Fresh => self.back.last().map(|()| self.back.table_entry()),
             End::Done => return None,
-            End::Fresh => self.back.last(),
-            End::Moving => self.back.prev(),
         };
         self.back_state = End::Moving;
-        if let Err(error) = moved {
-            return Some(Err(error));
-        }
-        match self.back.table_entry() {
-            Some(entry) if self.front_state == End::Fresh || !self.crossed() => Some(Ok(entry)),
-            _ => {
+        match moved {
+            Ok(Some(entry)) if self.front_state == End::Fresh || !self.crossed() => Some(Ok(entry)),
+            Err(error) => Some(Err(error)),
+            Ok(_) => {
                 self.finish();
                 None
             }

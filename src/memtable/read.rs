@@ -21,7 +21,7 @@ use crate::key::{Bytewise, Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::aids::Shortcuts;
 use crate::memtable::order::Order;
 use crate::memtable::representation::{Hole, Ordered, Spot};
-use crate::memtable::skiplist::arena::{Arena, Frame, View};
+use crate::memtable::skiplist::arena::{Arena, Frame, Seal};
 use crate::memtable::skiplist::node::{KeepsArena, Pinned, Verified};
 use crate::memtable::table::{Core, TableReader};
 
@@ -173,13 +173,13 @@ impl From<PinnedValue> for bytes::Bytes {
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     entry: Verified<'a>,
-    frame: Frame,
+    seal: Seal,
 }
 
 impl<'a> Entry<'a> {
     #[inline(always)]
-    pub(crate) fn new(entry: Verified<'a>, view: View<'a>) -> Self {
-        Entry { entry, frame: view.frame }
+    pub(crate) fn new(entry: Verified<'a>, frame: &Frame) -> Self {
+        Entry { entry, seal: frame.seal() }
     }
 
     /// The user key.
@@ -216,7 +216,7 @@ impl<'a> Entry<'a> {
     /// `Corruption` if the value is not what was written.
     #[inline]
     pub fn value(&self) -> Result<&'a [u8]> {
-        Ok(self.entry.value(&self.frame)?)
+        Ok(self.entry.value(self.seal)?)
     }
 
     /// A copy of the value in a buffer, verified after it was copied.
@@ -224,7 +224,7 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// `Corruption` if the copy is not what was written; the buffer is then empty.
     pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
-        copy_verified(&self.entry, &self.frame, buffer)
+        copy_verified(&self.entry, self.seal, buffer)
     }
 }
 
@@ -240,10 +240,10 @@ impl fmt::Debug for Entry<'_> {
 }
 
 /// Copies first and verifies the copy: what the caller holds is what was checked.
-fn copy_verified(entry: &Verified<'_>, view: &Frame, buffer: &mut Vec<u8>) -> Result<()> {
+fn copy_verified(entry: &Verified<'_>, seal: Seal, buffer: &mut Vec<u8>) -> Result<()> {
     buffer.clear();
     buffer.extend_from_slice(entry.value_unverified());
-    entry.verify_copy(buffer, view).map_err(|corruption| {
+    entry.verify_copy(buffer, seal).map_err(|corruption| {
         buffer.clear();
         corruption.into()
     })
@@ -343,11 +343,11 @@ impl<'a, C: Comparator> Operands<'a, C> {
             self.base = if spot.entry.kind().is_point_delete() {
                 Base::Deleted
             } else {
-                Base::Value(spot.entry.value(self.order.view())?)
+                Base::Value(spot.entry.value(self.order.view().seal())?)
             };
             return Ok(None);
         }
-        let value = spot.entry.value(self.order.view())?;
+        let value = spot.entry.value(self.order.view().seal())?;
         self.next = self.core.older(&self.order, &spot)?;
         if self.next.is_none() && self.cover.is_some() && !planted(Bug::MergeForgetsCover) {
             self.base = Base::Deleted;
@@ -465,7 +465,8 @@ impl<C: Comparator> TableReader<C> {
                 base: Base::Below,
             }));
         }
-        let value = spot.entry.value(order.view())?;
+        let value = spot.entry.value(order.view().seal())?;
+        self.core.count_digests(order.view(), 1);
         Ok(Lookup::Value(ValueRef {
             value,
             sequence,
@@ -482,7 +483,7 @@ impl<C: Comparator> TableReader<C> {
     pub fn get_entry(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
         let order = self.core.order(Some(key))?;
         let spot = self.core.locate(&order, key, snapshot)?;
-        Ok(spot.map(|spot| Entry::new(spot.entry, *order.view())))
+        Ok(spot.map(|spot| Entry::new(spot.entry, order.view())))
     }
 
     /// Copies the value of `key` at `snapshot` into a buffer that is cleared first, and verifies the copy. Allocates
@@ -500,7 +501,8 @@ impl<C: Comparator> TableReader<C> {
         if spot.entry.kind() == Kind::MERGE {
             return Ok(Found::Merge);
         }
-        copy_verified(&spot.entry, order.view(), buffer)?;
+        copy_verified(&spot.entry, order.view().seal(), buffer)?;
+        self.core.count_digests(order.view(), 1);
         Ok(Found::Value { sequence: spot.entry.node().sequence(), kind: spot.entry.kind() })
     }
 }

@@ -68,7 +68,7 @@ pub(crate) trait Ordered<'a> {
 }
 
 impl<C> Search<'_, C> {
-    fn hole(&self, gap: Gap) -> Hole {
+    fn hole(self, gap: Gap) -> Hole {
         Hole {
             corruption: gap.corruption,
             before: self.position_of(gap.before),

@@ -108,7 +108,7 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<(Vec<Salvaged<'_>>, Reach), C
     };
     let verified = offsets.iter().filter_map(|offset| {
         let entry = view.open(*offset).and_then(|node| node.verify(&view)).ok()?;
-        entry.value(&view).ok().map(|_| entry)
+        entry.value(view.seal()).ok().map(|_| entry)
     });
     Ok((sorted(core, view, verified.collect()), reach))
 }
@@ -139,7 +139,7 @@ fn sorted<'t, C: Comparator>(
             && core.comparator.compare(left.key(), right.key()).is_eq()
     });
     let salvaged =
-        |entry: Verified<'t>| Salvaged { revision: entry.node().revision(), entry: Entry::new(entry, view) };
+        |entry: Verified<'t>| Salvaged { revision: entry.node().revision(), entry: Entry::new(entry, &view) };
     verified.into_iter().map(salvaged).collect()
 }
 

@@ -15,115 +15,27 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use super::edge::{Edge, edges, prefix_edges};
+use super::handle::sealed::Holds;
+use super::handle::{Borrowed, Handle, Owned};
 use super::lens::{AtSnapshot, Lens, Raw, Stand};
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
 use crate::memtable::filter::Answer;
 use crate::memtable::order::Order;
 use crate::memtable::read::Entry;
 use crate::memtable::representation::{END, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::Frame;
+use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::splice::{Course, Search};
+use crate::memtable::skiplist::steps::Scout;
 use crate::memtable::statistics::Event;
 use crate::memtable::table::{Core, TableReader};
 use crate::memtable::vector::{Sorted, SortedSearch};
-
-/// How a cursor holds its table.
-pub trait Handle: sealed::Holds {}
-
-pub(crate) mod sealed {
-    /// Access to the table.
-    pub trait Holds {
-        /// The table's order.
-        type Order: super::Comparator;
-        /// The table.
-        #[expect(private_interfaces, reason = "sealed")]
-        fn core(&self) -> &super::Core<Self::Order>;
-    }
-}
-
-/// A borrowed table.
-#[derive(Debug)]
-pub struct Borrowed<'t, C>(pub(crate) &'t Core<C>);
-
-impl<C> Clone for Borrowed<'_, C> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<C> Copy for Borrowed<'_, C> {}
-
-/// A share in a table.
-#[derive(Debug)]
-pub struct Owned<C>(Arc<Core<C>>);
-
-impl<C: Comparator> sealed::Holds for Borrowed<'_, C> {
-    type Order = C;
-    #[expect(private_interfaces, reason = "sealed")]
-    fn core(&self) -> &Core<C> {
-        self.0
-    }
-}
-
-impl<C: Comparator> sealed::Holds for Owned<C> {
-    type Order = C;
-    #[expect(private_interfaces, reason = "sealed")]
-    fn core(&self) -> &Core<C> {
-        &self.0
-    }
-}
-
-impl<C: Comparator> Handle for Borrowed<'_, C> {}
-impl<C: Comparator> Handle for Owned<C> {}
-
-/// One end of what a cursor may show.
-#[derive(Debug, Clone)]
-pub(crate) struct Edge {
-    key: Box<[u8]>,
-    sequence: SequenceNumber,
-    side: Side,
-}
-
-impl Edge {
-    pub(crate) fn target<'k, C: Comparator>(&'k self, comparator: &C) -> Target<'k> {
-        let target = Target::new(comparator, &self.key, self.sequence);
-        if self.side == Side::After { target.with_revision(0).with_side(Side::After) } else { target }
-    }
-
-    fn before(key: &[u8], sequence: SequenceNumber) -> Edge {
-        Edge { key: key.into(), sequence, side: Side::Before }
-    }
-
-    fn after(key: &[u8], sequence: SequenceNumber) -> Edge {
-        Edge { key: key.into(), sequence, side: Side::After }
-    }
-
-    /// The edge in front of which a range begins.
-    pub(crate) fn lower(bound: Bound<(&[u8], Option<SequenceNumber>)>) -> Option<Edge> {
-        match bound {
-            Bound::Included((key, sequence)) => {
-                Some(Edge::before(key, sequence.unwrap_or(SequenceNumber::MAX)))
-            }
-            Bound::Excluded((key, sequence)) => Some(Edge::after(key, sequence.unwrap_or(0))),
-            Bound::Unbounded => None,
-        }
-    }
-
-    /// The edge in front of which a range ends.
-    pub(crate) fn upper(bound: Bound<(&[u8], Option<SequenceNumber>)>) -> Option<Edge> {
-        match bound {
-            Bound::Included((key, sequence)) => Some(Edge::after(key, sequence.unwrap_or(0))),
-            Bound::Excluded((key, sequence)) => {
-                Some(Edge::before(key, sequence.unwrap_or(SequenceNumber::MAX)))
-            }
-            Bound::Unbounded => None,
-        }
-    }
-}
 
 /// Where a cursor stands.
 #[derive(Debug, Clone, Copy)]
@@ -159,6 +71,8 @@ pub struct Cursor<H: Handle, L: Lens = Raw> {
     upper: Option<Edge>,
     /// What all keys shown start with, in prefix mode.
     prefix: Option<Box<[u8]>>,
+    /// How far memory was asked for in advance.
+    scout: Scout,
 }
 
 /// A cursor that borrows its table.
@@ -184,14 +98,23 @@ enum Kept {
 
 /// Which way a step goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     Forward,
     Backward,
 }
 
 impl<H: Handle, L: Lens> Cursor<H, L> {
     fn new(handle: H, lens: L) -> Self {
-        Cursor { handle, lens, state: State::Nowhere, kept: None, lower: None, upper: None, prefix: None }
+        Cursor {
+            handle,
+            lens,
+            state: State::Nowhere,
+            kept: None,
+            lower: None,
+            upper: None,
+            prefix: None,
+            scout: Scout::default(),
+        }
     }
 
     /// The same cursor, restricted to user keys in `range`. It stands nowhere.
@@ -199,15 +122,8 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     /// # Errors
     /// `InvalidArgument` if the range is inverted.
     pub fn with_bounds<'k>(mut self, range: impl RangeBounds<&'k [u8]>) -> Result<Self> {
-        let (start, end) = (range.start_bound(), range.end_bound());
-        if let (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) =
-            (start, end)
-            && self.handle.core().comparator.compare(start, end).is_gt()
-        {
-            return Err(Error::InvalidArgument("a range must not end before its start".into()));
-        }
-        self.lower = Edge::lower(start.map(|key| (*key, None)));
-        self.upper = Edge::upper(end.map(|key| (*key, None)));
+        let (start, end) = (range.start_bound().map(|key| *key), range.end_bound().map(|key| *key));
+        (self.lower, self.upper) = edges(&self.handle.core().comparator, start, end)?;
         self.prefix = None;
         self.state = State::Nowhere;
         Ok(self)
@@ -290,8 +206,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
     #[inline]
     pub fn next(&mut self) -> Result<()> {
-        let outcome = self.step(Way::Forward)?;
-        self.land(outcome)
+        self.go(Way::Forward)
     }
 
     /// Goes to the previous entry shown.
@@ -300,12 +215,42 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     /// `Corruption` if what stands in front cannot be told; the next step goes on in front of the damage.
     #[inline]
     pub fn prev(&mut self) -> Result<()> {
-        let outcome = self.step(Way::Backward)?;
-        self.land(outcome)
+        self.go(Way::Backward)
     }
 
     #[inline(always)]
-    fn land(&mut self, outcome: Outcome) -> Result<()> {
+    fn go(&mut self, way: Way) -> Result<()> {
+        if !L::SHOWS_ALL {
+            return self.decide(way);
+        }
+        let mut scout = self.scout;
+        match self.glide(self.handle.core(), way, &mut scout) {
+            Some(moved) => {
+                self.state = moved.map_or(State::Nowhere, |entry| State::At(Stand::at(&entry)));
+                self.scout = scout;
+                Ok(())
+            }
+            None => self.decide_apart(way),
+        }
+    }
+
+    #[inline(always)]
+    fn decide(&mut self, way: Way) -> Result<()> {
+        let mut scout = self.scout;
+        let outcome = self.step(self.handle.core(), way, &mut scout)?.map(park);
+        let landed = self.land(outcome);
+        self.scout = scout;
+        landed
+    }
+
+    #[inline(never)]
+    fn decide_apart(&mut self, way: Way) -> Result<()> {
+        self.decide(way)
+    }
+
+    #[inline(always)]
+    fn land(&mut self, outcome: Result<Option<Stand>, Hole>) -> Result<()> {
+        self.scout = Scout::default();
         match outcome {
             Ok(Some(stand)) => self.state = State::At(stand),
             Ok(None) => self.state = State::Nowhere,
@@ -317,19 +262,24 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         Ok(())
     }
 
-    /// The table's order through the values kept from the last seek.
+    /// The table's list, if that is its order, through the values kept from the last seek.
     #[inline(always)]
-    fn order(&self) -> Result<Order<'_, H::Order>, Corruption> {
-        let core = self.handle.core();
-        let Some((frame, kept)) = &self.kept else { return core.order(None) };
+    fn list<'a>(&self, core: &'a Core<H::Order>) -> Option<Search<'a, H::Order>> {
+        let Some((frame, Kept::List(course))) = &self.kept else { return None };
+        let view = frame.on(&core.arena)?;
+        Some(Search { view, comparator: &core.comparator, course: *course })
+    }
+
+    /// The table's order through the values kept from the last seek.
+    #[inline]
+    fn order<'a>(&self, core: &'a Core<H::Order>) -> Result<Order<'a, H::Order>, Corruption> {
+        if let Some(search) = self.list(core) {
+            return Ok(Order::List(search));
+        }
+        let Some((frame, Kept::Sorted(sorted))) = &self.kept else { return core.order(None) };
         let Some(view) = frame.on(&core.arena) else { return core.order(None) };
-        let comparator = &core.comparator;
-        Ok(match kept {
-            Kept::List(course) => Order::List(Search { view, comparator, course: *course }),
-            Kept::Sorted(sorted) => {
-                Order::Sorted(SortedSearch { view, comparator, sorted: Arc::clone(sorted) })
-            }
-        })
+        let (comparator, sorted) = (&core.comparator, Arc::clone(sorted));
+        Ok(Order::Sorted(SortedSearch { view, comparator, sorted }))
     }
 
     /// Looks at the control block again. A copy that was sorted for this cursor is kept.
@@ -346,16 +296,16 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     }
 
     /// The entry shown at or behind a position (or in front of it), inside the bounds.
-    fn arrive(&self, way: Way, target: &Target<'_>) -> Result<Outcome> {
+    fn arrive(&self, way: Way, target: &Target<'_>) -> Result<Result<Option<Stand>, Hole>> {
         let core = self.handle.core();
-        let order = self.order()?;
+        let order = self.order(core)?;
         if let Some(prefix) = &self.prefix
             && core.aids.may_start_with(order.view(), prefix) == Answer::Absent
         {
             core.aids.count(Event::FilterNegative, 1);
             return Ok(Ok(None));
         }
-        Ok(self.arrive_in(core, &order, way, target))
+        Ok(self.arrive_in(core, &order, way, target).map(park))
     }
 
     fn arrive_in<'a, O: Ordered<'a>>(
@@ -364,7 +314,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         order: &O,
         way: Way,
         target: &Target<'_>,
-    ) -> Outcome {
+    ) -> Outcome<'a> {
         let comparator = &core.comparator;
         let spot = match way {
             Way::Forward => order.find(target)?.behind,
@@ -398,27 +348,58 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         order: &O,
         way: Way,
         spot: Option<Spot<'a>>,
-    ) -> Outcome {
+    ) -> Outcome<'a> {
         let (spot, far) = match way {
             Way::Forward => (self.lens.forward(core, order, spot)?, self.upper.as_ref()),
             Way::Backward => (self.lens.backward(core, order, spot)?, self.lower.as_ref()),
         };
-        let (Some(spot), Some(edge)) = (spot, far) else { return Ok(spot.as_ref().map(Stand::on)) };
+        let (Some(spot), Some(edge)) = (spot, far) else { return Ok(spot) };
         let in_front = spot.entry.node().order(&core.comparator, &edge.target(&core.comparator)).is_lt();
-        Ok((in_front == (way == Way::Forward)).then(|| Stand::on(&spot)))
+        Ok((in_front == (way == Way::Forward)).then_some(spot))
     }
 
+    /// A step where nothing has to be decided: in a list, from an entry, through a lens that shows all. `None`: it is no
+    /// such step, or it met something unusual; `step` decides.
     #[inline(always)]
-    fn step(&self, way: Way) -> Result<Outcome> {
-        let core = self.handle.core();
+    fn glide<'a>(
+        &self,
+        core: &'a Core<H::Order>,
+        way: Way,
+        scout: &mut Scout,
+    ) -> Option<Option<Verified<'a>>> {
+        let State::At(stand) = &self.state else { return None };
+        if !L::SHOWS_ALL || core.options.duplicates == DuplicatePolicy::Replace {
+            return None;
+        }
+        let search = self.list(core)?;
+        let (next, far) = match way {
+            Way::Forward => (search.try_next(stand.at)?, &self.upper),
+            Way::Backward => (search.try_prev(stand.at)?, &self.lower),
+        };
+        if let (Some(entry), Way::Forward) = (&next, way) {
+            search.look_ahead(scout, stand.at, entry.node().offset());
+        }
+        let (Some(entry), Some(edge)) = (next, far) else { return Some(next) };
+        let in_front = entry.node().order(&core.comparator, &edge.target(&core.comparator)).is_lt();
+        Some((in_front == (way == Way::Forward)).then_some(entry))
+    }
+
+    #[inline]
+    fn step<'a>(&self, core: &'a Core<H::Order>, way: Way, scout: &mut Scout) -> Result<Outcome<'a>> {
         match &self.state {
             State::Nowhere => Ok(Ok(None)),
-            State::At(stand) => match self.order()? {
-                Order::List(search) => Ok(self.step_from(core, &search, way, stand)),
-                Order::Sorted(search) => Ok(self.step_from(core, &search, way, stand)),
+            State::At(stand) => match self.list(core) {
+                Some(search) => {
+                    let outcome = self.step_from(core, &search, way, stand);
+                    if let (Ok(Some(to)), Way::Forward) = (&outcome, way) {
+                        search.look_ahead(scout, stand.at, to.at);
+                    }
+                    Ok(outcome)
+                }
+                None => Ok(self.step_from(core, &self.order(core)?, way, stand)),
             },
             State::Hole { before, behind } => {
-                let order = self.order()?;
+                let order = self.order(core)?;
                 Ok(self.step_over_hole(core, &order, way, (*before, *behind)))
             }
         }
@@ -431,7 +412,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         order: &O,
         way: Way,
         from: &Stand,
-    ) -> Outcome {
+    ) -> Outcome<'a> {
         let next = match way {
             Way::Forward => self.lens.behind(core, order, from)?,
             Way::Backward => self.lens.before(core, order, from)?,
@@ -476,7 +457,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         order: &O,
         way: Way,
         (before, behind): (u32, u32),
-    ) -> Outcome {
+    ) -> Outcome<'a> {
         let at = if way == Way::Forward { behind } else { before };
         if at == END {
             return Ok(None);
@@ -507,7 +488,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     }
 }
 
-impl<H: Handle + sealed::Holds<Order = Bytewise>, L: Lens> Cursor<H, L> {
+impl<H: Handle + Holds<Order = Bytewise>, L: Lens> Cursor<H, L> {
     /// The same cursor in prefix mode: restricted to user keys that start with `prefix`, in place of any bounds. If the
     /// table has a prefix filter, seeks ask it first and go nowhere when it says that there are none. It stands nowhere.
     ///
@@ -526,24 +507,21 @@ impl<H: Handle + sealed::Holds<Order = Bytewise>, L: Lens> Cursor<H, L> {
     /// ```
     #[must_use]
     pub fn with_prefix(mut self, prefix: &[u8]) -> Self {
-        self.lower = Edge::lower(Bound::Included((prefix, None)));
-        self.upper = behind_prefix(prefix).and_then(|end| Edge::upper(Bound::Excluded((&end, None))));
+        (self.lower, self.upper) = prefix_edges(prefix);
         self.prefix = Some(prefix.into());
         self.state = State::Nowhere;
         self
     }
 }
 
-/// The first key behind all that start with `prefix`, under bytewise order.
-fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
-    let mut end = prefix.get(..=last)?.to_vec();
-    *end.last_mut()? += 1;
-    Some(end)
-}
-
 /// Where a move ended: an entry, an end, or a hole.
-type Outcome = Result<Option<Stand>, Hole>;
+type Outcome<'a> = Result<Option<Spot<'a>>, Hole>;
+
+/// What a cursor keeps of an entry.
+#[inline(always)]
+fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
+    spot.as_ref().map(Stand::on)
+}
 
 impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
     /// The entry under the cursor, for as long as the table is borrowed.
@@ -551,6 +529,26 @@ impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
     #[inline]
     pub fn table_entry(&self) -> Option<Entry<'t>> {
         resume(&self.state, self.kept.as_ref(), self.handle.0)
+    }
+
+    /// One step, and the entry that it led to.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, way: Way) -> Result<Option<Entry<'t>>> {
+        let mut scout = self.scout;
+        if let Some(moved) = self.glide(self.handle.0, way, &mut scout)
+            && let Some((frame, _)) = &self.kept
+        {
+            self.scout = scout;
+            let entry = moved.map(|entry| Entry::new(entry, frame));
+            self.state = moved.map_or(State::Nowhere, |entry| State::At(Stand::at(&entry)));
+            return Ok(entry);
+        }
+        if L::SHOWS_ALL {
+            self.decide_apart(way)?
+        } else {
+            self.decide(way)?
+        }
+        Ok(self.table_entry())
     }
 
     pub(crate) fn with_lens(core: &'t Core<C>, lens: L) -> Self {
@@ -576,7 +574,7 @@ impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
 fn resume<'a, C>(state: &State, kept: Option<&(Frame, Kept)>, core: &'a Core<C>) -> Option<Entry<'a>> {
     let State::At(stand) = state else { return None };
     let view = kept?.0.on(&core.arena)?;
-    stand.parked.resume(&view).map(|entry| Entry::new(entry, view))
+    stand.parked.resume(&view).map(|entry| Entry::new(entry, &view))
 }
 
 impl<C: Comparator> TableReader<C> {

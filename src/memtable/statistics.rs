@@ -62,6 +62,10 @@ events! {
     ListSearch => list_searches,
     /// Keys asked by `multi_get`.
     MultiGetKey => multi_get_keys,
+    /// Nodes that list searches looked at.
+    NodeVisited => nodes_visited,
+    /// Digests that lookups verified: of keys on the way and of values handed out.
+    DigestVerified => digests_verified,
     /// Entries passed because they are too new, deleted or covered.
     Hidden => hidden_entries,
 }

@@ -4,7 +4,7 @@
 //!   read      every record decoded, its promise compared              nothing is touched
 //!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched
 //!   compare   duplicates inside the batch
-//!   search    places in the table, interleaved: duplicates, damage    nothing is changed
+//!   search    behind the last insert, the rest interleaved: duplicates, damage       nothing is changed
 //!   reserve   arena space for all of it
 //!   link      entry by entry, each behind the way that its search recorded
 //! ```
@@ -28,8 +28,8 @@ use crate::memtable::batch::{SequenceMode, WriteBatch};
 use crate::memtable::options::Representation;
 use crate::memtable::skiplist::lanes::find_many;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
-use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
-use crate::memtable::skiplist::splice::{Search, Splice};
+use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, entry_bytes};
+use crate::memtable::skiplist::splice::{Bracket, Search, Splice};
 use crate::memtable::stripes::Entered;
 use crate::memtable::table::{Core, MemTable, frozen};
 use crate::memtable::write::{Inserted, Write, Writer};
@@ -120,49 +120,89 @@ impl<C: Comparator> Core<C> {
     /// Searches the places of all entries of one sort, and refuses what is there already.
     fn search_batch(
         &self,
+        list: &List,
         search: &Search<'_, C>,
+        inserter: &mut Inserter,
         writes: &[Write<'_>],
         sort: Sort,
-        ways: &mut [Splice],
+        ways: &mut [Way],
     ) -> Result<()> {
-        let chosen = || writes.iter().enumerate().filter(|(_, write)| sort.holds(write));
-        let places: Vec<usize> = chosen().map(|(place, _)| place).collect();
-        let targets: Vec<Target<'_>> =
-            chosen().map(|(_, write)| Target::new(&self.comparator, write.key, write.sequence)).collect();
-        let refuses = self.refuses_duplicates(sort) && !planted(Bug::BatchSkipsDuplicateCheck);
+        let (mut places, mut targets) = (Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
+        for (place, write) in writes.iter().enumerate().filter(|(_, write)| sort.holds(write)) {
+            places.push(place);
+            targets.push(Target::new(&self.comparator, write.key, write.sequence));
+        }
+        let near = self.search_near(list, search, inserter, sort, &targets)?;
+        let (places, targets) = (&places[near..], &targets[near..]);
         let mut outcome = Ok(());
-        find_many(search, &targets, &no_way(search), &mut |index, found, way| {
+        find_many(search, targets, &no_way(search), &mut |index, found, way| {
             let (Some(target), Some(place)) = (targets.get(index), places.get(index)) else { return };
-            match found {
-                Err(gap) => outcome = Err(gap.corruption.into()),
-                Ok(bracket) => {
-                    let equal = bracket.entry.filter(|entry| {
-                        entry.node().sequence() == target.sequence
-                            && self.comparator.compare(entry.key(), target.key).is_eq()
-                    });
-                    if refuses && equal.is_some() {
-                        outcome = Err(Error::DuplicateEntry { sequence: target.sequence });
-                    }
-                }
+            let fits = match found {
+                Err(gap) => Err(gap.corruption.into()),
+                Ok(bracket) => self.refuse(sort, target, &bracket),
+            };
+            if fits.is_err() {
+                outcome = fits;
             }
             if let Some(slot) = ways.get_mut(*place) {
-                slot.clone_from(way);
+                *slot = Way::Found(way.clone());
             }
         });
         outcome
     }
 
+    /// How many of the first targets stand, in order, in the one gap behind the writer's last insert: a batch that goes on
+    /// where the writer was needs no search. pred < first target < target <= succ certifies each of them.
+    fn search_near(
+        &self,
+        list: &List,
+        search: &Search<'_, C>,
+        inserter: &mut Inserter,
+        sort: Sort,
+        targets: &[Target<'_>],
+    ) -> Result<usize> {
+        let Some(first) = targets.first() else { return Ok(0) };
+        let Some(bracket) = list.find_behind_last(search, inserter, first) else { return Ok(0) };
+        let rises = |pair: &[Target<'_>]| matches!(pair, [left, right] if self.comparator.compare(left.key, right.key).is_lt());
+        let inside = |target: &Target<'_>| {
+            bracket.entry.is_none_or(|succ| !succ.node().order(&self.comparator, target).is_lt())
+        };
+        let mut near = 1;
+        while targets.get(near - 1..=near).is_some_and(rises) && targets.get(near).is_some_and(inside) {
+            near += 1;
+        }
+        for target in &targets[..near] {
+            self.refuse(sort, target, &bracket)?;
+        }
+        Ok(near)
+    }
+
+    /// Refuses a target whose equal is there.
+    fn refuse(&self, sort: Sort, target: &Target<'_>, bracket: &Bracket<'_>) -> Result<()> {
+        let refuses = self.refuses_duplicates(sort) && !planted(Bug::BatchSkipsDuplicateCheck);
+        let equal = bracket.entry.filter(|entry| {
+            entry.node().sequence() == target.sequence
+                && self.comparator.compare(entry.key(), target.key).is_eq()
+        });
+        match equal {
+            Some(_) if refuses => Err(Error::DuplicateEntry { sequence: target.sequence }),
+            _ => Ok(()),
+        }
+    }
+
     /// Everything that can be refused, and the ways to the places (Y1).
-    fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Write<'_>]) -> Result<Vec<Splice>> {
+    fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Write<'_>]) -> Result<Vec<Way>> {
         let (points, ranges) = (self.point_search()?, self.range_search()?);
-        let mut ways = vec![no_way(&points); writes.len()];
+        let mut ways = vec![Way::Writers; writes.len()];
         for bucket in writes.iter().filter_map(|write| self.aids.bucket(hash_of(write.key))) {
             bucket.prefetch(&points.view);
         }
         if self.options.representation == Representation::SkipList {
-            self.search_batch(&points, writes, Sort::Points, &mut ways)?;
+            let inserter = &mut entered.inside.inserter;
+            self.search_batch(&self.points, &points, inserter, writes, Sort::Points, &mut ways)?;
         }
-        self.search_batch(&ranges, writes, Sort::Ranges, &mut ways)?;
+        let inserter = &mut entered.inside.inserter;
+        self.search_batch(&self.ranges, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
         let bytes = writes.iter().map(|write| entry_bytes(&points.view, &write.fields())).sum();
         self.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
         Ok(ways)
@@ -199,22 +239,31 @@ impl<C: Comparator> Core<C> {
     /// Whether an entry's place is behind the one that was linked last, with nothing that was there before between them:
     /// then the writer's own way is the shorter one.
     fn follows(&self, last: Option<Step<'_>>, (write, way): Step<'_>) -> bool {
-        last.is_some_and(|(before, last_way)| {
-            last_way.prev.first() == way.prev.first()
-                && Sort::Ranges.holds(before) == Sort::Ranges.holds(write)
-                && self.comparator.compare(before.key, write.key).is_lt()
-        })
+        let (Some((before, Way::Found(last_way))), Way::Found(way)) = (last, way) else { return false };
+        last_way.prev.first() == way.prev.first()
+            && Sort::Ranges.holds(before) == Sort::Ranges.holds(write)
+            && self.comparator.compare(before.key, write.key).is_lt()
     }
 
-    fn follow(&self, entered: &mut Entered<'_>, write: &Write<'_>, way: &Splice) -> Result<(), Corruption> {
+    fn follow(&self, entered: &mut Entered<'_>, write: &Write<'_>, way: &Way) -> Result<(), Corruption> {
+        let Way::Found(way) = way else { return Ok(()) };
         let search = if Sort::Ranges.holds(write) { self.range_search()? } else { self.point_search()? };
         entered.inside.inserter.follow(&search, way);
         Ok(())
     }
 }
 
+/// How a batch's entry gets to its place.
+#[derive(Debug, Clone)]
+enum Way {
+    /// The writer stands there, or gets there by the entry in front.
+    Writers,
+    /// By the way that a search has found.
+    Found(Splice),
+}
+
 /// An entry and the way that its search recorded.
-type Step<'s> = (&'s Write<'s>, &'s Splice);
+type Step<'s> = (&'s Write<'s>, &'s Way);
 
 /// The way of a search that has not begun.
 fn no_way<C>(search: &Search<'_, C>) -> Splice {

@@ -340,6 +340,41 @@ fn the_index_answers_at_any_load() {
 }
 
 #[test]
+fn nodes_and_digests_are_counted() {
+    for (protection, on_seek) in [(0, false), (8, false), (8, true)] {
+        let paranoid = ParanoidOptions::builder().protection_bytes(protection).checksum_on_seek(on_seek);
+        let options = MemTableOptions::builder().paranoid(paranoid.build().unwrap()).statistics(true).seed(2);
+        let table = MemTable::new(options.build().unwrap()).unwrap();
+        let keys: Vec<[u8; 8]> = (0..5000u64).map(|n| (n * 0x1234_5677).to_be_bytes()).collect();
+        for (sequence, key) in (1..).zip(&keys) {
+            table.put(sequence, key, b"v").unwrap();
+        }
+        assert_eq!(table.stats(), paranoid_memtable::Stats::default(), "writes count nothing");
+        for key in &keys {
+            table.get(key, u64::MAX).unwrap();
+        }
+        let single = table.stats();
+        assert_eq!((single.gets, single.hits, single.list_searches), (5000, 5000, 5000));
+        // Expected: 1.6 nodes a level, ln 5000 = 8.5 levels; at least two nodes, and never as many as there are.
+        let nodes = single.nodes_visited as f64 / 5000.0;
+        assert!((8.0..40.0).contains(&nodes), "{nodes} nodes a get");
+        // Two neighbours (one in front of the first key) and the value, or every node, the neighbours and the value.
+        let digests = match (protection, on_seek) {
+            (0, _) => 0,
+            (_, false) => 3 * 5000 - 1,
+            (_, true) => single.nodes_visited + 3 * 5000 - 1,
+        };
+        assert_eq!(single.digests_verified, digests);
+        for result in table.multi_get(&keys, u64::MAX) {
+            result.unwrap();
+        }
+        let both = table.stats();
+        assert_eq!(both.nodes_visited, 2 * single.nodes_visited, "lanes visit what single searches visit");
+        assert_eq!(both.digests_verified, 2 * digests);
+    }
+}
+
+#[test]
 fn many_versions_and_old_snapshots() {
     let table = MemTable::new(configured("index").build().unwrap()).unwrap();
     let mut sequences: Vec<u64> = (1..=40).collect();

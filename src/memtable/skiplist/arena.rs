@@ -407,7 +407,20 @@ pub(crate) struct Frame {
     arena: usize,
 }
 
+/// What the digest of a value is checked with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seal {
+    pub(crate) nonce: u64,
+    pub(crate) width: Width,
+}
+
 impl Frame {
+    /// What values are checked with.
+    #[inline(always)]
+    pub(crate) fn seal(&self) -> Seal {
+        Seal { nonce: self.secret.nonce(), width: self.width }
+    }
+
     /// The view that this frame was taken from. `None`: another arena's.
     #[inline(always)]
     pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {
@@ -465,7 +478,7 @@ impl<'a> View<'a> {
 
     #[cold]
     #[inline(never)]
-    fn locate_elsewhere(&self, offset: u32) -> Option<(usize, usize)> {
+    fn locate_elsewhere(self, offset: u32) -> Option<(usize, usize)> {
         let magnitude = 31 - (offset | ((1u32 << self.shift) - 1)).leading_zeros();
         let index = (magnitude + 1 - self.shift) as usize;
         let chunk = self.arena.chunks.get(index)?;

@@ -219,15 +219,27 @@ impl List {
         inserter: &mut Inserter,
         target: &Target<'_>,
     ) -> Result<Bracket<'a>> {
-        if inserter.owner == search.sentinel {
-            let at = inserter.splice.prev[0];
-            let before = at == search.sentinel
-                || search.view.open(at).is_ok_and(|node| node.order(search.comparator, target).is_lt());
-            if before && let Some(bracket) = search.find_near(at, NEAR_HOPS, target, &mut inserter.splice) {
-                return Ok(bracket);
-            }
+        match self.find_behind_last(search, inserter, target) {
+            Some(bracket) => Ok(bracket),
+            None => self.find_from_top(search, inserter, target),
         }
-        self.find_from_top(search, inserter, target)
+    }
+
+    /// The bracket around a position at most a few hops behind the writer's last insert.
+    #[inline]
+    pub(crate) fn find_behind_last<'a, C: Comparator>(
+        &self,
+        search: &Search<'a, C>,
+        inserter: &mut Inserter,
+        target: &Target<'_>,
+    ) -> Option<Bracket<'a>> {
+        if inserter.owner != search.sentinel {
+            return None;
+        }
+        let at = inserter.splice.prev[0];
+        let before = at == search.sentinel
+            || search.view.open(at).is_ok_and(|node| node.order(search.comparator, target).is_lt());
+        if before { search.find_near(at, NEAR_HOPS, target, &mut inserter.splice) } else { None }
     }
 
     fn find_from_top<'a, C: Comparator>(

@@ -22,7 +22,7 @@ use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::arena::{Arena, Frame, View};
+use super::arena::{Arena, Seal, View};
 use super::layout::{BACK_AT, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at};
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
 
     #[cold]
     #[inline(never)]
-    fn try_open_elsewhere(&self, offset: u32) -> Option<Node<'a>> {
+    fn try_open_elsewhere(self, offset: u32) -> Option<Node<'a>> {
         let (address, available) = self.locate(offset)?;
         self.open_at(offset, address, address + available)
     }
@@ -138,7 +138,7 @@ impl<'a> View<'a> {
 
     #[cold]
     #[inline(never)]
-    fn load_link_elsewhere(&self, slot: u32) -> Option<u64> {
+    fn load_link_elsewhere(self, slot: u32) -> Option<u64> {
         // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible behind it.
         let acquire = if planted(Bug::LinkLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         // ORDERING: as chosen above.
@@ -153,7 +153,7 @@ impl<'a> View<'a> {
 
     /// Why `try_open` refused.
     #[cold]
-    fn header_report(&self, offset: u32) -> Corruption {
+    fn header_report(self, offset: u32) -> Corruption {
         let Some((address, available)) = self.locate(offset) else { return no_node(offset) };
         if available < HEADER {
             return no_node(offset);
@@ -177,7 +177,7 @@ impl<'a> View<'a> {
 
     #[cold]
     fn bad_header(
-        &self,
+        self,
         offset: u32,
         lengths: Lengths,
         sequence: u64,
@@ -232,7 +232,7 @@ impl<'a> View<'a> {
 
     /// Why `try_link` refused.
     #[cold]
-    fn link_report(&self, node: u32, level: u32) -> Corruption {
+    fn link_report(self, node: u32, level: u32) -> Corruption {
         let slot = Self::slot(node, level);
         let Some(word) = self.word(slot) else { return no_node(slot) };
         // ORDERING: Relaxed: for a report.
@@ -416,9 +416,9 @@ impl<'a> Verified<'a> {
 
     /// The value, verified against its digest. O(value length).
     #[inline(always)]
-    pub(crate) fn value(&self, view: &Frame) -> Result<&'a [u8], Corruption> {
+    pub(crate) fn value(&self, seal: Seal) -> Result<&'a [u8], Corruption> {
         let value = self.node.value_bytes();
-        self.verify_copy(value, view)?;
+        self.verify_copy(value, seal)?;
         Ok(value)
     }
 
@@ -429,19 +429,18 @@ impl<'a> Verified<'a> {
 
     /// Verifies a copy of the value that was handed out.
     #[inline(always)]
-    pub(crate) fn verify_copy(&self, value: &[u8], view: &Frame) -> Result<(), Corruption> {
-        let width = view.width;
+    pub(crate) fn verify_copy(&self, value: &[u8], seal: Seal) -> Result<(), Corruption> {
+        let width = seal.width;
         if width.bytes() == 0 {
             return Ok(());
         }
-        let expected =
-            self.node.placed().value_digest(value, self.key_part, view.secret.nonce()) & width.mask();
-        if expected == self.node.stored_digest(width, 1) { Ok(()) } else { Err(self.bad_value(value, view)) }
+        let expected = self.node.placed().value_digest(value, self.key_part, seal.nonce) & width.mask();
+        if expected == self.node.stored_digest(width, 1) { Ok(()) } else { Err(self.bad_value(value, seal)) }
     }
 
     #[cold]
-    fn bad_value(&self, value: &[u8], view: &Frame) -> Corruption {
-        let (node, nonce, width) = (&self.node, view.secret.nonce(), view.width);
+    fn bad_value(&self, value: &[u8], seal: Seal) -> Corruption {
+        let (node, nonce, width) = (&self.node, seal.nonce, seal.width);
         let placed = node.placed();
         let digest = |bytes: &[u8]| placed.value_digest(bytes, self.key_part, nonce) & width.mask();
         let (expected, stored) = (digest(value), node.stored_digest(width, 1));

@@ -69,6 +69,23 @@ impl Checks for Careful {
 pub(crate) trait Trail {
     /// The walk leaves `level` between these two nodes.
     fn record(&mut self, level: u32, at: u32);
+    /// The walk looks at a node.
+    #[inline(always)]
+    fn visit(&mut self) {}
+}
+
+/// Counts the nodes that a walk looks at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) nodes: u32,
+}
+impl Trail for Tally {
+    #[inline(always)]
+    fn record(&mut self, _level: u32, _at: u32) {}
+    #[inline(always)]
+    fn visit(&mut self) {
+        self.nodes += 1;
+    }
 }
 
 /// Nobody does.
@@ -233,6 +250,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         target: &Target<'_>,
         trail: &mut T,
     ) -> Progress {
+        trail.visit();
         let opened = self.view.try_open(walk.candidate);
         let from = match opened.filter(|node| !K::EVERY_NODE || node.try_verify(&self.view).is_some()) {
             Some(node) => {
@@ -354,7 +372,7 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Why `certify` refused.
     #[cold]
-    fn bracket_report(&self, pred: u32, succ: u32) -> Corruption {
+    fn bracket_report(self, pred: u32, succ: u32) -> Corruption {
         let checked = self
             .verified(pred)
             .and_then(|left| self.check_order(left.as_ref(), self.verified(succ)?.as_ref()));
@@ -363,7 +381,7 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Why a node was stepped over.
     #[cold]
-    pub(crate) fn node_report(&self, node: u32) -> Corruption {
+    pub(crate) fn node_report(self, node: u32) -> Corruption {
         self.verified(node).err().unwrap_or(Corruption::new(Place::Entry, bytes_of(node), 0, 0))
     }
 
@@ -378,7 +396,7 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Order checks: a comparator, or a link, that disagrees.
     pub(crate) fn check_order(
-        &self,
+        self,
         left: Option<&Verified<'a>>,
         right: Option<&Verified<'a>>,
     ) -> Result<(), Corruption> {
@@ -403,7 +421,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     #[cold]
     #[inline(never)]
     pub(crate) fn find_carefully<T: Trail>(
-        &self,
+        self,
         target: &Target<'_>,
         trail: &mut T,
     ) -> Result<Bracket<'a>, Gap> {
@@ -427,14 +445,14 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Before an error is reported, the control block is asked whether it is the culprit.
     #[cold]
-    pub(crate) fn gap(&self, corruption: Corruption, before: u32, behind: u32) -> Gap {
+    pub(crate) fn gap(self, corruption: Corruption, before: u32, behind: u32) -> Gap {
         let corruption = self.view.arena().check_control().err().unwrap_or(corruption);
         Gap { corruption, before, behind }
     }
 
     /// The level-0 link of `from` is broken: comes back from `greater` (W4).
     #[cold]
-    fn find_backwards(&self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
+    fn find_backwards(self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
         let mut right = walk.greater;
         loop {
             let open = || {

@@ -18,25 +18,123 @@ use crate::integrity::paranoid::OrderChecks;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Side, Target};
 
+/// Neighbours at most so far apart (in arena units: 1 KiB) were written one after the other: the processor sees to those.
+const NEAR_UNITS: u32 = 128;
+/// How many nodes of level 1 the scout is ahead: 2.7 entries each.
+const LEAD: usize = 4;
+/// How many entries between two nodes of level 1 are asked for: more stand there once in seven times.
+const FOLLOWERS: usize = 4;
+/// Steps without meeting the scout's way after which it starts again: it may have been lost, or the walk is a new one.
+const PATIENCE: u32 = 24;
+
+/// How far memory was asked for in advance: a scout runs ahead on level 1, and followers go along level 0 from each node
+/// that it passed, one step a time. Nothing that they read is believed.
+///
+/// ```text
+///   level 1   at -------------> a -------------> b ------------> c      way: a, b, c; the walk meets a: c goes on
+///   level 0   at -> . -> . ---> a -> . -> y ---> b -> x -> . --> c      followers: x, y, ..
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scout {
+    way: [u32; LEAD],
+    followers: [u32; FOLLOWERS],
+    steps: u32,
+}
+
+impl Default for Scout {
+    /// Not on its way: it starts at the first two entries that do not lie side by side.
+    fn default() -> Self {
+        Scout { way: [0; LEAD], followers: [0; FOLLOWERS], steps: PATIENCE }
+    }
+}
+
 /// Longest walk along stale hints before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;
 
 impl<'a, C: Comparator> Search<'a, C> {
+    /// The entry behind `at` (the sentinel: the first one). `None`: nothing certain can be said, `next` says why.
+    #[inline(always)]
+    pub(crate) fn try_next(&self, at: u32) -> Option<Option<Verified<'a>>> {
+        let next = self.view.try_link(at, 0)?;
+        if next == self.sentinel {
+            return Some(None);
+        }
+        let entry = self.view.try_open(next)?.try_verify(&self.view)?;
+        if self.order_checks == OrderChecks::On {
+            self.in_order(at, Some(entry)).ok()?;
+        }
+        Some(Some(entry))
+    }
+
     /// The entry behind `at` (the sentinel: the first one).
     #[inline(always)]
     pub(crate) fn next(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
+        match self.try_next(at) {
+            Some(entry) => Ok(entry),
+            None => self.next_or_gap(at),
+        }
+    }
+
+    /// Asks for what a walk along level 0 needs next. Called for every step from `at` to `next`.
+    #[inline(always)]
+    pub(crate) fn look_ahead(&self, scout: &mut Scout, at: u32, next: u32) {
+        if at == scout.way[0] {
+            self.move_scout(scout);
+        } else if scout.steps < PATIENCE {
+            scout.steps += 1;
+        } else if next.wrapping_sub(at) > NEAR_UNITS {
+            self.start_scout(scout, at);
+        }
+    }
+
+    /// The walk reached the next node of the scout's way: the scout goes on by one, and so does everyone behind it.
+    #[inline(never)]
+    fn move_scout(&self, scout: &mut Scout) {
+        for follower in (1..FOLLOWERS).rev() {
+            let from = scout.followers[follower - 1];
+            scout.followers[follower] = self.send(from, 0).unwrap_or(from);
+        }
+        let last = scout.way[LEAD - 1];
+        scout.followers[0] = self.send(last, 0).unwrap_or(last);
+        scout.way.rotate_left(1);
+        scout.way[LEAD - 1] = self.send(last, 1).unwrap_or(0);
+        scout.steps = 0;
+    }
+
+    /// Starts at a node that stands on level 1, if `at` is one.
+    #[cold]
+    fn start_scout(&self, scout: &mut Scout, at: u32) {
+        if self.view.try_link(at, 1).is_some() {
+            *scout = Scout { way: [at; LEAD], followers: [at; FOLLOWERS], steps: 0 };
+            for _ in 0..LEAD {
+                self.move_scout(scout);
+            }
+        }
+    }
+
+    /// Asks for the node that a link names.
+    #[inline(always)]
+    fn send(&self, from: u32, level: u32) -> Option<u32> {
+        let to = self.view.peek_link(from, level).filter(|to| *to != self.sentinel)?;
+        self.prefetch_entry(to);
+        Some(to)
+    }
+
+    /// Looks again, and says what is wrong. The search is taken by value: who steps keeps it in registers.
+    #[cold]
+    #[inline(never)]
+    fn next_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let Some(next) = self.view.try_link(at, 0) else { return Err(self.behind_link(at)) };
         if next == self.sentinel {
             return Ok(None);
         }
         match self.view.try_open(next).and_then(|node| node.try_verify(&self.view)) {
-            Some(entry) if self.order_checks == OrderChecks::Off => Ok(Some(entry)),
             Some(entry) => self.in_order(at, Some(entry)),
             None => Err(self.behind_node(at, next)),
         }
     }
 
-    fn in_order(&self, at: u32, entry: Option<Verified<'a>>) -> Result<Option<Verified<'a>>, Gap> {
+    fn in_order(self, at: u32, entry: Option<Verified<'a>>) -> Result<Option<Verified<'a>>, Gap> {
         if self.order_checks == OrderChecks::On {
             let behind = entry.map_or(self.sentinel, |entry| entry.node().offset());
             let checked = self.verified(at).and_then(|left| self.check_order(left.as_ref(), entry.as_ref()));
@@ -48,7 +146,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// The node `bad` behind `at` is damaged; its own link leads on, to the next intact node.
     #[cold]
     #[inline(never)]
-    fn behind_node(&self, at: u32, bad: u32) -> Gap {
+    fn behind_node(self, at: u32, bad: u32) -> Gap {
         let mut node = bad;
         let behind = loop {
             match self.view.try_link(node, 0) {
@@ -63,14 +161,14 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Nothing leads on from `at`.
     #[cold]
     #[inline(never)]
-    fn behind_link(&self, at: u32) -> Gap {
+    fn behind_link(self, at: u32) -> Gap {
         let report = self.view.link(at, 0).err().unwrap_or(Corruption::new(Place::Link, bytes_of(at), 0, 0));
         self.gap(report, at, self.resume_behind(at))
     }
 
     /// Upper levels and back links find the node where order begins again behind `at`.
     #[cold]
-    pub(crate) fn resume_behind(&self, at: u32) -> u32 {
+    pub(crate) fn resume_behind(self, at: u32) -> u32 {
         let target = match self.verified(at) {
             Ok(Some(entry)) => self.position(&entry).with_side(Side::After),
             Ok(None) => Target::extreme(Side::Start),
@@ -82,9 +180,34 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
+    /// The entry in front of `at` (the sentinel: the last one). `None`: nothing certain can be said, `prev` says why.
+    #[inline(always)]
+    pub(crate) fn try_prev(&self, at: u32) -> Option<Option<Verified<'a>>> {
+        let prev = self.confirmed_back(at)?;
+        if prev == self.sentinel {
+            return Some(None);
+        }
+        let entry = self.view.try_open(prev)?.try_verify(&self.view)?;
+        if self.order_checks == OrderChecks::On {
+            let right = self.verified(at).ok().flatten();
+            self.check_order(Some(&entry), right.as_ref()).ok()?;
+        }
+        Some(Some(entry))
+    }
+
     /// The entry in front of `at` (the sentinel: the last one).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prev(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
+        match self.try_prev(at) {
+            Some(entry) => Ok(entry),
+            None => self.prev_or_gap(at),
+        }
+    }
+
+    /// Looks again, and says what is wrong.
+    #[cold]
+    #[inline(never)]
+    fn prev_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let Some(prev) = self.confirmed_back(at) else { return self.prev_by_search(at) };
         if prev == self.sentinel {
             return Ok(None);
@@ -102,7 +225,7 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// The last intact node in front of `at`, where `prev` is damaged: its back link may be damaged with it.
     #[cold]
-    fn intact_before(&self, at: u32, prev: u32) -> u32 {
+    fn intact_before(self, at: u32, prev: u32) -> u32 {
         if planted(Bug::HoleTrustsBackLink) {
             return self.confirmed_back(prev).unwrap_or(self.sentinel);
         }
@@ -142,7 +265,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     }
 
     #[cold]
-    fn prev_by_search(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
+    fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let found = match self.verified(at) {
             Ok(Some(entry)) => self.find(&self.position(&entry), &mut NoTrail),
             Ok(None) => self.find(&Target::extreme(Side::End), &mut NoTrail),
