@@ -53,6 +53,8 @@ bugs! {
     BackwalkStopsEarly,
     /// A back link is believed without its forward link.
     BackLinkUnconfirmed,
+    /// A damaged entry is passed by its key as it reads, proved or not.
+    HurdleUnproved,
     /// A flush does not compare the sums.
     FlushForgetsSums,
     /// A scrub ends at its first finding.

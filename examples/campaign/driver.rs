@@ -8,7 +8,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::damage::Frozen;
 use crate::options::Options;
 use crate::report::{Class, Line, Report};
 use crate::stages::{Stage, stages};
@@ -47,11 +46,9 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) {
 pub(crate) fn campaign(options: &Options) -> Report {
     let stages = stages(options).unwrap();
     let total = stages.last().map_or(0, |stage| stage.first + stage.count);
-    let mut report = Report::new(&stages);
+    let mut report = Report::new(options, &stages);
     for stage in &stages {
-        for frozen in [Frozen::Before, Frozen::After] {
-            report.control(&stage.control(frozen).unwrap());
-        }
+        report.control(&stage.control().unwrap());
     }
     let ranges: VecDeque<(u64, u64)> =
         (0..total).step_by(RANGE as usize).map(|from| (from, (from + RANGE).min(total))).collect();

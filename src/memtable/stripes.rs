@@ -363,6 +363,12 @@ impl Stripes {
         })
     }
 
+    /// The guarded words that name the chains.
+    pub(crate) fn each_chain_word(&self, mut visit: impl FnMut(&Guarded)) {
+        self.first.iter().for_each(|stripe| visit(&stripe.chain));
+        self.more.lock().stripes.iter().for_each(|stripe| visit(&stripe.chain));
+    }
+
     /// Heap bytes of stripes made beyond the first ones.
     pub(crate) fn extra_bytes(&self) -> u64 {
         (self.more.lock().stripes.len() * size_of::<Stripe>()) as u64
