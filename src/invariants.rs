@@ -73,6 +73,8 @@ bugs! {
     RaiseGivesUpNode,
     /// A chain with a broken link is read only up to it.
     ChainForgetsTheRest,
+    /// The word that names a chain reads as none if it was zeroed.
+    ChainWordBelieved,
     /// A word of the sorted array is believed whatever its tag says.
     SortedWordUnchecked,
     /// A scan skips a covered run although it holds newer entries.

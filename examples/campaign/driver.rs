@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::report::{Class, Line, Report};
-use crate::stages::{Stage, stages};
+use crate::stages::{Mode, Stage, stages};
 
 /// Faults that one worker process runs.
 const RANGE: u64 = 4000;
@@ -50,6 +50,8 @@ pub(crate) fn campaign(options: &Options) -> Report {
     for stage in &stages {
         report.control(&stage.control().unwrap());
     }
+    let bits = stages.iter().filter(|stage| stage.mode != Mode::Random).map(|stage| stage.count).sum::<u64>();
+    eprintln!("{bits} bits in turn, {} random faults, {} workers", total - bits, options.workers);
     let ranges: VecDeque<(u64, u64)> =
         (0..total).step_by(RANGE as usize).map(|from| (from, (from + RANGE).min(total))).collect();
     let ranges = Arc::new(Mutex::new(ranges));

@@ -151,10 +151,11 @@ impl Report {
             report.excluded = stage.excluded;
             report.entries = options.small();
         }
-        // Each region as large as in the first stage that has it: filters and index, what a freeze adds.
+        // Each region as large as it gets: with filters and index, with what a freeze adds.
         for stage in stages {
-            for (area, pieces) in &stage.map.areas {
-                report.bytes.entry(area.name()).or_insert_with(|| stage.map.bytes(pieces));
+            for (area, pieces) in stage.map.areas.iter().filter(|_| stage.shape.entries == report.entries) {
+                let bytes = report.bytes.entry(area.name()).or_default();
+                *bytes = stage.map.bytes(pieces).max(*bytes);
             }
             if stage.mode == Mode::Random {
                 report.random.push((stage.first..stage.first + stage.count, stage.shape.on_seek));
@@ -225,7 +226,7 @@ impl Report {
         }
         if self.all.fronts > 0 {
             println!(
-                "accepted: {} faults of several bits in an entry after which the key in front answered as well",
+                "accepted: {} faults in entries after which the key in front answered as well (never after one flipped bit)",
                 self.all.fronts
             );
         }

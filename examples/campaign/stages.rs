@@ -1,9 +1,9 @@
 //! The faults of a campaign, numbered.
 //!
 //! ```text
-//!   checksum_on_seek off: every bit of the small table, mutable and frozen | random: small, 200 and 1000 entries
+//!   checksum_on_seek off: every bit of the small table, mutable or frozen | random: small, 200 and 1000 entries
 //!     with aids:          every bit of filters and index, all of them and one at a time | random: as above
-//!   checksum_on_seek on:  the same
+//!   checksum_on_seek on:  the same; bits that went to the mutable table go to the frozen one
 //!   top up:               the small table once more, for regions and kinds that have had too few random faults
 //! ```
 
@@ -84,7 +84,7 @@ pub(crate) fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
 
 /// Faults with or without filters and index.
 fn plans(aids: Equipment, small: usize, share: u64) -> Vec<Plan> {
-    let sizes = [(small, share - share / 20 - share / 200), (200, share / 20), (1000, share / 200)];
+    let sizes = [(small, share - share / 50 - share / 500), (200, share / 50), (1000, share / 500)];
     let (every, kinds) = match aids {
         Equipment::Bare => (Mode::EveryBit, vec![Aids::Nothing]),
         Equipment::Aids => (Mode::EveryAidBit, vec![Aids::All, Aids::Prefixes, Aids::Index]),
@@ -126,25 +126,31 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
         tables.push(Stage::new(options, plan(aids, 0), on_seek, frozen)?);
     }
     // Each lacking region is topped up in every table that has it, in equal parts.
-    let holds = |stage: &Stage, cell: &(Area, Kind)| {
-        stage.map.cells.iter().any(|(area, kind)| (stage.map.areas[*area].0, *kind) == *cell)
-    };
+    let cell_of = |stage: &Stage, cell: &(usize, Kind)| (stage.map.areas[cell.0].0, cell.1);
     for (cell, lacking) in &mut missing {
-        let holders = tables.iter().filter(|stage| holds(stage, cell)).count() as u64;
-        *lacking = lacking.div_ceil(holders.max(1));
+        let has = |stage: &&Stage| stage.map.cells.iter().any(|known| cell_of(stage, known) == *cell);
+        *lacking = lacking.div_ceil(tables.iter().filter(has).count().max(1) as u64);
     }
     for mut stage in tables {
-        let areas = stage.map.areas.clone();
-        stage.map.cells.retain(|(area, kind)| missing.contains_key(&(areas[*area].0, *kind)));
-        let most =
-            stage.map.cells.iter().filter_map(|(area, kind)| missing.get(&(areas[*area].0, *kind))).max();
-        stage.count = most.copied().unwrap_or(0) * stage.map.cells.len() as u64;
+        let turns =
+            |cell: &(usize, Kind)| missing.get(&cell_of(&stage, cell)).map_or(0, |n| n.div_ceil(TURN));
+        let cells: Vec<(usize, Kind)> = stage
+            .map
+            .cells
+            .iter()
+            .flat_map(|cell| std::iter::repeat_n(*cell, turns(cell) as usize))
+            .collect();
+        stage.count = cells.len() as u64 * TURN;
+        stage.map.cells = cells;
         if stage.count > 0 {
             stages.push(stage);
         }
     }
     Ok(())
 }
+
+/// Faults that a region and kind is topped up by at a time.
+const TURN: u64 = 50;
 
 impl Stage {
     fn new(options: &Options, plan: Plan, on_seek: bool, frozen: Frozen) -> Result<Stage, Error> {
@@ -171,12 +177,9 @@ impl Stage {
         }
         let excluded = door.excluded_bytes();
         drop(door);
-        // The short form flips half of the bits in the mutable table and the others in the frozen one.
-        let stride = match (options.short, frozen) {
-            (false, _) => (1, 0),
-            (true, Frozen::After) => (2, 0),
-            (true, Frozen::Before) => (2, 1),
-        };
+        // Every bit once with each setting: half of them in the mutable table and half in the frozen one, and with
+        // the other setting the other way round.
+        let stride = (2, u64::from((frozen == Frozen::Before) != on_seek));
         let turns = (map.bits - stride.1).div_ceil(stride.0);
         let count = if plan.mode == Mode::Random { plan.count / 2 } else { turns };
         Ok(Stage { mode: plan.mode, shape, frozen, model, map, first: 0, count, stride, excluded })

@@ -134,6 +134,70 @@ fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
     }
 }
 
+/// The log of a mutable `Vector` table, and the array of a frozen one.
+#[test]
+fn every_bit_and_word_of_a_vector() {
+    let seed = seed_or(23);
+    let _watchdog = Watchdog::new("corruption::every_bit_and_word_of_a_vector", seed);
+    let model = Model::new(Shape { representation: Representation::Vector, ..shape(Seek::Bracket, 24, 3) });
+    for frozen in [Frozen::After, Frozen::Before] {
+        let table = model.table().unwrap();
+        if frozen == Frozen::Before {
+            table.freeze().unwrap();
+        }
+        let door = open(&table);
+        let map = Map::of(&door, &plan::Kind::ALL);
+        let sorted = door.pieces().iter().filter(|piece| piece.region == Region::SortedWord).count();
+        assert_eq!(sorted, if frozen == Frozen::Before { model.rows.len() } else { 0 });
+        let words: Vec<usize> = (0..door.pieces().len())
+            .filter(|piece| door.pieces()[*piece].region == Region::Control)
+            .collect();
+        drop(door);
+        for (bit, (area, kind, verdict)) in flips(&model, &map, frozen, seed) {
+            accept(bit, seed, area, kind, &verdict);
+        }
+        for word in words {
+            let (area, kind, verdict) = run_fault(&model, frozen, |door| {
+                door.zero_word(word, 0);
+                (Area::of(&door.pieces()[word]), plan::Kind::Zero)
+            })
+            .unwrap();
+            accept(word as u64, seed, area, kind, &verdict);
+        }
+    }
+}
+
+type Tried = (Area, plan::Kind, Verdict);
+
+fn flips<'m>(
+    model: &'m Model,
+    map: &'m Map,
+    frozen: Frozen,
+    seed: u64,
+) -> impl Iterator<Item = (u64, Tried)> + 'm {
+    let stride = if cfg!(debug_assertions) { 61 } else { 1 };
+    (seed % stride..map.bits).step_by(stride as usize).map(move |bit| {
+        (bit, run_fault(model, frozen, |door| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap())
+    })
+}
+
+/// One flipped bit of an entry, wherever it is: its own key answers, and no other one does to a lookup.
+#[test]
+fn one_flipped_bit_costs_its_own_key() {
+    let model = Model::new(shape(Seek::Bracket, 40, 6));
+    let map = map(&model);
+    let mut own = 0;
+    for (bit, (area, kind, verdict)) in flips(&model, &map, Frozen::Before, 0) {
+        accept(bit, 0, area, kind, &verdict);
+        let entry = matches!(area.region, Region::Header | Region::Key | Region::Digests | Region::Value);
+        if entry && area.part == Part::Points {
+            assert!(verdict.answering.len() <= 1, "bit {bit}, {}: {verdict:?}", area.name());
+            own += verdict.answering.len();
+        }
+    }
+    assert!(own > 50, "{own}");
+}
+
 /// The control block is small: every word of it is zeroed, in a table of one chunk and in one of two.
 #[test]
 fn zeroed_control_words() {

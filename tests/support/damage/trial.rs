@@ -277,7 +277,10 @@ impl<'m> Trial<'m> {
             if !only.contains(&probe) {
                 self.verdict.beyond.insert(probe);
             }
-        } else if self.bounds.in_front.contains(&probe) && self.model.runs_out(key, snapshot) {
+        } else if self.bounds.probes.is_some()
+            && self.bounds.in_front.contains(&probe)
+            && self.model.runs_out(key, snapshot)
+        {
             self.verdict.fronts.insert(probe);
         } else {
             self.passed_by(key);
