@@ -65,6 +65,8 @@ bugs! {
     ZeroedFlagBelieved,
     /// A reverse step over a damaged entry trusts that entry's own back link.
     HoleTrustsBackLink,
+    /// A raw scan shows what stands behind a hole although the hole may have replaced it.
+    HoleShowsReplaced,
     /// The caller's promise is not compared.
     PromiseIgnored,
     /// An insert that lost its race returns as if it had won.

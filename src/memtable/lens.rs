@@ -6,7 +6,8 @@
 //!   snapshot 8       a@5        c@4              newest version <= 8 of each key that is not deleted
 //! ```
 //! * V1: raw scans show the first of equals only (policy `Replace`), in both directions.
-//! * V2: behind a hole a snapshot scan also passes the next key: the hole may have held a newer version of it.
+//! * V2: behind a hole a snapshot scan also passes the next key: the hole may have held a newer version of it. A raw scan
+//!   passes the next entry and its equals under policy `Replace`: the hole may have held what replaced them.
 //!
 //! Any thread.
 
@@ -203,11 +204,18 @@ impl sealed::Look for Raw {
 
     fn behind_hole<'a, C: Comparator, O: Ordered<'a>>(
         &self,
-        _core: &Core<C>,
-        _order: &O,
+        core: &Core<C>,
+        order: &O,
         spot: Spot<'a>,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        Ok(Some(spot))
+        if core.options.duplicates != DuplicatePolicy::Replace || planted(Bug::HoleShowsReplaced) {
+            return Ok(Some(spot));
+        }
+        let mut next = order.next(spot.at)?;
+        while let Some(replaced) = next.filter(|next| equal(core, next, &spot)) {
+            next = order.next(replaced.at)?;
+        }
+        Ok(next)
     }
 }
 
