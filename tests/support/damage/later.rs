@@ -91,7 +91,8 @@ impl<'m> Trial<'m> {
         }
         rows.sort_by(order);
         for (probe, key) in model.probes.iter().enumerate() {
-            let newest_row = rows.iter().find(|row| row.key == *key && row.sequence > newest);
+            let newest_row = rows.get(rows.partition_point(|row| row.key < *key));
+            let newest_row = newest_row.filter(|row| row.key == *key && row.sequence > newest);
             let want = match newest_row {
                 Some(row) => Expected::Value(row.sequence, row.value.clone()),
                 None => model.expected[2][probe].clone(),
@@ -190,8 +191,9 @@ impl<'m> Trial<'m> {
         for salvaged in &salvage.entries {
             let entry = &salvaged.entry;
             let (key, sequence) = (entry.user_key(), entry.sequence());
-            let row = all.iter().find(|row| row.key == key && row.sequence == sequence);
-            let same = row.is_some_and(|row| {
+            let here = |row: &&Row| row.key.as_slice().cmp(key).then(sequence.cmp(&row.sequence));
+            let same = all.binary_search_by(here).is_ok_and(|place| {
+                let row = all[place];
                 row.kind == entry.kind() && entry.value().is_ok_and(|value| value == row.value)
             });
             if !same {

@@ -78,7 +78,7 @@ impl Trial<'_> {
         let model = self.model();
         for snapshot in [model.snapshots[0], u64::MAX] {
             for (probe, key) in model.probes.iter().enumerate() {
-                let want = model.rows.iter().find(|row| row.key == *key && row.sequence <= snapshot);
+                let want = model.versions(key).iter().find(|row| row.sequence <= snapshot);
                 match (table.get_entry(key, snapshot), want) {
                     (Err(error), _) => {
                         self.refused(&error, "get_entry");

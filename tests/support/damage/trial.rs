@@ -151,13 +151,14 @@ impl Bounds {
             return;
         }
         probes.extend(place.unwrap_or(0)..=place.map_or(1, |place| place + 2));
-        // The gap reaches to the next intact entry that upper levels lead to, or else to the next damaged one.
+        // Upper levels lead to the next intact entry that is tall enough; the way back from there ends at the last
+        // damaged one in front of it.
         let levels = harm.link.unwrap_or(0) + 2;
         for next in row.map_or(0, |row| row + 1)..model.rows.len() {
-            let end = model.probe(&model.rows[next].key).unwrap_or(0) + 2;
             if harms.get(&Some(next)).is_some_and(|harm| harm.own || harm.back || harm.next) {
+                let end = model.probe(&model.rows[next].key).unwrap_or(0) + 2;
                 probes.extend(place.unwrap_or(0)..=end);
-                return;
+                continue;
             }
             if model.height(door, next) >= levels {
                 return;
@@ -168,6 +169,9 @@ impl Bounds {
         }
     }
 }
+
+/// Every how many-th probe's prefix is scanned.
+const PREFIX_EVERY: usize = 3;
 
 /// A move of a cursor.
 #[derive(Debug, Clone, Copy)]
@@ -410,7 +414,9 @@ impl<'m> Trial<'m> {
 
     /// A cursor in prefix mode asks the filter of prefixes.
     fn prefix_scan(&mut self, table: &TableReader, prefix: &[u8]) {
-        let rows: Vec<&Row> = self.model.rows.iter().filter(|row| row.key.starts_with(prefix)).collect();
+        let all = &self.model.rows;
+        let from = all.partition_point(|row| row.key.as_slice() < prefix);
+        let rows: Vec<&Row> = all[from..].iter().take_while(|row| row.key.starts_with(prefix)).collect();
         let mut cursor = table.cursor().with_prefix(prefix);
         self.scan("prefix scan", &rows, |n| {
             if n == 0 {
@@ -424,7 +430,8 @@ impl<'m> Trial<'m> {
 
     pub fn seeks(&mut self, table: &TableReader) {
         if self.model.shape.aids != Aids::Nothing {
-            for key in self.model.probes.iter().filter(|key| key.len() >= PREFIX_BYTES) {
+            let keys = self.model.probes.iter().filter(|key| key.len() >= PREFIX_BYTES);
+            for key in keys.step_by(PREFIX_EVERY) {
                 self.prefix_scan(table, &key[..PREFIX_BYTES]);
             }
         }
@@ -435,15 +442,16 @@ impl<'m> Trial<'m> {
             let behind = model.rows.partition_point(|row| row.key < *key);
             let moved = raw.seek(key).map(|()| raw.table_entry());
             self.sought(probe, "seek", moved, model.rows.get(behind));
-            let shown_behind = shown.iter().find(|row| model.rows[**row].key >= *key);
+            let shown_behind = shown.get(shown.partition_point(|row| model.rows[*row].key < *key));
             let moved = resolved.seek(key).map(|()| resolved.table_entry());
             self.sought(probe, "resolved seek", moved, shown_behind.map(|row| &model.rows[*row]));
             let last = model.rows.partition_point(|row| row.key <= *key).checked_sub(1);
             let moved = raw.seek_for_prev(key).map(|()| raw.table_entry());
             self.sought(probe, "seek_for_prev", moved, last.map(|last| &model.rows[last]));
-            let shown_before = shown.iter().rev().find(|row| model.rows[**row].key <= *key);
+            let shown_before = shown.partition_point(|row| model.rows[*row].key <= *key).checked_sub(1);
+            let shown_before = shown_before.map(|place| shown[place]);
             let moved = resolved.seek_for_prev(key).map(|()| resolved.table_entry());
-            self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|row| &model.rows[*row]));
+            self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|row| &model.rows[row]));
         }
     }
 
