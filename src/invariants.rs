@@ -53,6 +53,8 @@ bugs! {
     BackwalkStopsEarly,
     /// A back link is believed without its forward link.
     BackLinkUnconfirmed,
+    /// An entry may end behind its chunk.
+    EntryAcrossChunks,
     /// A damaged entry is passed by its key as it reads, proved or not.
     HurdleUnproved,
     /// A flush does not compare the sums.

@@ -93,11 +93,17 @@ impl<'a> View<'a> {
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let stored = self.header_check_at(offset, address);
         let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
-        if stored != expected || address + entry_end(self.width, lengths) > end {
+        if stored != expected || !self.fits(lengths, end - address) {
             return None;
         }
         let key_address = address + key_at(self.width);
         Some(Node { key_address, lengths, sequence, offset, revision, arena: PhantomData })
+    }
+
+    /// Whether an entry of these lengths ends inside its chunk (N1).
+    #[inline(always)]
+    fn fits(&self, lengths: Lengths, available: usize) -> bool {
+        entry_end(self.width, lengths) <= available || planted(Bug::EntryAcrossChunks)
     }
 
     /// The stored header check of the node at an address that has room for a header.
@@ -187,7 +193,7 @@ impl<'a> View<'a> {
     pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
         let (address, available) = self.locate(offset)?;
         let (lengths, sequence, revision) = unpacked(fields);
-        if entry_end(self.width, lengths) > available {
+        if !self.fits(lengths, available) {
             return None;
         }
         let key_address = address + key_at(self.width);

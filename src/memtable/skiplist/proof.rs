@@ -12,6 +12,7 @@
 //! What it misses: with n bits tried, damage passes for another key with probability n * 2^-64. Any thread.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "offsets of a small test arena"))]
 
 use super::arena::View;
 use super::node::Node;
@@ -55,5 +56,90 @@ impl View<'_> {
             key.len() <= DIAGNOSIS_LEN_MAX && node.has_key(key, self) && holds(key)
         };
         explains(&fields) || single_bit(&fields, explains).is_some()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::super::arena::{Arena, ArenaOptions, SubChunk};
+    use super::super::build::Fields;
+    use super::super::layout::{BACK_AT, BackWord, HEADER, Lengths, UNIT, entry_end, node_units};
+    use super::*;
+    use crate::integrity::protection::Width;
+    use crate::integrity::tags::Secret;
+    use crate::key::Kind;
+    use crate::sync::Ordering;
+
+    const FIELDS: Fields<'_> =
+        Fields { key: b"the key", value: b"value", kind: Kind::PUT, sequence: 9, revision: 0 };
+
+    fn with_entry(test: impl Fn(&View<'_>, u32, usize)) {
+        let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
+        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let view = arena.view().unwrap();
+        let lengths = Lengths::pack(FIELDS.key.len(), FIELDS.kind, FIELDS.value.len());
+        let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();
+        let built = view.build(&mut reservation, 1, &FIELDS).unwrap();
+        test(&view, built.offset, entry_end(width, lengths));
+    }
+
+    fn flip(view: &View<'_>, offset: u32, bit: usize) {
+        let word = view.word(offset + (bit / 64) as u32).unwrap();
+        // ORDERING: Relaxed: one thread.
+        word.fetch_xor(1 << (bit % 64), Ordering::Relaxed);
+    }
+
+    fn proves(view: &View<'_>, offset: u32, other: &[u8]) -> bool {
+        view.proves(offset, |key| {
+            assert_eq!(key, FIELDS.key);
+            key != other
+        })
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn any_one_bit_leaves_the_key_proved() {
+        with_entry(|view, offset, end| {
+            for bit in 0..end * 8 {
+                flip(view, offset, bit);
+                assert!(proves(view, offset, b"another"), "bit {bit}");
+                assert!(!proves(view, offset, FIELDS.key), "bit {bit}");
+                flip(view, offset, bit);
+            }
+        });
+    }
+
+    #[test]
+    fn two_bits_of_a_key_prove_nothing() {
+        with_entry(|view, offset, _| {
+            let key_at = 8 * (HEADER + 16);
+            for second in 1..8 * FIELDS.key.len() {
+                flip(view, offset, key_at);
+                flip(view, offset, key_at + second);
+                assert!(!view.proves(offset, |_| true), "bits 0 and {second}");
+                flip(view, offset, key_at);
+                flip(view, offset, key_at + second);
+            }
+        });
+    }
+
+    /// Lengths that a matching header check vouches for, and that leave the chunk all the same.
+    #[test]
+    fn an_entry_ends_inside_its_chunk() {
+        with_entry(|view, offset, _| {
+            let lengths = Lengths::pack(FIELDS.key.len(), FIELDS.kind, 1 << 30).0;
+            let check = view.secret.header_check(offset, lengths, FIELDS.sequence, FIELDS.revision);
+            let words = [(0, lengths), ((BACK_AT / UNIT) as u32, BackWord::pack(0, 0, check).0)];
+            for (at, word) in words {
+                // ORDERING: Relaxed: one thread.
+                view.word(offset + at).unwrap().store(word, Ordering::Relaxed);
+            }
+            assert!(view.try_open(offset).is_none());
+            let (fields, stored) = view.raw_header(offset).unwrap();
+            assert_eq!(stored, check);
+            assert!(view.open_as(offset, &fields).is_none());
+        });
     }
 }
