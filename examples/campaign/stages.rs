@@ -60,6 +60,13 @@ struct Plan {
     count: u64,
 }
 
+/// How a plan is carried out.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    on_seek: bool,
+    frozen: Frozen,
+}
+
 /// Every stage of the campaign.
 pub(crate) fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
     let mut stages: Vec<Stage> = Vec::new();
@@ -68,7 +75,7 @@ pub(crate) fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
         for aids in &options.aids {
             for plan in plans(if *aids { Equipment::Aids } else { Equipment::Bare }, options.small(), share) {
                 for frozen in [Frozen::After, Frozen::Before] {
-                    stages.push(Stage::new(options, plan, *on_seek, frozen)?);
+                    stages.push(Stage::new(options, plan, Setting { on_seek: *on_seek, frozen })?);
                 }
             }
         }
@@ -107,23 +114,18 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
             *had.entry((stage.map.areas[*area].0, *kind)).or_default() += more;
         }
     }
-    let settings: Vec<(bool, Aids, Frozen)> = options
-        .on_seek
-        .iter()
-        .flat_map(|on_seek| {
-            let aids = if options.aids.contains(&true) { Aids::All } else { Aids::Nothing };
-            [Frozen::After, Frozen::Before].map(|frozen| (*on_seek, aids, frozen))
-        })
-        .collect();
-    let plan = |aids, count| Plan { mode: Mode::Random, aids, entries: options.small(), count };
+    let aids = if options.aids.contains(&true) { Aids::All } else { Aids::Nothing };
+    let plan = Plan { mode: Mode::Random, aids, entries: options.small(), count: 0 };
     let mut missing: BTreeMap<(Area, Kind), u64> = had
         .into_iter()
         .filter(|(_, had)| *had < options.floor)
         .map(|(cell, had)| (cell, options.floor - had))
         .collect();
     let mut tables = Vec::new();
-    for (on_seek, aids, frozen) in settings {
-        tables.push(Stage::new(options, plan(aids, 0), on_seek, frozen)?);
+    for on_seek in &options.on_seek {
+        for frozen in [Frozen::After, Frozen::Before] {
+            tables.push(Stage::new(options, plan, Setting { on_seek: *on_seek, frozen })?);
+        }
     }
     // Each lacking region is topped up in every table that has it, in equal parts.
     let cell_of = |stage: &Stage, cell: &(usize, Kind)| (stage.map.areas[cell.0].0, cell.1);
@@ -153,7 +155,8 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
 const TURN: u64 = 50;
 
 impl Stage {
-    fn new(options: &Options, plan: Plan, on_seek: bool, frozen: Frozen) -> Result<Stage, Error> {
+    fn new(options: &Options, plan: Plan, setting: Setting) -> Result<Stage, Error> {
+        let Setting { on_seek, frozen } = setting;
         let shape = Shape {
             protection: options.protection,
             on_seek,
