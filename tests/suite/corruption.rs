@@ -167,6 +167,30 @@ fn every_bit_and_word_of_a_vector() {
     }
 }
 
+/// Without digests answers may be wrong, but every scan ends: also one that searches its way over a damaged key.
+#[test]
+fn without_protection_every_scan_ends() {
+    let _watchdog = Watchdog::new("corruption::without_protection_every_scan_ends", 0);
+    for entries in [24, 40] {
+        let model = Model::new(Shape { protection: 0, ..shape(Seek::Bracket, entries, 1) });
+        let table = model.table().unwrap();
+        let door = open(&table);
+        let keys = (0..door.pieces().len()).filter(|piece| door.pieces()[*piece].region == Region::Key);
+        let keys: Vec<(usize, usize)> = keys.map(|piece| (piece, door.pieces()[piece].len())).collect();
+        drop(door);
+        for (piece, bit) in
+            keys.into_iter().flat_map(|(piece, len)| (0..8 * len).map(move |bit| (piece, bit)))
+        {
+            let (area, _, verdict) = run_fault(&model, Frozen::After, |door| {
+                door.flip(piece, bit);
+                (Area::of(&door.pieces()[piece]), plan::Kind::Flip)
+            })
+            .unwrap();
+            assert_eq!(verdict.endless, None, "{}, piece {piece}, bit {bit}", area.name());
+        }
+    }
+}
+
 type Tried = (Area, plan::Kind, Verdict);
 
 fn flips<'m>(
