@@ -8,8 +8,9 @@
 //!     --order-checks WHICH    off or on (default off)
 //!     --representation NAME   skiplist (default) or vector
 //!     --aids WHICH            filters and point index: off, on or both (default both; off with vector)
-//!     --kinds LIST            flip,burst,zero,swap-links,swap-entries,copy,zero-line (default all) for random faults
-//!     --faults N              random faults in total (default 1000000)
+//!     --kinds LIST            flip,burst,noise,zero,swap-links,swap-entries,copy,zero-line (default all) for random faults
+//!     --faults N              random faults in total (default 1000000; 10000 with --short)
+//!     --floor N               random faults that each region and kind of fault gets at least (default 10000; 0 with --short)
 //!     --seed N                default 1
 //!     --workers N             processes at a time (default: the machine's cores)
 //! ```

@@ -53,6 +53,10 @@ bugs! {
     BackwalkStopsEarly,
     /// A back link is believed without its forward link.
     BackLinkUnconfirmed,
+    /// An entry may end behind its chunk.
+    EntryAcrossChunks,
+    /// A damaged entry is passed by its key as it reads, proved or not.
+    HurdleUnproved,
     /// A flush does not compare the sums.
     FlushForgetsSums,
     /// A scrub ends at its first finding.
@@ -63,6 +67,8 @@ bugs! {
     ZeroedFlagBelieved,
     /// A reverse step over a damaged entry trusts that entry's own back link.
     HoleTrustsBackLink,
+    /// A raw scan shows what stands behind a hole although the hole may have replaced it.
+    HoleShowsReplaced,
     /// The caller's promise is not compared.
     PromiseIgnored,
     /// An insert that lost its race returns as if it had won.
@@ -71,6 +77,8 @@ bugs! {
     RaiseGivesUpNode,
     /// A chain with a broken link is read only up to it.
     ChainForgetsTheRest,
+    /// The word that names a chain reads as none if it was zeroed.
+    ChainWordBelieved,
     /// A word of the sorted array is believed whatever its tag says.
     SortedWordUnchecked,
     /// A scan skips a covered run although it holds newer entries.

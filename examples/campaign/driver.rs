@@ -8,10 +8,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::damage::Frozen;
 use crate::options::Options;
 use crate::report::{Class, Line, Report};
-use crate::stages::{Stage, stages};
+use crate::stages::{Mode, Stage, stages};
 
 /// Faults that one worker process runs.
 const RANGE: u64 = 4000;
@@ -47,12 +46,12 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) {
 pub(crate) fn campaign(options: &Options) -> Report {
     let stages = stages(options).unwrap();
     let total = stages.last().map_or(0, |stage| stage.first + stage.count);
-    let mut report = Report::new(&stages);
+    let mut report = Report::new(options, &stages);
     for stage in &stages {
-        for frozen in [Frozen::Before, Frozen::After] {
-            report.control(&stage.control(frozen).unwrap());
-        }
+        report.control(&stage.control().unwrap());
     }
+    let bits = stages.iter().filter(|stage| stage.mode != Mode::Random).map(|stage| stage.count).sum::<u64>();
+    eprintln!("{bits} bits in turn, {} random faults, {} workers", total - bits, options.workers);
     let ranges: VecDeque<(u64, u64)> =
         (0..total).step_by(RANGE as usize).map(|from| (from, (from + RANGE).min(total))).collect();
     let ranges = Arc::new(Mutex::new(ranges));

@@ -15,6 +15,8 @@ pub(crate) struct Options {
     pub(crate) aids: Vec<bool>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) faults: u64,
+    /// Random faults that each region and kind of fault gets at least.
+    pub(crate) floor: u64,
     pub(crate) seed: u64,
     pub(crate) workers: usize,
     /// Faults to run, in a worker.
@@ -36,6 +38,7 @@ impl Options {
             aids: vec![false, true],
             kinds: Kind::ALL.to_vec(),
             faults: if short { 10_000 } else { 1_000_000 },
+            floor: if short { 0 } else { 10_000 },
             seed: 1,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             range: None,
@@ -53,6 +56,7 @@ impl Options {
                 "--aids" => options.aids = which(value()?)?,
                 "--kinds" => options.kinds = value()?.split(',').map(kind).collect::<Result<_, _>>()?,
                 "--faults" => options.faults = number(value()?)?,
+                "--floor" => options.floor = number(value()?)?,
                 "--seed" => options.seed = number(value()?)?,
                 "--workers" => options.workers = number(value()?)?.max(1) as usize,
                 "--run" => options.range = Some((number(value()?)?, number(value()?)?)),
@@ -66,6 +70,11 @@ impl Options {
             options.aids = vec![false];
         }
         Ok(options)
+    }
+
+    /// Entries of the table of which every bit is flipped.
+    pub(crate) fn small(&self) -> usize {
+        if self.short { 24 } else { 64 }
     }
 }
 

@@ -1,11 +1,12 @@
 //! What came of all faults, as a table.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::damage::plan::{Area, Kind};
 use crate::damage::trial::Verdict;
 use crate::options::Options;
-use crate::stages::Stage;
+use crate::stages::{Mode, Stage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -29,6 +30,10 @@ pub(crate) struct Line {
     class: Class,
     keys: usize,
     beyond: usize,
+    /// Keys in front of a damaged entry that answered `Corruption`.
+    fronts: usize,
+    /// 1: a damaged entry of a mutable `Vector` table made every key uncertain.
+    every: u8,
     text: String,
 }
 
@@ -48,6 +53,8 @@ impl Line {
             class,
             keys: verdict.answering.len(),
             beyond: verdict.beyond.len(),
+            fronts: verdict.fronts.len(),
+            every: u8::from(verdict.every),
             text,
         }
     }
@@ -60,17 +67,19 @@ impl Line {
     /// A fault that took its worker along.
     pub(crate) fn lost(number: u64, class: Class) -> Line {
         let (area, kind) = ("unknown".to_string(), "unknown".to_string());
-        Line { number, area, kind, class, keys: 0, beyond: 0, text: "the worker ended or hung".into() }
+        let text = "the worker ended or hung".into();
+        Line { number, area, kind, class, keys: 0, beyond: 0, fronts: 0, every: 0, text }
     }
 
     pub(crate) fn encode(&self) -> String {
         let class = Class::ALL.iter().position(|class| *class == self.class).unwrap_or(0);
-        let Line { number, area, kind, keys, beyond, text, .. } = self;
-        format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{}", text.escape_default())
+        let Line { number, area, kind, keys, beyond, fronts, every, text, .. } = self;
+        let text = text.escape_default();
+        format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{fronts}\t{every}\t{text}")
     }
 
     pub(crate) fn decode(text: &str) -> Option<Line> {
-        let mut fields = text.splitn(7, '\t');
+        let mut fields = text.splitn(9, '\t');
         Some(Line {
             number: fields.next()?.parse().ok()?,
             area: fields.next()?.into(),
@@ -78,6 +87,8 @@ impl Line {
             class: *Class::ALL.get(fields.next()?.parse::<usize>().ok()?)?,
             keys: fields.next()?.parse().ok()?,
             beyond: fields.next()?.parse().ok()?,
+            fronts: fields.next()?.parse().ok()?,
+            every: fields.next()?.parse().ok()?,
             text: fields.next()?.into(),
         })
     }
@@ -87,6 +98,12 @@ impl Line {
 struct Tally {
     classes: [u64; 5],
     spread: u64,
+    /// Faults after which a key in front of a damaged entry answered `Corruption` as well.
+    fronts: u64,
+    /// Faults after which every key might, and most of those that did.
+    every: u64,
+    every_most: usize,
+    /// Of all other faults.
     keys_most: usize,
 }
 
@@ -94,8 +111,19 @@ impl Tally {
     fn add(&mut self, line: &Line) {
         self.classes[line.class as usize] += 1;
         self.spread += u64::from(line.beyond > 0);
-        self.keys_most = self.keys_most.max(line.keys);
+        self.fronts += u64::from(line.fronts > 0);
+        self.every += u64::from(line.every);
+        let most = if line.every == 1 { &mut self.every_most } else { &mut self.keys_most };
+        *most = line.keys.max(*most);
     }
+}
+
+/// Random faults of a region and kind, without `checksum_on_seek` and with it; and those in which a key in front of a
+/// damaged entry answered.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    faults: [u64; 2],
+    fronts: u64,
 }
 
 /// Examples that are printed of what went wrong.
@@ -104,7 +132,10 @@ const EXAMPLES: usize = 20;
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     areas: BTreeMap<String, Tally>,
-    cells: BTreeMap<(String, String), u64>,
+    /// Random faults by region and kind.
+    cells: BTreeMap<(String, String), Cell>,
+    /// Where stages of random faults begin and end, and whether their tables verify every node of a seek.
+    random: Vec<(Range<u64>, bool)>,
     all: Tally,
     bytes: BTreeMap<String, usize>,
     excluded: usize,
@@ -114,16 +145,20 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(stages: &[Stage]) -> Report {
+    pub(crate) fn new(options: &Options, stages: &[Stage]) -> Report {
         let mut report = Report::default();
         if let Some(stage) = stages.first() {
             report.excluded = stage.excluded;
-            report.entries = stage.shape.entries;
+            report.entries = options.small();
         }
-        // Filters and index: those of the first stage that has them.
+        // Each region as large as it gets: with filters and index, with what a freeze adds.
         for stage in stages {
-            for (area, pieces) in &stage.map.areas {
-                report.bytes.entry(area.name()).or_insert_with(|| stage.map.bytes(pieces));
+            for (area, pieces) in stage.map.areas.iter().filter(|_| stage.shape.entries == report.entries) {
+                let bytes = report.bytes.entry(area.name()).or_default();
+                *bytes = stage.map.bytes(pieces).max(*bytes);
+            }
+            if stage.mode == Mode::Random {
+                report.random.push((stage.first..stage.first + stage.count, stage.shape.on_seek));
             }
         }
         report
@@ -140,7 +175,11 @@ impl Report {
 
     pub(crate) fn add(&mut self, line: &Line) {
         self.areas.entry(line.area.clone()).or_default().add(line);
-        *self.cells.entry((line.area.clone(), line.kind.clone())).or_default() += 1;
+        if let Some((_, on_seek)) = self.random.iter().find(|(range, _)| range.contains(&line.number)) {
+            let cell = self.cells.entry((line.area.clone(), line.kind.clone())).or_default();
+            cell.faults[usize::from(*on_seek)] += 1;
+            cell.fronts += u64::from(line.fronts > 0);
+        }
         self.all.add(line);
         let bad = line.beyond > 0 || !matches!(line.class, Class::Correct | Class::Detected);
         let worst = matches!(line.class, Class::Crash | Class::Hang);
@@ -175,32 +214,21 @@ impl Report {
             options.seed,
             self.entries
         );
-        println!(
-            "{:<26}{:>8}{:>9}{:>9}{:>9}{:>8}{:>7}{:>6}{:>8}{:>10}",
-            "region",
-            "bytes",
-            "faults",
-            "correct",
-            "detected",
-            "silent",
-            "crash",
-            "hang",
-            "spread",
-            "most keys"
-        );
-        for (area, tally) in &self.areas {
-            let [correct, detected, silent, crash, hang] = tally.classes;
-            let faults: u64 = tally.classes.iter().sum();
-            let bytes = self.bytes.get(area).map_or(String::from("-"), ToString::to_string);
-            println!(
-                "{area:<26}{bytes:>8}{faults:>9}{correct:>9}{detected:>9}{silent:>8}{crash:>7}{hang:>6}{:>8}{:>10}",
-                tally.spread, tally.keys_most
-            );
-        }
+        self.print_regions();
         let covered: usize = self.bytes.values().sum();
         println!("bytes covered {covered}, excluded {} (locks, counters, hints, options)", self.excluded);
-        if let Some(((area, kind), least)) = self.cells.iter().min_by_key(|(_, count)| **count) {
-            println!("least faults in a region and kind: {least} ({area}, {kind})");
+        self.print_cells();
+        if self.all.every > 0 {
+            println!(
+                "accepted: {} faults in entries of a mutable Vector table, whose place nobody knows: up to {} keys answered",
+                self.all.every, self.all.every_most
+            );
+        }
+        if self.all.fronts > 0 {
+            println!(
+                "accepted: {} faults in entries after which the key in front answered as well (never after one flipped bit)",
+                self.all.fronts
+            );
         }
         if options.protection < 8 {
             self.print_rates(options.protection);
@@ -212,6 +240,58 @@ impl Report {
             println!("undamaged tables that reported something: {}", self.controls_failed);
         }
         println!("{}", self.summary());
+    }
+
+    fn print_regions(&self) {
+        println!(
+            "{:<26}{:>8}{:>9}{:>9}{:>9}{:>8}{:>7}{:>6}{:>8}{:>7}{:>10}",
+            "region",
+            "bytes",
+            "faults",
+            "correct",
+            "detected",
+            "silent",
+            "crash",
+            "hang",
+            "spread",
+            "front",
+            "most keys"
+        );
+        for (area, tally) in &self.areas {
+            let [correct, detected, silent, crash, hang] = tally.classes;
+            let faults: u64 = tally.classes.iter().sum();
+            let bytes = self.bytes.get(area).map_or(String::from("-"), ToString::to_string);
+            let (spread, front, most) = (tally.spread, tally.fronts, tally.keys_most);
+            println!(
+                "{area:<26}{bytes:>8}{faults:>9}{correct:>9}{detected:>9}{silent:>8}{crash:>7}{hang:>6}{spread:>8}{front:>7}{most:>10}"
+            );
+        }
+    }
+
+    /// Random faults by region and kind, and the fewest of them.
+    fn print_cells(&self) {
+        print!("{:<26}", "random faults");
+        Kind::ALL.iter().for_each(|kind| print!("{:>13}", kind.name()));
+        println!();
+        for area in self.areas.keys() {
+            print!("{area:<26}");
+            for kind in Kind::ALL {
+                let cell = self.cells.get(&(area.clone(), kind.name().to_string()));
+                let text =
+                    cell.map_or(String::from("-"), |cell| (cell.faults[0] + cell.faults[1]).to_string());
+                print!("{text:>13}");
+            }
+            println!();
+        }
+        let sum = |cell: &Cell| cell.faults[0] + cell.faults[1];
+        let total: u64 = self.cells.values().map(sum).sum();
+        if let Some(((area, kind), least)) = self.cells.iter().min_by_key(|(_, cell)| sum(cell)) {
+            let [off, on] = least.faults;
+            println!(
+                "random faults {total}; fewest in a region and kind: {} ({area}, {kind}; {off} with checksum_on_seek off, {on} on)",
+                off + on
+            );
+        }
     }
 
     /// Silent faults in entry bytes beside what the width lets one expect.

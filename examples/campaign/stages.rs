@@ -1,10 +1,13 @@
 //! The faults of a campaign, numbered.
 //!
 //! ```text
-//!   checksum_on_seek off: every bit of the small table | random: small, 200 and 1000 entries
+//!   checksum_on_seek off: every bit of the small table, mutable or frozen | random: small, 200 and 1000 entries
 //!     with aids:          every bit of filters and index, all of them and one at a time | random: as above
-//!   checksum_on_seek on:  the same
+//!   checksum_on_seek on:  the same; bits that went to the mutable table go to the frozen one
+//!   top up:               the small table once more, for regions and kinds that have had too few random faults
 //! ```
+
+use std::collections::BTreeMap;
 
 use paranoid_memtable::{Door, Error};
 
@@ -35,91 +38,175 @@ pub(crate) enum Equipment {
 pub(crate) struct Stage {
     pub(crate) mode: Mode,
     pub(crate) shape: Shape,
+    /// When the table is frozen: before the damage or after it.
+    pub(crate) frozen: Frozen,
     pub(crate) model: Model,
     pub(crate) map: Map,
     /// Number of its first fault, and how many there are.
     pub(crate) first: u64,
     pub(crate) count: u64,
+    /// Of bits that are flipped in turn: every how many-th, and the first one.
+    stride: (u64, u64),
     /// Bytes of the table's own struct that no fault goes to.
     pub(crate) excluded: usize,
 }
 
-/// All stages, without faults at those that the options leave empty.
+/// A table and how many random faults are meant for it.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    mode: Mode,
+    aids: Aids,
+    entries: usize,
+    count: u64,
+}
+
+/// How a plan is carried out.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    on_seek: bool,
+    frozen: Frozen,
+}
+
+/// Every stage of the campaign.
 pub(crate) fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
     let mut stages: Vec<Stage> = Vec::new();
-    let small = if options.short { 24 } else { 64 };
+    let share = options.faults / (options.on_seek.len() * options.aids.len()) as u64;
     for on_seek in &options.on_seek {
-        let share = options.faults / (options.on_seek.len() * options.aids.len()) as u64;
-        for (mode, aids, entries, count) in options.aids.iter().flat_map(|aids| {
-            let equipment = if *aids { Equipment::Aids } else { Equipment::Bare };
-            plan(equipment, small, share)
-        }) {
-            let first = stages.last().map_or(0, |stage| stage.first + stage.count);
-            let shape = Shape {
-                protection: options.protection,
-                on_seek: *on_seek,
-                order_checks: options.order_checks,
-                representation: options.representation,
-                aids,
-                entries,
-                seed: options.seed,
-            };
-            let stage = Stage::new(options, mode, shape, first, count)?;
-            stages.push(stage);
+        for aids in &options.aids {
+            for plan in plans(if *aids { Equipment::Aids } else { Equipment::Bare }, options.small(), share) {
+                for frozen in [Frozen::After, Frozen::Before] {
+                    stages.push(Stage::new(options, plan, Setting { on_seek: *on_seek, frozen })?);
+                }
+            }
         }
+    }
+    top_up(options, &mut stages)?;
+    let mut first = 0;
+    for stage in &mut stages {
+        stage.first = first;
+        first += stage.count;
     }
     Ok(stages)
 }
 
 /// Faults with or without filters and index.
-fn plan(aids: Equipment, small: usize, share: u64) -> Vec<(Mode, Aids, usize, u64)> {
-    let sizes = [(small, share - share / 20 - share / 200), (200, share / 20), (1000, share / 200)];
-    if aids == Equipment::Bare {
-        let random = sizes.map(|(entries, count)| (Mode::Random, Aids::Nothing, entries, count));
-        return [(Mode::EveryBit, Aids::Nothing, small, 0)].into_iter().chain(random).collect();
-    }
-    let kinds = [Aids::All, Aids::Prefixes, Aids::Index];
-    let every = kinds.map(|aids| (Mode::EveryAidBit, aids, small, 0));
-    let of = |aids| sizes.map(|(entries, count)| (Mode::Random, aids, entries, count / 3));
-    every.into_iter().chain(kinds.into_iter().flat_map(of)).collect()
+fn plans(aids: Equipment, small: usize, share: u64) -> Vec<Plan> {
+    let sizes = [(small, share - share / 50 - share / 500), (200, share / 50), (1000, share / 500)];
+    let (every, kinds) = match aids {
+        Equipment::Bare => (Mode::EveryBit, vec![Aids::Nothing]),
+        Equipment::Aids => (Mode::EveryAidBit, vec![Aids::All, Aids::Prefixes, Aids::Index]),
+    };
+    let each = kinds.len() as u64;
+    let bits = kinds.iter().map(|aids| Plan { mode: every, aids: *aids, entries: small, count: 0 });
+    let random = kinds.iter().flat_map(|aids| {
+        sizes.map(|(entries, count)| Plan { mode: Mode::Random, aids: *aids, entries, count: count / each })
+    });
+    bits.chain(random).collect()
 }
 
+/// Adds stages for the regions and kinds that have had fewer random faults than the options ask for.
+fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
+    let mut had: BTreeMap<(Area, Kind), u64> = BTreeMap::new();
+    for stage in stages.iter().filter(|stage| stage.mode == Mode::Random) {
+        let cells = stage.map.cells.len() as u64;
+        for (cell, (area, kind)) in (0..cells).zip(&stage.map.cells) {
+            let more = (stage.count + cells - 1 - cell) / cells;
+            *had.entry((stage.map.areas[*area].0, *kind)).or_default() += more;
+        }
+    }
+    let aids = if options.aids.contains(&true) { Aids::All } else { Aids::Nothing };
+    let plan = Plan { mode: Mode::Random, aids, entries: options.small(), count: 0 };
+    let mut missing: BTreeMap<(Area, Kind), u64> = had
+        .into_iter()
+        .filter(|(_, had)| *had < options.floor)
+        .map(|(cell, had)| (cell, options.floor - had))
+        .collect();
+    let mut tables = Vec::new();
+    for on_seek in &options.on_seek {
+        for frozen in [Frozen::After, Frozen::Before] {
+            tables.push(Stage::new(options, plan, Setting { on_seek: *on_seek, frozen })?);
+        }
+    }
+    // Each lacking region is topped up in every table that has it, in equal parts.
+    let cell_of = |stage: &Stage, cell: &(usize, Kind)| (stage.map.areas[cell.0].0, cell.1);
+    for (cell, lacking) in &mut missing {
+        let has = |stage: &&Stage| stage.map.cells.iter().any(|known| cell_of(stage, known) == *cell);
+        *lacking = lacking.div_ceil(tables.iter().filter(has).count().max(1) as u64);
+    }
+    for mut stage in tables {
+        let turns =
+            |cell: &(usize, Kind)| missing.get(&cell_of(&stage, cell)).map_or(0, |n| n.div_ceil(TURN));
+        let cells: Vec<(usize, Kind)> = stage
+            .map
+            .cells
+            .iter()
+            .flat_map(|cell| std::iter::repeat_n(*cell, turns(cell) as usize))
+            .collect();
+        stage.count = cells.len() as u64 * TURN;
+        stage.map.cells = cells;
+        if stage.count > 0 {
+            stages.push(stage);
+        }
+    }
+    Ok(())
+}
+
+/// Faults that a region and kind is topped up by at a time.
+const TURN: u64 = 50;
+
 impl Stage {
-    fn new(options: &Options, mode: Mode, shape: Shape, first: u64, count: u64) -> Result<Stage, Error> {
+    fn new(options: &Options, plan: Plan, setting: Setting) -> Result<Stage, Error> {
+        let Setting { on_seek, frozen } = setting;
+        let shape = Shape {
+            protection: options.protection,
+            on_seek,
+            order_checks: options.order_checks,
+            representation: options.representation,
+            aids: plan.aids,
+            entries: plan.entries,
+            seed: options.seed,
+        };
         let model = Model::new(shape);
         let table = model.table()?;
+        if frozen == Frozen::Before {
+            table.freeze()?;
+        }
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
         #[expect(unsafe_code, reason = "opens the fault door")]
         let door = unsafe { Door::open(&table) }?;
         let mut map = Map::of(&door, &options.kinds);
-        if mode == Mode::EveryAidBit {
+        if plan.mode == Mode::EveryAidBit {
             map = map.aids_only();
         }
         let excluded = door.excluded_bytes();
         drop(door);
-        let count = if mode == Mode::Random { count } else { map.bits };
-        Ok(Stage { mode, shape, model, map, first, count, excluded })
+        // Every bit once with each setting: half of them in the mutable table and half in the frozen one, and with
+        // the other setting the other way round.
+        let stride = (2, u64::from((frozen == Frozen::Before) != on_seek));
+        let turns = (map.bits - stride.1).div_ceil(stride.0);
+        let count = if plan.mode == Mode::Random { plan.count / 2 } else { turns };
+        Ok(Stage { mode: plan.mode, shape, frozen, model, map, first: 0, count, stride, excluded })
     }
 
     /// Runs fault `number` of the campaign.
     pub(crate) fn run(&self, number: u64) -> Result<(Area, Kind, Verdict), Error> {
         let index = number - self.first;
         let mut rng = Rng::new(self.shape.seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        let frozen = if rng.below(2) == 0 { Frozen::Before } else { Frozen::After };
         match self.mode {
             Mode::EveryBit | Mode::EveryAidBit => {
-                run_fault(&self.model, frozen, |door| (self.map.flip_nth(door, index), Kind::Flip))
+                let bit = index * self.stride.0 + self.stride.1;
+                run_fault(&self.model, self.frozen, |door| (self.map.flip_nth(door, bit), Kind::Flip))
             }
             Mode::Random => {
                 let cell = (index % self.map.cells.len() as u64) as usize;
-                run_fault(&self.model, frozen, |door| self.map.strike(door, cell, &mut rng))
+                run_fault(&self.model, self.frozen, |door| self.map.strike(door, cell, &mut rng))
             }
         }
     }
 
     /// What the table does undamaged.
-    pub(crate) fn control(&self, frozen: Frozen) -> Result<Verdict, Error> {
+    pub(crate) fn control(&self) -> Result<Verdict, Error> {
         let nothing = (self.map.areas[0].0, Kind::Flip);
-        run_fault(&self.model, frozen, |_| nothing).map(|(_, _, verdict)| verdict)
+        run_fault(&self.model, self.frozen, |_| nothing).map(|(_, _, verdict)| verdict)
     }
 }

@@ -27,6 +27,7 @@ use crate::integrity::guarded::Guarded;
 use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::aids::AidWord;
 use crate::memtable::lines::LINE_WORDS;
+use crate::memtable::options::Representation;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::layout::{
     BACK_AT, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
@@ -178,13 +179,26 @@ impl<'t, C: Comparator> Door<'t, C> {
         };
         let view = core.arena.view()?;
         door.list(&view, &core.points, Part::Points)?;
+        let mut chained = BTreeMap::new();
+        for chain in core.stripes.chains() {
+            match chain? {
+                0 => {}
+                sentinel => door.chain(&view, sentinel, &mut chained)?,
+            }
+        }
         door.list(&view, &core.ranges, Part::Ranges)?;
         door.aids(&view)?;
         door.arrange(&view)?;
         for word in core.arena.control_words().chain(core.control_words()) {
             door.control(word);
         }
+        core.stripes.each_chain_word(|word| {
+            if core.options.representation == Representation::Vector {
+                door.control(word);
+            }
+        });
         door.side_structures();
+        door.sorted(&chained);
         let addresses = door.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
         door.by_address = addresses.collect();
         door.by_address.sort_unstable();
@@ -214,7 +228,8 @@ impl<'t, C: Comparator> Door<'t, C> {
     #[must_use]
     pub fn excluded_bytes(&self) -> usize {
         let control = self.pieces.iter().filter(|piece| piece.part == Part::Control);
-        size_of::<Core<C>>() - control.map(Piece::len).sum::<usize>()
+        // Stripes that writers leased lie beside it.
+        size_of::<Core<C>>().saturating_sub(control.map(Piece::len).sum::<usize>())
     }
 
     fn list(&mut self, view: &View<'_>, list: &List, part: Part) -> Result<()> {
@@ -228,7 +243,7 @@ impl<'t, C: Comparator> Door<'t, C> {
                 node = raw_link(view, node, level)?;
             }
         }
-        self.head(view, sentinel, part)?;
+        self.head(view, sentinel, HEIGHT_MAX, part)?;
         let mut node = raw_link(view, sentinel, 0)?;
         while node != sentinel {
             self.entry(view, node, heights.get(&node).copied().unwrap_or(1), part)?;
@@ -237,9 +252,21 @@ impl<'t, C: Comparator> Door<'t, C> {
         Ok(())
     }
 
-    fn head(&mut self, view: &View<'_>, sentinel: u32, part: Part) -> Result<()> {
+    /// The entries of a `Vector` table's chain, in order of arrival, and whose nodes are which.
+    fn chain(&mut self, view: &View<'_>, sentinel: u32, owners: &mut BTreeMap<u32, Owner>) -> Result<()> {
+        self.head(view, sentinel, 1, Part::Points)?;
+        let mut node = raw_link(view, sentinel, 0)?;
+        while node != sentinel {
+            self.entry(view, node, 1, Part::Points)?;
+            owners.extend(self.entries.last().map(|entry| (node, entry.2.clone())));
+            node = raw_link(view, node, 0)?;
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, view: &View<'_>, sentinel: u32, levels: usize, part: Part) -> Result<()> {
         let start = address_of(view, sentinel, BACK_AT + UNIT)?;
-        for level in 0..HEIGHT_MAX as u32 {
+        for level in 0..levels as u32 {
             self.add(Region::HeadLink, part, level, None, start - UNIT * (level as usize + 1), UNIT);
         }
         self.add(Region::Padding, part, 0, None, start, BACK_AT);
@@ -304,19 +331,27 @@ impl<'t, C: Comparator> Door<'t, C> {
     /// What stands beside the arena, on the heap.
     fn side_structures(&mut self) {
         let core = self.core;
-        let mut runs: Vec<(Region, Part, &[AtomicU64])> = Vec::new();
+        let mut runs: Vec<&[AtomicU64]> = Vec::new();
         let live = &core.live_tombstones;
         for index in [live].into_iter().chain(core.frozen_tombstones.get().map(FrozenTombstones::index)) {
-            index.regions(&mut |_, words| runs.push((Region::TombstoneIndex, Part::Ranges, words)));
+            index.regions(&mut |_, words| runs.push(words));
         }
-        if let Some(sorted) = core.sorted.get() {
-            runs.push((Region::SortedWord, Part::Points, sorted.words()));
-        }
-        for (region, part, words) in runs {
+        for words in runs {
             if let Some(first) = words.first() {
                 let address = first.as_ptr().expose_provenance();
-                self.add(region, part, 0, None, address, size_of_val(words));
+                self.add(Region::TombstoneIndex, Part::Ranges, 0, None, address, size_of_val(words));
             }
+        }
+    }
+
+    /// The words of a frozen `Vector` table's array, and whose entries they name.
+    fn sorted(&mut self, owners: &BTreeMap<u32, Owner>) {
+        let Some(sorted) = self.core.sorted.get() else { return };
+        for word in sorted.words() {
+            // ORDERING: Relaxed: nothing else runs (F1).
+            let node = (word.load(Ordering::Relaxed) >> 32) as u32;
+            let (owner, address) = (owners.get(&node).cloned(), word.as_ptr().expose_provenance());
+            self.add(Region::SortedWord, Part::Points, 0, owner, address, UNIT);
         }
     }
 
@@ -432,24 +467,34 @@ impl<'t, C: Comparator> Door<'t, C> {
     /// The pieces whose bytes differ now from what they were when the door was opened, in their order.
     #[must_use]
     pub fn changed(&self) -> Vec<usize> {
+        let mut changed: Vec<usize> =
+            self.differing().keys().filter_map(|address| self.piece_around(*address)).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+
+    /// The bytes of pieces that differ now, and what they were.
+    fn differing(&self) -> BTreeMap<usize, u8> {
         let mut original: BTreeMap<usize, u8> = BTreeMap::new();
         for broken in self.journal.iter().rev() {
             original.extend(broken.old.iter().enumerate().map(|(i, byte)| (broken.address + i, *byte)));
         }
-        let mut changed = Vec::new();
-        for (address, byte) in original {
-            let behind = self.by_address.partition_point(|(start, _)| *start <= address);
-            let Some((_, place)) = behind.checked_sub(1).and_then(|place| self.by_address.get(place)) else {
-                continue;
-            };
-            let covered = address < self.pieces[*place].end();
-            if covered && read(address, 1) != [byte] && changed.last() != Some(place) {
-                changed.push(*place);
-            }
-        }
-        changed.sort_unstable();
-        changed.dedup();
-        changed
+        original
+            .retain(|address, byte| self.piece_around(*address).is_some() && read(*address, 1)[0] != *byte);
+        original
+    }
+
+    fn piece_around(&self, address: usize) -> Option<usize> {
+        let behind = self.by_address.partition_point(|(start, _)| *start <= address);
+        let (_, place) = self.by_address.get(behind.checked_sub(1)?)?;
+        (address < self.pieces[*place].end()).then_some(*place)
+    }
+
+    /// How many bits of pieces differ now from what they were when the door was opened.
+    #[must_use]
+    pub fn changed_bits(&self) -> u32 {
+        self.differing().iter().map(|(address, old)| (read(*address, 1)[0] ^ old).count_ones()).sum()
     }
 
     /// Puts back every byte that was broken through this door.

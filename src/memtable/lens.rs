@@ -6,11 +6,14 @@
 //!   snapshot 8       a@5        c@4              newest version <= 8 of each key that is not deleted
 //! ```
 //! * V1: raw scans show the first of equals only (policy `Replace`), in both directions.
-//! * V2: behind a hole a snapshot scan also passes the next key: the hole may have held a newer version of it.
+//! * V2: behind a hole a snapshot scan also passes the next key: the hole may have held a newer version of it. A raw scan
+//!   passes the next entry and its equals under policy `Replace`: the hole may have held what replaced them.
 //!
 //! Any thread.
 
 #![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
 
 use crate::error::{Corruption, Place};
 use crate::invariants::{Bug, planted};
@@ -18,7 +21,7 @@ use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::representation::{Around, END, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::list::DuplicatePolicy;
-use crate::memtable::skiplist::node::{Parked, Verified};
+use crate::memtable::skiplist::node::{Parked, Verified, bytes_of};
 use crate::memtable::table::Core;
 use crate::tombstone::live::CoveringRun;
 
@@ -142,6 +145,27 @@ fn equal<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bo
     left.entry.node().sequence() == right.entry.node().sequence() && same_key(core, left, right)
 }
 
+/// Where keys are not verified (0 protection bytes), a scan that searches its way could go round in a circle over a
+/// damaged key: each move must lead further in the order of the keys as they read.
+#[inline(always)]
+fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    from: &Spot<'a>,
+    to: Option<Spot<'a>>,
+    way: Ordering,
+) -> Result<Option<Spot<'a>>, Hole> {
+    let Some(next) = to.filter(|_| order.view().width.bytes() == 0) else { return Ok(to) };
+    let (here, there) = (from.entry.node(), next.entry.node());
+    let moved = core.comparator.compare(next.entry.key(), from.entry.key());
+    let moved = moved.then(here.sequence().cmp(&there.sequence()));
+    if moved.then(here.revision().cmp(&there.revision())) == way {
+        return Ok(to);
+    }
+    let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);
+    Err(Hole { corruption, before: END, behind: END })
+}
+
 #[expect(private_interfaces, private_bounds, reason = "sealed")]
 impl sealed::Look for Raw {
     const SHOWS_ALL: bool = true;
@@ -214,11 +238,18 @@ impl sealed::Look for Raw {
 
     fn behind_hole<'a, C: Comparator, O: Ordered<'a>>(
         &self,
-        _core: &Core<C>,
-        _order: &O,
+        core: &Core<C>,
+        order: &O,
         spot: Spot<'a>,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        Ok(Some(spot))
+        if core.options.duplicates != DuplicatePolicy::Replace || planted(Bug::HoleShowsReplaced) {
+            return Ok(Some(spot));
+        }
+        let mut next = order.next(spot.at)?;
+        while let Some(replaced) = next.filter(|next| equal(core, next, &spot)) {
+            next = order.next(replaced.at)?;
+        }
+        Ok(next)
     }
 }
 
@@ -358,6 +389,7 @@ impl sealed::Look for AtSnapshot {
             } else {
                 order.next(spot.at)?
             };
+            next = moved_on(core, order, &spot, next, Ordering::Greater)?;
         }
         Ok(None)
     }
@@ -390,6 +422,7 @@ impl sealed::Look for AtSnapshot {
                 Some(hidden) => self.before_hidden(core, order, &hidden)?,
                 None => Self::prev_key(core, order, &spot)?,
             };
+            next = moved_on(core, order, &spot, next, Ordering::Less)?;
         }
         Ok(None)
     }
@@ -400,7 +433,8 @@ impl sealed::Look for AtSnapshot {
         order: &O,
         from: &Stand,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        Self::next_key(core, order, &from.spot(order.view())?)
+        let from = from.spot(order.view())?;
+        moved_on(core, order, &from, Self::next_key(core, order, &from)?, Ordering::Greater)
     }
 
     fn before<'a, C: Comparator, O: Ordered<'a>>(
@@ -409,7 +443,8 @@ impl sealed::Look for AtSnapshot {
         order: &O,
         from: &Stand,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        Self::prev_key(core, order, &from.spot(order.view())?)
+        let from = from.spot(order.view())?;
+        moved_on(core, order, &from, Self::prev_key(core, order, &from)?, Ordering::Less)
     }
 
     fn behind_hole<'a, C: Comparator, O: Ordered<'a>>(

@@ -15,7 +15,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Error, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::aids::{Shortcuts, hash_of};
@@ -42,8 +42,8 @@ enum Stage<'a> {
     Seen(Sight),
     /// The list must be searched.
     AskList,
-    /// The newest visible entry, or damage in its place.
-    Done(Result<Option<Spot<'a>>, Corruption>),
+    /// The newest visible entry.
+    Done(Option<Spot<'a>>),
 }
 
 impl<C: Comparator> Core<C> {
@@ -63,7 +63,7 @@ impl<C: Comparator> Core<C> {
         self.search_group(search, keys, snapshot, stages);
         if self.aids.statistics.is_some() {
             for stage in stages {
-                self.count_lookup(u64::from(matches!(stage, Stage::Done(Ok(Some(_))))));
+                self.count_lookup(u64::from(matches!(stage, Stage::Done(Some(_)))));
                 self.aids.count(Event::MultiGetKey, 1);
             }
         }
@@ -89,7 +89,7 @@ impl<C: Comparator> Core<C> {
             let Stage::Hashed(bits, bucket) = stage else { continue };
             if bits.is_some_and(|bits| bits.ask(search.view()) == Answer::Absent) {
                 self.aids.count(Event::FilterNegative, 1);
-                *stage = Stage::Done(Ok(None));
+                *stage = Stage::Done(None);
                 continue;
             }
             *stage = match bucket.and_then(|bucket| bucket.look(search.view())) {
@@ -115,8 +115,8 @@ impl<C: Comparator> Core<C> {
             let Stage::Seen(sight) = stage else { continue };
             let known: Known<'a> = sight.judge(search.view(), &self.comparator, key.as_ref());
             *stage = match self.visible(search, known, key.as_ref(), snapshot) {
-                Shortcut::Found(spot) => Stage::Done(Ok(Some(spot))),
-                Shortcut::Absent => Stage::Done(Ok(None)),
+                Shortcut::Found(spot) => Stage::Done(Some(spot)),
+                Shortcut::Absent => Stage::Done(None),
                 Shortcut::AskList => Stage::AskList,
             };
         }
@@ -151,7 +151,8 @@ impl<C: Comparator> Core<C> {
                 let entry = bracket.entry.filter(|entry| self.comparator.compare(entry.key(), key).is_eq());
                 entry.map(|entry| Spot { at: entry.node().offset(), entry })
             });
-            stages[place] = Stage::Done(found.map_err(|gap| gap.corruption));
+            // A gap is looked at again by a search of its own: it may be proved not to matter for this key.
+            stages[place] = found.map_or(Stage::AskList, Stage::Done);
         };
         if self.aids.statistics.is_some() {
             find_many(search, targets, &Tally::default(), &mut |index, outcome, tally| {
@@ -295,8 +296,8 @@ impl<C: Comparator> TableReader<C> {
         stage: &Stage<'a>,
     ) -> Result<Lookup<'a, C>> {
         let spot = match stage {
-            Stage::Done(found) => (*found)?,
-            // A sorted table: its order was made once for all keys.
+            Stage::Done(found) => *found,
+            // A sorted table, whose order was made once for all keys, or damage.
             _ => self.core.locate(order, key, snapshot)?,
         };
         let deleted = self.core.deletion(key, snapshot, spot.as_ref())?;

@@ -53,6 +53,13 @@ impl<'a, C: Comparator> Ordered<'a> for Order<'a, C> {
         }
     }
 
+    fn past_other_keys(&self, hole: &Hole, key: &[u8]) -> Option<Option<Spot<'a>>> {
+        match self {
+            Order::List(search) => search.past_other_keys(hole, key),
+            Order::Sorted(search) => search.past_other_keys(hole, key),
+        }
+    }
+
     fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption> {
         match self {
             Order::List(search) => search.entry(at),

@@ -86,8 +86,9 @@ impl<C: Comparator> Core<C> {
         let mut tally = Tally::default();
         let found = search.find(&Target::new(&self.comparator, key, snapshot), &mut tally);
         self.count_search(search, &found, &tally);
-        let entry = found.map_err(|gap| gap.corruption)?.entry;
-        Ok(entry.filter(|entry| self.comparator.compare(entry.key(), key).is_eq()).map(spot_of))
+        // Whether a gap matters for this key is decided elsewhere.
+        let Ok(bracket) = found else { return self.newest(search, key, snapshot) };
+        Ok(bracket.entry.filter(|entry| self.comparator.compare(entry.key(), key).is_eq()).map(spot_of))
     }
 
     /// Counts what a search of the list did.

@@ -15,7 +15,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::aids::Shortcuts;
@@ -377,15 +377,31 @@ impl<C: Comparator> Core<C> {
         key: &[u8],
         snapshot: SequenceNumber,
     ) -> Result<Option<Spot<'a>>> {
-        let around = order.find(&Target::new(&self.comparator, key, snapshot))?;
-        Ok(around.behind.filter(|spot| self.comparator.compare(spot.entry.key(), key).is_eq()))
+        let target = Target::new(&self.comparator, key, snapshot);
+        let behind = match order.find(&target) {
+            Ok(around) => around.behind,
+            Err(hole) => Self::past_hole(order, hole, key)?,
+        };
+        Ok(behind.filter(|spot| self.comparator.compare(spot.entry.key(), key).is_eq()))
+    }
+
+    /// What follows a hole, if nothing in it can be of this key.
+    #[cold]
+    fn past_hole<'a, O: Ordered<'a>>(order: &O, hole: Hole, key: &[u8]) -> Result<Option<Spot<'a>>> {
+        let damaged_entry = matches!(hole.corruption.place, Place::Entry | Place::Header);
+        let behind = if damaged_entry { order.past_other_keys(&hole, key) } else { None };
+        behind.ok_or_else(|| hole.into())
     }
 
     /// The next older version of the same key; replaced equals are passed.
     pub(crate) fn older<'a, O: Ordered<'a>>(&self, order: &O, spot: &Spot<'a>) -> Result<Option<Spot<'a>>> {
         let mut at = spot.at;
         loop {
-            let Some(next) = order.next(at)? else { return Ok(None) };
+            let next = match order.next(at) {
+                Ok(next) => next,
+                Err(hole) => Self::past_hole(order, hole, spot.entry.key())?,
+            };
+            let Some(next) = next else { return Ok(None) };
             if !self.comparator.compare(next.entry.key(), spot.entry.key()).is_eq() {
                 return Ok(None);
             }

@@ -16,6 +16,9 @@ use crate::memtable::skiplist::splice::{Gap, NoTrail, Search};
 /// The end: in front of the first entry and behind the last one.
 pub(crate) const END: u32 = 0;
 
+/// Most entries of a hole that are asked for their keys: a proof costs microseconds.
+pub(crate) const HOLE_ENTRIES_MAX: u32 = 16;
+
 /// An entry and where it stands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spot<'a> {
@@ -61,6 +64,9 @@ pub(crate) trait Ordered<'a> {
     fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Hole>;
     /// The entry in front of `at`; in front of `END` stands the last one.
     fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Hole>;
+    /// What stands behind a hole, if every damaged entry in it is proved to be of another key than `key`. `None`: not
+    /// proved, the hole stays one.
+    fn past_other_keys(&self, hole: &Hole, key: &[u8]) -> Option<Option<Spot<'a>>>;
     /// The entry at a position that was handed out before.
     fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption>;
     /// The checked values that accesses need.
@@ -115,6 +121,23 @@ impl<'a, C: Comparator> Ordered<'a> for Search<'a, C> {
             Ok(entry) => Ok(entry.map(spot)),
             Err(gap) => Err(self.hole(gap)),
         }
+    }
+
+    #[cold]
+    fn past_other_keys(&self, hole: &Hole, key: &[u8]) -> Option<Option<Spot<'a>>> {
+        let (mut node, end) = (self.node(hole.before), self.node(hole.behind));
+        for _ in 0..HOLE_ENTRIES_MAX {
+            node = self.view.try_link(node, 0)?;
+            if node == end {
+                let entry = self.verified(node).ok()?;
+                return Some(entry.map(spot));
+            }
+            let other = |damaged: &[u8]| !self.comparator.compare(damaged, key).is_eq();
+            if node == self.sentinel || !self.view.proves(node, other) {
+                return None;
+            }
+        }
+        None
     }
 
     #[inline]

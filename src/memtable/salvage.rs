@@ -1,7 +1,8 @@
 //! Salvage: every entry that still verifies, whatever became of the links.
 //!
 //! ```text
-//!   links   from the head and from every node found: each level, and the back link, as far as tags match
+//!   links   from the heads and from every node found: each level, and the back link, as far as tags match; and what
+//!           the sorted array of a `Vector` table names
 //!   arena   every 8-byte boundary that was handed out: header check, then both digests       (4 or 8 protection bytes)
 //!   sort    by key, sequence number, revision; once each
 //! ```
@@ -20,6 +21,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::error::Corruption;
 use crate::integrity::protection::{Placed, key_part};
@@ -32,6 +34,7 @@ use crate::memtable::skiplist::layout::{
 };
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::table::{Core, ImmutableMemTable};
+use crate::memtable::vector::SortedSearch;
 use crate::sync::Ordering;
 
 /// Where a salvage looked.
@@ -100,6 +103,10 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<(Vec<Salvaged<'_>>, Reach), C
     for sentinel in core.sentinels() {
         along_links(&view, sentinel, &mut offsets);
     }
+    if let Some(sorted) = core.sorted.get() {
+        let order = SortedSearch { view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
+        offsets.extend(order.nodes());
+    }
     let reach = if view.width.bytes() >= 4 && !planted(Bug::SalvageSkipsArena) {
         through_arena(&view, &mut offsets)?;
         Reach::Arena
@@ -114,11 +121,12 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<(Vec<Salvaged<'_>>, Reach), C
 }
 
 impl<C: Comparator> Core<C> {
-    /// The heads of both lists, as far as they are known.
+    /// The heads of both lists and of all chains, as far as they are known.
     fn sentinels(&self) -> impl Iterator<Item = u32> {
-        [self.points.control_word(), self.ranges.control_word()]
-            .into_iter()
-            .filter_map(|word| word.get_settled().ok().map(|sentinel| sentinel as u32))
+        let lists = [self.points.control_word(), self.ranges.control_word()];
+        let lists = lists.into_iter().filter_map(|word| word.get_settled().ok());
+        let chains = self.stripes.chains().into_iter().filter_map(Result::ok).filter(|chain| *chain != 0);
+        lists.map(|sentinel| sentinel as u32).chain(chains)
     }
 }
 

@@ -4,6 +4,7 @@
 //!   control words
 //!   level 0      every entry: header, key digest, value digest, order, tag of each of its links, back link
 //!   levels 1..   every chain: targets are entries of the list, further on, and tall enough for the level
+//!   chains       of a `Vector` table: every entry, link and back link; once frozen, its sorted array and the order in it
 //!   tombstones   every piece of the live index, and of the frozen one
 //!   beside       filters: both copies of every word; point index: every slot and control word
 //!   frozen       counts and digest sums == those sealed at the freeze
@@ -18,6 +19,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "offsets and levels are bounded by the address limit")]
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::guarded::Guarded;
@@ -25,6 +27,7 @@ use crate::integrity::protection::key_part;
 use crate::invariants::{Bug, planted};
 use crate::key::Comparator;
 use crate::memtable::flush::Hidden;
+use crate::memtable::options::Representation;
 use crate::memtable::representation::Spot;
 use crate::memtable::skiplist::height::tower_height;
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX};
@@ -32,6 +35,7 @@ use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::splice::Search;
 use crate::memtable::stripes::Totals;
 use crate::memtable::table::{Core, TableReader};
+use crate::memtable::vector::{SortedSearch, chain_nodes};
 use crate::sync::yield_now;
 
 /// How far a scrub has come.
@@ -93,6 +97,9 @@ impl<C: Comparator> TableReader<C> {
         let mut scrub = Scrub { core, report: ScrubReport::default(), seen: Totals::default(), progress };
         for word in core.arena.control_words().chain(core.control_words()) {
             scrub.control(word);
+        }
+        if core.options.representation == Representation::Vector {
+            scrub.vector();
         }
         match core.point_search() {
             Ok(search) => scrub.list(&search),
@@ -174,6 +181,38 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         });
         for finding in findings.into_iter().chain(checked.err()) {
             self.find(finding);
+        }
+    }
+
+    /// Chains in order of arrival, then the sorted array.
+    fn vector(&mut self) {
+        let core = self.core;
+        core.stripes.each_chain_word(|word| self.control(word));
+        let search = match core.point_search() {
+            Ok(search) => search,
+            Err(corruption) => return self.find(corruption),
+        };
+        for sentinel in core.stripes.chains() {
+            // A chain whose word is damaged was reported above.
+            if let Ok(sentinel @ 1..) = sentinel {
+                let mut findings = Vec::new();
+                let nodes = chain_nodes(&search.view, sentinel, &mut |found| findings.push(found));
+                findings.into_iter().for_each(|found| self.find(found));
+                for node in nodes {
+                    self.entry(&search, node, None);
+                }
+            }
+        }
+        let Some(sorted) = core.sorted.get() else { return };
+        let order =
+            SortedSearch { view: search.view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
+        let mut left = None;
+        for entry in order.entries() {
+            let checked = entry.and_then(|right| {
+                search.check_order(left.as_ref(), Some(&right))?;
+                Ok(right)
+            });
+            left = checked.map_err(|corruption| self.find(corruption)).ok();
         }
     }
 

@@ -162,7 +162,9 @@ pub(crate) struct Entered<'s> {
 impl Entered<'_> {
     /// The stripe's chain, made if it is not there. The lock makes this writer the only one who sets it.
     pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
-        let known = self.chain.get()?;
+        // Nobody else sets it: 0 is believed only where the complement agrees.
+        let known =
+            if planted(Bug::ChainWordBelieved) { self.chain.get()? } else { self.chain.get_settled()? };
         if known != 0 {
             #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
             return Ok(known as u32);
@@ -210,6 +212,18 @@ impl Stripe {
             return Attempt::Frozen;
         }
         Attempt::Inside(Entered { inside, counters: &self.counters, chain: &self.chain })
+    }
+
+    /// The chain's sentinel, 0 without one. A writer that is just setting it is waited out: a word that was zeroed must
+    /// not read as none.
+    fn settled_chain(&self) -> Result<u64, Corruption> {
+        if planted(Bug::ChainWordBelieved) {
+            return self.chain.get();
+        }
+        self.chain.get_settled().or_else(|_| {
+            drop(self.inside.lock());
+            self.chain.get_settled()
+        })
     }
 
     /// Enters as the stripe's lessee; waits only for a freeze.
@@ -354,13 +368,19 @@ impl Stripes {
     pub(crate) fn chains(&self) -> Vec<Result<u32, Corruption>> {
         let chain = |stripe: &Stripe| {
             #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
-            let chain = stripe.chain.get().map(|chain| chain as u32);
+            let chain = stripe.settled_chain().map(|chain| chain as u32);
             chain
         };
         self.fold(Vec::new(), |mut chains, stripe| {
             chains.push(chain(stripe));
             chains
         })
+    }
+
+    /// The guarded words that name the chains.
+    pub(crate) fn each_chain_word(&self, mut visit: impl FnMut(&Guarded)) {
+        self.first.iter().for_each(|stripe| visit(&stripe.chain));
+        self.more.lock().stripes.iter().for_each(|stripe| visit(&stripe.chain));
     }
 
     /// Heap bytes of stripes made beyond the first ones.

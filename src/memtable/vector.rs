@@ -23,7 +23,7 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::protection::{Kvo, Protected};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Target};
-use crate::memtable::representation::{Around, END, Hole, Ordered, Spot};
+use crate::memtable::representation::{Around, END, HOLE_ENTRIES_MAX, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::{SubChunk, View};
 use crate::memtable::skiplist::build::{Built, Fields};
 use crate::memtable::skiplist::layout::{Lengths, node_units};
@@ -111,6 +111,27 @@ fn from_behind(
     }
 }
 
+/// Every node of a chain for a scrub, which hears of every broken link and back link. Between two breaks of a chain
+/// nobody leads.
+pub(crate) fn chain_nodes(view: &View<'_>, sentinel: u32, find: &mut impl FnMut(Corruption)) -> Vec<u32> {
+    let mut nodes = Vec::new();
+    let mut damage = None;
+    chain(view, sentinel, &mut nodes, &mut damage);
+    for node in std::iter::once(sentinel).chain(nodes.iter().copied()) {
+        match view.link(node, 0) {
+            Err(report) => find(report),
+            Ok(next) => {
+                // An appender names the new node from the back after it has linked it.
+                let confirmed = view.back_hint(next).is_some_and(|back| back == node || next == sentinel);
+                if !confirmed {
+                    find(broken(next));
+                }
+            }
+        }
+    }
+    nodes
+}
+
 impl Sorted {
     /// Sorts the entries of these chains; with a key, only those of that key. Every entry is verified.
     pub(crate) fn collect<C: Comparator>(
@@ -179,8 +200,8 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
         u32::try_from(self.sorted.words.len()).unwrap_or(u32::MAX)
     }
 
-    /// The verified entry at an index.
-    fn at(&self, index: u32) -> Result<Verified<'a>, Corruption> {
+    /// The node at an index, behind the tag of its word.
+    fn node_at(&self, index: u32) -> Result<u32, Corruption> {
         let Some(word) = self.sorted.words.get(index as usize) else { return Err(broken(index)) };
         // ORDERING: Relaxed: the array was published whole, by the `Arc` or `OnceLock` that holds it.
         let word = word.load(Ordering::Relaxed);
@@ -189,7 +210,22 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
         if stored != expected && !planted(Bug::SortedWordUnchecked) {
             return Err(Corruption::new(Place::Link, u64::from(index) * 8, expected, stored));
         }
-        self.view.open(node)?.verify(&self.view)
+        Ok(node)
+    }
+
+    /// The verified entry at an index.
+    fn at(&self, index: u32) -> Result<Verified<'a>, Corruption> {
+        self.view.open(self.node_at(index)?)?.verify(&self.view)
+    }
+
+    /// Every entry in order, or what is wrong in its place.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Result<Verified<'a>, Corruption>> + '_ {
+        (0..self.len()).map(|index| self.at(index))
+    }
+
+    /// The nodes that the array names, as far as its words verify.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.len()).filter_map(|index| self.node_at(index).ok())
     }
 
     /// Entries between two positions.
@@ -210,6 +246,10 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
 
 impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
     fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Hole> {
+        if let Some(corruption) = self.sorted.damage {
+            // The hole may be anywhere (Y3): a cursor that went on would show the rest as if it were all.
+            return Err(Hole { corruption, before: END, behind: END });
+        }
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -220,9 +260,6 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
             }
         }
         let behind = |index| self.intact(index, self.len()).map_or(END, |spot| spot.at);
-        if let Some(corruption) = self.sorted.damage {
-            return Err(Hole { corruption, before: low, behind: behind(low) });
-        }
         if low == self.len() {
             return Ok(Around { before: low, behind: None });
         }
@@ -251,6 +288,27 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
             Ok(entry) => Ok(Some(Spot { at: index + 1, entry })),
             Err(corruption) => Err(Hole { corruption, before: index, behind: at }),
         }
+    }
+
+    #[cold]
+    fn past_other_keys(&self, hole: &Hole, key: &[u8]) -> Option<Option<Spot<'a>>> {
+        if self.sorted.damage.is_some() {
+            return None;
+        }
+        // The position in front of an index is that index.
+        for index in hole.before..hole.before.saturating_add(HOLE_ENTRIES_MAX) {
+            if index >= self.len() {
+                return Some(None);
+            }
+            if let Ok(entry) = self.at(index) {
+                return Some(Some(Spot { at: index + 1, entry }));
+            }
+            let other = |damaged: &[u8]| !self.comparator.compare(damaged, key).is_eq();
+            if !self.view.proves(self.node_at(index).ok()?, other) {
+                return None;
+            }
+        }
+        None
     }
 
     fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption> {

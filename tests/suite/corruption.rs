@@ -134,6 +134,94 @@ fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
     }
 }
 
+/// The log of a mutable `Vector` table, and the array of a frozen one.
+#[test]
+fn every_bit_and_word_of_a_vector() {
+    let seed = seed_or(23);
+    let _watchdog = Watchdog::new("corruption::every_bit_and_word_of_a_vector", seed);
+    let model = Model::new(Shape { representation: Representation::Vector, ..shape(Seek::Bracket, 24, 3) });
+    for frozen in [Frozen::After, Frozen::Before] {
+        let table = model.table().unwrap();
+        if frozen == Frozen::Before {
+            table.freeze().unwrap();
+        }
+        let door = open(&table);
+        let map = Map::of(&door, &plan::Kind::ALL);
+        let sorted = door.pieces().iter().filter(|piece| piece.region == Region::SortedWord).count();
+        assert_eq!(sorted, if frozen == Frozen::Before { model.rows.len() } else { 0 });
+        let words: Vec<usize> = (0..door.pieces().len())
+            .filter(|piece| door.pieces()[*piece].region == Region::Control)
+            .collect();
+        drop(door);
+        for (bit, (area, kind, verdict)) in flips(&model, &map, frozen, seed) {
+            accept(bit, seed, area, kind, &verdict);
+        }
+        for word in words {
+            let (area, kind, verdict) = run_fault(&model, frozen, |door| {
+                door.zero_word(word, 0);
+                (Area::of(&door.pieces()[word]), plan::Kind::Zero)
+            })
+            .unwrap();
+            accept(word as u64, seed, area, kind, &verdict);
+        }
+    }
+}
+
+/// Without digests answers may be wrong, but every scan ends: also one that searches its way over a damaged key.
+#[test]
+fn without_protection_every_scan_ends() {
+    let _watchdog = Watchdog::new("corruption::without_protection_every_scan_ends", 0);
+    for entries in [24, 40] {
+        let model = Model::new(Shape { protection: 0, ..shape(Seek::Bracket, entries, 1) });
+        let table = model.table().unwrap();
+        let door = open(&table);
+        let keys = (0..door.pieces().len()).filter(|piece| door.pieces()[*piece].region == Region::Key);
+        let keys: Vec<(usize, usize)> = keys.map(|piece| (piece, door.pieces()[piece].len())).collect();
+        drop(door);
+        for (piece, bit) in
+            keys.into_iter().flat_map(|(piece, len)| (0..8 * len).map(move |bit| (piece, bit)))
+        {
+            let (area, _, verdict) = run_fault(&model, Frozen::After, |door| {
+                door.flip(piece, bit);
+                (Area::of(&door.pieces()[piece]), plan::Kind::Flip)
+            })
+            .unwrap();
+            assert_eq!(verdict.endless, None, "{}, piece {piece}, bit {bit}", area.name());
+        }
+    }
+}
+
+type Tried = (Area, plan::Kind, Verdict);
+
+fn flips<'m>(
+    model: &'m Model,
+    map: &'m Map,
+    frozen: Frozen,
+    seed: u64,
+) -> impl Iterator<Item = (u64, Tried)> + 'm {
+    let stride = if cfg!(debug_assertions) { 61 } else { 1 };
+    (seed % stride..map.bits).step_by(stride as usize).map(move |bit| {
+        (bit, run_fault(model, frozen, |door| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap())
+    })
+}
+
+/// One flipped bit of an entry, wherever it is: its own key answers, and no other one does to a lookup.
+#[test]
+fn one_flipped_bit_costs_its_own_key() {
+    let model = Model::new(shape(Seek::Bracket, 40, 6));
+    let map = map(&model);
+    let mut own = 0;
+    for (bit, (area, kind, verdict)) in flips(&model, &map, Frozen::Before, 0) {
+        accept(bit, 0, area, kind, &verdict);
+        let entry = matches!(area.region, Region::Header | Region::Key | Region::Digests | Region::Value);
+        if entry && area.part == Part::Points {
+            assert!(verdict.answering.len() <= 1, "bit {bit}, {}: {verdict:?}", area.name());
+            own += verdict.answering.len();
+        }
+    }
+    assert!(own > 50, "{own}");
+}
+
 /// The control block is small: every word of it is zeroed, in a table of one chunk and in one of two.
 #[test]
 fn zeroed_control_words() {

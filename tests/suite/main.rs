@@ -17,6 +17,8 @@ mod limits;
 mod lookup;
 mod model;
 mod oracle;
+#[cfg(feature = "fault-injection")]
+mod orders_under_damage;
 mod slow_freeze;
 mod span_threads;
 mod spans;

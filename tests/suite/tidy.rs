@@ -72,6 +72,22 @@ fn every_atomic_operation_explains_its_ordering() {
     report(sources(&["src"]).iter().flat_map(rules::orderings).collect());
 }
 
+/// SAFETY.md names each operation that orders anything, by file and function, and counts the others by file.
+#[test]
+fn the_safety_table_is_complete() {
+    let table = fs::read_to_string(root().join("SAFETY.md")).expect("SAFETY.md");
+    let mut files = vec![];
+    collect(&root().join("src"), &mut files);
+    files.sort();
+    let missing = files.iter().flat_map(|file| {
+        let path = file.strip_prefix(root().join("src")).unwrap_or(file).to_string_lossy().replace('\\', "/");
+        let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{path}: {error}"));
+        rules::ordering_rows(&path, &text)
+    });
+    let missing: Vec<String> = missing.filter(|row| !table.contains(row.as_str())).collect();
+    report(missing.iter().map(|row| format!("SAFETY.md, orderings: add the row {row}..")).collect());
+}
+
 #[test]
 fn nothing_is_left_over() {
     let everywhere = sources(&["src", "tests", "examples", "benches", "fuzz/fuzz_targets"]);

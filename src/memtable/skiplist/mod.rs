@@ -8,6 +8,7 @@ pub(crate) mod layout;
 pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod node;
+pub(crate) mod proof;
 pub(crate) mod splice;
 pub(crate) mod steps;
 

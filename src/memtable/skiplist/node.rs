@@ -4,7 +4,8 @@
 //!   offset --locate--> header words --header check--> lengths --end inside the chunk--> key --key digest--> value
 //! ```
 //! Invariants:
-//! * N1: a `Node` exists only if its header check matched at its own offset and the entry ends inside its chunk.
+//! * N1: a `Node` exists only if the entry ends inside its chunk, and its header check matched at its own offset; one
+//!   that was opened without (`open_as`) is good for nothing but to be verified.
 //! * N2: lengths are read once; what was checked is what is used.
 //! * N3: a `Verified` exists only if the key digest matched (or the width is 0); values come only out of one.
 //! * N4: links and back words are atomics and carry tags bound to their slot; an offset leaves this file only behind
@@ -92,11 +93,17 @@ impl<'a> View<'a> {
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let stored = self.header_check_at(offset, address);
         let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
-        if stored != expected || address + entry_end(self.width, lengths) > end {
+        if stored != expected || !self.fits(lengths, end - address) {
             return None;
         }
         let key_address = address + key_at(self.width);
         Some(Node { key_address, lengths, sequence, offset, revision, arena: PhantomData })
+    }
+
+    /// Whether an entry of these lengths ends inside its chunk (N1).
+    #[inline(always)]
+    fn fits(&self, lengths: Lengths, available: usize) -> bool {
+        entry_end(self.width, lengths) <= available || planted(Bug::EntryAcrossChunks)
     }
 
     /// The stored header check of the node at an address that has room for a header.
@@ -154,18 +161,43 @@ impl<'a> View<'a> {
     /// Why `try_open` refused.
     #[cold]
     fn header_report(self, offset: u32) -> Corruption {
-        let Some((address, available)) = self.locate(offset) else { return no_node(offset) };
+        match self.raw_header(offset) {
+            Some((fields, stored)) => self.bad_header(offset, &fields, stored),
+            None => no_node(offset),
+        }
+    }
+
+    /// The fields that a header check covers, as they lie there, and the check: lengths, sequence number, revision.
+    #[cold]
+    pub(super) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
+        let (address, available) = self.locate(offset)?;
         if available < HEADER {
-            return no_node(offset);
+            return None;
         }
         // SAFETY: A2: HEADER bytes are available from a unit boundary; L1: immutable.
-        let lengths = Lengths(unsafe { read::<u64>(address) });
+        let lengths = unsafe { read::<u64>(address) };
         // SAFETY: A2: as above, 8 bytes further.
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
         // SAFETY: A2: as above, aligned to 4.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
-        let stored = self.back_word(offset).map_or(0, BackWord::header_check);
-        self.bad_header(offset, lengths, sequence, revision, stored)
+        let mut fields = [0u8; HEADER_FIELDS];
+        fields[..8].copy_from_slice(&lengths.to_le_bytes());
+        fields[8..16].copy_from_slice(&sequence.to_le_bytes());
+        fields[16..].copy_from_slice(&revision.to_le_bytes());
+        Some((fields, self.back_word(offset).map_or(0, BackWord::header_check)))
+    }
+
+    /// The node at `offset` if these were its header's fields and its entry ended inside its chunk: to be verified, since
+    /// no header check vouches for it.
+    #[cold]
+    pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
+        let (address, available) = self.locate(offset)?;
+        let (lengths, sequence, revision) = unpacked(fields);
+        if !self.fits(lengths, available) {
+            return None;
+        }
+        let key_address = address + key_at(self.width);
+        Some(Node { key_address, lengths, sequence, offset, revision, arena: PhantomData })
     }
 
     #[inline(always)]
@@ -176,29 +208,16 @@ impl<'a> View<'a> {
     }
 
     #[cold]
-    fn bad_header(
-        self,
-        offset: u32,
-        lengths: Lengths,
-        sequence: u64,
-        revision: u32,
-        stored: u16,
-    ) -> Corruption {
-        let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
-        let mut report =
-            Corruption::new(Place::Header, bytes_of(offset), u64::from(expected), u64::from(stored))
-                .with_sequence(sequence);
-        let mut fields = [0u8; 20];
-        fields[..8].copy_from_slice(&lengths.0.to_le_bytes());
-        fields[8..16].copy_from_slice(&sequence.to_le_bytes());
-        fields[16..].copy_from_slice(&revision.to_le_bytes());
-        report.flipped_bit = single_bit(&fields, |bytes| {
-            let lengths = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-            let sequence = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
-            let revision = u32::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
-            self.secret.header_check(offset, lengths, sequence, revision) == stored
-        })
-        .map(|bit| if bit >= 128 { bit - 128 + 8 * REVISION_AT as u64 } else { bit });
+    fn bad_header(self, offset: u32, fields: &[u8; HEADER_FIELDS], stored: u16) -> Corruption {
+        let check = |fields: &[u8; HEADER_FIELDS]| {
+            let (lengths, sequence, revision) = unpacked(fields);
+            self.secret.header_check(offset, lengths.0, sequence, revision)
+        };
+        let expected = u64::from(check(fields));
+        let mut report = Corruption::new(Place::Header, bytes_of(offset), expected, u64::from(stored))
+            .with_sequence(unpacked(fields).1);
+        let bit = single_bit(fields, |bytes| bytes.try_into().is_ok_and(|fields| check(fields) == stored));
+        report.flipped_bit = bit.map(|bit| if bit >= 128 { bit - 128 + 8 * REVISION_AT as u64 } else { bit });
         report
     }
 
@@ -367,6 +386,21 @@ impl<'a> Node<'a> {
         let key_part = key_part(self.key());
         let expected = self.placed().key_digest(key_part, view.secret.nonce()) & width.mask();
         (expected == self.stored_digest(width, 0)).then_some(Verified { node: self, key_part })
+    }
+
+    /// Whether the stored key digest is that of this key with the node's other fields.
+    #[cold]
+    pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
+        let digest = self.placed().key_digest(key_part(key), view.secret.nonce());
+        digest & view.width.mask() == self.stored_digest(view.width, 0)
+    }
+
+    /// Whether the value digest, which covers the key as well, matches key and value as they lie there.
+    #[cold]
+    pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
+        let key_part = key_part(self.key());
+        let digest = self.placed().value_digest(self.value_bytes(), key_part, view.secret.nonce());
+        digest & view.width.mask() == self.stored_digest(view.width, 1)
     }
 
     /// The same with a report of what is wrong.
@@ -543,6 +577,16 @@ impl Pinned {
         // SAFETY: N3: the slice came out of a verified entry of the arena that `_owner` keeps alive (A1); L1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }
+}
+
+/// Bytes of the fields that a header check covers.
+pub(super) const HEADER_FIELDS: usize = 20;
+
+fn unpacked(fields: &[u8; HEADER_FIELDS]) -> (Lengths, SequenceNumber, u32) {
+    let lengths = u64::from_le_bytes(std::array::from_fn(|i| fields[i]));
+    let sequence = u64::from_le_bytes(std::array::from_fn(|i| fields[8 + i]));
+    let revision = u32::from_le_bytes(std::array::from_fn(|i| fields[16 + i]));
+    (Lengths(lengths), sequence, revision)
 }
 
 /// Byte offset of an arena unit.

@@ -230,3 +230,26 @@ pub(crate) fn length(source: &Source) -> Vec<String> {
     }
     findings
 }
+
+/// How the rows of SAFETY.md begin that a file must have: one for each function with an Acquire or a Release, and the
+/// count of the Relaxed ones. Models and tests need none for what they order.
+pub(crate) fn ordering_rows(path: &str, text: &str) -> Vec<String> {
+    let (mut rows, mut relaxed, mut function) = (vec![], 0, "?");
+    let tried = ["tests", "models", "loom"].iter().any(|name| path.contains(name));
+    for line in text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
+        if let Some((_, name)) = line.split_once("fn ") {
+            let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+            function = &name[..end];
+        }
+        relaxed += line.matches("Ordering::Relaxed").count();
+        let orders =
+            ["Acquire", "Release", "AcqRel"].iter().any(|name| line.contains(&format!("Ordering::{name}")));
+        if orders && !tried {
+            rows.push(format!("| `{path}` `{function}` | "));
+        }
+    }
+    if relaxed > 0 {
+        rows.push(format!("| `{path}` | {relaxed} |"));
+    }
+    rows
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use paranoid_memtable::{
     Corruption, DeletedBy, Error, FlushEntry, FlushSink, Fragment, HiddenVersions, ImmutableMemTable, Kind,
-    MemTable, Reach, SinkError, TableReader,
+    MemTable, Reach, Representation, SinkError, TableReader, WriteBatch,
 };
 
 use super::model::{Expected, Row, order};
@@ -51,6 +51,8 @@ pub enum Demand {
     Anything,
 }
 
+/// Puts in a batch.
+const BATCH: usize = 4;
 /// Every how many-th probe gets an insert.
 const INSERT_EVERY: usize = 3;
 
@@ -78,7 +80,9 @@ impl<'m> Trial<'m> {
                 Err(error) => self.refused(&error, "insert"),
             }
         }
-        for row in model.rows.iter().step_by(INSERT_EVERY) {
+        // A log does not look for duplicates.
+        let listed = model.shape.representation == Representation::SkipList;
+        for row in model.rows.iter().step_by(INSERT_EVERY).filter(|_| listed) {
             match table.insert(row.sequence, Kind::PUT, &row.key, b"again") {
                 Err(Error::DuplicateEntry { .. }) => {}
                 Err(error) => self.refused(&error, "second insert"),
@@ -87,7 +91,8 @@ impl<'m> Trial<'m> {
         }
         rows.sort_by(order);
         for (probe, key) in model.probes.iter().enumerate() {
-            let newest_row = rows.iter().find(|row| row.key == *key && row.sequence > newest);
+            let newest_row = rows.get(rows.partition_point(|row| row.key < *key));
+            let newest_row = newest_row.filter(|row| row.key == *key && row.sequence > newest);
             let want = match newest_row {
                 Some(row) => Expected::Value(row.sequence, row.value.clone()),
                 None => model.expected[2][probe].clone(),
@@ -95,7 +100,40 @@ impl<'m> Trial<'m> {
             self.compare(probe, &want, table.get(key, u64::MAX), "get after inserts");
         }
         self.range_delete(table, newest + 1 + model.probes.len() as u64);
+        self.batches(table, newest + 2 + model.probes.len() as u64, &mut rows);
         rows
+    }
+
+    /// Batches between and above the old entries: each is in as a whole, or as far as it says.
+    fn batches(&mut self, table: &MemTable, mut sequence: u64, rows: &mut Vec<Row>) {
+        let model = self.model();
+        let keys: Vec<usize> = (1..model.probes.len()).step_by(INSERT_EVERY).collect();
+        let mut written = Vec::new();
+        for keys in keys.chunks(BATCH) {
+            let mut batch = WriteBatch::with_protection(8).unwrap();
+            let mut new = Vec::new();
+            for probe in keys {
+                let (key, value) = (model.probes[*probe].clone(), sequence.to_be_bytes().to_vec());
+                batch.put(&key, &value).unwrap();
+                new.push((*probe, Row { key, sequence, kind: Kind::PUT, value }));
+                sequence += 1;
+            }
+            let taken = match table.write_batch(sequence - new.len() as u64, &batch) {
+                Ok(_) => new.len(),
+                Err(error) => {
+                    self.refused(&error, "write_batch");
+                    let Error::BatchInterrupted { applied, .. } = error else { continue };
+                    applied as usize
+                }
+            };
+            written.extend(new.into_iter().take(taken));
+        }
+        for (probe, row) in &written {
+            let want = Expected::Value(row.sequence, row.value.clone());
+            self.compare(*probe, &want, table.get(&row.key, u64::MAX), "get after a batch");
+        }
+        rows.extend(written.into_iter().map(|(_, row)| row));
+        rows.sort_by(order);
     }
 
     /// A range delete after damage covers what it should.
@@ -153,8 +191,9 @@ impl<'m> Trial<'m> {
         for salvaged in &salvage.entries {
             let entry = &salvaged.entry;
             let (key, sequence) = (entry.user_key(), entry.sequence());
-            let row = all.iter().find(|row| row.key == key && row.sequence == sequence);
-            let same = row.is_some_and(|row| {
+            let here = |row: &&Row| row.key.as_slice().cmp(key).then(sequence.cmp(&row.sequence));
+            let same = all.binary_search_by(here).is_ok_and(|place| {
+                let row = all[place];
                 row.kind == entry.kind() && entry.value().is_ok_and(|value| value == row.value)
             });
             if !same {

@@ -13,6 +13,7 @@
 pub mod later;
 pub mod model;
 pub mod plan;
+pub mod reads;
 pub mod rng;
 pub mod trial;
 
@@ -43,7 +44,7 @@ pub fn run_fault(
     #[expect(unsafe_code, reason = "opens the fault door")]
     let mut door = unsafe { Door::open(&table) }?;
     let (area, kind) = strike(&mut door);
-    let mut trial = Trial::new(model, Bounds::of(model, &door));
+    let mut trial = Trial::new(model, Bounds::of(model, &door, frozen));
     let demand = if trial.bounds().must_find { Demand::Finding } else { Demand::Anything };
     drop(door);
     let rows: Vec<&Row> = model.rows.iter().collect();
@@ -52,6 +53,7 @@ pub fn run_fault(
     trial.scans(&table, &rows);
     trial.resolved_scans(&table);
     trial.seeks(&table);
+    trial.further_reads(&table);
     match early {
         Some(frozen) => {
             trial.flush(&frozen, &rows);

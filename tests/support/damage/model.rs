@@ -162,8 +162,7 @@ impl Model {
 
     fn answer(&self, key: &[u8], snapshot: u64) -> Expected {
         let cover = self.cover(key, snapshot);
-        let versions: Vec<&Row> =
-            self.rows.iter().filter(|row| row.key == key && row.sequence <= snapshot).collect();
+        let versions: Vec<&Row> = self.versions(key).iter().filter(|row| row.sequence <= snapshot).collect();
         let Some(newest) = versions.first().filter(|row| cover.is_none_or(|cover| cover < row.sequence))
         else {
             return cover.map_or(Expected::NotFound, |cover| Expected::Deleted(cover, DeletedBy::Range));
@@ -240,10 +239,14 @@ impl Model {
 impl Model {
     /// Whether a get looks past the last version of a key: none is visible, or all that are visible are operands.
     pub fn runs_out(&self, key: &[u8], snapshot: u64) -> bool {
-        self.rows
-            .iter()
-            .filter(|row| row.key == key && row.sequence <= snapshot)
-            .all(|row| row.kind == Kind::MERGE)
+        self.versions(key).iter().filter(|row| row.sequence <= snapshot).all(|row| row.kind == Kind::MERGE)
+    }
+
+    /// All versions of a key, newest first.
+    pub fn versions(&self, key: &[u8]) -> &[Row] {
+        let from = self.rows.partition_point(|row| row.key.as_slice() < key);
+        let len = self.rows[from..].partition_point(|row| row.key == key);
+        &self.rows[from..from + len]
     }
 
     /// The place of an entry among the rows.

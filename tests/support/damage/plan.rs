@@ -11,6 +11,8 @@ pub enum Kind {
     Flip,
     /// 2 to 16 bits of one piece.
     Burst,
+    /// Up to 64 bytes of one piece overwritten with random ones.
+    Noise,
     /// An aligned word set to 0.
     Zero,
     /// Two links of the same structure swapped.
@@ -24,13 +26,22 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 7] =
-        [Kind::Flip, Kind::Burst, Kind::Zero, Kind::SwapLinks, Kind::SwapEntries, Kind::Copy, Kind::ZeroLine];
+    pub const ALL: [Kind; 8] = [
+        Kind::Flip,
+        Kind::Burst,
+        Kind::Noise,
+        Kind::Zero,
+        Kind::SwapLinks,
+        Kind::SwapEntries,
+        Kind::Copy,
+        Kind::ZeroLine,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Kind::Flip => "flip",
             Kind::Burst => "burst",
+            Kind::Noise => "noise",
             Kind::Zero => "zero",
             Kind::SwapLinks => "swap-links",
             Kind::SwapEntries => "swap-entries",
@@ -177,6 +188,10 @@ impl Map {
                 for _ in 0..2 + rng.below(15) {
                     door.flip(piece, rng.below(len * 8));
                 }
+            }
+            Kind::Noise => {
+                let bytes: Vec<u8> = (0..1 + rng.below(64)).map(|_| rng.next() as u8).collect();
+                door.overwrite(piece, &bytes);
             }
             Kind::Zero => door.zero_word(piece, rng.below(len)),
             Kind::ZeroLine => {

@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use paranoid_memtable::{Bytewise, Door, Entry, Error, Lookup, Part, Region, TableReader};
+use paranoid_memtable::{
+    Bytewise, Cursor, Door, Entry, Error, Handle, Kind, Lens, Lookup, Part, Region, Representation,
+    TableReader,
+};
 
+use super::Frozen;
 use super::model::{Aids, Expected, Model, PREFIX_BYTES, Row, seen};
 use super::plan::Area;
 
@@ -20,6 +24,10 @@ pub struct Verdict {
     pub answering: BTreeSet<usize>,
     /// Keys that answered `Corruption`, or were passed by a scan, and should not have been.
     pub beyond: BTreeSet<usize>,
+    /// Keys in front of a damaged entry that answered so where a read looked past their last version.
+    pub fronts: BTreeSet<usize>,
+    /// A damaged entry whose place nobody knows made every key uncertain.
+    pub every: bool,
 }
 
 /// What damage may reach.
@@ -27,6 +35,10 @@ pub struct Verdict {
 pub struct Bounds {
     /// Probes that may answer `Corruption`; `None`: all.
     pub probes: Option<BTreeSet<usize>>,
+    /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is all that was changed.
+    pub only: Option<BTreeSet<usize>>,
+    /// An entry of a mutable `Vector` table: its place is not known, and every key may answer so.
+    pub every: bool,
     /// Keys right in front of a damaged entry: they may answer so where a get looks past their last version.
     pub in_front: BTreeSet<usize>,
     /// (key, sequence) of entries whose own bytes were changed; `None`: any.
@@ -42,8 +54,10 @@ pub struct Bounds {
 /// What was changed of one point entry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Harm {
-    /// Header, key or digests.
+    /// Header, key, value or digests; or the word that names it in a sorted array.
     own: bool,
+    /// That word.
+    sorted: bool,
     back: bool,
     /// The highest changed link.
     link: Option<u32>,
@@ -53,7 +67,8 @@ struct Harm {
 
 impl Bounds {
     /// What the pieces that a door changed may reach.
-    pub fn of(model: &Model, door: &Door<'_, Bytewise>) -> Bounds {
+    pub fn of(model: &Model, door: &Door<'_, Bytewise>, frozen: Frozen) -> Bounds {
+        let vector = model.shape.representation == Representation::Vector;
         let mut bounds = Bounds::default();
         let mut limited = true;
         let mut harms: BTreeMap<Option<usize>, Harm> = BTreeMap::new();
@@ -87,9 +102,17 @@ impl Bounds {
             if piece.part == Part::Points {
                 let row = piece.owner.as_ref().and_then(|owner| model.row(&owner.key, owner.sequence));
                 let harm = harms.entry(row).or_default();
-                harm.own |= own;
+                harm.sorted |= piece.region == Region::SortedWord;
+                harm.own |= own || harm.sorted;
+                let linked = matches!(piece.region, Region::Link | Region::HeadLink | Region::BackLink);
+                if vector {
+                    // A chain with one broken link is read from its other end; an array needs none.
+                    let named = matches!(piece.region, Region::Value | Region::SortedWord);
+                    bounds.every |= frozen == Frozen::After && !named && !(linked && lone);
+                    continue;
+                }
                 harm.back |= piece.region == Region::BackLink;
-                if matches!(piece.region, Region::Link | Region::HeadLink) {
+                if linked && piece.region != Region::BackLink {
                     harm.link = harm.link.max(Some(piece.level));
                     harm.next |= piece.level == 0;
                 }
@@ -99,7 +122,14 @@ impl Bounds {
         for (row, harm) in &harms {
             bounds.reach(model, door, &harms, (*row, *harm), &mut probes);
         }
-        bounds.probes = limited.then_some(probes);
+        bounds.probes = (limited && !bounds.every).then_some(probes);
+        let owned = |harm: &Harm| harm.own && !harm.sorted;
+        if model.shape.protection == 8 && door.changed_bits() == 1 && harms.values().any(owned) {
+            let row = harms.keys().copied().flatten().next();
+            bounds.only = row
+                .filter(|_| !bounds.every)
+                .map(|row| model.probe(&model.rows[row].key).into_iter().collect());
+        }
         bounds
     }
 
@@ -121,13 +151,14 @@ impl Bounds {
             return;
         }
         probes.extend(place.unwrap_or(0)..=place.map_or(1, |place| place + 2));
-        // The gap reaches to the next intact entry that upper levels lead to, or else to the next damaged one.
+        // Upper levels lead to the next intact entry that is tall enough; the way back from there ends at the last
+        // damaged one in front of it.
         let levels = harm.link.unwrap_or(0) + 2;
         for next in row.map_or(0, |row| row + 1)..model.rows.len() {
-            let end = model.probe(&model.rows[next].key).unwrap_or(0) + 2;
             if harms.get(&Some(next)).is_some_and(|harm| harm.own || harm.back || harm.next) {
+                let end = model.probe(&model.rows[next].key).unwrap_or(0) + 2;
                 probes.extend(place.unwrap_or(0)..=end);
-                return;
+                continue;
             }
             if model.height(door, next) >= levels {
                 return;
@@ -136,6 +167,52 @@ impl Bounds {
         if harms.get(&None).is_some_and(|harm| harm.back) {
             probes.extend(place.unwrap_or(0)..model.probes.len());
         }
+    }
+}
+
+/// Every how many-th probe's prefix is scanned.
+const PREFIX_EVERY: usize = 3;
+
+/// A move of a cursor.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    First,
+    Next,
+    Last,
+    Prev,
+}
+
+impl Step {
+    pub fn of<H: Handle, L: Lens>(self, cursor: &mut Cursor<H, L>) -> Result<(), Error> {
+        match self {
+            Step::First => cursor.first(),
+            Step::Next => cursor.next(),
+            Step::Last => cursor.last(),
+            Step::Prev => cursor.prev(),
+        }
+    }
+}
+
+/// An entry that a cursor shows.
+pub trait Shown {
+    fn key(&self) -> &[u8];
+    fn sequence(&self) -> u64;
+    fn kind(&self) -> Kind;
+    fn shown_value(&self) -> Result<&[u8], Error>;
+}
+
+impl Shown for Entry<'_> {
+    fn key(&self) -> &[u8] {
+        self.user_key()
+    }
+    fn sequence(&self) -> u64 {
+        Entry::sequence(self)
+    }
+    fn kind(&self) -> Kind {
+        Entry::kind(self)
+    }
+    fn shown_value(&self) -> Result<&[u8], Error> {
+        self.value()
     }
 }
 
@@ -182,7 +259,7 @@ impl<'m> Trial<'m> {
     }
 
     /// As `compare`; `Corruption` counts for the spread.
-    fn lookup(
+    pub fn lookup(
         &mut self,
         probe: usize,
         snapshot: u64,
@@ -191,11 +268,26 @@ impl<'m> Trial<'m> {
         what: &str,
     ) {
         if !self.compare(probe, want, got, what) {
-            self.verdict.answering.insert(probe);
-            let key = &self.model.probes[probe];
-            if !(self.bounds.in_front.contains(&probe) && self.model.runs_out(key, snapshot)) {
-                self.passed_by(key);
+            self.uncertain(probe, snapshot);
+        }
+    }
+
+    /// A lookup of this probe answered `Corruption`.
+    pub fn uncertain(&mut self, probe: usize, snapshot: u64) {
+        self.verdict.answering.insert(probe);
+        self.verdict.every |= self.bounds.every;
+        let key = &self.model.probes[probe];
+        if let Some(only) = &self.bounds.only {
+            if !only.contains(&probe) {
+                self.verdict.beyond.insert(probe);
             }
+        } else if self.bounds.probes.is_some()
+            && self.bounds.in_front.contains(&probe)
+            && self.model.runs_out(key, snapshot)
+        {
+            self.verdict.fronts.insert(probe);
+        } else {
+            self.passed_by(key);
         }
     }
 
@@ -224,32 +316,19 @@ impl<'m> Trial<'m> {
 
     pub fn gets(&mut self, table: &TableReader) {
         let model = self.model;
-        let mut buffer = Vec::new();
         for (snapshot, expected) in model.snapshots.iter().zip(&model.expected) {
             for (probe, want) in expected.iter().enumerate() {
                 self.lookup(probe, *snapshot, want, table.get(&model.probes[probe], *snapshot), "get");
             }
         }
-        for (probe, want) in model.expected[2].iter().enumerate() {
-            if let Ok(paranoid_memtable::Found::Value { sequence, .. }) =
-                table.get_into(&model.probes[probe], u64::MAX, &mut buffer)
-                && *want != Expected::Value(sequence, buffer.clone())
-            {
-                self.wrong(|| format!("get_into {}", model.probes[probe].escape_ascii()));
-            }
-        }
-        for (probe, got) in table.multi_get(&model.probes, model.snapshots[1]).into_iter().enumerate() {
-            self.lookup(probe, model.snapshots[1], &model.expected[1][probe], got, "multi_get");
-        }
     }
 
     /// Compares the entry under a cursor with the row that it should show.
-    fn shows(&mut self, entry: &Entry<'_>, row: &Row, what: &str) {
-        let same =
-            entry.user_key() == row.key && entry.sequence() == row.sequence && entry.kind() == row.kind;
-        match entry.value() {
+    pub fn shows(&mut self, entry: &impl Shown, row: &Row, what: &str) {
+        let same = entry.key() == row.key && entry.sequence() == row.sequence && entry.kind() == row.kind;
+        match entry.shown_value() {
             _ if !same => self.wrong(|| {
-                let (key, want) = (entry.user_key().escape_ascii(), row.key.escape_ascii());
+                let (key, want) = (entry.key().escape_ascii(), row.key.escape_ascii());
                 format!("{what}: {key}@{}, not {want}@{}", entry.sequence(), row.sequence)
             }),
             Ok(value) if value == row.value => {}
@@ -259,11 +338,11 @@ impl<'m> Trial<'m> {
     }
 
     /// A scan in one direction against the rows that it should show, in its order.
-    fn scan<'t>(
+    pub fn scan<E: Shown>(
         &mut self,
         what: &str,
         want: &[&Row],
-        mut step: impl FnMut(usize) -> Result<Option<Entry<'t>>, Error>,
+        mut step: impl FnMut(usize) -> Result<Option<E>, Error>,
     ) {
         let (mut at, mut gap) = (0, false);
         for number in 0..want.len() * 4 + 64 {
@@ -282,14 +361,14 @@ impl<'m> Trial<'m> {
                     return;
                 }
                 Ok(Some(entry)) => {
-                    let same = |row: &&Row| row.key == entry.user_key() && row.sequence == entry.sequence();
+                    let same = |row: &&Row| row.key == entry.key() && row.sequence == entry.sequence();
                     while gap && at < want.len() && !same(&want[at]) {
                         self.passed_by(&want[at].key);
                         at += 1;
                     }
                     match want.get(at) {
                         Some(row) => self.shows(&entry, row, what),
-                        None => self.wrong(|| format!("{what} shows {}", entry.user_key().escape_ascii())),
+                        None => self.wrong(|| format!("{what} shows {}", entry.key().escape_ascii())),
                     }
                     if self.verdict.wrong.is_some() {
                         return;
@@ -301,23 +380,22 @@ impl<'m> Trial<'m> {
         self.verdict.endless.get_or_insert_with(|| what.to_string());
     }
 
-    pub fn scans(&mut self, table: &TableReader, rows: &[&Row]) {
+    /// A whole scan there and back, with a cursor that stands nowhere.
+    pub fn there_and_back<E: Shown>(
+        &mut self,
+        names: [&str; 2],
+        rows: &[&Row],
+        mut step: impl FnMut(Step) -> Result<Option<E>, Error>,
+    ) {
+        self.scan(names[0], rows, |n| step(if n == 0 { Step::First } else { Step::Next }));
         let reversed: Vec<&Row> = rows.iter().rev().copied().collect();
+        self.scan(names[1], &reversed, |n| step(if n == 0 { Step::Last } else { Step::Prev }));
+    }
+
+    pub fn scans(&mut self, table: &TableReader, rows: &[&Row]) {
         let mut cursor = table.cursor();
-        self.scan("raw scan", rows, |n| {
-            if n == 0 {
-                cursor.first()?
-            } else {
-                cursor.next()?
-            }
-            Ok(cursor.table_entry())
-        });
-        self.scan("reverse raw scan", &reversed, |n| {
-            if n == 0 {
-                cursor.last()?
-            } else {
-                cursor.prev()?
-            }
+        self.there_and_back(["raw scan", "reverse raw scan"], rows, |step| {
+            step.of(&mut cursor)?;
             Ok(cursor.table_entry())
         });
     }
@@ -326,22 +404,9 @@ impl<'m> Trial<'m> {
         let model = self.model;
         for (snapshot, shown) in model.snapshots.iter().zip(&model.resolved) {
             let rows: Vec<&Row> = shown.iter().map(|row| &model.rows[*row]).collect();
-            let reversed: Vec<&Row> = rows.iter().rev().copied().collect();
             let mut cursor = table.cursor_at(*snapshot);
-            self.scan("resolved scan", &rows, |n| {
-                if n == 0 {
-                    cursor.first()?
-                } else {
-                    cursor.next()?
-                }
-                Ok(cursor.table_entry())
-            });
-            self.scan("reverse resolved scan", &reversed, |n| {
-                if n == 0 {
-                    cursor.last()?
-                } else {
-                    cursor.prev()?
-                }
+            self.there_and_back(["resolved scan", "reverse resolved scan"], &rows, |step| {
+                step.of(&mut cursor)?;
                 Ok(cursor.table_entry())
             });
         }
@@ -349,7 +414,9 @@ impl<'m> Trial<'m> {
 
     /// A cursor in prefix mode asks the filter of prefixes.
     fn prefix_scan(&mut self, table: &TableReader, prefix: &[u8]) {
-        let rows: Vec<&Row> = self.model.rows.iter().filter(|row| row.key.starts_with(prefix)).collect();
+        let all = &self.model.rows;
+        let from = all.partition_point(|row| row.key.as_slice() < prefix);
+        let rows: Vec<&Row> = all[from..].iter().take_while(|row| row.key.starts_with(prefix)).collect();
         let mut cursor = table.cursor().with_prefix(prefix);
         self.scan("prefix scan", &rows, |n| {
             if n == 0 {
@@ -363,7 +430,8 @@ impl<'m> Trial<'m> {
 
     pub fn seeks(&mut self, table: &TableReader) {
         if self.model.shape.aids != Aids::Nothing {
-            for key in self.model.probes.iter().filter(|key| key.len() >= PREFIX_BYTES) {
+            let keys = self.model.probes.iter().filter(|key| key.len() >= PREFIX_BYTES);
+            for key in keys.step_by(PREFIX_EVERY) {
                 self.prefix_scan(table, &key[..PREFIX_BYTES]);
             }
         }
@@ -374,15 +442,16 @@ impl<'m> Trial<'m> {
             let behind = model.rows.partition_point(|row| row.key < *key);
             let moved = raw.seek(key).map(|()| raw.table_entry());
             self.sought(probe, "seek", moved, model.rows.get(behind));
-            let shown_behind = shown.iter().find(|row| model.rows[**row].key >= *key);
+            let shown_behind = shown.get(shown.partition_point(|row| model.rows[*row].key < *key));
             let moved = resolved.seek(key).map(|()| resolved.table_entry());
             self.sought(probe, "resolved seek", moved, shown_behind.map(|row| &model.rows[*row]));
             let last = model.rows.partition_point(|row| row.key <= *key).checked_sub(1);
             let moved = raw.seek_for_prev(key).map(|()| raw.table_entry());
             self.sought(probe, "seek_for_prev", moved, last.map(|last| &model.rows[last]));
-            let shown_before = shown.iter().rev().find(|row| model.rows[**row].key <= *key);
+            let shown_before = shown.partition_point(|row| model.rows[*row].key <= *key).checked_sub(1);
+            let shown_before = shown_before.map(|place| shown[place]);
             let moved = resolved.seek_for_prev(key).map(|()| resolved.table_entry());
-            self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|row| &model.rows[*row]));
+            self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|row| &model.rows[row]));
         }
     }
 

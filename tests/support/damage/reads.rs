@@ -1,0 +1,164 @@
+//! The reads that a trial makes besides gets, scans and seeks: copies, many keys, shared cursors, bounds.
+
+use paranoid_memtable::{Error, Found, Handle, Kind, Lens, OwnedCursor, TableReader};
+
+use super::model::{Expected, Row};
+use super::trial::{Shown, Step, Trial};
+
+/// An entry of a cursor that lends it only while it stands still.
+struct Copied {
+    row: Row,
+    /// What its value answered, if that was an error.
+    refused: Option<Error>,
+}
+
+impl Shown for Copied {
+    fn key(&self) -> &[u8] {
+        &self.row.key
+    }
+    fn sequence(&self) -> u64 {
+        self.row.sequence
+    }
+    fn kind(&self) -> Kind {
+        self.row.kind
+    }
+    fn shown_value(&self) -> Result<&[u8], Error> {
+        match self.refused.as_ref().and_then(Error::corruption) {
+            Some(corruption) => Err((*corruption).into()),
+            None => Ok(&self.row.value),
+        }
+    }
+}
+
+fn copied<L: Lens>(cursor: &OwnedCursor<paranoid_memtable::Bytewise, L>) -> Option<Copied> {
+    let entry = cursor.entry()?;
+    let mut value = Vec::new();
+    let refused = entry.value_into(&mut value).err();
+    let key = entry.user_key().to_vec();
+    Some(Copied { row: Row { key, sequence: entry.sequence(), kind: entry.kind(), value }, refused })
+}
+
+impl Trial<'_> {
+    /// Everything of this file.
+    pub fn further_reads(&mut self, table: &TableReader) {
+        self.gets_into(table);
+        self.stored_entries(table);
+        self.many(table);
+        self.shared_scans(table);
+        self.bounded_scans(table);
+    }
+
+    fn gets_into(&mut self, table: &TableReader) {
+        let model = self.model();
+        let mut buffer = Vec::new();
+        for (snapshot, expected) in model.snapshots.iter().zip(&model.expected) {
+            for (probe, want) in expected.iter().enumerate() {
+                let same = match table.get_into(&model.probes[probe], *snapshot, &mut buffer) {
+                    Err(error) => {
+                        self.refused(&error, "get_into");
+                        self.uncertain(probe, *snapshot);
+                        buffer.is_empty()
+                    }
+                    Ok(Found::Value { sequence, .. }) => {
+                        matches!(want, Expected::Value(at, value) if *at == sequence && *value == buffer)
+                    }
+                    Ok(Found::Deleted { sequence, by }) => *want == Expected::Deleted(sequence, by),
+                    Ok(Found::Merge) => matches!(want, Expected::Merge(..)),
+                    Ok(Found::NotFound) => *want == Expected::NotFound,
+                };
+                if !same {
+                    self.wrong(|| format!("get_into {} at {snapshot}", model.probes[probe].escape_ascii()));
+                }
+            }
+        }
+    }
+
+    /// Entries as stored: range tombstones are not applied.
+    fn stored_entries(&mut self, table: &TableReader) {
+        let model = self.model();
+        for snapshot in [model.snapshots[0], u64::MAX] {
+            for (probe, key) in model.probes.iter().enumerate() {
+                let want = model.versions(key).iter().find(|row| row.sequence <= snapshot);
+                match (table.get_entry(key, snapshot), want) {
+                    (Err(error), _) => {
+                        self.refused(&error, "get_entry");
+                        self.uncertain(probe, snapshot);
+                    }
+                    (Ok(Some(entry)), Some(row)) => self.shows(&entry, row, "get_entry"),
+                    (Ok(None), None) => {}
+                    (Ok(entry), _) => {
+                        self.wrong(|| format!("get_entry {}: {entry:?}", key.escape_ascii()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Many keys at each snapshot, into one buffer; in descending order at the last one.
+    fn many(&mut self, table: &TableReader) {
+        let model = self.model();
+        let mut results = Vec::new();
+        for (snapshot, expected) in model.snapshots.iter().zip(&model.expected) {
+            let descending = *snapshot == u64::MAX;
+            let mut places: Vec<usize> = (0..model.probes.len()).collect();
+            if descending {
+                places.reverse();
+            }
+            let keys: Vec<&[u8]> = places.iter().map(|probe| model.probes[*probe].as_slice()).collect();
+            table.multi_get_into(&keys, *snapshot, &mut results);
+            for (probe, got) in places.into_iter().zip(results.drain(..)) {
+                self.lookup(probe, *snapshot, &expected[probe], got, "multi_get");
+            }
+        }
+    }
+
+    /// Cursors with a share in the table.
+    fn shared_scans(&mut self, table: &TableReader) {
+        let model = self.model();
+        let rows: Vec<&Row> = model.rows.iter().collect();
+        let mut cursor = table.owned_cursor();
+        self.there_and_back(["shared scan", "reverse shared scan"], &rows, |step| {
+            step.of(&mut cursor)?;
+            Ok(copied(&cursor))
+        });
+        let rows: Vec<&Row> = model.resolved[1].iter().map(|row| &model.rows[*row]).collect();
+        let mut cursor = table.owned_cursor_at(model.snapshots[1]);
+        self.there_and_back(["shared resolved scan", "reverse shared resolved scan"], &rows, |step| {
+            step.of(&mut cursor)?;
+            Ok(copied(&cursor))
+        });
+    }
+
+    /// The middle half of the keys, raw and resolved at each snapshot.
+    fn bounded_scans(&mut self, table: &TableReader) {
+        let model = self.model();
+        let (from, to) = (model.probes.len() / 4, model.probes.len() * 3 / 4);
+        let (from, to) = (model.probes[from].as_slice(), model.probes[to].as_slice());
+        let inside = |row: &&Row| from <= row.key.as_slice() && row.key.as_slice() < to;
+        let rows: Vec<&Row> = model.rows.iter().filter(inside).collect();
+        let bounded = table.cursor().with_bounds(from..to);
+        self.bounded(["bounded scan", "reverse bounded scan"], bounded, &rows, |cursor| cursor.table_entry());
+        for (snapshot, shown) in model.snapshots.iter().zip(&model.resolved) {
+            let rows: Vec<&Row> = shown.iter().map(|row| &model.rows[*row]).filter(inside).collect();
+            let bounded = table.cursor_at(*snapshot).with_bounds(from..to);
+            let names = ["bounded resolved scan", "reverse bounded resolved scan"];
+            self.bounded(names, bounded, &rows, |cursor| cursor.table_entry());
+        }
+    }
+
+    fn bounded<H: Handle, L: Lens, E: Shown>(
+        &mut self,
+        names: [&str; 2],
+        cursor: Result<paranoid_memtable::Cursor<H, L>, Error>,
+        rows: &[&Row],
+        entry: impl Fn(&paranoid_memtable::Cursor<H, L>) -> Option<E>,
+    ) {
+        match cursor {
+            Err(error) => self.refused(&error, names[0]),
+            Ok(mut cursor) => self.there_and_back(names, rows, |step: Step| {
+                step.of(&mut cursor)?;
+                Ok(entry(&cursor))
+            }),
+        }
+    }
+}
