@@ -54,7 +54,7 @@ impl Bucket {
         let sight = self.index.bucket(key_part(key)).unwrap().look(&view)?;
         match sight.judge(&view, &Bytewise, key) {
             Known::Newest(entry) => {
-                assert_eq!((entry.key(), entry.value(&view).unwrap()), (key, b"v".as_slice()));
+                assert_eq!((entry.key(), entry.value(view.seal()).unwrap()), (key, b"v".as_slice()));
                 Some(entry.node().sequence())
             }
             Known::Absent => Some(0),

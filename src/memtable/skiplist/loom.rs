@@ -75,7 +75,7 @@ impl Table {
         let search = self.search();
         let bracket = search.find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail).unwrap();
         bracket.entry.is_some_and(|entry| {
-            assert_eq!(entry.value(&search.view).unwrap(), b"v");
+            assert_eq!(entry.value(search.view.seal()).unwrap(), b"v");
             entry.key() == key
         })
     }
