@@ -25,6 +25,13 @@ use crate::memtable::skiplist::node::{Parked, Verified, bytes_of};
 use crate::memtable::table::Core;
 use crate::tombstone::live::CoveringRun;
 
+/// Which way a step goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Forward,
+    Backward,
+}
+
 /// Where a cursor stands, without a borrow.
 #[derive(Debug, Clone, Copy)]
 pub struct Stand {
@@ -60,12 +67,23 @@ impl Stand {
 pub trait Lens: sealed::Look {}
 
 pub(crate) mod sealed {
-    use super::{Comparator, Core, Hole, Ordered, SequenceNumber, Spot, Stand};
+    use super::{Comparator, Core, Hole, Ordered, SequenceNumber, Spot, Stand, Verified, View, Way};
 
     /// The workings of a lens.
     pub trait Look: Clone + std::fmt::Debug + Send + Sync {
-        /// Whether every stored entry is shown, but for those that are replaced.
-        const SHOWS_ALL: bool;
+        /// Whether steps this way from one entry shown to the next are plain: the two alone tell what is shown.
+        #[expect(private_interfaces, reason = "sealed")]
+        fn is_plain<C: Comparator>(&self, core: &Core<C>, way: Way) -> bool;
+
+        /// Whether the neighbour of an entry shown is shown, where steps are plain. `false`: it takes more to tell.
+        #[expect(private_interfaces, reason = "sealed")]
+        fn shows_neighbour<C: Comparator>(
+            &self,
+            core: &Core<C>,
+            view: &View<'_>,
+            from: &Stand,
+            neighbour: &Verified<'_>,
+        ) -> bool;
 
         /// Where a search for (key, `sequence`) starts: at that version, or at the key's first one.
         fn search_from(sequence: SequenceNumber) -> SequenceNumber;
@@ -168,7 +186,15 @@ fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
 
 #[expect(private_interfaces, private_bounds, reason = "sealed")]
 impl sealed::Look for Raw {
-    const SHOWS_ALL: bool = true;
+    #[inline(always)]
+    fn is_plain<C: Comparator>(&self, core: &Core<C>, _way: Way) -> bool {
+        core.options.duplicates != DuplicatePolicy::Replace
+    }
+
+    #[inline(always)]
+    fn shows_neighbour<C: Comparator>(&self, _: &Core<C>, _: &View<'_>, _: &Stand, _: &Verified<'_>) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn search_from(sequence: SequenceNumber) -> SequenceNumber {
@@ -361,7 +387,27 @@ impl AtSnapshot {
 
 #[expect(private_interfaces, private_bounds, reason = "sealed")]
 impl sealed::Look for AtSnapshot {
-    const SHOWS_ALL: bool = false;
+    #[inline(always)]
+    fn is_plain<C: Comparator>(&self, core: &Core<C>, way: Way) -> bool {
+        way == Way::Forward && !core.may_have_ranges()
+    }
+
+    /// The first version of another key, visible and no tombstone.
+    #[inline(always)]
+    fn shows_neighbour<C: Comparator>(
+        &self,
+        core: &Core<C>,
+        view: &View<'_>,
+        from: &Stand,
+        neighbour: &Verified<'_>,
+    ) -> bool {
+        neighbour.node().sequence() <= self.sequence
+            && !neighbour.kind().is_point_delete()
+            && from
+                .parked
+                .resume(view)
+                .is_some_and(|from| core.comparator.compare(from.key(), neighbour.key()).is_ne())
+    }
 
     #[inline(always)]
     fn search_from(_sequence: SequenceNumber) -> SequenceNumber {

@@ -10,14 +10,14 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-use super::lens::{AtSnapshot, Lens, Raw};
+use super::lens::{AtSnapshot, Lens, Raw, Way};
 use crate::error::Result;
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
 use crate::memtable::edge::Edge;
 use crate::memtable::order::Order;
 use crate::memtable::read::Entry;
-use crate::memtable::scan::{TableCursor, Way};
+use crate::memtable::scan::TableCursor;
 use crate::memtable::table::TableReader;
 
 /// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then

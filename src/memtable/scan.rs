@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::edge::{Edge, edges, prefix_edges};
 use super::handle::sealed::Holds;
 use super::handle::{Borrowed, Handle, Owned};
-use super::lens::{AtSnapshot, Lens, Raw, Stand};
+use super::lens::{AtSnapshot, Lens, Raw, Stand, Way};
 use crate::error::{Corruption, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
 use crate::memtable::filter::Answer;
@@ -29,7 +29,6 @@ use crate::memtable::order::Order;
 use crate::memtable::read::Entry;
 use crate::memtable::representation::{END, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::Frame;
-use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::splice::{Course, Search};
 use crate::memtable::skiplist::steps::Scout;
@@ -94,13 +93,6 @@ impl<H: Handle, L: Lens> fmt::Debug for Cursor<H, L> {
 enum Kept {
     List(Course),
     Sorted(Arc<Sorted>),
-}
-
-/// Which way a step goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Forward,
-    Backward,
 }
 
 impl<H: Handle, L: Lens> Cursor<H, L> {
@@ -220,9 +212,6 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
 
     #[inline(always)]
     fn go(&mut self, way: Way) -> Result<()> {
-        if !L::SHOWS_ALL {
-            return self.decide(way);
-        }
         let mut scout = self.scout;
         match self.glide(self.handle.core(), way, &mut scout) {
             Some(moved) => {
@@ -230,22 +219,17 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
                 self.scout = scout;
                 Ok(())
             }
-            None => self.decide_apart(way),
+            None => self.decide(way),
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn decide(&mut self, way: Way) -> Result<()> {
         let mut scout = self.scout;
         let outcome = self.step(self.handle.core(), way, &mut scout)?.map(park);
         let landed = self.land(outcome);
         self.scout = scout;
         landed
-    }
-
-    #[inline(never)]
-    fn decide_apart(&mut self, way: Way) -> Result<()> {
-        self.decide(way)
     }
 
     #[inline(always)]
@@ -358,8 +342,8 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         Ok((in_front == (way == Way::Forward)).then_some(spot))
     }
 
-    /// A step where nothing has to be decided: in a list, from an entry, through a lens that shows all. `None`: it is no
-    /// such step, or it met something unusual; `step` decides.
+    /// A step where nothing has to be decided: in a list, from an entry to a neighbour that is shown. `None`: it is no such
+    /// step, or it met something unusual; `step` decides.
     #[inline(always)]
     fn glide<'a>(
         &self,
@@ -368,7 +352,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         scout: &mut Scout,
     ) -> Option<Option<Verified<'a>>> {
         let State::At(stand) = &self.state else { return None };
-        if !L::SHOWS_ALL || core.options.duplicates == DuplicatePolicy::Replace {
+        if !self.lens.is_plain(core, way) {
             return None;
         }
         let search = self.list(core)?;
@@ -378,6 +362,9 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         };
         if let (Some(entry), Way::Forward) = (&next, way) {
             search.look_ahead(scout, stand.at, entry.node().offset());
+        }
+        if next.is_some_and(|entry| !self.lens.shows_neighbour(core, &search.view, stand, &entry)) {
+            return None;
         }
         let (Some(entry), Some(edge)) = (next, far) else { return Some(next) };
         let in_front = entry.node().order(&core.comparator, &edge.target(&core.comparator)).is_lt();
@@ -543,11 +530,7 @@ impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
             self.state = moved.map_or(State::Nowhere, |entry| State::At(Stand::at(&entry)));
             return Ok(entry);
         }
-        if L::SHOWS_ALL {
-            self.decide_apart(way)?
-        } else {
-            self.decide(way)?
-        }
+        self.decide(way)?;
         Ok(self.table_entry())
     }
 
