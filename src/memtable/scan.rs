@@ -360,8 +360,10 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
             Way::Forward => (search.try_next(stand.at)?, &self.upper),
             Way::Backward => (search.try_prev(stand.at)?, &self.lower),
         };
-        if let (Some(entry), Way::Forward) = (&next, way) {
-            search.look_ahead(scout, stand.at, entry.node().offset());
+        match (&next, way) {
+            (Some(entry), Way::Forward) => search.look_ahead(scout, stand.at, entry.node().offset()),
+            (Some(entry), Way::Backward) => search.look_back(stand.at, entry.node().offset()),
+            _ => {}
         }
         if next.is_some_and(|entry| !self.lens.shows_neighbour(core, &search.view, stand, &entry)) {
             return None;

@@ -17,9 +17,12 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::paranoid::OrderChecks;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Side, Target};
+use crate::prefetch::prefetch_read;
 
-/// Neighbours at most so far apart (in arena units: 1 KiB) were written one after the other: the processor sees to those.
+/// Neighbours at most so far apart (in arena units: 1 KiB) were written one after the other.
 const NEAR_UNITS: u32 = 128;
+/// How many bytes ahead such neighbours are asked for: the processor does so too, but not as far.
+const NEAR_AHEAD: isize = 2048;
 /// How many nodes of level 1 the scout is ahead: 2.7 entries each.
 const LEAD: usize = 4;
 /// How many entries between two nodes of level 1 are asked for: more stand there once in seven times.
@@ -78,12 +81,34 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Asks for what a walk along level 0 needs next. Called for every step from `at` to `next`.
     #[inline(always)]
     pub(crate) fn look_ahead(&self, scout: &mut Scout, at: u32, next: u32) {
+        if next.wrapping_sub(at) <= NEAR_UNITS {
+            self.prefetch_lines(next, NEAR_AHEAD);
+        }
         if at == scout.way[0] {
             self.move_scout(scout);
         } else if scout.steps < PATIENCE {
             scout.steps += 1;
         } else if next.wrapping_sub(at) > NEAR_UNITS {
             self.start_scout(scout, at);
+        }
+    }
+
+    /// The same for steps back, as far as memory is in order: only level 0 has back links.
+    #[inline(always)]
+    pub(crate) fn look_back(&self, at: u32, prev: u32) {
+        if at.wrapping_sub(prev) <= NEAR_UNITS {
+            self.prefetch_lines(prev, -NEAR_AHEAD);
+        }
+    }
+
+    /// Asks for the lines of an entry that lies so many bytes away, if memory goes on as it did.
+    #[inline(always)]
+    fn prefetch_lines(&self, from: u32, distance: isize) {
+        if let Some(address) = self.view.locate_near(from) {
+            let there = address.wrapping_add_signed(distance);
+            for line in 0..3 {
+                prefetch_read(std::ptr::without_provenance(there.wrapping_add(64 * line)));
+            }
         }
     }
 
