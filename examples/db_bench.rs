@@ -85,6 +85,12 @@ fn run(flags: &Flags) -> Result<(), Failure> {
             println!("{:<12} : skipped (--use_existing_db is true)", entry.benchmark.name);
             continue;
         }
+        if entry.benchmark.writes() && settings.journaling == Journaling::ReadOnly {
+            let name = entry.benchmark.name;
+            return Err(Failure::Cannot(format!(
+                "{name} writes, and the database is opened with --readonly"
+            )));
+        }
         let mut settings = settings.clone();
         (entry.benchmark.change)(&mut settings);
         if entry.benchmark.ground == Ground::Fresh {
@@ -137,6 +143,10 @@ fn open(settings: &Settings, start: Start) -> Result<Db, Failure> {
         Start::Empty => None,
         Start::Existing => replay(settings, &db)?,
     };
+    if settings.journaling == Journaling::Off && start == Start::Empty {
+        // What an earlier command left is no part of this database.
+        journal::remove(&settings.directory)?;
+    }
     Ok(match (settings.journaling, replayed) {
         (Journaling::Off | Journaling::ReadOnly, _) => db,
         (Journaling::Write, None) => {

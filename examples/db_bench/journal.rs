@@ -57,9 +57,30 @@ pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join("journal.pmt")
 }
 
+/// Whether the file at the journal's place is one; a file of somebody else's is left alone.
+fn is_there(directory: &Path) -> Result<bool, Failure> {
+    let path = path(directory);
+    let mut magic = [0; MAGIC.len()];
+    match File::open(&path).and_then(|mut file| file.read_exact(&mut magic)) {
+        Ok(()) if magic == *MAGIC => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        _ => Err(Failure::Cannot(format!("{} is there and is no journal", path.display()))),
+    }
+}
+
+/// Removes the journal of an earlier command, if there is one.
+pub(crate) fn remove(directory: &Path) -> Result<(), Failure> {
+    if is_there(directory)? {
+        let path = path(directory);
+        std::fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
+    }
+    Ok(())
+}
+
 impl Journal {
-    /// A new, empty journal; an old one is overwritten.
+    /// A new, empty journal in the place of an old one.
     pub(crate) fn create(directory: &Path, kind: ChecksumKind) -> Result<Journal, Failure> {
+        remove(directory)?;
         let path = path(directory);
         std::fs::create_dir_all(directory).map_err(|error| failed(directory, &error))?;
         let mut header = MAGIC.to_vec();

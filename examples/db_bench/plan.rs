@@ -28,6 +28,14 @@ pub(crate) struct Benchmark {
     pub(crate) change: fn(&mut Settings),
 }
 
+impl Benchmark {
+    /// Whether it changes the database.
+    pub(crate) fn writes(&self) -> bool {
+        let parts = ["fill", "overwrite", "delete", "whilewriting"];
+        parts.iter().any(|part| self.name.contains(part))
+    }
+}
+
 /// A benchmark of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
@@ -84,7 +92,7 @@ fn find(settings: &Settings, name: &str) -> Option<Benchmark> {
         "fillsync" => |settings| settings.writing.sync = crate::journal::Sync::EachWrite,
         _ => |_| {},
     };
-    let name = crate::plan::NAMES.iter().find(|known| **known == name)?;
+    let name = NAMES.iter().find(|known| **known == name)?;
     let work = Work { expected: expected(settings, name), ..work };
     Some(Benchmark { name, ground, work, change })
 }
