@@ -201,7 +201,7 @@ fn threads_write_across_rotations() {
             scope.spawn(move || {
                 let mut session = db.session();
                 for round in 0u64..400 {
-                    let key = (thread << 32 | round % 50).to_be_bytes();
+                    let key = ((thread << 32) | (round % 50)).to_be_bytes();
                     session.write(Op::Put(&key, &vec![0; usize::try_from(round).unwrap() + 1])).unwrap();
                     let read = session.version().get(&key).unwrap();
                     assert_eq!(read, Answer::Value(usize::try_from(round).unwrap() + 1), "{thread}, {round}");

@@ -16,7 +16,7 @@ use paranoid_memtable::{ChecksumKind, WriteBatch};
 use crate::failure::Failure;
 
 const MAGIC: &[u8; 8] = b"PMTJRNL1";
-const FILE_HEADER: u64 = 9;
+const FILE_HEADER: usize = 9;
 const RECORD_HEADER: usize = 8;
 /// No command writes a batch this long.
 const RECORD_MAX: usize = 1 << 30;
@@ -138,11 +138,11 @@ pub(crate) fn replay(
     let mut file = BufReader::with_capacity(1 << 20, file);
     let damaged =
         |at: u64, what: &str| Failure::Differs(format!("{}: damaged at byte {at}: {what}", path.display()));
-    let mut header = [0; FILE_HEADER as usize];
+    let mut header = [0; FILE_HEADER];
     let kind = file.read_exact(&mut header).ok().filter(|()| header.starts_with(MAGIC));
     let kind = kind.and_then(|()| ChecksumKind::try_from(header[8]).ok());
     let kind = kind.ok_or_else(|| Failure::Cannot(format!("{} is not a journal", path.display())))?;
-    let mut replayed = Replayed { batches: 0, whole: FILE_HEADER, torn: 0, kind };
+    let mut replayed = Replayed { batches: 0, whole: FILE_HEADER as u64, torn: 0, kind };
     let mut bytes = Vec::new();
     while replayed.whole < len {
         let left = len - replayed.whole;

@@ -176,8 +176,9 @@ fn db_bench_keeps_and_finds_a_journal() {
     assert!(error.contains("there is no"), "{error}");
     let (code, out, _) = command(&["--benchmarks=fillseq,deleterandom", "--deletes=100"]);
     assert_eq!(code, Some(0), "{out}");
-    let count =
-        |out: &str| out.lines().filter_map(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok()).last();
+    let count = |out: &str| {
+        out.lines().filter_map(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok()).next_back()
+    };
     let (_, out, error) = command(&["--benchmarks=readseq", "--use_existing_db", "--readonly"]);
     let left = count(&out).unwrap();
     assert!((900..1000).contains(&left), "{out}{error}");

@@ -39,6 +39,24 @@ pub struct Arguments {
     place: Option<PathBuf>,
 }
 
+impl Arguments {
+    /// The command that measures the same, wherever programs and databases are.
+    fn repeatable(&self) -> String {
+        let mut words =
+            format!("cargo run --release -- published --divide {} --rounds {}", self.divide, self.rounds);
+        if !self.changes.is_empty() {
+            words.push_str(&format!(" --changes {}", self.changes.join(",")));
+        }
+        if self.rocksdb.is_some() {
+            words.push_str(" --rocksdb db_bench");
+        }
+        if let Some(date) = &self.date {
+            words.push_str(&format!(" --date {date} --name {}", self.name));
+        }
+        words
+    }
+}
+
 /// What was measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Published {
@@ -141,8 +159,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         measured.push(Measured { change: change.into(), words: words.into(), added, results });
     }
+    let mut environment = Environment::here(arguments.date.as_deref());
+    environment.command = arguments.repeatable();
     let record = Published {
-        environment: Environment::here(arguments.date.as_deref()),
+        environment,
         divided_by: arguments.divide,
         rounds: arguments.rounds,
         lanes: programs.into_iter().map(|(_, name)| name).collect(),
