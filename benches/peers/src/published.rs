@@ -63,9 +63,17 @@ pub struct Published {
     pub environment: Environment,
     pub divided_by: u64,
     pub rounds: usize,
+    /// Processes that wanted a processor, of this run too, averaged over a minute: before and after, where the system tells.
+    #[serde(default)]
+    pub load: Option<[f64; 2]>,
     /// Program of each lane, as it names itself.
     pub lanes: Vec<String>,
     pub commands: Vec<Measured>,
+}
+
+/// The load of the machine over the last minute.
+fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
 /// One command line.
@@ -139,6 +147,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let version = String::from_utf8_lossy(&version.stdout).trim().replace("db_bench version", "RocksDB");
         programs.push((rocksdb.clone(), version));
     }
+    let before = load();
     let mut measured = Vec::new();
     let asked =
         |change: &str| arguments.changes.is_empty() || arguments.changes.iter().any(|part| part == change);
@@ -165,6 +174,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         environment,
         divided_by: arguments.divide,
         rounds: arguments.rounds,
+        load: before.zip(load()).map(|(before, after)| [before, after]),
         lanes: programs.into_iter().map(|(_, name)| name).collect(),
         commands: measured,
     };

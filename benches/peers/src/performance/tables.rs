@@ -111,6 +111,22 @@ fn head(page: &mut String, kept: Option<&Kept<Published>>, columns: &str) -> std
     writeln!(page, "{line}\n|{}", "---|".repeat(count))
 }
 
+/// What the load of the machine says about the figures.
+fn busy(record: &Published) -> String {
+    let processor = record.environment.processor.as_str();
+    let threads = processor.split(", ").find_map(|part| part.strip_suffix(" threads")?.parse::<f64>().ok());
+    let threads = threads.unwrap_or(1.0);
+    match record.load {
+        None => " The load of the machine was not recorded.".into(),
+        Some([before, after]) if before.max(after) > threads * 1.5 => format!(
+            " **The machine was busy (load {before:.1} before, {after:.1} after, with this run): do not rely on these figures.**"
+        ),
+        Some([before, after]) => {
+            format!(" Load of the machine: {before:.1} before, {after:.1} after, with this run.")
+        }
+    }
+}
+
 fn start<'r>(
     page: &mut String,
     records: &'r Records,
@@ -127,11 +143,16 @@ fn start<'r>(
                 1 => "the command lines as published".to_owned(),
                 by => format!("keys, reads and writes divided by {by}"),
             };
+            let runs = if record.rounds == 1 {
+                "one run of each".to_owned()
+            } else {
+                format!("medians over {} runs of each, in turns", record.rounds)
+            };
             writeln!(
                 page,
-                "{}\nHere {scale}; medians over {} runs of each, in turns.",
+                "{}\nHere {scale}; {runs}.{}",
                 origin(&kept.stem, &record.environment),
-                record.rounds
+                busy(record)
             )?;
         }
     }
