@@ -111,14 +111,14 @@ fn head(page: &mut String, kept: Option<&Kept<Published>>, columns: &str) -> std
     writeln!(page, "{line}\n|{}", "---|".repeat(count))
 }
 
-/// What the load of the machine says about the figures.
+/// What the load of the machine says about the figures; the one afterwards has the threads of this run in it.
 fn busy(record: &Published) -> String {
     let processor = record.environment.processor.as_str();
     let threads = processor.split(", ").find_map(|part| part.strip_suffix(" threads")?.parse::<f64>().ok());
     let threads = threads.unwrap_or(1.0);
     match record.load {
         None => " The load of the machine was not recorded.".into(),
-        Some([before, after]) if before.max(after) > threads * 1.5 => format!(
+        Some([before, after]) if before > threads * 1.5 => format!(
             " **The machine was busy (load {before:.1} before, {after:.1} after, with this run): do not rely on these figures.**"
         ),
         Some([before, after]) => {
