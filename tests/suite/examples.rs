@@ -114,3 +114,90 @@ fn replay_checks_a_trace_and_names_bad_lines() {
         assert!(error.contains(wanted), "{error}");
     }
 }
+
+/// What scripts take from a result line of RocksDB's db_bench: name, microseconds and operations a second.
+fn result_line(line: &str) -> Option<(&str, f64, f64)> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [name, ":", micros, "micros/op", rate, "ops/sec", seconds, "seconds", operations, word, ..] =
+        fields[..]
+    else {
+        return None;
+    };
+    let whole = word == "operations;" && seconds.parse::<f64>().is_ok() && operations.parse::<u64>().is_ok();
+    whole.then_some((name, micros.parse().ok()?, rate.parse().ok()?))
+}
+
+/// Average of an AVG line: its sixth field.
+fn average_line(line: &str) -> Option<(&str, f64)> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [name, "[AVG", _, "runs]", ":", rate, _, _, tail, ..] = fields[..] else { return None };
+    tail.starts_with("ops/sec").then_some((name, rate.parse().ok()?))
+}
+
+/// Every command line that was published with the five changes runs, with fewer keys, and prints lines of RocksDB's shape.
+#[test]
+fn db_bench_runs_what_was_published() {
+    let Some(bench) = example("db_bench") else { return };
+    let root = folder("db_bench");
+    let published = include_str!("../../examples/db_bench/published.txt");
+    for line in published.lines().filter(|line| !line.starts_with('#')) {
+        let parts: Vec<&str> = line.split(" | ").collect();
+        let directory = format!("--db={}", root.display());
+        let words = parts[2].split_whitespace().chain(parts[1].split_whitespace());
+        let arguments: Vec<&str> = words.chain([directory.as_str()]).collect();
+        let (code, out, error) = run(&bench, &arguments);
+        assert_eq!(code, Some(0), "{line}\n{out}{error}");
+        let list = parts[2].split_whitespace().find_map(|word| word.split_once("benchmarks=")).unwrap().1;
+        for word in list.split(',') {
+            let (name, repeats) = word.split_once("[-X").unwrap_or((word, "1]"));
+            let repeats: usize = repeats.trim_end_matches(']').parse().unwrap();
+            let results: Vec<_> = out.lines().filter_map(result_line).filter(|line| line.0 == name).collect();
+            assert_eq!(results.len(), repeats, "{name} of {line}\n{out}");
+            assert!(results.iter().all(|line| line.1 > 0.0 && line.2 > 0.0), "{line}\n{out}");
+            // One behind each run but the first, and one at the end.
+            let averages = out.lines().filter_map(average_line).filter(|line| line.0 == name).count();
+            assert_eq!(averages, if repeats > 1 { repeats } else { 0 }, "{name} of {line}\n{out}");
+        }
+    }
+}
+
+#[test]
+fn db_bench_keeps_and_finds_a_journal() {
+    let Some(bench) = example("db_bench") else { return };
+    let root = folder("db_bench-journal");
+    let directory = format!("--db={}", root.join("here").display());
+    let command = |words: &[&str]| {
+        let words: Vec<&str> =
+            words.iter().copied().chain([directory.as_str(), "--num=1000", "--seed=1"]).collect();
+        run(&bench, &words)
+    };
+    let (code, _, error) = command(&["--benchmarks=readseq", "--use_existing_db"]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("there is no"), "{error}");
+    let (code, out, _) = command(&["--benchmarks=fillseq,deleterandom", "--deletes=100"]);
+    assert_eq!(code, Some(0), "{out}");
+    let count = |out: &str| {
+        out.lines().filter_map(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok()).next_back()
+    };
+    let (_, out, error) = command(&["--benchmarks=readseq", "--use_existing_db", "--readonly"]);
+    let left = count(&out).unwrap();
+    assert!((900..1000).contains(&left), "{out}{error}");
+    assert!(error.contains("replayed 1100 batches"), "{error}");
+    let path = root.join("here").join("journal.pmt");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
+    let (code, _, error) = command(&["--benchmarks=readseq", "--use_existing_db", "--readonly"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(error.contains("ends in the middle of a record"), "{error}");
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 4;
+    fs::write(&path, &damaged).unwrap();
+    let (code, _, error) = command(&["--benchmarks=readseq", "--use_existing_db", "--readonly"]);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("damaged at byte"), "{error}");
+    for (word, wanted) in [("--compaction_style=1", "nothing is compacted"), ("--surely=1", "not a flag")] {
+        let (code, _, error) = command(&[word]);
+        assert_eq!(code, Some(2));
+        assert!(error.contains(wanted), "{error}");
+    }
+}

@@ -14,9 +14,11 @@ enum Promise {
     Times(f64, &'static str, &'static str),
     /// At most so many times the time of another row, in this lane.
     Row(f64, &'static str, &'static str),
+    /// At most so many nanoseconds more than another row, in this lane.
+    RowAdded(f64, &'static str, &'static str),
 }
 
-use Promise::{Added, Ahead, Row, Times};
+use Promise::{Added, Ahead, Row, RowAdded, Times};
 
 const IN_ORDER: &str = "insert in order";
 const AT_RANDOM: &str = "insert at random";
@@ -85,6 +87,11 @@ const PROMISES: &[(&str, Promise)] = &[
     (FORWARD_ORDER, Times(1.05, "ours-8-order", "ours-8")),
     ("get hit, 1000 range tombstones", Row(1.25, HIT, "ours-8")),
     ("get hit, 10000 range tombstones, frozen", Row(1.1, HIT, "ours-8")),
+    ("get hit, 1000 range tombstones", RowAdded(100.0, HIT, "ours-8-index")),
+    ("get hit, 10000 range tombstones, frozen", RowAdded(40.0, HIT, "ours-8-index")),
+    ("multi_get of 24, 1000 range tombstones", RowAdded(30.0, MULTI, "ours-8")),
+    (IN_ORDER, Added(45.0, "ours-0-filter", "ours-0")),
+    (IN_ORDER, Added(60.0, "ours-0-index", "ours-0")),
 ];
 
 /// Bytes an entry that ours may count beyond RocksDB's table.
@@ -116,6 +123,12 @@ impl Promise {
                 let ratio = this.zip(other_time).map(|(this, other)| this / other);
                 let measured = ratio.map(|ratio| (format!("{ratio:.2}"), ratio <= most));
                 (format!("{lane}: at most {most} times `{other}`"), measured)
+            }
+            RowAdded(most, other, lane) => {
+                let (this, other_time) = (section.time(lanes, row, lane), section.time(lanes, other, lane));
+                let added = this.zip(other_time).map(|(this, other)| this - other);
+                let measured = added.map(|added| (format!("{added:+.1} ns"), added <= most));
+                (format!("{lane}: `{other}` +{most:.0} ns"), measured)
             }
         }
     }

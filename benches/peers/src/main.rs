@@ -10,22 +10,27 @@
 //! ```
 //! Times drift with the machine's mood, ratios hardly do: a round gives each table a slice of the same work, and what
 //! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time.
+//! `cargo run --release -- published` runs the command lines that were published with five changes of RocksDB through
+//! the example db_bench, `cargo run -- performance` writes docs/performance.md from the newest records.
 //! New memory is warm (see `ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
 mod ballast;
 mod budgets;
 mod environment;
+mod lines;
+mod performance;
 mod plot;
+mod published;
 mod record;
 mod rivals;
 mod rows;
 mod turns;
 mod work;
 
-use std::process::Command;
+use std::process::Command as Process;
 
 use anyhow::ensure;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use record::Record;
 use rivals::{Lane, Room};
@@ -33,8 +38,10 @@ use work::{KeyShape, Shape};
 
 /// What was asked for.
 #[derive(Debug, Clone, Parser)]
-#[command(about = "Rivals side by side in one process")]
+#[command(about = "Rivals side by side in one process", args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Sizes of the tables.
     #[arg(long, value_delimiter = ',', default_value = "250000")]
     entries: Vec<u64>,
@@ -65,6 +72,15 @@ pub struct Arguments {
     /// Only measures the memory of one lane: what the program asks of its own child.
     #[arg(long, hide = true)]
     memory: Option<String>,
+}
+
+/// What else the program does.
+#[derive(Debug, Clone, Subcommand)]
+enum Command {
+    /// Runs published db_bench command lines and keeps a record.
+    Published(published::Arguments),
+    /// Writes docs/performance.md from the newest records.
+    Performance,
 }
 
 impl Arguments {
@@ -104,6 +120,11 @@ impl Arguments {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse().check()?;
+    match &arguments.command {
+        Some(Command::Published(arguments)) => return published::run(arguments),
+        Some(Command::Performance) => return performance::write(),
+        None => {}
+    }
     let lanes = arguments.lanes();
     ensure!(!lanes.is_empty(), "--lanes: none of that name");
     if let Some(name) = &arguments.memory {
@@ -128,7 +149,7 @@ fn main() -> anyhow::Result<()> {
 fn resident_of_child(arguments: &Arguments, lane: Lane, entries: u64) -> Option<f64> {
     use clap::ValueEnum;
     let keys = arguments.keys.to_possible_value()?.get_name().to_owned();
-    let output = Command::new(std::env::current_exe().ok()?)
+    let output = Process::new(std::env::current_exe().ok()?)
         .args(["--memory", &lane.name(), "--entries", &entries.to_string(), "--keys", &keys])
         .args(["--values", &arguments.values.to_string()])
         .output()

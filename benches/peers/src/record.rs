@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::rivals::Lane;
@@ -12,7 +12,7 @@ use crate::work::mix;
 use crate::{Arguments, budgets, plot};
 
 /// Everything that was measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Record {
     pub environment: Environment,
     pub keys: usize,
@@ -25,7 +25,7 @@ pub struct Record {
 }
 
 /// One size.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Section {
     pub entries: u64,
     pub rows: Vec<Row>,
@@ -167,7 +167,8 @@ impl Record {
         Ok(())
     }
 
-    fn cell(&self, section: &Section, row: &str, rival: &[&str; 3]) -> String {
+    /// Medians at the three settings, and the spread of the middle one.
+    pub fn cell(&self, section: &Section, row: &str, rival: &[&str; 3]) -> String {
         let speeds: Vec<Option<[f64; 3]>> = rival
             .iter()
             .zip(OURS)

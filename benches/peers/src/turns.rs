@@ -13,7 +13,7 @@ use crate::work::{Work, mix};
 pub type Tables = Vec<Box<dyn Table>>;
 
 /// One kind of work, measured.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Row {
     pub name: String,
     /// Nanoseconds of one operation, by lane and round; none where a lane has no such work.

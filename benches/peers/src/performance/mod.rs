@@ -1,0 +1,165 @@
+//! Writes docs/performance.md and its plots: what was published beside what the newest records hold.
+//!
+//! Nothing is measured here. What no record holds is said to be not measured; why things are as they are stands in
+//! docs/performance-notes.md, which is written by hand and taken in as it is.
+
+mod curves;
+mod tables;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::de::DeserializeOwned;
+
+use crate::budgets;
+use crate::published::Published;
+use crate::record::{OURS, PAIRS, Record};
+
+/// A record and the stem of its file's name.
+#[derive(Debug)]
+pub struct Kept<R> {
+    pub stem: String,
+    pub record: R,
+}
+
+/// Everything that the page is made from, newest first.
+#[derive(Debug)]
+pub struct Records {
+    pub peers: Vec<Kept<Record>>,
+    pub published: Vec<Kept<Published>>,
+}
+
+impl Records {
+    fn read(folder: &Path) -> anyhow::Result<Records> {
+        let mut paths: Vec<PathBuf> =
+            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<_>>()?;
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+        paths.sort();
+        paths.reverse();
+        Ok(Records { peers: kept(&paths)?, published: kept(&paths)? })
+    }
+
+    /// The newest record of rivals with the usual keys and values and one thread.
+    fn usual(&self) -> Option<&Kept<Record>> {
+        let usual = |record: &Record| (record.keys, record.values, record.threads) == (16, 100, 1);
+        self.peers.iter().find(|kept| usual(&kept.record))
+    }
+}
+
+/// The files that hold a record of this kind.
+fn kept<R: DeserializeOwned>(paths: &[PathBuf]) -> anyhow::Result<Vec<Kept<R>>> {
+    let mut all = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        if let Ok(record) = serde_json::from_str(&text) {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            all.push(Kept { stem, record });
+        }
+    }
+    Ok(all)
+}
+
+pub fn write() -> anyhow::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let records = Records::read(&root.join("benches/records"))?;
+    let docs = root.join("docs");
+    std::fs::create_dir_all(&docs)?;
+    let notes =
+        std::fs::read_to_string(docs.join("performance-notes.md")).context("docs/performance-notes.md")?;
+    let plots = curves::all(&records);
+    for plot in &plots {
+        if let Some(svg) = &plot.svg {
+            std::fs::write(docs.join(plot.file), svg)?;
+        }
+    }
+    let mut page = String::new();
+    render(&mut page, &records, &plots, &notes)?;
+    std::fs::write(docs.join("performance.md"), page)?;
+    eprintln!("wrote docs/performance.md");
+    Ok(())
+}
+
+fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &str) -> std::fmt::Result {
+    writeln!(page, "# Performance\n")?;
+    writeln!(page, "Written by `cargo run -- performance` in benches/peers from the newest records under")?;
+    writeln!(
+        page,
+        "[benches/records](../benches/records), which hold every figure, the machine and the build. Do not"
+    )?;
+    writeln!(
+        page,
+        "edit: what is written by hand stands in [performance-notes.md](performance-notes.md).\n"
+    )?;
+    tables::all(page, records)?;
+    writeln!(page, "\n## Against other tables in one process\n")?;
+    match records.usual() {
+        None => writeln!(page, "Not measured.")?,
+        Some(kept) => peers(page, kept)?,
+    }
+    writeln!(page, "\n## Curves")?;
+    for plot in plots {
+        writeln!(page, "\n### {}\n", plot.title)?;
+        match &plot.svg {
+            Some(_) => writeln!(page, "![{}]({})\n\n{}", plot.title, plot.file, plot.source)?,
+            None => writeln!(page, "Not measured: {}", plot.source)?,
+        }
+    }
+    writeln!(page, "\n{}", notes.trim_end())
+}
+
+/// Where a record comes from, for a reader who wants to repeat it.
+pub fn origin(stem: &str, environment: &crate::environment::Environment) -> String {
+    format!(
+        "Record [{stem}](../benches/records/{stem}.json): {}, {}, {}; commit {}; in benches/peers `{}`.",
+        environment.date,
+        environment.processor,
+        environment.compiler,
+        environment.commit,
+        environment.command
+    )
+}
+
+fn peers(page: &mut String, kept: &Kept<Record>) -> std::fmt::Result {
+    let Kept { stem, record } = kept;
+    writeln!(page, "{}", origin(stem, &record.environment))?;
+    writeln!(page, "RocksDB's own `MemTable`: `{}`.", record.environment.cxx_flags)?;
+    for section in &record.sections {
+        writeln!(page, "\n### {} entries: how many times as fast\n", section.entries)?;
+        writeln!(
+            page,
+            "Medians at protection 0 / 8 / 8 with checksums on seek, RocksDB set the same way; above 1 this"
+        )?;
+        writeln!(page, "crate is faster. In brackets the quartiles at protection 8.\n")?;
+        let rivals: Vec<_> = PAIRS
+            .iter()
+            .filter(|(_, lanes)| lanes.iter().any(|lane| record.lanes.iter().any(|name| name == lane)))
+            .collect();
+        let names: Vec<&str> = rivals.iter().map(|(name, _)| *name).collect();
+        writeln!(page, "| work | {} |\n|---{}|", names.join(" | "), "|---".repeat(names.len()))?;
+        for row in &section.rows {
+            let cells: Vec<String> =
+                rivals.iter().map(|(_, lanes)| record.cell(section, &row.name, lanes)).collect();
+            writeln!(page, "| {} | {} |", row.name, cells.join(" | "))?;
+        }
+        budgets::render(page, &record.lanes, section)?;
+        losses(page, record, section)?;
+    }
+    Ok(())
+}
+
+/// Every row in which a rival is faster at the same protection, or at 8 where it has none.
+fn losses(page: &mut String, record: &Record, section: &crate::record::Section) -> std::fmt::Result {
+    writeln!(page, "\n### {} entries: where rivals are faster at protection 8\n", section.entries)?;
+    writeln!(page, "Why: see below, where we lose.\n")?;
+    writeln!(page, "| work | rival | times as fast as this crate |\n|---|---|---|")?;
+    for row in &section.rows {
+        for (name, lanes) in PAIRS {
+            let speed = section.speed(&record.lanes, &row.name, lanes[1], OURS[1]);
+            if let Some([_, median, _]) = speed.filter(|speed| speed[1] < 0.995) {
+                writeln!(page, "| {} | {name} | {:.2} |", row.name, 1.0 / median)?;
+            }
+        }
+    }
+    Ok(())
+}

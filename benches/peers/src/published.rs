@@ -1,0 +1,191 @@
+//! Runs the published command lines of five changes of RocksDB through the example db_bench, and through another
+//! db_bench if one is given, in turns, and keeps what they print.
+
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::lines::{self, Results};
+
+/// What was asked for.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Day of the record; without one nothing is written.
+    #[arg(long)]
+    date: Option<String>,
+    /// Name of the record.
+    #[arg(long, default_value = "published")]
+    name: String,
+    /// Only these changes (10281, 13902, 9453, 10380, 9069).
+    #[arg(long, value_delimiter = ',')]
+    changes: Vec<String>,
+    /// Divides the numbers of keys, reads and writes of the command lines.
+    #[arg(long, default_value_t = 1)]
+    divide: u64,
+    /// How often each command line is run.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// RocksDB's db_bench, to be run beside ours.
+    #[arg(long)]
+    rocksdb: Option<PathBuf>,
+    /// Ours (default: the release build of the example).
+    #[arg(long)]
+    ours: Option<PathBuf>,
+    /// Where the databases are put (default: under the temporary directory).
+    #[arg(long)]
+    place: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// The command that measures the same, wherever programs and databases are.
+    fn repeatable(&self) -> String {
+        let mut words =
+            format!("cargo run --release -- published --divide {} --rounds {}", self.divide, self.rounds);
+        if !self.changes.is_empty() {
+            words.push_str(&format!(" --changes {}", self.changes.join(",")));
+        }
+        if self.rocksdb.is_some() {
+            words.push_str(" --rocksdb db_bench");
+        }
+        if let Some(date) = &self.date {
+            words.push_str(&format!(" --date {date} --name {}", self.name));
+        }
+        words
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Published {
+    pub environment: Environment,
+    pub divided_by: u64,
+    pub rounds: usize,
+    /// Processes that wanted a processor, of this run too, averaged over a minute: before and after, where the system tells.
+    #[serde(default)]
+    pub load: Option<[f64; 2]>,
+    /// Program of each lane, as it names itself.
+    pub lanes: Vec<String>,
+    pub commands: Vec<Measured>,
+}
+
+/// The load of the machine over the last minute.
+fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// One command line.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub change: String,
+    pub words: String,
+    /// Words that were added to make it smaller.
+    pub added: String,
+    /// By lane; none where the program refused.
+    pub results: Vec<Option<Vec<Results>>>,
+}
+
+/// Command lines: change and words. The middle column is for short runs of the tests.
+fn commands() -> Vec<(&'static str, &'static str)> {
+    let text = include_str!("../../../examples/db_bench/published.txt");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| Some((line.split(" | ").next()?, line.split(" | ").nth(2)?))).collect()
+}
+
+/// Words that divide the numbers of a command line.
+fn smaller(words: &str, divide: u64) -> String {
+    let mut added = Vec::new();
+    for word in words.split_whitespace() {
+        let Some((name, value)) = word.trim_start_matches('-').split_once('=') else { continue };
+        if let (true, Ok(value)) = (["num", "reads", "writes"].contains(&name), value.parse::<u64>()) {
+            added.push(format!("--{name}={}", (value / divide).max(1)));
+        }
+    }
+    if divide > 1 { added.join(" ") } else { String::new() }
+}
+
+/// One program's results; none if it refused.
+fn measure(
+    program: &Path,
+    words: &str,
+    added: &str,
+    more: &[String],
+) -> anyhow::Result<Option<Vec<Results>>> {
+    let mut process = Process::new(program);
+    process.args(words.split_whitespace()).args(added.split_whitespace()).args(more);
+    let output = process.output().with_context(|| program.display().to_string())?;
+    let results = lines::read(&String::from_utf8_lossy(&output.stdout));
+    Ok((output.status.success() && !results.is_empty()).then_some(results))
+}
+
+/// Takes the figures of another round in.
+fn join(all: &mut Option<Vec<Results>>, round: Option<Vec<Results>>) {
+    match (all.as_mut(), round) {
+        (None, round) => *all = round,
+        (Some(all), Some(round)) => {
+            for (mine, new) in all.iter_mut().zip(round) {
+                mine.micros.extend(new.micros);
+                mine.rates.extend(new.rates);
+                mine.speeds.extend(new.speeds);
+            }
+        }
+        _ => {}
+    }
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    ensure!(arguments.divide > 0 && arguments.rounds > 0, "--divide, --rounds: at least 1");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let ours = arguments.ours.clone().unwrap_or_else(|| root.join("target/release/examples/db_bench"));
+    ensure!(ours.is_file(), "{} is not there: cargo build --release --example db_bench", ours.display());
+    let place = arguments.place.clone().unwrap_or_else(std::env::temp_dir);
+    let mut programs = vec![(ours, "this crate".to_owned())];
+    if let Some(rocksdb) = &arguments.rocksdb {
+        let version = Process::new(rocksdb).arg("--version").output().context("--rocksdb")?;
+        let version = String::from_utf8_lossy(&version.stdout).trim().replace("db_bench version", "RocksDB");
+        programs.push((rocksdb.clone(), version));
+    }
+    let before = load();
+    let mut measured = Vec::new();
+    let asked =
+        |change: &str| arguments.changes.is_empty() || arguments.changes.iter().any(|part| part == change);
+    for (change, words) in commands().into_iter().filter(|(change, _)| asked(change)) {
+        eprintln!("{change}: {words}");
+        let added = smaller(words, arguments.divide);
+        let mut results = vec![None; programs.len()];
+        for _ in 0..arguments.rounds {
+            for (at, (program, _)) in programs.iter().enumerate() {
+                let db = place.join(format!("published-db-bench-{at}"));
+                let mut more = vec![format!("--db={}", db.display())];
+                if at > 0 {
+                    // That build has no Snappy.
+                    more.push("--compression_type=none".into());
+                }
+                join(&mut results[at], measure(program, words, &added, &more)?);
+            }
+        }
+        measured.push(Measured { change: change.into(), words: words.into(), added, results });
+    }
+    let mut environment = Environment::here(arguments.date.as_deref());
+    environment.command = arguments.repeatable();
+    let record = Published {
+        environment,
+        divided_by: arguments.divide,
+        rounds: arguments.rounds,
+        load: before.zip(load()).map(|(before, after)| [before, after]),
+        lanes: programs.into_iter().map(|(_, name)| name).collect(),
+        commands: measured,
+    };
+    let text = serde_json::to_string(&record)? + "\n";
+    match &arguments.date {
+        None => println!("{text}"),
+        Some(date) => {
+            let path = root.join("benches/records").join(format!("{date}-{}.json", arguments.name));
+            std::fs::write(&path, text)?;
+            eprintln!("wrote {}", path.display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! RocksDB's db_bench over tables of this crate: an active one and frozen ones behind it, and no files but a journal.
+//!
+//! ```text
+//!   cargo run --release --example db_bench -- --benchmarks=fillseq,readrandom[-X20] --num=250000
+//!   cargo run --release --example db_bench -- --help
+//! ```
+//! Flags, key layout, values, benchmarks and result lines are RocksDB's: its published command lines run as they are, and
+//! scripts that read its lines read these. With the same seed the keys are those of RocksDB 7.8.3. What differs: a full
+//! table is frozen and stays in memory, nothing is flushed; the journal is one file in the directory `--db`, which
+//! `--use_existing_db` replays; without a journal and without promises single writes go to the table without a batch.
+//! Exit code 0: it ran; 1: memory or journal is damaged; 2: the command cannot be run.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+#[path = "db_bench/bench.rs"]
+mod bench;
+#[path = "shared/failure.rs"]
+mod failure;
+#[path = "db_bench/fills.rs"]
+mod fills;
+#[path = "db_bench/flags.rs"]
+mod flags;
+#[path = "db_bench/histogram.rs"]
+mod histogram;
+#[path = "db_bench/journal.rs"]
+mod journal;
+#[path = "db_bench/keys.rs"]
+mod keys;
+#[path = "db_bench/lookups.rs"]
+mod lookups;
+#[path = "db_bench/plan.rs"]
+mod plan;
+#[path = "db_bench/random.rs"]
+mod random;
+#[path = "db_bench/reads.rs"]
+mod reads;
+#[path = "db_bench/scan.rs"]
+mod scan;
+#[path = "db_bench/settings.rs"]
+mod settings;
+#[path = "db_bench/stats.rs"]
+mod stats;
+#[path = "db_bench/tables.rs"]
+mod tables;
+
+#[cfg(test)]
+#[path = "db_bench/agreement.rs"]
+mod agreement;
+
+use failure::Failure;
+use flags::Flags;
+use journal::Journal;
+use plan::{Entry, Ground};
+use settings::{Journaling, Settings, Start};
+use stats::Repeats;
+use tables::Db;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| matches!(word.trim_start_matches('-'), "help" | "h")) {
+        print!("{}", flags::help());
+        return ExitCode::SUCCESS;
+    }
+    match Flags::parse(&words).map_err(Failure::Cannot).and_then(|flags| run(&flags)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(flags: &Flags) -> Result<(), Failure> {
+    let settings = Settings::of(flags)?;
+    let entries = plan::entries(&settings)?;
+    settings.notes.iter().for_each(|note| println!("{note}"));
+    introduce(&settings);
+    let pool = random::pool(settings.value_size.max(fills::LARGE_VALUE));
+    let mut db = open(&settings, settings.start)?;
+    let mut threads_before = 0;
+    for entry in entries {
+        if entry.benchmark.ground == Ground::Fresh && settings.start == Start::Existing {
+            println!("{:<12} : skipped (--use_existing_db is true)", entry.benchmark.name);
+            continue;
+        }
+        if entry.benchmark.writes() && settings.journaling == Journaling::ReadOnly {
+            let name = entry.benchmark.name;
+            return Err(Failure::Cannot(format!(
+                "{name} writes, and the database is opened with --readonly"
+            )));
+        }
+        let mut settings = settings.clone();
+        (entry.benchmark.change)(&mut settings);
+        if entry.benchmark.ground == Ground::Fresh {
+            // The old tables go first: two databases at once are more than was asked for.
+            drop(db);
+            db = open(&settings, Start::Empty)?;
+        }
+        println!("DB path: [{}]", settings.directory.display());
+        repeat(&settings, &entry, &db, &pool, &mut threads_before)?;
+    }
+    if settings.statistics {
+        println!("STATISTICS of the tables:\n{:#?}", db.stats());
+    }
+    Ok(())
+}
+
+/// All runs of one benchmark.
+fn repeat(
+    settings: &Settings,
+    entry: &Entry,
+    db: &Db,
+    pool: &[u8],
+    threads_before: &mut u64,
+) -> Result<(), Failure> {
+    let Entry { benchmark, warm_ups, runs } = entry;
+    let mut run = || bench::run(settings, db, pool, &benchmark.work, threads_before);
+    if *warm_ups > 0 {
+        println!("Warming up benchmark by running {warm_ups} times");
+    }
+    for _ in 0..*warm_ups {
+        print!("{}", run()?.report(benchmark.name));
+    }
+    if *runs > 1 {
+        println!("Running benchmark for {runs} times");
+    }
+    let mut repeats = Repeats::default();
+    for _ in 0..*runs {
+        let stats = run()?;
+        print!("{}", stats.report(benchmark.name));
+        print!("{}", repeats.add(&stats, benchmark.name, settings.shown));
+    }
+    print!("{}", repeats.finish(benchmark.name, settings.shown));
+    Ok(())
+}
+
+/// A database: empty, or what the journal holds.
+fn open(settings: &Settings, start: Start) -> Result<Db, Failure> {
+    let db = Db::new(settings.table.clone(), settings.writing)?;
+    let replayed = match start {
+        Start::Empty => None,
+        Start::Existing => replay(settings, &db)?,
+    };
+    if settings.journaling == Journaling::Off && start == Start::Empty {
+        // What an earlier command left is no part of this database.
+        journal::remove(&settings.directory)?;
+    }
+    Ok(match (settings.journaling, replayed) {
+        (Journaling::Off | Journaling::ReadOnly, _) => db,
+        (Journaling::Write, None) => {
+            db.with_journal(Journal::create(&settings.directory, settings.checksum)?)
+        }
+        (Journaling::Write, Some(replayed)) => {
+            db.with_journal(Journal::reopen(&settings.directory, &replayed)?)
+        }
+    })
+}
+
+/// Replays the journal, and tells what it came to.
+fn replay(settings: &Settings, db: &Db) -> Result<Option<journal::Replayed>, Failure> {
+    let started = Instant::now();
+    let bar = progress(0);
+    let replayed = journal::replay(&settings.directory, |batch| {
+        bar.inc(1);
+        db.replay(batch)
+    });
+    bar.finish_and_clear();
+    let path = journal::path(&settings.directory);
+    match replayed? {
+        None => Err(Failure::Cannot(format!("--use_existing_db: there is no {}", path.display()))),
+        Some(replayed) => {
+            let elapsed = started.elapsed().as_secs_f64();
+            eprintln!("replayed {} batches of {} in {elapsed:.3} s", replayed.batches, path.display());
+            if replayed.torn > 0 {
+                eprintln!(
+                    "warning: {} ends in the middle of a record: the last {} bytes are left out",
+                    path.display(),
+                    replayed.torn
+                );
+            }
+            Ok(Some(replayed))
+        }
+    }
+}
+
+/// A bar on stderr; nothing is drawn if that is no terminal.
+fn progress(steps: u64) -> ProgressBar {
+    let (bar, template) = match steps {
+        0 => (ProgressBar::new_spinner(), "{spinner} {pos} batches {elapsed}"),
+        _ => (ProgressBar::new(steps), "[{bar:40}] {pos}/{len} ops  {eta} left"),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn introduce(settings: &Settings) {
+    let keys = settings.keys;
+    let entry = (keys.key_size + settings.value_size) as f64;
+    let per_prefix = settings.extent.num.checked_div(keys.prefixes).unwrap_or(0);
+    let raw = entry * settings.extent.num as f64 / 1_048_576.0;
+    println!("Keys:       {} bytes each", keys.key_size);
+    println!("Values:     {} bytes each", settings.value_size);
+    println!("Entries:    {}", settings.extent.num);
+    println!("Prefix:    {} bytes", keys.prefix_size);
+    println!("Keys per prefix:    {per_prefix}");
+    println!("RawSize:    {raw:.1} MB (estimated)");
+    println!("Compression: NoCompression");
+    println!("Memtablerep: {:?}", settings.table.representation());
+    println!("Protection: {} bytes", settings.table.paranoid().protection_bytes());
+    if cfg!(debug_assertions) {
+        println!("WARNING: Assertions are enabled; benchmarks unnecessarily slow");
+    }
+    println!("------------------------------------------------");
+}

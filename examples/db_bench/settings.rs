@@ -1,0 +1,264 @@
+//! What the flags come to.
+
+use std::path::PathBuf;
+
+use paranoid_memtable::{ChecksumKind, Error, FixedPrefix, MemTableOptions, ParanoidOptions, Representation};
+
+use crate::failure::Failure;
+use crate::flags::Flags;
+use crate::journal::Sync;
+use crate::keys::KeyShape;
+use crate::stats::Shown;
+use crate::tables::{WriteOrder, Writing};
+
+/// Range deletes between puts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RangeDeletes {
+    /// Puts between two of them; 0: there are none.
+    pub(crate) each: u64,
+    pub(crate) behind: u64,
+    pub(crate) max: u64,
+    pub(crate) width: u64,
+    pub(crate) form: RangeForm,
+}
+
+/// How a range is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RangeForm {
+    Tombstone,
+    /// A point delete for each key.
+    EachKey,
+}
+
+/// What is done with the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Journaling {
+    Off,
+    Write,
+    /// It is replayed and stays as it is.
+    ReadOnly,
+}
+
+/// Whether a command begins with what an earlier one left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    Empty,
+    Existing,
+}
+
+/// How long a thread works.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) num: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) deletes: u64,
+    /// Seconds, instead of counts; 0: counts.
+    pub(crate) duration: u64,
+}
+
+/// How keys are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) batched: bool,
+    pub(crate) stride: u64,
+    pub(crate) seek_nexts: u64,
+    pub(crate) backward: bool,
+    /// Bytes of the prefix that a scan stays in.
+    pub(crate) prefix: Option<usize>,
+}
+
+/// Everything that a command says.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) benchmarks: String,
+    pub(crate) extent: Extent,
+    pub(crate) threads: usize,
+    pub(crate) seed: u64,
+    pub(crate) keys: KeyShape,
+    pub(crate) value_size: usize,
+    pub(crate) batch_size: usize,
+    pub(crate) block_size: usize,
+    pub(crate) checksum_bytes: u64,
+    pub(crate) reading: Reading,
+    pub(crate) range_deletes: RangeDeletes,
+    pub(crate) finish_after_writes: bool,
+    pub(crate) timed: bool,
+    pub(crate) statistics: bool,
+    pub(crate) shown: Shown,
+    pub(crate) directory: PathBuf,
+    pub(crate) start: Start,
+    pub(crate) journaling: Journaling,
+    pub(crate) checksum: ChecksumKind,
+    pub(crate) writing: Writing,
+    pub(crate) table: MemTableOptions,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Settings {
+    pub(crate) fn of(flags: &Flags) -> Result<Settings, Failure> {
+        let size = |name: &str, least: u64| usize_of(flags.count(name, least).map_err(Failure::Cannot)?);
+        let num = flags.count("num", 1).map_err(Failure::Cannot)?;
+        let or_num = |name: &str| flags.count_or_num(name).map_err(Failure::Cannot);
+        let (seed, notes) = seed(flags);
+        let per_prefix = flags.count("keys_per_prefix", 0).map_err(Failure::Cannot)?;
+        let prefixes = num.checked_div(per_prefix).unwrap_or(0).max(u64::from(per_prefix > 0));
+        Ok(Settings {
+            benchmarks: flags.text("benchmarks").to_owned(),
+            extent: Extent {
+                num,
+                reads: or_num("reads")?,
+                writes: or_num("writes")?,
+                deletes: or_num("deletes")?,
+                duration: flags.count("duration", 0).map_err(Failure::Cannot)?,
+            },
+            threads: size("threads", 1)?,
+            seed,
+            keys: KeyShape { key_size: size("key_size", 1)?, prefix_size: size("prefix_size", 0)?, prefixes },
+            value_size: size("value_size", 0)?,
+            batch_size: size("batch_size", 1)?,
+            block_size: size("block_size", 1)?,
+            checksum_bytes: flags.count("checksum_mebibytes", 1).map_err(Failure::Cannot)? << 20,
+            reading: reading(flags)?,
+            range_deletes: range_deletes(flags)?,
+            finish_after_writes: flags.yes("finish_after_writes"),
+            timed: flags.yes("histogram"),
+            statistics: flags.yes("statistics"),
+            shown: if flags.yes("confidence_interval_only") { Shown::Intervals } else { Shown::Averages },
+            directory: directory(flags.text("db")),
+            start: if flags.yes("use_existing_db") { Start::Existing } else { Start::Empty },
+            journaling: journaling(flags)?,
+            checksum: checksum(flags)?,
+            writing: writing(flags)?,
+            table: table(flags)?,
+            notes,
+        })
+    }
+}
+
+fn usize_of(number: u64) -> Result<usize, Failure> {
+    usize::try_from(number).map_err(|_| Failure::Cannot(format!("{number} is too large")))
+}
+
+fn seed(flags: &Flags) -> (u64, Vec<String>) {
+    if let Ok(seed @ 1..) = u64::try_from(flags.number("seed")) {
+        return (seed, Vec::new());
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seed = now.map_or(1, |now| u64::try_from(now.as_micros()).unwrap_or(1));
+    (seed, vec![format!("Set seed to {seed} because --seed was 0")])
+}
+
+/// Where the journal is: what was asked for, or the place that RocksDB's scripts set, or one of our own.
+fn directory(asked: &str) -> PathBuf {
+    if !asked.is_empty() {
+        return PathBuf::from(asked);
+    }
+    match std::env::var_os("TEST_TMPDIR") {
+        Some(parent) => PathBuf::from(parent).join("dbbench"),
+        None => std::env::temp_dir().join("paranoid-memtable-dbbench"),
+    }
+}
+
+fn journaling(flags: &Flags) -> Result<Journaling, Failure> {
+    match (flags.yes("readonly"), flags.yes("disable_wal")) {
+        (true, _) => Ok(Journaling::ReadOnly),
+        (false, true) if flags.yes("sync") => {
+            Err(Failure::Cannot("--sync: there is no journal to sync with --disable_wal".into()))
+        }
+        (false, true) => Ok(Journaling::Off),
+        (false, false) => Ok(Journaling::Write),
+    }
+}
+
+fn checksum(flags: &Flags) -> Result<ChecksumKind, Failure> {
+    let number = flags.number("checksum_type");
+    let kind = u8::try_from(number).ok().and_then(|number| ChecksumKind::try_from(number).ok());
+    kind.ok_or_else(|| Failure::Cannot(format!("--checksum_type: {number} is not known")))
+}
+
+fn writing(flags: &Flags) -> Result<Writing, Failure> {
+    let batch_protection = match flags.number("write_batch_protection_bytes_per_key") {
+        0 => 0,
+        8 => 8,
+        other => {
+            return Err(Failure::Cannot(format!(
+                "--write_batch_protection_bytes_per_key: 0 or 8, not {other}"
+            )));
+        }
+    };
+    let order = match flags.yes("allow_concurrent_memtable_write") {
+        true => WriteOrder::Concurrent,
+        false => WriteOrder::OneAtATime,
+    };
+    Ok(Writing {
+        sync: if flags.yes("sync") { Sync::EachWrite } else { Sync::Never },
+        order,
+        batch_protection,
+    })
+}
+
+fn range_deletes(flags: &Flags) -> Result<RangeDeletes, Failure> {
+    let count = |name: &str, least: u64| flags.count(name, least).map_err(Failure::Cannot);
+    Ok(RangeDeletes {
+        each: count("writes_per_range_tombstone", 0)?,
+        behind: count("writes_before_delete_range", 0)?,
+        max: count("max_num_range_tombstones", 0)?,
+        width: count("range_tombstone_width", 1)?,
+        form: if flags.yes("expand_range_tombstones") { RangeForm::EachKey } else { RangeForm::Tombstone },
+    })
+}
+
+fn reading(flags: &Flags) -> Result<Reading, Failure> {
+    let count = |name: &str| flags.count(name, 0).map_err(Failure::Cannot);
+    let prefix_size = usize_of(count("prefix_size")?)?;
+    let filtered = flags.share("memtable_bloom_size_ratio") > 0.0;
+    let stays = flags.yes("prefix_same_as_start") || filtered;
+    let prefix = (prefix_size > 0 && stays && !flags.yes("total_order_seek")).then_some(prefix_size);
+    Ok(Reading {
+        batched: flags.yes("multiread_batched"),
+        stride: count("multiread_stride")?,
+        seek_nexts: count("seek_nexts")?,
+        backward: flags.yes("reverse_iterator"),
+        prefix,
+    })
+}
+
+fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
+    let failed = |error: Error| Failure::of_table("options", &error);
+    let count = |name: &str| flags.count(name, 0).map_err(Failure::Cannot);
+    let protection = u8::try_from(flags.number("memtable_protection_bytes_per_key")).unwrap_or(u8::MAX);
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(protection)
+        .checksum_on_seek(flags.yes("memtable_verify_per_key_checksum_on_seek"))
+        .order_checks(flags.yes("paranoid_memory_checks"))
+        .build()
+        .map_err(failed)?;
+    let representation = match flags.text("memtablerep") {
+        "skip_list" => Representation::SkipList,
+        "vector" => Representation::Vector,
+        other => {
+            let text = format!("--memtablerep={other} has no meaning here: there are skip_list and vector");
+            return Err(Failure::Cannot(text));
+        }
+    };
+    let mut builder = MemTableOptions::builder()
+        .write_buffer_size(count("write_buffer_size")?)
+        .paranoid(paranoid)
+        .representation(representation)
+        .statistics(flags.yes("statistics"));
+    let (ratio, prefix_size) = (flags.share("memtable_bloom_size_ratio"), usize_of(count("prefix_size")?)?);
+    let whole = flags.yes("memtable_whole_key_filtering");
+    // One filter's memory, whatever is in it.
+    let share = if whole && prefix_size > 0 { ratio / 2.0 } else { ratio };
+    if ratio > 0.0 && whole {
+        builder = builder.whole_key_filter(share);
+    }
+    if ratio > 0.0 && prefix_size > 0 {
+        builder = builder.prefix_filter(FixedPrefix::new(prefix_size), share);
+    }
+    if flags.share("point_index") > 0.0 {
+        builder = builder.point_index(flags.share("point_index"));
+    }
+    builder.build().map_err(failed)
+}
