@@ -121,6 +121,7 @@ bugs! {
     SlotLoadRelaxed,
     /// Buckets are believed without their control word.
     IndexForgetsControl,
+    RollForgotten,
     /// The newest version is answered, whatever the snapshot.
     IndexForgetsSnapshot,
     /// Interleaved searches answer without verifying the left side of their bracket.

@@ -18,7 +18,7 @@ use crate::key::{Comparator, KeyEquality};
 use crate::memtable::filter::{Answer, Bits, Filter, Holds};
 use crate::memtable::lines::lost;
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::point_index::{Bucket, PointIndex};
+use crate::memtable::point_index::{Bucket, PointIndex, Sight};
 use crate::memtable::prefix::PrefixExtractor;
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::statistics::{Event, Statistics};
@@ -121,6 +121,12 @@ impl Aids {
     #[inline(always)]
     pub(crate) fn bucket(&self, key_part: u64) -> Option<Bucket> {
         self.index.as_ref().and_then(|index| index.bucket(key_part))
+    }
+
+    /// Reads a bucket of the index. `None`: it proves nothing.
+    #[inline(always)]
+    pub(crate) fn look(&self, view: &View<'_>, bucket: Bucket) -> Option<Sight> {
+        self.index.as_ref().and_then(|index| index.look(view, bucket))
     }
 
     /// Heap bytes; filters and index are in the arena.

@@ -23,9 +23,15 @@ use crate::sync::AtomicU64;
 
 /// Words of a line.
 pub(crate) const LINE_WORDS: usize = 8;
-const LINE_BYTES: usize = LINE_WORDS * UNIT;
+/// Units of a line: words are as long as units.
+const UNITS: u32 = 8;
+const _: () = assert!(UNITS as usize == LINE_WORDS && UNIT == 8);
+/// Bytes of a line.
+pub(crate) const LINE_BYTES: u64 = (LINE_WORDS * UNIT) as u64;
+/// Bits of a line.
+pub(crate) const LINE_BITS: u64 = 8 * LINE_BYTES;
 /// The least that holds one line wherever it starts, in bytes.
-pub(crate) const LINES_BYTES_MIN: u64 = (LINE_BYTES + LINE_BYTES - UNIT) as u64;
+pub(crate) const LINES_BYTES_MIN: u64 = Lines::bytes_of(1);
 
 /// See the head of the file.
 #[derive(Debug)]
@@ -40,9 +46,14 @@ pub(crate) struct Lines {
 pub(crate) struct Line(pub(crate) u32);
 
 impl Lines {
+    /// What so many lines take, wherever they start.
+    pub(crate) const fn bytes_of(lines: u64) -> u64 {
+        lines * LINE_BYTES + LINE_BYTES - UNIT as u64
+    }
+
     /// Takes at most `bytes` from the arena (I1).
     pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Lines> {
-        let Some(count) = bytes.checked_sub(LINES_BYTES_MIN).map(|more| 1 + more / LINE_BYTES as u64) else {
+        let Some(count) = bytes.checked_sub(LINES_BYTES_MIN).map(|more| 1 + more / LINE_BYTES) else {
             return Err(Error::InvalidArgument(format!(
                 "{bytes} bytes hold no line of a filter or an index"
             )));
@@ -51,7 +62,7 @@ impl Lines {
         let reservation = arena.carve(sub, units)?;
         let view = arena.view()?;
         let (address, _) = view.locate(reservation.start()).ok_or_else(lost)?;
-        let pad = address.wrapping_neg() % LINE_BYTES / UNIT;
+        let pad = address.wrapping_neg() % (LINE_WORDS * UNIT) / UNIT;
         let pad = u32::try_from(pad).map_err(|_| lost())?;
         Ok(Lines { start: Guarded::new(u64::from(reservation.start() + pad)), count: Guarded::new(count) })
     }
@@ -62,6 +73,23 @@ impl Lines {
         let (start, count) = (self.start.get().ok()?, self.count.get().ok()?);
         let index = ((u128::from(hash) * u128::from(count)) >> 64) as u64;
         u32::try_from(start + index * LINE_WORDS as u64).ok().filter(|_| start != 0 && count != 0).map(Line)
+    }
+
+    /// Which line this is, counted from 0. `None`: the control words are damaged (I3).
+    #[inline(always)]
+    pub(crate) fn number(&self, line: Line) -> Option<u32> {
+        let start = u32::try_from(self.start.get().ok()?).ok()?;
+        Some(line.0.checked_sub(start)? / UNITS)
+    }
+
+    /// Word `number` of all lines. `None`: there is no such word, or the control words are damaged (I3).
+    #[inline(always)]
+    pub(crate) fn word<'a>(&self, view: &View<'a>, number: u32) -> Option<&'a AtomicU64> {
+        let (start, count) = (self.start.get().ok()?, self.count.get().ok()?);
+        if u64::from(number) >= count * LINE_WORDS as u64 {
+            return None;
+        }
+        view.word(u32::try_from(start).ok()?.checked_add(number)?)
     }
 
     /// How many lines there are.

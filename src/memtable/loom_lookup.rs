@@ -51,7 +51,7 @@ impl Bucket {
     /// `None`: unsure. 0: absent.
     fn newest(&self, key: &[u8]) -> Option<u64> {
         let view = self.arena.view().unwrap();
-        let sight = self.index.bucket(key_part(key)).unwrap().look(&view)?;
+        let sight = self.index.look(&view, self.index.bucket(key_part(key)).unwrap())?;
         match sight.judge(&view, &Bytewise, key) {
             Known::Newest(entry) => {
                 assert_eq!((entry.key(), entry.value(view.seal()).unwrap()), (key, b"v".as_slice()));

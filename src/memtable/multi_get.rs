@@ -92,7 +92,7 @@ impl<C: Comparator> Core<C> {
                 *stage = Stage::Done(None);
                 continue;
             }
-            *stage = match bucket.and_then(|bucket| bucket.look(search.view())) {
+            *stage = match bucket.and_then(|bucket| self.aids.look(search.view(), bucket)) {
                 Some(sight) => {
                     for node in sight.candidates() {
                         search.prefetch_entry(node);

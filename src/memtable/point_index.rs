@@ -18,8 +18,9 @@
 //! * P4: no answer without an agreeing control word. A slot that was zeroed, flipped or copied from elsewhere changes the
 //!   XOR, and so does a writer between its two steps: readers of that bucket ask the list meanwhile.
 //! * P5: a full bucket cannot tell who found no room. Its misses go to the list.
-//! * P6: a bucket whose control word is 0 proves nothing either: an unused one looks like one that was zeroed as a
-//!   whole. That costs misses a search while the table is nearly empty.
+//! * P6: an unused bucket looks like one that was zeroed as a whole, so it proves nothing by itself: the roll, one bit a
+//!   bucket on lines of its own, is set before a bucket is used for the first time. A bucket of zeros is empty only if
+//!   its bit is 0. An index that is too small for a roll sends the misses of such buckets to the list.
 //!
 //! Why a hit needs no bracket: an ordered answer says that nothing stands between two neighbours, so both are needed.
 //! A hit says "this node is the newest version of its key". That the node has the key is proved by its key digest and
@@ -29,7 +30,8 @@
 //! too. A miss of this key in an agreeing bucket that is not full follows from P1. A node that fails to verify, or a
 //! slot whose check fails, proves nothing: the list decides, and finds the damage if it matters.
 //!
-//! Any thread; lock-free. Not promised: that a scrub notices a bucket zeroed as a whole (P6: no read believes it).
+//! Any thread; lock-free. Not promised: that a bucket which was zeroed as a whole is still noticed once a new key has been
+//! put into it.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "slot words are packed")]
@@ -40,10 +42,10 @@ use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
-use crate::memtable::lines::{LINE_WORDS, Line, Lines};
+use crate::memtable::lines::{LINE_BITS, LINE_BYTES, LINE_WORDS, LINES_BYTES_MIN, Line, Lines, lost};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Slots of a bucket.
 pub(crate) const SLOTS: u32 = LINE_WORDS as u32 - 1;
@@ -54,6 +56,8 @@ const SLOT_LEVEL: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct PointIndex {
     lines: Lines,
+    /// Which lines are in use (P6).
+    roll: Option<Lines>,
 }
 
 /// A node that is in the list, and what it is a version of.
@@ -139,7 +143,51 @@ const fn weight(secret: Secret, place: u32, word: u64) -> u64 {
 impl PointIndex {
     /// An empty index of at most `bytes` bytes.
     pub(crate) fn new(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<PointIndex> {
-        Ok(PointIndex { lines: Lines::carve(arena, sub, bytes)? })
+        let roll_bytes = Lines::bytes_of(bytes / LINE_BYTES / LINE_BITS + 1);
+        match bytes.checked_sub(roll_bytes).filter(|left| *left >= LINES_BYTES_MIN) {
+            Some(left) => {
+                let lines = Lines::carve(arena, sub, left)?;
+                Ok(PointIndex { lines, roll: Some(Lines::carve(arena, sub, roll_bytes)?) })
+            }
+            None => Ok(PointIndex { lines: Lines::carve(arena, sub, bytes)?, roll: None }),
+        }
+    }
+
+    /// Whether a bucket of zeros is known to be unused (P6).
+    #[inline(never)]
+    fn is_unused(&self, view: &View<'_>, bucket: Bucket) -> bool {
+        // ORDERING: Relaxed: an insert that returned before this read began is seen in its slot.
+        self.roll_bit(view, bucket.line).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit == 0)
+    }
+
+    /// Enters a bucket in the roll, before its first slot is filled (P6).
+    #[cold]
+    fn enroll(&self, view: &View<'_>, bucket: Bucket) {
+        if planted(Bug::RollForgotten) {
+            return;
+        }
+        if let Some((word, bit)) = self.roll_bit(view, bucket.line) {
+            // ORDERING: Relaxed: the roll is asked about buckets that damage has emptied, long afterwards.
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// The word of the roll with a line's bit, and the bit.
+    #[inline(always)]
+    fn roll_bit<'a>(&self, view: &View<'a>, line: Line) -> Option<(&'a AtomicU64, u64)> {
+        let number = self.lines.number(line)?;
+        let word = self.roll.as_ref()?.word(view, number / 64)?;
+        Some((word, 1 << (number % 64)))
+    }
+
+    /// Reads a bucket. `None`: it proves nothing (P4, P6).
+    #[inline(always)]
+    pub(crate) fn look(&self, view: &View<'_>, bucket: Bucket) -> Option<Sight> {
+        let (control, sight) = bucket.read(view)?;
+        if control == 0 && (sight.words != [0; SLOTS as usize] || !self.is_unused(view, bucket)) {
+            return None;
+        }
+        Some(sight)
     }
 
     /// The bucket of a key with this K. `None`: the control words of the index are damaged.
@@ -160,6 +208,9 @@ impl PointIndex {
     ) {
         // Control words that are damaged for a writer are so for readers: they ask the list.
         let Some(bucket) = self.bucket(key_part) else { return };
+        if bucket.is_untouched(view) {
+            self.enroll(view, bucket);
+        }
         for slot in 1..=SLOTS {
             match bucket.settle(view, comparator, version, slot) {
                 Some(Settled::Here) | None => return,
@@ -177,8 +228,8 @@ impl PointIndex {
     }
 
     /// The guarded words, for control checks.
-    pub(crate) fn control_words(&self) -> [&Guarded; 2] {
-        self.lines.control_words()
+    pub(crate) fn control_words(&self) -> impl Iterator<Item = &Guarded> {
+        [Some(&self.lines), self.roll.as_ref()].into_iter().flatten().flat_map(Lines::control_words)
     }
 
     /// Checks every bucket and reports what disagrees. `settle` waits for the writers inside. O(buckets).
@@ -203,6 +254,38 @@ impl PointIndex {
                 report(damage);
             }
         }
+        self.scrub_roll(view, settle, report)
+    }
+
+    /// Compares each word of the roll with the buckets that it is about.
+    fn scrub_roll(
+        &self,
+        view: &View<'_>,
+        settle: &mut dyn FnMut(),
+        report: &mut dyn FnMut(Corruption),
+    ) -> Result<(), Corruption> {
+        let Some(roll) = &self.roll else { return Ok(()) };
+        let (first, lines) = (self.lines.line(0)?.0, self.lines.count()?);
+        let used = |number: u64| {
+            let line = u32::try_from(number).ok().map(|number| Line(first + number * LINE_WORDS as u32));
+            u64::from(line.is_some_and(|line| !Bucket { line, tag: 0 }.is_untouched(view)))
+        };
+        for number in 0..roll.count()? * LINE_WORDS as u64 {
+            let about = (64 * number..64 * (number + 1)).take_while(|line| *line < lines);
+            let compare = || {
+                let word = roll.word(view, number as u32)?;
+                let expected = about.clone().fold(0, |sum, line| sum | used(line) << (line % 64));
+                // ORDERING: Relaxed: the caller waits for writers through their locks before it is asked again.
+                Some((expected, word.load(Ordering::Relaxed))).filter(|(expected, found)| expected != found)
+            };
+            if compare().is_some() {
+                settle();
+                if let Some((expected, found)) = compare() {
+                    let at = bytes_of(roll.line(0)?.0) + 8 * number;
+                    report(Corruption::new(Place::Slot, at, expected, found));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -213,6 +296,10 @@ impl PointIndex {
         for index in 0..self.lines.count()? {
             let line = self.lines.line(index)?;
             words.extend((0..=SLOTS).map(|word| (line.0 + word, word)));
+        }
+        for index in 0..self.roll.as_ref().map_or(Ok(0), Lines::count)? {
+            let line = self.roll.as_ref().map_or_else(|| Err(lost()), |roll| roll.line(index))?;
+            words.extend((0..LINE_WORDS as u32).map(|word| (line.0 + word, 0)));
         }
         Ok(words)
     }
@@ -286,9 +373,16 @@ impl Bucket {
         }
     }
 
-    /// Reads the bucket. `None`: its control word does not agree (P4).
+    /// Whether no slot was ever counted here.
     #[inline(always)]
-    pub(crate) fn look(&self, view: &View<'_>) -> Option<Sight> {
+    fn is_untouched(&self, view: &View<'_>) -> bool {
+        // ORDERING: Relaxed: a control word that is late sends its reader to the roll.
+        self.line.word(view, 0).is_some_and(|control| control.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Reads the bucket and its control word. `None`: they do not agree (P4).
+    #[inline(always)]
+    fn read(&self, view: &View<'_>) -> Option<(u64, Sight)> {
         // ORDERING: Relaxed: see `settle`.
         let control = self.line.word(view, 0)?.load(Ordering::Relaxed);
         let mut words = [0; SLOTS as usize];
@@ -300,9 +394,7 @@ impl Bucket {
             sum ^= weight(view.secret, self.line.0 + slot, *word);
         }
         let agrees = sum == control || planted(Bug::IndexForgetsControl);
-        // P6.
-        let agrees = agrees && control != 0;
-        agrees.then_some(Sight { bucket: *self, words })
+        agrees.then_some((control, Sight { bucket: *self, words }))
     }
 
     /// The first thing that disagrees in this bucket.
@@ -373,11 +465,11 @@ mod tests {
         Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret }).unwrap()
     }
 
-    /// An index of two buckets over nodes k0@7, k0@5, k1@7, k1@5, ..; the newer ones are named.
-    fn filled(arena: &Arena, keys: u64) -> (PointIndex, Vec<[u32; 2]>) {
+    /// An index over nodes k0@7, k0@5, k1@7, k1@5, ..; the newer ones are named.
+    fn filled(arena: &Arena, keys: u64, bytes: u64) -> (PointIndex, Vec<[u32; 2]>) {
         let view = arena.view().unwrap();
         let mut sub = SubChunk::default();
-        let index = PointIndex::new(arena, &mut sub, 190).unwrap();
+        let index = PointIndex::new(arena, &mut sub, bytes).unwrap();
         let node_of = |n: u64| {
             let key = n.to_be_bytes();
             [7, 5].map(|sequence| {
@@ -394,15 +486,22 @@ mod tests {
     }
 
     fn ask<'a>(index: &PointIndex, view: &View<'a>, n: u64) -> Known<'a> {
-        let sight = index.bucket(key_part(&n.to_be_bytes())).unwrap().look(view);
+        let sight = index.look(view, index.bucket(key_part(&n.to_be_bytes())).unwrap());
         sight.map_or(Known::Unsure, |sight| sight.judge(view, &Bytewise, &n.to_be_bytes()))
+    }
+
+    /// What a scrub finds.
+    fn places(index: &PointIndex, view: &View<'_>) -> Vec<Place> {
+        let mut found = Vec::new();
+        index.scrub(view, &mut || (), &mut |damage| found.push(damage.place)).unwrap();
+        found
     }
 
     #[test]
     fn damage_to_any_word_gives_no_wrong_answer_and_scrub_names_it() {
         let arena = arena();
         let view = arena.view().unwrap();
-        let (index, nodes) = filled(&arena, 6);
+        let (index, nodes) = filled(&arena, 6, 190);
         let newest = |n: usize| match ask(&index, &view, n as u64) {
             Known::Newest(entry) => Some(entry.node().offset() == nodes[n][0]),
             Known::Absent => Some(false),
@@ -410,11 +509,7 @@ mod tests {
         };
         assert!((0..6).all(|n| newest(n) == Some(true)));
         assert!((6..1000).all(|n| matches!(ask(&index, &view, n), Known::Absent)));
-        let scrub = || {
-            let mut found = Vec::new();
-            index.scrub(&view, &mut || (), &mut |damage| found.push(damage.place)).unwrap();
-            found
-        };
+        let scrub = || places(&index, &view);
         assert_eq!(scrub(), []);
         for word in 0..index.lines.count().unwrap() * 8 {
             let place = index.lines.line(word / 8).unwrap().word(&view, (word % 8) as u32).unwrap();
@@ -430,6 +525,24 @@ mod tests {
             }
             // ORDERING: Relaxed: one thread.
             place.store(clean, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_bucket_zeroed_as_a_whole_is_not_believed_and_an_unused_one_is() {
+        let arena = arena();
+        let view = arena.view().unwrap();
+        let (index, _) = filled(&arena, 150, 16 << 10);
+        assert!((150..5000).all(|n| matches!(ask(&index, &view, n), Known::Absent)));
+        for line in (0..index.lines.count().unwrap()).map(|line| index.lines.line(line).unwrap()) {
+            let used = usize::from(!Bucket { line, tag: 0 }.is_untouched(&view));
+            let words = || (0..=SLOTS).map(|word| line.word(&view, word).unwrap());
+            // ORDERING: Relaxed: one thread.
+            let clean: Vec<u64> = words().map(|word| word.swap(0, Ordering::Relaxed)).collect();
+            assert!((0..150).all(|n| !matches!(ask(&index, &view, n), Known::Absent)), "{line:?}");
+            assert_eq!(places(&index, &view).len(), used, "{line:?}");
+            // ORDERING: Relaxed: one thread.
+            words().zip(clean).for_each(|(word, clean)| word.store(clean, Ordering::Relaxed));
         }
     }
 }

@@ -150,7 +150,7 @@ impl<C: Comparator> Core<C> {
         snapshot: SequenceNumber,
     ) -> Result<Option<Spot<'a>>> {
         let view = search.view();
-        let known = match bucket.and_then(|bucket| bucket.look(view)) {
+        let known = match bucket.and_then(|bucket| self.aids.look(view, bucket)) {
             Some(sight) => sight.judge(view, &self.comparator, key),
             None => Known::Unsure,
         };
