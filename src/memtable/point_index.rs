@@ -42,7 +42,7 @@ use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
-use crate::memtable::lines::{LINE_BITS, LINE_BYTES, LINE_WORDS, LINES_BYTES_MIN, Line, Lines, lost};
+use crate::memtable::lines::{LINE_BITS, LINE_BYTES, LINE_WORDS, LINES_BYTES_MIN, Line, Lines};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::sync::{AtomicU64, Ordering};
@@ -298,7 +298,10 @@ impl PointIndex {
             words.extend((0..=SLOTS).map(|word| (line.0 + word, word)));
         }
         for index in 0..self.roll.as_ref().map_or(Ok(0), Lines::count)? {
-            let line = self.roll.as_ref().map_or_else(|| Err(lost()), |roll| roll.line(index))?;
+            let line = self
+                .roll
+                .as_ref()
+                .map_or_else(|| Err(crate::memtable::lines::lost()), |roll| roll.line(index))?;
             words.extend((0..LINE_WORDS as u32).map(|word| (line.0 + word, 0)));
         }
         Ok(words)

@@ -1,14 +1,14 @@
 //! The index of a mutable table: one more tombstone at any time, exact answers at any snapshot.
 //!
 //! ```text
-//!   insert -> log (arrival order) -> one merge step, if nobody else is merging
+//!   insert -> log (arrival order) -> up to four merge steps, if nobody else is merging
 //!   query  -> tail of the log, nodes newest first, crown; stops when nothing newer can come
 //! ```
 //! * V1: a tombstone is visible to every query that begins after its `insert` returned.
 //! * V2: answers do not depend on how far merging has come.
 //! * V3: nothing is freed before the index is dropped, so readers need no guard.
 //!
-//! Costs: `insert` amortised O(log n), at most one step of merging; a query O(log^2 n) at worst, usually one or two
+//! Costs: `insert` amortised O(log n), at most four steps of merging; a query O(log^2 n) at worst, usually one or two
 //! searches in a sorted array. Memory: about 20 bytes * 2 * log2(n / 32) a tombstone at worst.
 //!
 //! Who may call what: everything, any thread, always with the same comparator. Readers never wait; writers wait only for a new segment of memory.
@@ -28,6 +28,9 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 
 type Checked<T> = std::result::Result<T, Corruption>;
+
+/// Steps of merging that one `insert` takes at most.
+const STEPS_MAX: u32 = 4;
 
 /// A stretch of keys that one tombstone covers: at every key from `start` up to, not including, `end`, the newest
 /// visible covering sequence number is at least `sequence`. A cursor inside may skip all entries with a smaller one,
@@ -64,7 +67,12 @@ impl LiveIndex {
     ) -> Result<()> {
         self.append(comparator, start, end, sequence)?;
         if let Some(mut merger) = self.merger.try_lock() {
-            self.step(comparator, &mut merger);
+            // One step keeps up with one writer; the others make up for writers who found the lock taken.
+            for _ in 0..STEPS_MAX {
+                if self.step(comparator, &mut merger) == Progress::Idle {
+                    break;
+                }
+            }
         }
         Ok(())
     }
