@@ -22,9 +22,16 @@ use crate::memtable::representation::{END, Ordered};
 use crate::memtable::table::Core;
 use crate::tombstone::frozen::FrozenTombstones;
 use crate::tombstone::live::CoveringRun;
+use crate::tombstone::query::Asked;
 
 /// A tombstone as it is read from the truth.
 type Tombstone<'a> = (&'a [u8], &'a [u8], SequenceNumber);
+
+/// Only what is newer than this covers.
+#[inline(always)]
+fn floor_of(newest: Option<SequenceNumber>) -> SequenceNumber {
+    newest.unwrap_or(0).saturating_sub(u64::from(planted(Bug::CoverIncludesOwnSequence)))
+}
 
 impl<C: Comparator> Core<C> {
     /// Whether any range tombstone was written. Damage, and a flag that is being set, reads as yes.
@@ -53,7 +60,7 @@ impl<C: Comparator> Core<C> {
         if !self.may_have_ranges() {
             return Ok(None);
         }
-        let floor = floor.unwrap_or(0).saturating_sub(u64::from(planted(Bug::CoverIncludesOwnSequence)));
+        let floor = floor_of(floor);
         let answer = match self.frozen_tombstones.get() {
             Some(frozen) => frozen.max_covering(&self.comparator, key, snapshot, floor),
             None if self.index_complete() => {
@@ -62,6 +69,36 @@ impl<C: Comparator> Core<C> {
             None => self.covering_truth(key, snapshot, floor),
         };
         answer.or_else(|_| self.covering_otherwise(key, snapshot, floor))
+    }
+
+    /// The same for many keys at once, each with its floor. `None`: the keys have to be asked about one by one.
+    pub(crate) fn covering_many<'k, const N: usize>(
+        &self,
+        keys: impl Iterator<Item = (&'k [u8], Option<SequenceNumber>)>,
+        snapshot: SequenceNumber,
+    ) -> Option<[Option<SequenceNumber>; N]> {
+        if !self.may_have_ranges() {
+            return Some([None; N]);
+        }
+        let mut asked = [Asked::new(&self.comparator, &[], SequenceNumber::MAX); N];
+        let mut count = 0;
+        for (slot, (key, floor)) in asked.iter_mut().zip(keys) {
+            *slot = Asked::new(&self.comparator, key, floor_of(floor));
+            count += 1;
+        }
+        let asked = asked.get_mut(..count)?;
+        match self.frozen_tombstones.get() {
+            Some(frozen) => frozen.ask(&self.comparator, snapshot, asked).ok()?,
+            None if self.index_complete() => {
+                self.live_tombstones.ask(&self.comparator, snapshot, asked).ok()?;
+            }
+            None => return None,
+        }
+        let mut answers = [None; N];
+        for (answer, one) in answers.iter_mut().zip(asked) {
+            *answer = one.answer().map(|(sequence, _)| sequence);
+        }
+        Some(answers)
     }
 
     /// The next copies in turn (J1).

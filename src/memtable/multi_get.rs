@@ -275,10 +275,12 @@ impl<C: Comparator> TableReader<C> {
             if let Order::List(search) = &order {
                 self.core.locate_group(search, group, snapshot, stages);
             }
-            for (key, stage) in group.iter().zip(&*stages) {
+            let covers = self.covers(group, snapshot, stages);
+            for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
+                let cover = covers.and_then(|covers| covers.get(place).copied());
                 let result = match budget.refusal() {
                     Some(refusal) => Err(refusal),
-                    None => self.finish(&order, key.as_ref(), snapshot, stage),
+                    None => self.finish(&order, (key.as_ref(), snapshot), stage, cover),
                 };
                 budget.spend(&result);
                 results.push(result);
@@ -286,21 +288,39 @@ impl<C: Comparator> TableReader<C> {
         }
     }
 
+    /// The newest tombstone over each key of a group. `None`: each is asked about by itself.
+    #[inline]
+    fn covers<K: AsRef<[u8]>>(
+        &self,
+        group: &[K],
+        snapshot: SequenceNumber,
+        stages: &[Stage<'_>],
+    ) -> Option<[Option<SequenceNumber>; GROUP]> {
+        let asked = group.iter().zip(stages).map(|(key, stage)| match stage {
+            Stage::Done(Some(spot)) => (key.as_ref(), Some(spot.entry.node().sequence())),
+            _ => (key.as_ref(), None),
+        });
+        self.core.covering_many(asked, snapshot)
+    }
+
     /// Tombstones, then the value.
     #[inline]
     fn finish<'a>(
         &'a self,
         order: &Order<'a, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
+        (key, snapshot): (&[u8], SequenceNumber),
         stage: &Stage<'a>,
+        cover: Option<Option<SequenceNumber>>,
     ) -> Result<Lookup<'a, C>> {
-        let spot = match stage {
-            Stage::Done(found) => *found,
+        let (spot, cover) = match stage {
+            Stage::Done(found) => (*found, cover),
             // A sorted table, whose order was made once for all keys, or damage.
-            _ => self.core.locate(order, key, snapshot)?,
+            _ => (self.core.locate(order, key, snapshot)?, None),
         };
-        let deleted = self.core.deletion(key, snapshot, spot.as_ref())?;
+        let deleted = match cover {
+            Some(cover) => Core::<C>::deletion_by(cover, spot.as_ref()),
+            None => self.core.deletion(key, snapshot, spot.as_ref())?,
+        };
         self.answer(key, spot, deleted, order)
     }
 }

@@ -434,7 +434,16 @@ impl<C: Comparator> Core<C> {
             return Ok(None);
         }
         let floor = spot.map(|spot| spot.entry.node().sequence());
-        let mut deleted = self.covering(key, snapshot, floor)?.map(|sequence| (sequence, DeletedBy::Range));
+        Ok(Self::deletion_by(self.covering(key, snapshot, floor)?, spot))
+    }
+
+    /// The same, with the newest tombstone over the key known.
+    #[inline]
+    pub(crate) fn deletion_by(
+        cover: Option<SequenceNumber>,
+        spot: Option<&Spot<'_>>,
+    ) -> Option<(SequenceNumber, DeletedBy)> {
+        let mut deleted = cover.map(|sequence| (sequence, DeletedBy::Range));
         if let (None, Some(spot)) = (deleted, spot) {
             let sequence = spot.entry.node().sequence();
             deleted = match spot.entry.kind() {
@@ -443,7 +452,7 @@ impl<C: Comparator> Core<C> {
                 _ => None,
             };
         }
-        Ok(deleted)
+        deleted
     }
 }
 

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 use super::live::{CoveringRun, LiveIndex};
+use super::query::Asked;
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::tags::Secret;
 use crate::key::{Comparator, SequenceNumber};
@@ -74,6 +75,19 @@ impl FrozenTombstones {
         let answer = self.index.max_covering(comparator, key, snapshot, floor)?;
         self.admit(snapshot, floor, answer)?;
         Ok(answer)
+    }
+
+    /// As [`LiveIndex::ask`]; with a tombstone lost, keys must be asked about one by one.
+    pub(crate) fn ask<C: Comparator>(
+        &self,
+        comparator: &C,
+        snapshot: SequenceNumber,
+        asked: &mut [Asked<'_>],
+    ) -> Checked<()> {
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => self.index.ask(comparator, snapshot, asked),
+        }
     }
 
     /// As [`LiveIndex::covering_run_into`].

@@ -20,7 +20,7 @@ use super::checks::Checks;
 use super::forest::Forest;
 use super::log::{Counter, End, Log};
 use super::merge::{Merger, Progress, STEP_PIECES};
-use super::query::Search;
+use super::query::{Asked, Search};
 use super::span::check_order;
 use crate::error::{Corruption, Result};
 use crate::integrity::tags::Secret;
@@ -122,10 +122,23 @@ impl LiveIndex {
         if self.is_empty() {
             return Ok(None);
         }
+        let mut asked = [Asked::new(comparator, key, floor)];
+        self.ask(comparator, snapshot, &mut asked)?;
+        Ok(asked[0].answer())
+    }
+
+    /// The same for many keys at once, in any order: what is read is verified once for all of them.
+    #[inline]
+    pub(crate) fn ask<C: Comparator>(
+        &self,
+        comparator: &C,
+        snapshot: SequenceNumber,
+        asked: &mut [Asked<'_>],
+    ) -> Checked<()> {
         let count = self.count.load(self.checks)?;
         match self.forest.get() {
-            Some(forest) => Search::newest((forest, comparator), count, key, (snapshot, floor)),
-            None => Ok(None),
+            Some(forest) => Search::newest((forest, comparator), count, snapshot, asked),
+            None => Ok(()),
         }
     }
 

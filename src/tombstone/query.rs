@@ -18,7 +18,7 @@
 
 use super::forest::{BLOCK, Forest, NodeId};
 use super::log::{Probe, Record, pair};
-use super::skyline::{NOBODY, Skyline};
+use super::skyline::{Head, NOBODY, Skyline};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
@@ -31,98 +31,25 @@ enum Verdict {
     Open,
 }
 
-/// One question under way.
-#[derive(Debug)]
-pub(crate) struct Search<'a, C> {
-    forest: &'a Forest,
-    comparator: &'a C,
-    probe: Probe<'a>,
-    snapshot: SequenceNumber,
+/// One key that is asked about, and what is known so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'k> {
+    probe: Probe<'k>,
     best: SequenceNumber,
     found: Option<u32>,
 }
 
-impl<'a, C: Comparator> Search<'a, C> {
-    /// Looks among the first `count` records for a sequence number over `floor` and up to `snapshot`; returns the
-    /// largest with its record's index.
+impl<'k> Asked<'k> {
+    /// Asks for a sequence number over `floor`.
     #[inline]
-    pub(crate) fn newest(
-        (forest, comparator): (&'a Forest, &'a C),
-        count: u32,
-        key: &'a [u8],
-        (snapshot, floor): (SequenceNumber, SequenceNumber),
-    ) -> Checked<Option<(SequenceNumber, u32)>> {
-        let probe = Probe::new(comparator, key);
-        let mut search = Search { forest, comparator, probe, snapshot, best: floor, found: None };
-        let crown = forest.crown();
-        let covered = crown.map_or(0, |crown| crown.covered);
-        search.range(covered, count)?;
-        if let Some(crown) = crown
-            && !search.done()
-            && !matches!(search.consult(&crown.skyline, pair(0, covered)), Ok(Verdict::Settled))
-        {
-            search.range(0, covered)?;
-        }
-        Ok(search.found.map(|index| (search.best, index)))
+    pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8], floor: SequenceNumber) -> Self {
+        Asked { probe: Probe::new(comparator, key), best: floor, found: None }
     }
 
-    /// Nothing newer can be found.
-    #[inline(always)]
-    fn done(&self) -> bool {
-        self.best >= self.snapshot
-    }
-
-    /// Asks about records `from..to`, newest first.
-    #[inline(always)]
-    fn range(&mut self, from: u32, to: u32) -> Checked<()> {
-        if from >= to {
-            return Ok(());
-        }
-        let tail = (to / BLOCK * BLOCK).max(from);
-        let lead = from.next_multiple_of(BLOCK).min(tail);
-        if !planted(Bug::TailIsForgotten) {
-            self.scan(tail, to)?;
-        }
-        for node in NodeId::decompose(lead / BLOCK, tail / BLOCK) {
-            self.node(node)?;
-        }
-        self.scan(from, lead)
-    }
-
-    fn node(&mut self, id: NodeId) -> Checked<()> {
-        if self.done() {
-            return Ok(());
-        }
-        if let Some(skyline) = self.forest.node(id)
-            && let Ok(Verdict::Settled) = self.consult(skyline, id.cover())
-        {
-            return Ok(());
-        }
-        if id.level == 0 {
-            return self.scan(id.first(), id.last());
-        }
-        self.node(id.newer_child())?;
-        self.node(id.older_child())
-    }
-
-    /// Q1 to Q5.
-    #[inline(always)]
-    fn consult(&mut self, skyline: &Skyline, cover: u64) -> Checked<Verdict> {
-        let Forest { log, checks, .. } = self.forest;
-        let head = skyline.head(*checks, cover)?;
-        if head.max <= self.best || head.min > self.snapshot {
-            return Ok(Verdict::Settled);
-        }
-        let painter = skyline.painter(log, (*checks, cover), (self.comparator, &self.probe), &head)?;
-        if painter == NOBODY {
-            return Ok(Verdict::Settled);
-        }
-        let record = log.named(painter)?;
-        if record.sequence > self.snapshot {
-            return Ok(if planted(Bug::TooNewPainterEndsSearch) { Verdict::Settled } else { Verdict::Open });
-        }
-        self.take(&record, painter);
-        Ok(Verdict::Settled)
+    /// The largest sequence number with its record's index.
+    #[inline]
+    pub(crate) fn answer(&self) -> Option<(SequenceNumber, u32)> {
+        self.found.map(|index| (self.best, index))
     }
 
     #[inline(always)]
@@ -132,19 +59,132 @@ impl<'a, C: Comparator> Search<'a, C> {
             self.found = Some(index);
         }
     }
+}
+
+/// A question under way, about one key or many: what is read is verified once for all of them.
+#[derive(Debug)]
+pub(crate) struct Search<'a, C> {
+    forest: &'a Forest,
+    comparator: &'a C,
+    snapshot: SequenceNumber,
+}
+
+impl<'a, C: Comparator> Search<'a, C> {
+    /// Looks among the first `count` records for the newest one over each key that `snapshot` sees.
+    #[inline]
+    pub(crate) fn newest(
+        (forest, comparator): (&'a Forest, &'a C),
+        count: u32,
+        snapshot: SequenceNumber,
+        asked: &mut [Asked<'_>],
+    ) -> Checked<()> {
+        let search = Search { forest, comparator, snapshot };
+        let crown = forest.crown();
+        let covered = crown.map_or(0, |crown| crown.covered);
+        search.range(covered, count, asked)?;
+        match crown {
+            Some(crown) => search.consult_all(&crown.skyline, pair(0, covered), asked, |search, asked| {
+                search.range(0, covered, asked)
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing newer can be found.
+    #[inline(always)]
+    fn done(&self, asked: &[Asked<'_>]) -> bool {
+        asked.iter().all(|one| one.best >= self.snapshot)
+    }
+
+    /// Asks about records `from..to`, newest first.
+    #[inline(always)]
+    fn range(&self, from: u32, to: u32, asked: &mut [Asked<'_>]) -> Checked<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let tail = (to / BLOCK * BLOCK).max(from);
+        let lead = from.next_multiple_of(BLOCK).min(tail);
+        if !planted(Bug::TailIsForgotten) {
+            self.scan(tail, to, asked)?;
+        }
+        for node in NodeId::decompose(lead / BLOCK, tail / BLOCK) {
+            self.node(node, asked)?;
+        }
+        self.scan(from, lead, asked)
+    }
+
+    fn node(&self, id: NodeId, asked: &mut [Asked<'_>]) -> Checked<()> {
+        if self.done(asked) {
+            return Ok(());
+        }
+        match self.forest.node(id) {
+            Some(skyline) => {
+                self.consult_all(skyline, id.cover(), asked, |search, asked| search.below(id, asked))
+            }
+            None => self.below(id, asked),
+        }
+    }
+
+    /// Asks what a node was made of.
+    fn below(&self, id: NodeId, asked: &mut [Asked<'_>]) -> Checked<()> {
+        if id.level == 0 {
+            return self.scan(id.first(), id.last(), asked);
+        }
+        self.node(id.newer_child(), asked)?;
+        self.node(id.older_child(), asked)
+    }
+
+    /// Asks a node about every key; `otherwise` answers those that it cannot tell (Q4, Q5).
+    #[inline(always)]
+    fn consult_all(
+        &self,
+        skyline: &Skyline,
+        cover: u64,
+        asked: &mut [Asked<'_>],
+        otherwise: impl Fn(&Self, &mut [Asked<'_>]) -> Checked<()>,
+    ) -> Checked<()> {
+        let Ok(head) = skyline.head(self.forest.checks, cover) else { return otherwise(self, asked) };
+        for one in asked {
+            if one.best < self.snapshot
+                && !matches!(self.consult(skyline, cover, &head, one), Ok(Verdict::Settled))
+            {
+                otherwise(self, std::slice::from_mut(one))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Q1 to Q5.
+    #[inline(always)]
+    fn consult(&self, skyline: &Skyline, cover: u64, head: &Head, one: &mut Asked<'_>) -> Checked<Verdict> {
+        let Forest { log, checks, .. } = self.forest;
+        if head.max <= one.best || head.min > self.snapshot {
+            return Ok(Verdict::Settled);
+        }
+        let painter = skyline.painter(log, (*checks, cover), (self.comparator, &one.probe), head)?;
+        if painter == NOBODY {
+            return Ok(Verdict::Settled);
+        }
+        let record = log.named(painter)?;
+        if record.sequence > self.snapshot {
+            return Ok(if planted(Bug::TooNewPainterEndsSearch) { Verdict::Settled } else { Verdict::Open });
+        }
+        one.take(&record, painter);
+        Ok(Verdict::Settled)
+    }
 
     /// Asks records `from..to`, which are of one block, one by one.
-    fn scan(&mut self, from: u32, to: u32) -> Checked<()> {
+    fn scan(&self, from: u32, to: u32, asked: &mut [Asked<'_>]) -> Checked<()> {
         let log = &self.forest.log;
         match log.run(from, to) {
             Some(run) => {
                 for (stored, index) in run.iter().zip(from..to).rev() {
-                    self.ask(log.decode(stored, index)?, index)?;
+                    self.ask(log.decode(stored, index)?, index, asked)?;
                 }
             }
             None => {
                 for index in (from..to).rev() {
-                    self.ask(log.record(index)?, index)?;
+                    self.ask(log.record(index)?, index, asked)?;
                 }
             }
         }
@@ -152,13 +192,12 @@ impl<'a, C: Comparator> Search<'a, C> {
     }
 
     #[inline(always)]
-    fn ask(&mut self, record: Option<Record>, index: u32) -> Checked<()> {
-        if let Some(record) = record
-            && record.sequence > self.best
-            && record.sequence <= self.snapshot
-            && self.forest.log.covers(self.comparator, &record, &self.probe)?
-        {
-            self.take(&record, index);
+    fn ask(&self, record: Option<Record>, index: u32, asked: &mut [Asked<'_>]) -> Checked<()> {
+        let Some(record) = record.filter(|record| record.sequence <= self.snapshot) else { return Ok(()) };
+        for one in asked {
+            if record.sequence > one.best && self.forest.log.covers(self.comparator, &record, &one.probe)? {
+                one.take(&record, index);
+            }
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use std::cmp::Ordering as Order;
 
 use super::frozen::FrozenTombstones;
 use super::live::LiveIndex;
+use super::query::Asked;
 use crate::integrity::hash::splitmix;
 use crate::integrity::tags::Secret;
 use crate::key::{Bytewise, Comparator, KeyEquality};
@@ -157,6 +158,9 @@ fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
         for _ in 0..steps {
             question(&comparator, &index, &spans[..=count], &mut rng, (style, space), seed);
         }
+        if rng.below(8) == 0 {
+            together(&comparator, &index, &spans[..=count], &mut rng, (style, space), seed);
+        }
     }
     index.finish(&comparator);
     index.scrub(&mut |corruption| panic!("seed {seed}: {corruption}"));
@@ -174,6 +178,35 @@ fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
     assert_eq!((found, run.sequence), (Some(()), newest.2));
     for _ in 0..queries {
         question(&comparator, frozen.index(), &spans, &mut rng, (style, space), seed);
+    }
+    together(&comparator, frozen.index(), &spans, &mut rng, (style, space), seed);
+}
+
+/// Many keys in one question.
+fn together<C: Comparator>(
+    comparator: &C,
+    index: &LiveIndex,
+    spans: &[Span],
+    rng: &mut Rng,
+    (style, space): (u64, u64),
+    seed: u64,
+) {
+    let known = spans[rng.below(spans.len() as u64) as usize].2;
+    let snapshot = [u64::MAX, known, known.saturating_sub(1)][rng.below(3) as usize];
+    let mut one = || {
+        let number = rng.below(space + 2);
+        (key(rng, style, number), [0, known / 2, known][rng.below(3) as usize])
+    };
+    let keys: Vec<(Vec<u8>, u64)> = (0..20).map(|_| one()).collect();
+    let mut asked: Vec<_> = keys.iter().map(|(key, floor)| Asked::new(comparator, key, *floor)).collect();
+    index.ask(comparator, snapshot, &mut asked).unwrap();
+    for ((key, floor), one) in keys.iter().zip(asked) {
+        let expected = brute(comparator, spans, key, snapshot, *floor);
+        let found = one.answer().map(|(sequence, _)| sequence);
+        assert_eq!(
+            found, expected,
+            "PARANOID_SEED={seed}: key {key:?} snapshot {snapshot} floor {floor}, of many"
+        );
     }
 }
 
