@@ -47,6 +47,11 @@ use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::sync::{AtomicU64, Ordering};
 
+/// Lines between the buckets and the roll: no block of 256 bytes reaches from one into the other, so that one fault does not
+/// empty a bucket and its bit.
+const ROLL_GAP: u64 = 4;
+/// The first word of the roll.
+const ROLL_FIRST: u32 = ROLL_GAP as u32 * LINE_WORDS as u32;
 /// Slots of a bucket.
 pub(crate) const SLOTS: u32 = LINE_WORDS as u32 - 1;
 /// A level that no link has: slot checks are link tags of it.
@@ -143,7 +148,7 @@ const fn weight(secret: Secret, place: u32, word: u64) -> u64 {
 impl PointIndex {
     /// An empty index of at most `bytes` bytes.
     pub(crate) fn new(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<PointIndex> {
-        let roll_bytes = Lines::bytes_of(bytes / LINE_BYTES / LINE_BITS + 1);
+        let roll_bytes = Lines::bytes_of(ROLL_GAP + bytes / LINE_BYTES / LINE_BITS + 1);
         match bytes.checked_sub(roll_bytes).filter(|left| *left >= LINES_BYTES_MIN) {
             Some(left) => {
                 let lines = Lines::carve(arena, sub, left)?;
@@ -176,7 +181,7 @@ impl PointIndex {
     #[inline(always)]
     fn roll_bit<'a>(&self, view: &View<'a>, line: Line) -> Option<(&'a AtomicU64, u64)> {
         let number = self.lines.number(line)?;
-        let word = self.roll.as_ref()?.word(view, number / 64)?;
+        let word = self.roll.as_ref()?.word(view, ROLL_FIRST + number / 64)?;
         Some((word, 1 << (number % 64)))
     }
 
@@ -271,7 +276,9 @@ impl PointIndex {
             u64::from(line.is_some_and(|line| !Bucket { line, tag: 0 }.is_untouched(view)))
         };
         for number in 0..roll.count()? * LINE_WORDS as u64 {
-            let about = (64 * number..64 * (number + 1)).take_while(|line| *line < lines);
+            // Nothing stands in the gap.
+            let part = number.checked_sub(u64::from(ROLL_FIRST)).map_or(lines, |part| 64 * part);
+            let about = (part..part + 64).take_while(|line| *line < lines);
             let compare = || {
                 let word = roll.word(view, number as u32)?;
                 let expected = about.clone().fold(0, |sum, line| sum | used(line) << (line % 64));
