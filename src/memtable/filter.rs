@@ -214,25 +214,23 @@ impl Bits {
         (0u32..).zip(self.masks).filter(|(_, mask)| *mask != 0)
     }
 
-    /// Whether a word proves that its bits were never all set (L2).
-    #[inline(always)]
-    fn lacks(&self, view: &View<'_>, index: u32, mask: u64) -> bool {
-        // ORDERING: Relaxed: who knows of an entry reads behind its publication, see `Filter::add`.
-        let load = |index| Some(self.line.word(view, index)?.load(Ordering::Relaxed));
-        match (load(index), load(index + TWIN)) {
-            (Some(word), Some(_)) if planted(Bug::FilterBelievesOneCopy) => word & mask != mask,
-            (Some(word), Some(twin)) => {
-                word & mask != mask && twin != 0 && twin ^ veil(view.secret, self.line, index) == word
-            }
-            _ => false,
-        }
-    }
-
     /// Asks the line (L2).
     #[inline(always)]
     pub(crate) fn ask(&self, view: &View<'_>) -> Answer {
-        if self.wanted().any(|(index, mask)| self.lacks(view, index, mask)) {
-            return Answer::Absent;
+        let Some(words) = self.line.words(view) else { return Answer::Perhaps };
+        for index in 0..TWIN {
+            let (mask, word, twin) =
+                (self.masks[index as usize], &words[index as usize], &words[(index + TWIN) as usize]);
+            // ORDERING: Relaxed: who knows of an entry reads behind its publication, see `Filter::add`.
+            let word = word.load(Ordering::Relaxed);
+            if word & mask != mask {
+                // ORDERING: Relaxed: as for the first copy.
+                let twin = twin.load(Ordering::Relaxed);
+                let agrees = twin != 0 && twin ^ veil(view.secret, self.line, index) == word;
+                if agrees || planted(Bug::FilterBelievesOneCopy) {
+                    return Answer::Absent;
+                }
+            }
         }
         Answer::Perhaps
     }

@@ -116,6 +116,20 @@ impl Line {
         view.word(self.0 + index)
     }
 
+    /// All words (I2).
+    #[inline(always)]
+    #[cfg(not(loom))]
+    pub(crate) fn words<'a>(self, view: &View<'a>) -> Option<&'a [AtomicU64; LINE_WORDS]> {
+        view.words(self.0)
+    }
+
+    /// Loom's twin.
+    #[cfg(loom)]
+    pub(crate) fn words<'a>(self, view: &View<'a>) -> Option<[&'a AtomicU64; LINE_WORDS]> {
+        let words: Option<Vec<_>> = (0..UNITS).map(|index| self.word(view, index)).collect();
+        words?.try_into().ok()
+    }
+
     /// Asks for the line.
     #[inline(always)]
     pub(crate) fn prefetch(self, view: &View<'_>) {

@@ -393,15 +393,16 @@ impl Bucket {
     /// Reads the bucket and its control word. `None`: they do not agree (P4).
     #[inline(always)]
     fn read(&self, view: &View<'_>) -> Option<(u64, Sight)> {
+        let [control, slots @ ..] = self.line.words(view)?;
         // ORDERING: Relaxed: see `settle`.
-        let control = self.line.word(view, 0)?.load(Ordering::Relaxed);
-        let mut words = [0; SLOTS as usize];
+        let control = control.load(Ordering::Relaxed);
+        // ORDERING: Acquire pairs with the Release in `settle`: the node named is visible behind its slot.
+        let acquire = if planted(Bug::SlotLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        // ORDERING: as chosen above.
+        let words: [u64; SLOTS as usize] = std::array::from_fn(|slot| slots[slot].load(acquire));
         let mut sum = 0;
-        for (slot, word) in (1u32..).zip(&mut words) {
-            // ORDERING: Acquire pairs with the Release in `settle`: the node named is visible behind its slot.
-            let acquire = if planted(Bug::SlotLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
-            *word = self.line.word(view, slot)?.load(acquire);
-            sum ^= weight(view.secret, self.line.0 + slot, *word);
+        for slot in 0..SLOTS {
+            sum ^= weight(view.secret, self.line.0 + 1 + slot, words[slot as usize]);
         }
         let agrees = sum == control || planted(Bug::IndexForgetsControl);
         agrees.then_some((control, Sight { bucket: *self, words }))
@@ -446,11 +447,12 @@ impl Sight {
     /// What the bucket proves about a key.
     #[inline(always)]
     pub(crate) fn judge<'a, C: Comparator>(&self, view: &View<'a>, comparator: &C, key: &[u8]) -> Known<'a> {
-        for (slot, word) in (1u32..).zip(self.words) {
+        for slot in 0..SLOTS {
+            let word = self.words[slot as usize];
             if word == 0 {
                 return Known::Absent;
             }
-            match self.bucket.owner(view, comparator, key, self.bucket.line.0 + slot, word) {
+            match self.bucket.owner(view, comparator, key, self.bucket.line.0 + 1 + slot, word) {
                 Owner::Same(named) => return Known::Newest(named),
                 Owner::Other => {}
                 Owner::Damaged => return Known::Unsure,

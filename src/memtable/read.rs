@@ -365,8 +365,8 @@ impl<'a, C: Comparator> Iterator for Operands<'a, C> {
     }
 }
 
-/// The newest visible entry, what deletes the key, and the order that it was found in.
-type Resolved<'a, C> = (Option<Spot<'a>>, Option<(SequenceNumber, DeletedBy)>, Order<'a, C>);
+/// The newest visible entry, and what deletes the key.
+type Resolved<'a> = (Option<Spot<'a>>, Option<(SequenceNumber, DeletedBy)>);
 
 impl<C: Comparator> Core<C> {
     /// The newest entry of `key` at or below `snapshot`, as stored.
@@ -413,12 +413,16 @@ impl<C: Comparator> Core<C> {
     }
 
     /// Newest visible entry and what deletes it.
-    #[inline]
-    fn resolve<'a>(&'a self, key: &[u8], snapshot: SequenceNumber) -> Result<Resolved<'a, C>> {
-        let order = self.order(Some(key))?;
-        let spot = self.locate(&order, key, snapshot)?;
+    #[inline(always)]
+    fn resolve<'a>(
+        &self,
+        order: &Order<'a, C>,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Resolved<'a>> {
+        let spot = self.locate(order, key, snapshot)?;
         let deleted = self.deletion(key, snapshot, spot.as_ref())?;
-        Ok((spot, deleted, order))
+        Ok((spot, deleted))
     }
 
     /// What deletes a key whose newest visible entry is known. Tombstones are asked whatever found that entry, or found
@@ -462,7 +466,8 @@ impl<C: Comparator> TableReader<C> {
     /// # Errors
     /// `Corruption` if damaged memory could matter for this answer.
     pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
-        let (spot, deleted, order) = self.core.resolve(key, snapshot)?;
+        let order = self.core.order(Some(key))?;
+        let (spot, deleted) = self.core.resolve(&order, key, snapshot)?;
         self.answer(key, spot, deleted, &order)
     }
 
@@ -518,7 +523,8 @@ impl<C: Comparator> TableReader<C> {
     /// As [`get`](Self::get); the buffer is then empty.
     pub fn get_into(&self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
         buffer.clear();
-        let (spot, deleted, order) = self.core.resolve(key, snapshot)?;
+        let order = self.core.order(Some(key))?;
+        let (spot, deleted) = self.core.resolve(&order, key, snapshot)?;
         if let Some((sequence, by)) = deleted {
             return Ok(Found::Deleted { sequence, by });
         }

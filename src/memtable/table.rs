@@ -107,7 +107,7 @@ impl<C: Comparator> Core<C> {
     }
 
     /// A search among the point entries.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn point_search(&self) -> Result<Search<'_, C>, Corruption> {
         self.points.search(self.arena.view()?, &self.comparator)
     }

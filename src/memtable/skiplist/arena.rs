@@ -340,7 +340,6 @@ impl Arena {
         Ok(())
     }
 
-    #[allow(dead_code, reason = "wired by the lookup and salvage paths")]
     /// The stretches of memory that were handed out, as (first unit, units): where a salvage looks.
     pub(crate) fn stretches(&self) -> Result<Vec<(u32, u32)>, Corruption> {
         let shift = ((self.shape.get()? >> 8) & 0xff) as u32;
@@ -452,6 +451,12 @@ impl<'a> View<'a> {
         if ahead < self.units { Some(self.base + ahead as usize * UNIT) } else { None }
     }
 
+    /// Where a unit lies if it lies in the chunk that most lie in: for hints that read nothing.
+    #[inline(always)]
+    pub(crate) fn likely_address(&self, offset: u32) -> usize {
+        self.base.wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
+    }
+
     /// The address of a unit of chunk 0, which always has `FIRST_UNITS` (A1).
     #[inline(always)]
     pub(crate) fn locate_first(&self, offset: u32) -> Option<usize> {
@@ -494,17 +499,27 @@ impl<'a> View<'a> {
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
-        let (address, _) = self.locate(offset)?;
-        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
-        // SAFETY: A1, A2: inside a live chunk, aligned to 8; A4: links and back words are only accessed so after
-        // publication, and an unpublished word belongs to one writer (A3).
-        Some(unsafe { AtomicU64::from_ptr(pointer) })
+        self.words(offset).map(|[word]| word)
     }
 
     /// The atomic word at a unit: loom's twin of it.
     #[cfg(loom)]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
         self.arena.model.word(offset)
+    }
+
+    /// `N` atomic words from a unit on, if all of them lie in one chunk (A4).
+    #[inline(always)]
+    #[cfg(not(loom))]
+    pub(crate) fn words<const N: usize>(&self, offset: u32) -> Option<&'a [AtomicU64; N]> {
+        let (address, available) = self.locate(offset)?;
+        if available < N * UNIT {
+            return None;
+        }
+        let pointer = std::ptr::with_exposed_provenance::<[AtomicU64; N]>(address);
+        // SAFETY: A1, A2: all N words are inside a live chunk, aligned to 8; A4: links and back words are only accessed so
+        // after publication, and an unpublished word belongs to one writer (A3).
+        Some(unsafe { &*pointer })
     }
 
     /// Bytes `from..to` of a reservation, to be written before it is published (A3).
@@ -526,10 +541,9 @@ impl<'a> View<'a> {
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, to - from) })
     }
 
-    #[allow(dead_code, reason = "wired by the lookup and salvage paths")]
     /// `len` bytes at `at` behind the unit `offset`, if they end inside the chunk (A2). The caller names bytes that
     /// are immutable from publication on.
-    #[inline(always)]
+    #[cfg(any(loom, feature = "fault-injection"))]
     pub(crate) fn published(&self, offset: u32, at: usize, len: usize) -> Option<&'a [u8]> {
         #[cfg(loom)]
         self.arena.model.read(offset);

@@ -130,16 +130,7 @@ impl<C: Comparator> Search<'_, C> {
     /// Asks for the lines of the walk's candidate.
     #[inline(always)]
     fn prefetch(&self, walk: &Walk) {
-        self.prefetch_node(walk.candidate());
-    }
-
-    /// Asks for the lines of a node: header and key.
-    #[inline(always)]
-    fn prefetch_node(&self, node: u32) {
-        if let Some((address, _)) = self.view.locate(node) {
-            prefetch_read(std::ptr::without_provenance(address));
-            prefetch_read(std::ptr::without_provenance(address + 48));
-        }
+        self.prefetch_node(walk.candidate(), walk.level());
     }
 
     /// Asks for the lines of a whole entry of usual size.

@@ -497,12 +497,6 @@ impl<'a> Verified<'a> {
         self.node.placed().carried(self.key(), self.node.value_bytes())
     }
 
-    #[allow(dead_code, reason = "wired by the lookup and salvage paths")]
-    /// K, if digests are stored.
-    pub(crate) fn key_part(&self) -> u64 {
-        self.key_part
-    }
-
     /// The stored key digest: what the sealed sums add up.
     pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
         if view.width.bytes() == 0 { 0 } else { self.node.stored_digest(view.width, 0) }

@@ -33,6 +33,9 @@ use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Target};
 use crate::prefetch::prefetch_read;
 
+/// From a node to the end of its key's first words, in units, with digests of 8 bytes.
+const KEY_UNITS: u32 = 6;
+
 /// How much a walk checks.
 pub(crate) trait Checks {
     /// Verify the key digest of every node that is entered.
@@ -182,6 +185,12 @@ impl Walk {
         (self.at, self.greater)
     }
 
+    /// The level that the walk is on.
+    #[inline(always)]
+    pub(crate) fn level(&self) -> u32 {
+        self.level
+    }
+
     /// The node to be looked at next.
     #[inline(always)]
     pub(crate) fn candidate(&self) -> u32 {
@@ -279,11 +288,16 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Asks for the node that the walk looks at next if it goes down: whatever the link names, it is only a hint.
     #[inline(always)]
     fn prefetch_below(&self, at: u32, level: u32) {
-        if let Some(target) = self.view.peek_link(at, level)
-            && let Some(address) = self.view.locate_near(target)
-        {
-            prefetch_read(std::ptr::without_provenance(address));
-            prefetch_read(std::ptr::without_provenance(address + 48));
+        if let Some(target) = self.view.peek_link(at, level) {
+            self.prefetch_node(target, level);
+        }
+    }
+
+    /// Asks for the lines of a node that a walk on this level reads: the link, the header, the key.
+    #[inline(always)]
+    pub(crate) fn prefetch_node(&self, node: u32, level: u32) {
+        for unit in [View::slot(node, level), node, node.wrapping_add(KEY_UNITS)] {
+            prefetch_read(std::ptr::without_provenance(self.view.likely_address(unit)));
         }
     }
 
