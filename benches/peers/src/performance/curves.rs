@@ -150,12 +150,18 @@ fn size(records: &Records) -> Plot {
     )
 }
 
+/// The size at which numbers of threads are compared.
+const ALONG_THREADS: u64 = 250_000;
+
 fn threads(records: &Records) -> Plot {
     let mut points: Vec<(u64, &str, f64)> = Vec::new();
     let mut sources = Vec::new();
     for kept in usual(records) {
+        let Some(section) = kept.record.sections.iter().find(|section| section.entries == ALONG_THREADS)
+        else {
+            continue;
+        };
         sources.push(kept.stem.as_str());
-        let Some(section) = kept.record.sections.first() else { continue };
         for lane in LANES {
             if let Some(time) = section.time(&kept.record.lanes, "insert at random", lane) {
                 let threads = kept.record.threads as u64;
@@ -165,7 +171,7 @@ fn threads(records: &Records) -> Plot {
         }
     }
     let curves = by_lane(points);
-    let title = "Insert at random against the number of threads";
+    let title = "Insert at random against the number of threads, 250000 entries";
     plot(title, "performance-threads.svg", curves, &sources, "records hold one number of threads only")
 }
 

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::budgets;
 use crate::published::Published;
-use crate::record::{OURS, PAIRS, Record};
+use crate::record::{OURS, PAIRS, Record, Section};
 
 /// A record and the stem of its file's name.
 #[derive(Debug)]
@@ -44,6 +44,16 @@ impl Records {
     fn usual(&self) -> Option<&Kept<Record>> {
         let usual = |record: &Record| (record.keys, record.values, record.threads) == (16, 100, 1);
         self.peers.iter().find(|kept| usual(&kept.record))
+    }
+
+    /// The other records of the usual one's day.
+    fn others(&self) -> impl Iterator<Item = &Kept<Record>> {
+        let usual = self.usual();
+        self.peers.iter().rev().filter(move |kept| {
+            usual.is_some_and(|usual| {
+                usual.stem != kept.stem && usual.record.environment.date == kept.record.environment.date
+            })
+        })
     }
 }
 
@@ -97,6 +107,16 @@ fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &
         None => writeln!(page, "Not measured.")?,
         Some(kept) => peers(page, kept)?,
     }
+    let others: Vec<_> = records.others().collect();
+    if !others.is_empty() {
+        writeln!(page, "\n## Other sizes, keys, values and threads")?;
+    }
+    for kept in others {
+        writeln!(page, "\n{}", origin(&kept.stem, &kept.record.environment))?;
+        for section in &kept.record.sections {
+            ratios(page, &kept.record, section)?;
+        }
+    }
     writeln!(page, "\n## Curves")?;
     for plot in plots {
         writeln!(page, "\n### {}\n", plot.title)?;
@@ -125,31 +145,43 @@ fn peers(page: &mut String, kept: &Kept<Record>) -> std::fmt::Result {
     writeln!(page, "{}", origin(stem, &record.environment))?;
     writeln!(page, "RocksDB's own `MemTable`: `{}`.", record.environment.cxx_flags)?;
     for section in &record.sections {
-        writeln!(page, "\n### {} entries: how many times as fast\n", section.entries)?;
-        writeln!(
-            page,
-            "Medians at protection 0 / 8 / 8 with checksums on seek, RocksDB set the same way; above 1 this"
-        )?;
-        writeln!(page, "crate is faster. In brackets the quartiles at protection 8.\n")?;
-        let rivals: Vec<_> = PAIRS
-            .iter()
-            .filter(|(_, lanes)| lanes.iter().any(|lane| record.lanes.iter().any(|name| name == lane)))
-            .collect();
-        let names: Vec<&str> = rivals.iter().map(|(name, _)| *name).collect();
-        writeln!(page, "| work | {} |\n|---{}|", names.join(" | "), "|---".repeat(names.len()))?;
-        for row in &section.rows {
-            let cells: Vec<String> =
-                rivals.iter().map(|(_, lanes)| record.cell(section, &row.name, lanes)).collect();
-            writeln!(page, "| {} | {} |", row.name, cells.join(" | "))?;
-        }
+        ratios(page, record, section)?;
         budgets::render(page, &record.lanes, section)?;
         losses(page, record, section)?;
     }
     Ok(())
 }
 
+/// Every row of a section against every rival.
+fn ratios(page: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
+    let Record { keys, values, threads, .. } = record;
+    let plural = if *threads == 1 { "" } else { "s" };
+    writeln!(
+        page,
+        "\n### {} entries, {keys}-byte keys, {values}-byte values, {threads} thread{plural}: how many times as fast\n",
+        section.entries
+    )?;
+    writeln!(
+        page,
+        "Medians at protection 0 / 8 / 8 with checksums on seek, RocksDB set the same way; above 1 this"
+    )?;
+    writeln!(page, "crate is faster. In brackets the quartiles at protection 8.\n")?;
+    let rivals: Vec<_> = PAIRS
+        .iter()
+        .filter(|(_, lanes)| lanes.iter().any(|lane| record.lanes.iter().any(|name| name == lane)))
+        .collect();
+    let names: Vec<&str> = rivals.iter().map(|(name, _)| *name).collect();
+    writeln!(page, "| work | {} |\n|---{}|", names.join(" | "), "|---".repeat(names.len()))?;
+    for row in &section.rows {
+        let cells: Vec<String> =
+            rivals.iter().map(|(_, lanes)| record.cell(section, &row.name, lanes)).collect();
+        writeln!(page, "| {} | {} |", row.name, cells.join(" | "))?;
+    }
+    Ok(())
+}
+
 /// Every row in which a rival is faster at the same protection, or at 8 where it has none.
-fn losses(page: &mut String, record: &Record, section: &crate::record::Section) -> std::fmt::Result {
+fn losses(page: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
     writeln!(page, "\n### {} entries: where rivals are faster at protection 8\n", section.entries)?;
     writeln!(page, "Why: see below, where we lose.\n")?;
     writeln!(page, "| work | rival | times as fast as this crate |\n|---|---|---|")?;
