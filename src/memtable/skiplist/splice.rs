@@ -336,6 +336,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         let at = walk.at;
         let mut progress = self.choose(&mut walk, at, trail);
         while let Progress::On = progress {
+            // Whichever way the comparison turns out: a lane has others to go on with meanwhile, a lone search has not.
+            self.prefetch_below(walk.candidate, walk.level);
             progress = self.step::<K, T>(&mut walk, target, trail);
         }
         if let Progress::Arrived = progress
