@@ -151,7 +151,10 @@ impl<C: Comparator> Core<C> {
     ) -> Result<Option<Spot<'a>>> {
         let view = search.view();
         let known = match bucket.and_then(|bucket| self.aids.look(view, bucket)) {
-            Some(sight) => sight.judge(view, &self.comparator, key),
+            Some(sight) => {
+                sight.candidates().for_each(|node| search.prefetch_entry(node));
+                sight.judge(view, &self.comparator, key)
+            }
             None => Known::Unsure,
         };
         match self.visible(search, known, key, snapshot) {
