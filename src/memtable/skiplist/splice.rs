@@ -26,7 +26,7 @@
 
 use super::arena::View;
 use super::layout::HEIGHT_MAX;
-use super::node::{Verified, bytes_of};
+use super::node::{Node, Verified, bytes_of};
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::paranoid::{OrderChecks, SeekChecks};
 use crate::invariants::{Bug, planted};
@@ -417,7 +417,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         right: Option<&Verified<'a>>,
     ) -> Result<(), Corruption> {
         let (Some(left), Some(right)) = (left, right) else { return Ok(()) };
-        let position = self.position(right);
+        let position = self.position(right.node());
         if left.node().order(self.comparator, &position).is_lt() {
             return Ok(());
         }
@@ -428,9 +428,8 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// The position in front of an entry.
     #[inline]
-    pub(crate) fn position<'k>(&self, entry: &Verified<'k>) -> Target<'k> {
-        Target::new(self.comparator, entry.key(), entry.node().sequence())
-            .with_revision(entry.node().revision())
+    pub(crate) fn position<'k>(&self, node: &Node<'k>) -> Target<'k> {
+        Target::new(self.comparator, node.key(), node.sequence()).with_revision(node.revision())
     }
 
     /// The careful retry (W3). Its result is certified like any other.

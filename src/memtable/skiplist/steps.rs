@@ -11,7 +11,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::node::{Verified, bytes_of};
+use super::node::{Node, Verified, bytes_of};
 use super::splice::{Gap, NoTrail, Search};
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::paranoid::OrderChecks;
@@ -63,10 +63,16 @@ impl<'a, C: Comparator> Search<'a, C> {
             return Some(None);
         }
         let entry = self.view.try_open(next)?.try_verify(&self.view)?;
-        if self.order_checks == OrderChecks::On {
-            self.in_order(at, Some(entry)).ok()?;
+        if self.order_checks == OrderChecks::On && at != self.sentinel {
+            self.confirm_order(&self.view.try_open(at)?, entry.node())?;
         }
         Some(Some(entry))
+    }
+
+    /// Order checks of a plain step: the neighbour that the walk comes from was verified when it came there.
+    #[inline]
+    fn confirm_order(&self, left: &Node<'a>, right: &Node<'a>) -> Option<()> {
+        left.order(self.comparator, &self.position(right)).is_lt().then_some(())
     }
 
     /// The entry behind `at` (the sentinel: the first one).
@@ -195,7 +201,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     #[cold]
     pub(crate) fn resume_behind(self, at: u32) -> u32 {
         let target = match self.verified(at) {
-            Ok(Some(entry)) => self.position(&entry).with_side(Side::After),
+            Ok(Some(entry)) => self.position(entry.node()).with_side(Side::After),
             Ok(None) => Target::extreme(Side::Start),
             Err(_) => return self.sentinel,
         };
@@ -213,9 +219,8 @@ impl<'a, C: Comparator> Search<'a, C> {
             return Some(None);
         }
         let entry = self.view.try_open(prev)?.try_verify(&self.view)?;
-        if self.order_checks == OrderChecks::On {
-            let right = self.verified(at).ok().flatten();
-            self.check_order(Some(&entry), right.as_ref()).ok()?;
+        if self.order_checks == OrderChecks::On && at != self.sentinel {
+            self.confirm_order(entry.node(), &self.view.try_open(at)?)?;
         }
         Some(Some(entry))
     }
@@ -255,7 +260,7 @@ impl<'a, C: Comparator> Search<'a, C> {
             return self.confirmed_back(prev).unwrap_or(self.sentinel);
         }
         let target = match self.verified(at) {
-            Ok(Some(entry)) => self.position(&entry),
+            Ok(Some(entry)) => self.position(entry.node()),
             Ok(None) => Target::extreme(Side::End),
             Err(_) => return self.confirmed_back(prev).unwrap_or(self.sentinel),
         };
@@ -292,7 +297,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     #[cold]
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let found = match self.verified(at) {
-            Ok(Some(entry)) => self.find(&self.position(&entry), &mut NoTrail),
+            Ok(Some(entry)) => self.find(&self.position(entry.node()), &mut NoTrail),
             Ok(None) => self.find(&Target::extreme(Side::End), &mut NoTrail),
             Err(corruption) => Err(self.gap(corruption, self.sentinel, at)),
         }?;
