@@ -72,6 +72,13 @@ fn half(bytes: &[u8], at: usize) -> u64 {
     }
 }
 
+/// The two words of a step.
+#[inline(always)]
+fn halves(step: &[u8; STEP]) -> [u64; 2] {
+    let (words, _) = step.as_chunks::<8>();
+    [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+}
+
 /// Hashes `bytes` under `seed`. O(length).
 #[inline(always)]
 pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
@@ -108,22 +115,23 @@ fn long(bytes: &[u8], seed: u64) -> u64 {
     if len > STEPS * STEP {
         let mut lanes = [seed ^ SALTS[8], seed ^ SALTS[9], seed ^ SALTS[10], seed ^ SALTS[11]];
         // At least one byte stays for the tail, whose last step overlaps what came before.
-        while rest.len() > BLOCK {
-            for (lane, state) in lanes.iter_mut().enumerate() {
-                let at = lane * STEP;
-                *state = fold(word(rest, at) ^ SALTS[lane], word(rest, at + 8) ^ *state);
+        let (blocks, _) = rest[..rest.len() - 1].as_chunks::<BLOCK>();
+        for block in blocks {
+            for ((state, step), salt) in lanes.iter_mut().zip(block.as_chunks::<STEP>().0).zip(SALTS) {
+                let [low, high] = halves(step);
+                *state = fold(low ^ salt, high ^ *state);
             }
-            rest = &rest[BLOCK..];
         }
+        rest = &rest[blocks.len() * BLOCK..];
         sum = fold(lanes[0] ^ SALTS[12], lanes[1] ^ SALTS[13])
             .wrapping_add(fold(lanes[2] ^ SALTS[14], lanes[3] ^ SALTS[15]));
     }
-    let mut step = 0;
-    while rest.len() > STEP {
-        sum = sum
-            .wrapping_add(fold(word(rest, 0) ^ SALTS[2 * step] ^ seed, word(rest, 8) ^ SALTS[2 * step + 1]));
-        rest = &rest[STEP..];
-        step += 1;
+    for (step, salts) in SALTS.as_chunks::<2>().0[..STEPS - 1].iter().enumerate() {
+        // The last step, below, takes the end of the buffer, whole or in part: more than a step must be left.
+        let left = rest.get(step * STEP..).and_then(<[u8]>::first_chunk::<{ STEP + 1 }>);
+        let Some([bytes @ .., _]) = left else { break };
+        let [low, high] = halves(bytes);
+        sum = sum.wrapping_add(fold(low ^ salts[0] ^ seed, high ^ salts[1]));
     }
     let last = sum.wrapping_add(fold(
         word(bytes, len - 16) ^ SALTS[2 * STEPS - 2] ^ seed,
