@@ -60,6 +60,7 @@ impl Guarded {
     }
 
     /// The value, where 0 is only believed if the complement agrees: for passes that run when nothing is being set.
+    #[inline(always)]
     pub(crate) fn get_settled(&self) -> Result<u64, Corruption> {
         let value = self.get()?;
         // ORDERING: Relaxed: nothing is being set while a settled pass runs.

@@ -69,7 +69,8 @@ pub(crate) struct Filter {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bits {
     line: Line,
-    masks: [u64; COPY_WORDS],
+    /// A bit of a copy in each field of 8 bits, the lowest first.
+    fields: u64,
 }
 
 impl Filter {
@@ -85,13 +86,8 @@ impl Filter {
         const SPREAD: u64 = splitmix(203) | 1;
         let hash = mix(key_part, SALTS[self.holds as usize]);
         let line = self.lines.pick(hash)?;
-        let mut fields = hash.wrapping_mul(SPREAD) >> (64 - 8 * PROBES);
-        let mut masks = [0u64; COPY_WORDS];
-        for _ in 0..PROBES {
-            masks[(fields >> 6) as usize % COPY_WORDS] |= 1 << (fields & 63);
-            fields >>= 8;
-        }
-        Some(Bits { line, masks })
+        let fields = hash.wrapping_mul(SPREAD) >> (64 - 8 * PROBES);
+        Some(Bits { line, fields })
     }
 
     /// Adds a key or prefix (L1).
@@ -208,24 +204,38 @@ fn compare(line: Line, view: &View<'_>, word: usize, settle: &mut dyn FnMut()) -
 }
 
 impl Bits {
-    /// Words of a with the bits wanted in them.
+    /// The bits one by one: the word of a, and the mask.
     #[inline(always)]
-    fn wanted(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        (0u32..).zip(self.masks).filter(|(_, mask)| *mask != 0)
+    fn each(&self) -> impl Iterator<Item = (u32, u64)> {
+        let fields = self.fields;
+        (0..PROBES).map(move |probe| {
+            let field = fields >> (8 * probe);
+            #[expect(clippy::cast_possible_truncation, reason = "two bits")]
+            let word = ((field >> 6) & u64::from(TWIN - 1)) as u32;
+            (word, 1 << (field & 63))
+        })
     }
 
-    /// Asks the line (L2).
+    /// Words of a with the bits wanted in them.
+    #[inline(always)]
+    fn wanted(&self) -> impl Iterator<Item = (u32, u64)> {
+        let mut masks = [0u64; COPY_WORDS];
+        for (index, mask) in self.each() {
+            masks[index as usize] |= mask;
+        }
+        (0u32..).zip(masks).filter(|(_, mask)| *mask != 0)
+    }
+
+    /// Asks the line (L2). The first bit that is missing is an answer, if the other copy agrees.
     #[inline(always)]
     pub(crate) fn ask(&self, view: &View<'_>) -> Answer {
         let Some(words) = self.line.words(view) else { return Answer::Perhaps };
-        for index in 0..TWIN {
-            let (mask, word, twin) =
-                (self.masks[index as usize], &words[index as usize], &words[(index + TWIN) as usize]);
+        for (index, mask) in self.each() {
             // ORDERING: Relaxed: who knows of an entry reads behind its publication, see `Filter::add`.
-            let word = word.load(Ordering::Relaxed);
-            if word & mask != mask {
+            let word = words[index as usize].load(Ordering::Relaxed);
+            if word & mask == 0 {
                 // ORDERING: Relaxed: as for the first copy.
-                let twin = twin.load(Ordering::Relaxed);
+                let twin = words[(index + TWIN) as usize].load(Ordering::Relaxed);
                 let agrees = twin != 0 && twin ^ veil(view.secret, self.line, index) == word;
                 if agrees || planted(Bug::FilterBelievesOneCopy) {
                     return Answer::Absent;

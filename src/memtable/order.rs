@@ -4,13 +4,15 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use crate::error::Corruption;
 use crate::key::{Comparator, Target};
 use crate::memtable::representation::{Around, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::splice::Search;
-use crate::memtable::vector::SortedSearch;
+use crate::memtable::vector::{Sorted, SortedSearch};
 
 /// The order of a table's point entries, whichever representation keeps it.
 #[derive(Debug)]
@@ -19,11 +21,12 @@ pub(crate) enum Order<'a, C> {
     Sorted(SortedSearch<'a, C>),
 }
 
-impl<C> Clone for Order<'_, C> {
-    fn clone(&self) -> Self {
+impl<C> Order<'_, C> {
+    /// The sorted copy, if it is one.
+    pub(crate) fn sorted(&self) -> Option<Arc<Sorted>> {
         match self {
-            Order::List(search) => Order::List(*search),
-            Order::Sorted(search) => Order::Sorted(search.clone()),
+            Order::List(_) => None,
+            Order::Sorted(search) => Some(Arc::clone(&search.sorted)),
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::memtable::representation::{Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::{Arena, Frame, Seal};
 use crate::memtable::skiplist::node::{KeepsArena, Pinned, Verified};
 use crate::memtable::table::{Core, TableReader};
+use crate::memtable::vector::Sorted;
 
 impl From<Hole> for Error {
     fn from(hole: Hole) -> Self {
@@ -295,7 +296,8 @@ pub enum Base<'a> {
 /// The merge operands of a key, newest first: a fallible iterator, fused after its end or its first error.
 pub struct Operands<'a, C: Comparator = Bytewise> {
     core: &'a Core<C>,
-    order: Order<'a, C>,
+    /// The copy that the first operand was found in, if the table is not kept in order.
+    sorted: Option<Arc<Sorted>>,
     next: Option<Spot<'a>>,
     /// The newest tombstone that covers the key below the first operand.
     cover: Option<SequenceNumber>,
@@ -306,7 +308,7 @@ impl<C: Comparator> Clone for Operands<'_, C> {
     fn clone(&self) -> Self {
         Operands {
             core: self.core,
-            order: self.order.clone(),
+            sorted: self.sorted.clone(),
             next: self.next,
             cover: self.cover,
             base: self.base,
@@ -333,7 +335,16 @@ impl<'a, C: Comparator> Operands<'a, C> {
         Ok(rest.base)
     }
 
+    /// The order that the operands were found in. Small results matter more than quick merges: it is looked up again.
+    fn order(&self) -> Result<Order<'a, C>> {
+        match &self.sorted {
+            None => Ok(Order::List(self.core.point_search()?)),
+            Some(sorted) => Ok(Order::Sorted(self.core.search_sorted(Arc::clone(sorted))?)),
+        }
+    }
+
     fn step(&mut self, spot: Spot<'a>) -> Result<Option<Operand<'a>>> {
+        let order = self.order()?;
         let sequence = spot.entry.node().sequence();
         if self.cover.is_some_and(|cover| cover > sequence) {
             self.base = Base::Deleted;
@@ -343,12 +354,12 @@ impl<'a, C: Comparator> Operands<'a, C> {
             self.base = if spot.entry.kind().is_point_delete() {
                 Base::Deleted
             } else {
-                Base::Value(spot.entry.value(self.order.view().seal())?)
+                Base::Value(spot.entry.value(order.view().seal())?)
             };
             return Ok(None);
         }
-        let value = spot.entry.value(self.order.view().seal())?;
-        self.next = self.core.older(&self.order, &spot)?;
+        let value = spot.entry.value(order.view().seal())?;
+        self.next = self.core.older(&order, &spot)?;
         if self.next.is_none() && self.cover.is_some() && !planted(Bug::MergeForgetsCover) {
             self.base = Base::Deleted;
         }
@@ -489,7 +500,7 @@ impl<C: Comparator> TableReader<C> {
             let cover = self.core.covering(key, sequence, None)?;
             return Ok(Lookup::Merge(Operands {
                 core: &self.core,
-                order: order.clone(),
+                sorted: order.sorted(),
                 next: Some(spot),
                 cover,
                 base: Base::Below,

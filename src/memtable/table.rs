@@ -123,12 +123,16 @@ impl<C: Comparator> Core<C> {
 
     #[cold]
     fn sorted_order(&self, only: Option<&[u8]>) -> Result<SortedSearch<'_, C>, Corruption> {
-        let view = self.arena.view()?;
         let sorted = match self.sorted.get() {
             Some(sorted) => Arc::clone(sorted),
-            None => Arc::new(self.sort(&view, only)),
+            None => Arc::new(self.sort(&self.arena.view()?, only)),
         };
-        Ok(SortedSearch { view, comparator: &self.comparator, sorted })
+        self.search_sorted(sorted)
+    }
+
+    /// A search in a sorted copy.
+    pub(crate) fn search_sorted(&self, sorted: Arc<Sorted>) -> Result<SortedSearch<'_, C>, Corruption> {
+        Ok(SortedSearch { view: self.arena.view()?, comparator: &self.comparator, sorted })
     }
 
     fn sort(&self, view: &View<'_>, only: Option<&[u8]>) -> Sorted {
