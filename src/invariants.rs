@@ -71,6 +71,8 @@ bugs! {
     HoleShowsReplaced,
     /// The caller's promise is not compared.
     PromiseIgnored,
+    /// The key's hash over the caller's bytes is not compared with that over the arena's.
+    ClaimForgetsKey,
     /// An insert that lost its race returns as if it had won.
     LostRaceBelieved,
     /// An insert that lost a race while raising cuts the level off.

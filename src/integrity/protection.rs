@@ -67,7 +67,13 @@ impl Protected<Kvo> {
     /// Digest of an entry in the caller's own buffers. O(length of both).
     #[must_use]
     pub fn of(key: &[u8], value: &[u8], kind: Kind) -> Self {
-        Protected::from_bits(key_part(key) ^ value_part(value) ^ kind_part(kind))
+        Protected::of_parts(key_part(key), value_part(value), kind)
+    }
+
+    /// The same from K and V.
+    #[inline(always)]
+    pub(crate) fn of_parts(key_part: u64, value_part: u64, kind: Kind) -> Self {
+        Protected::from_bits(key_part ^ value_part ^ kind_part(kind))
     }
 
     /// A digest that was carried along as bits.
@@ -97,8 +103,9 @@ pub(crate) fn key_part(key: &[u8]) -> u64 {
     hash(key, SEED_KEY)
 }
 
+/// V.
 #[inline(always)]
-fn value_part(value: &[u8]) -> u64 {
+pub(crate) fn value_part(value: &[u8]) -> u64 {
     hash(value, SEED_VALUE)
 }
 
@@ -192,10 +199,16 @@ impl Placed {
     /// The value digest, untruncated, from the value and K.
     #[inline(always)]
     pub(crate) fn value_digest(&self, value: &[u8], key_part: u64, nonce: u64) -> u64 {
+        self.value_digest_of(value_part(value), key_part, nonce)
+    }
+
+    /// The same from V.
+    #[inline(always)]
+    pub(crate) fn value_digest_of(&self, value_part: u64, key_part: u64, nonce: u64) -> u64 {
         if planted(Bug::ValueDigestForgetsKey) {
-            return value_part(value);
+            return value_part;
         }
-        value_part(value) ^ key_part ^ sequence_part(self.sequence) ^ place_part(self.offset, nonce)
+        value_part ^ key_part ^ sequence_part(self.sequence) ^ place_part(self.offset, nonce)
     }
 
     /// What leaves the table with the entry: the sum without its place (D1), from the bytes as they are.

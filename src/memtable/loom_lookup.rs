@@ -41,7 +41,7 @@ impl Bucket {
             for sequence in sequences {
                 let mut reservation = bucket.arena.carve(&mut SubChunk::default(), 8).unwrap();
                 let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: *sequence, revision: 0 };
-                let node = view.build(&mut reservation, 1, &fields).unwrap().offset;
+                let node = view.build(&mut reservation, 1, &fields, 0).unwrap().offset;
                 let version = Version { node, key, sequence: *sequence, revision: 0 };
                 bucket.index.note(&view, &Bytewise, &version, key_part(key));
             }

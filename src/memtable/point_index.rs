@@ -487,7 +487,7 @@ mod tests {
             [7, 5].map(|sequence| {
                 let mut reservation = arena.carve(&mut sub, 20).unwrap();
                 let fields = Fields { key: &key, value: b"v", kind: Kind::PUT, sequence, revision: 0 };
-                let node = view.build(&mut reservation, 1, &fields).unwrap().offset;
+                let node = view.build(&mut reservation, 1, &fields, 0).unwrap().offset;
                 let version = Version { node, key: &key, sequence, revision: 0 };
                 index.note(&view, &Bytewise, &version, key_part(&key));
                 node

@@ -70,15 +70,23 @@ impl Counters {
     }
 
     /// Adds, as the only writer.
+    #[inline(always)]
     fn add(&self, change: &Totals, sequence: u64) {
-        for (counter, by) in self.totals.iter().zip(change.as_array()) {
-            if by != 0 {
-                // ORDERING: Relaxed: written by the lock's owner alone (E2); a reader that needs exact sums has
-                // locked the stripe after the writer left.
-                let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
-                // ORDERING: Relaxed: as above.
-                counter.store(sum, Ordering::Relaxed);
-            }
+        let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = &self.totals;
+        let bump = |counter: &AtomicU64, by: u64| {
+            // ORDERING: Relaxed: written by the lock's owner alone (E2); a reader that needs exact sums has
+            // locked the stripe after the writer left.
+            let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
+            // ORDERING: Relaxed: as above.
+            counter.store(sum, Ordering::Relaxed);
+        };
+        bump(entries, change.entries);
+        bump(data_bytes, change.data_bytes);
+        bump(digest_sum, change.digest_sum);
+        if change.deletes | change.range_deletes | change.displaced != 0 {
+            bump(deletes, change.deletes);
+            bump(range_deletes, change.range_deletes);
+            bump(displaced, change.displaced);
         }
         // ORDERING: Relaxed: as above.
         if sequence < self.smallest.load(Ordering::Relaxed) {
@@ -276,19 +284,26 @@ impl Stripes {
         Stripes { first: std::array::from_fn(|_| Stripe::new(Gate::Open)), more: Mutex::new(More::default()) }
     }
 
-    /// Runs a write inside a stripe that is free; makes one if none is. `None`: frozen.
+    /// Runs a write inside a stripe that is free; makes one if none is. A frozen table answers what `frozen` says.
     #[inline]
-    pub(crate) fn write<R>(&self, write: impl FnOnce(&mut Entered<'_>) -> R) -> Option<R> {
+    pub(crate) fn write<R>(
+        &self,
+        write: impl FnOnce(&mut Entered<'_>) -> R,
+        frozen: impl FnOnce() -> R,
+    ) -> R {
         let home = thread_number();
         for i in 0..FIRST {
             match self.first[(home + i) % FIRST].try_enter() {
-                Attempt::Inside(mut entered) => return Some(write(&mut entered)),
-                Attempt::Frozen => return None,
+                Attempt::Inside(mut entered) => return write(&mut entered),
+                Attempt::Frozen => return frozen(),
                 Attempt::Busy => {}
             }
         }
         let stripe = self.lease();
-        let result = stripe.enter().map(|mut entered| write(&mut entered));
+        let result = match stripe.enter() {
+            Some(mut entered) => write(&mut entered),
+            None => frozen(),
+        };
         stripe.release();
         result
     }

@@ -20,14 +20,13 @@
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::protection::{Kvo, Protected};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Target};
 use crate::memtable::representation::{Around, END, HOLE_ENTRIES_MAX, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::{SubChunk, View};
-use crate::memtable::skiplist::build::{Built, Fields};
+use crate::memtable::skiplist::build::{Built, Claim, Fields};
 use crate::memtable::skiplist::layout::{Lengths, node_units};
-use crate::memtable::skiplist::list::check_promise;
+use crate::memtable::skiplist::list::check_claim;
 use crate::memtable::skiplist::node::Verified;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -320,18 +319,18 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
     }
 }
 
-/// Writes an entry to the end of a chain: build, compare with the promise, link. Returns it and its arena bytes.
+/// Writes an entry to the end of a chain: build, compare with the claim, link. Returns it and its arena bytes.
 pub(crate) fn write(
     view: &View<'_>,
     sub: &mut SubChunk,
     sentinel: u32,
     fields: &Fields<'_>,
-    promise: Option<Protected<Kvo>>,
+    claim: &Claim,
 ) -> Result<(Built, u64)> {
     let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
     let mut reservation = view.arena().carve(sub, node_units(view.width, lengths, 1))?;
-    let linked = view.build(&mut reservation, 1, fields).and_then(|built| {
-        check_promise(view, &built, promise, fields.sequence)?;
+    let linked = view.build(&mut reservation, 1, fields, 0).and_then(|built| {
+        check_claim(view, &built, claim, fields.sequence)?;
         append(view, sentinel, &built)?;
         Ok(built)
     });

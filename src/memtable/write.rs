@@ -10,15 +10,17 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::integrity::protection::{Kvo, Protected};
+use crate::integrity::protection::{Kvo, Protected, key_part};
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
-use crate::memtable::aids::{Shortcuts, hash_of};
+use crate::memtable::aids::Shortcuts;
 use crate::memtable::options::Representation;
 use crate::memtable::point_index::Version;
 use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::build::Fields;
+use crate::memtable::skiplist::build::{Claim, Fields};
 use crate::memtable::skiplist::list::{DuplicatePolicy, Placement};
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::splice::Search;
 use crate::memtable::stripes::{Entered, Stripe, Totals};
 use crate::memtable::table::{Core, MemTable, frozen};
 use crate::memtable::vector;
@@ -42,6 +44,7 @@ pub struct Displaced {
 }
 
 /// What counts of an entry.
+#[inline(always)]
 pub(crate) fn totals_of(kind: Kind, data_bytes: u64, digest_sum: u64) -> Totals {
     Totals {
         entries: 1,
@@ -60,10 +63,23 @@ pub(crate) struct Write<'e> {
     pub(crate) kind: Kind,
     pub(crate) key: &'e [u8],
     pub(crate) value: &'e [u8],
-    pub(crate) promise: Option<Protected<Kvo>>,
+    pub(crate) claim: Claim,
 }
 
 impl<'e> Write<'e> {
+    /// An entry in the caller's buffers. Its key is hashed here and, in the arena, once more: for its digest.
+    #[inline(always)]
+    pub(crate) fn new(
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &'e [u8],
+        value: &'e [u8],
+        promise: Option<Protected<Kvo>>,
+    ) -> Self {
+        Write { sequence, kind, key, value, claim: Claim { key_part: key_part(key), promise } }
+    }
+
+    #[inline(always)]
     pub(crate) fn fields(&self) -> Fields<'e> {
         let Write { sequence, kind, key, value, .. } = *self;
         Fields { key, value, kind, sequence, revision: 0 }
@@ -72,6 +88,7 @@ impl<'e> Write<'e> {
 
 impl<C: Comparator> Core<C> {
     /// Checks what can be checked without the table (X1).
+    #[inline]
     pub(crate) fn admit(&self, write: &Write<'_>) -> Result<()> {
         let (key, value) = (write.key.len() as u64, write.value.len() as u64);
         if key > self.options.key_len_max {
@@ -99,18 +116,21 @@ impl<C: Comparator> Core<C> {
         if write.kind == Kind::RANGE_DELETE {
             self.apply_range(entered, &fields, write)
         } else {
-            self.apply_point(entered, &fields, write)
+            let search = self.points.search(self.arena.view()?, &self.comparator)?;
+            self.apply_point(entered, &search, &fields, write)
         }
     }
 
-    fn apply_point(
+    /// The same for a point entry, by a search among the point entries.
+    #[inline]
+    pub(crate) fn apply_point(
         &self,
         entered: &mut Entered<'_>,
+        search: &Search<'_, C>,
         fields: &Fields<'_>,
         write: &Write<'_>,
     ) -> Result<Inserted> {
-        let search = self.point_search()?;
-        let hashed = (self.aids.shortcuts() == Shortcuts::Some).then(|| hash_of(write.key));
+        let hashed = (self.aids.shortcuts() == Shortcuts::Some).then_some(write.claim.key_part);
         let announce = || hashed.map_or(Ok(()), |hash| self.aids.announce(&search.view, write.key, hash));
         if !planted(Bug::FilterAfterPublication) {
             announce()?;
@@ -118,7 +138,7 @@ impl<C: Comparator> Core<C> {
         let placement = match self.options.representation {
             Representation::SkipList => {
                 let inserter = &mut entered.inside.inserter;
-                self.points.insert(&search, inserter, fields, self.options.duplicates, write.promise)?
+                self.points.insert(search, inserter, fields, &write.claim, self.options.duplicates)?
             }
             Representation::Vector => self.append(entered, &search.view, fields, write)?,
         };
@@ -129,7 +149,7 @@ impl<C: Comparator> Core<C> {
         if let Some(hash) = hashed {
             self.index(&search.view, &placement, write, hash);
         }
-        self.points.raise(&search, &mut entered.inside.inserter, fields, &placement);
+        self.points.raise(search, &mut entered.inside.inserter, fields, &placement);
         Ok(inserted)
     }
 
@@ -155,11 +175,13 @@ impl<C: Comparator> Core<C> {
     ) -> Result<Placement<'a>> {
         let chain = entered.chain(view)?;
         let sub = &mut entered.inside.inserter.sub;
-        let (built, bytes) = vector::write(view, sub, chain, fields, write.promise)?;
+        let (built, bytes) = vector::write(view, sub, chain, fields, &write.claim)?;
         Ok(Placement::Linked { digest: built.digest, bytes, displaced: None, tower: None })
     }
 
     /// A range tombstone: equal starts at one sequence number are never replaced, since reads may have used them.
+    #[cold]
+    #[inline(never)]
     fn apply_range(
         &self,
         entered: &mut Entered<'_>,
@@ -174,7 +196,7 @@ impl<C: Comparator> Core<C> {
             DuplicatePolicy::Reject | DuplicatePolicy::Replace => DuplicatePolicy::Reject,
         };
         let inserter = &mut entered.inside.inserter;
-        let placement = self.ranges.insert(&search, inserter, fields, policy, write.promise)?;
+        let placement = self.ranges.insert(&search, inserter, fields, &write.claim, policy)?;
         if matches!(placement, Placement::Linked { .. }) {
             // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (X2).
             if self.has_ranges.get() != Ok(1) {
@@ -196,24 +218,39 @@ impl<C: Comparator> Core<C> {
 }
 
 /// Counts what an insert did.
-#[inline]
+#[inline(always)]
 fn account(entered: &Entered<'_>, placement: &Placement<'_>, write: &Write<'_>, view: &View<'_>) -> Inserted {
     match placement {
         Placement::Kept(_) => Inserted { bytes: 0, displaced: None },
         Placement::Linked { digest, bytes, displaced, .. } => {
-            let mut change = totals_of(write.kind, (write.key.len() + write.value.len()) as u64, *digest);
-            let displaced = displaced.map(|old| {
-                let lengths = old.node().lengths();
-                let data_bytes = (lengths.key_len() + lengths.value_len()) as u64;
-                change =
-                    change.plus(&totals_of(old.kind(), data_bytes, old.stored_key_digest(view)).negated());
-                change.displaced = 1;
-                Displaced { kind: old.kind(), data_bytes }
-            });
-            entered.count(&change, write.sequence);
+            let change = totals_of(write.kind, (write.key.len() + write.value.len()) as u64, *digest);
+            let displaced = match displaced {
+                None => {
+                    entered.count(&change, write.sequence);
+                    None
+                }
+                Some(old) => Some(account_displacing(entered, change, *old, write.sequence, view)),
+            };
             Inserted { bytes: *bytes, displaced }
         }
     }
+}
+
+/// The same for an entry that displaces one.
+#[cold]
+#[inline(never)]
+fn account_displacing(
+    entered: &Entered<'_>,
+    change: Totals,
+    old: Verified<'_>,
+    sequence: SequenceNumber,
+    view: &View<'_>,
+) -> Displaced {
+    let lengths = old.node().lengths();
+    let data_bytes = (lengths.key_len() + lengths.value_len()) as u64;
+    let gone = totals_of(old.kind(), data_bytes, old.stored_key_digest(view)).negated();
+    entered.count(&Totals { displaced: 1, ..change.plus(&gone) }, sequence);
+    Displaced { kind: old.kind(), data_bytes }
 }
 
 /// The writes that a [`MemTable`] and a [`Writer`] offer alike, by their one method `insert`.
@@ -285,7 +322,7 @@ impl<C: Comparator> MemTable<C> {
     /// `DuplicateEntry`, `MemTableFull`, and `Corruption` if the place of the insert cannot be certified. None of them
     /// changes anything.
     pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
-        self.write(&Write { sequence, kind, key, value, promise: None })
+        self.write(&Write::new(sequence, kind, key, value, None))
     }
 
     /// The same with a promise over the caller's own buffers: it is compared with what the arena holds before the entry
@@ -301,13 +338,13 @@ impl<C: Comparator> MemTable<C> {
         value: &[u8],
         promise: Protected<Kvo>,
     ) -> Result<Inserted> {
-        self.write(&Write { sequence, kind, key, value, promise: Some(promise) })
+        self.write(&Write::new(sequence, kind, key, value, Some(promise)))
     }
 
     fn write(&self, write: &Write<'_>) -> Result<Inserted> {
         let core = &*self.core;
         core.admit(write)?;
-        core.stripes.write(|entered| core.apply(entered, write)).unwrap_or_else(|| Err(frozen()))
+        core.stripes.write(|entered| core.apply(entered, write), || Err(frozen()))
     }
 
     /// A writer with its own splice, sub-chunk and counters, for a thread that writes much.
@@ -364,7 +401,7 @@ impl<C: Comparator> Writer<C> {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted> {
-        let write = Write { sequence, kind, key, value, promise: None };
+        let write = Write::new(sequence, kind, key, value, None);
         self.core.admit(&write)?;
         let mut entered = self.stripe.enter().ok_or_else(frozen)?;
         self.core.apply(&mut entered, &write)

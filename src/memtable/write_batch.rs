@@ -23,7 +23,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{Corruption, Error, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
-use crate::memtable::aids::hash_of;
 use crate::memtable::batch::{SequenceMode, WriteBatch};
 use crate::memtable::options::Representation;
 use crate::memtable::skiplist::lanes::find_many;
@@ -79,7 +78,7 @@ impl<C: Comparator> Core<C> {
                 )));
             };
             let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
-            let write = Write { sequence, kind, key, value, promise: entry.promise() };
+            let write = Write::new(sequence, kind, key, value, entry.promise());
             self.admit(&write)?;
             writes.push(write);
         }
@@ -127,6 +126,9 @@ impl<C: Comparator> Core<C> {
         sort: Sort,
         ways: &mut [Way],
     ) -> Result<()> {
+        if !writes.iter().any(|write| sort.holds(write)) {
+            return Ok(());
+        }
         let (mut places, mut targets) = (Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
         for (place, write) in writes.iter().enumerate().filter(|(_, write)| sort.holds(write)) {
             places.push(place);
@@ -194,7 +196,7 @@ impl<C: Comparator> Core<C> {
     fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Write<'_>]) -> Result<Vec<Way>> {
         let (points, ranges) = (self.point_search()?, self.range_search()?);
         let mut ways = vec![Way::Writers; writes.len()];
-        for bucket in writes.iter().filter_map(|write| self.aids.bucket(hash_of(write.key))) {
+        for bucket in writes.iter().filter_map(|write| self.aids.bucket(write.claim.key_part)) {
             bucket.prefetch(&points.view);
         }
         if self.options.representation == Representation::SkipList {
@@ -203,7 +205,8 @@ impl<C: Comparator> Core<C> {
         }
         let inserter = &mut entered.inside.inserter;
         self.search_batch(&self.ranges, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
-        let bytes = writes.iter().map(|write| entry_bytes(&points.view, &write.fields())).sum();
+        let bytes =
+            writes.iter().map(|write| entry_bytes(&points.view, &write.fields(), write.claim.key_part)).sum();
         self.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
         Ok(ways)
     }
@@ -212,28 +215,31 @@ impl<C: Comparator> Core<C> {
     fn apply_batch(&self, entered: &mut Entered<'_>, writes: &[Write<'_>]) -> Result<BatchWritten> {
         let ways = self.prepare_batch(entered, writes)?;
         let (mut written, mut applied) = (BatchWritten::default(), 0);
-        let mut last = None;
-        for (write, way) in writes.iter().zip(&ways) {
-            let linked = catch_unwind(AssertUnwindSafe(|| {
+        let linked = catch_unwind(AssertUnwindSafe(|| {
+            // One look at the control words for the whole batch, behind the reservation: it may have made a chunk.
+            let points = self.point_search()?;
+            let mut last = None;
+            for (write, way) in writes.iter().zip(&ways) {
                 if !self.follows(last, (write, way)) {
                     self.follow(entered, write, way)?;
                 }
-                self.apply(entered, write)
-            }));
-            last = Some((write, way));
-            let cause = match linked {
-                Ok(Ok(inserted)) => {
-                    written.add(&inserted);
-                    applied += 1;
-                    continue;
-                }
-                Ok(Err(error)) if applied == 0 => return Err(error),
-                Ok(Err(error)) => error,
-                Err(_) => Error::InvalidArgument("the comparator panicked".into()),
-            };
-            return Err(Error::BatchInterrupted { applied, cause: Box::new(cause) });
-        }
-        Ok(written)
+                let inserted = match write.kind {
+                    Kind::RANGE_DELETE => self.apply(entered, write)?,
+                    _ => self.apply_point(entered, &points, &write.fields(), write)?,
+                };
+                written.add(&inserted);
+                applied += 1;
+                last = Some((write, way));
+            }
+            Ok(())
+        }));
+        let cause = match linked {
+            Ok(Ok(())) => return Ok(written),
+            Ok(Err(error)) if applied == 0 => return Err(error),
+            Ok(Err(error)) => error,
+            Err(_) => Error::InvalidArgument("the comparator panicked".into()),
+        };
+        Err(Error::BatchInterrupted { applied, cause: Box::new(cause) })
     }
 
     /// Whether an entry's place is behind the one that was linked last, with nothing that was there before between them:
@@ -296,7 +302,7 @@ impl<C: Comparator> MemTable<C> {
     pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
         let core = &*self.core;
         let writes = core.read_batch(first_sequence, batch)?;
-        core.stripes.write(|entered| core.apply_batch(entered, &writes)).unwrap_or_else(|| Err(frozen()))
+        core.stripes.write(|entered| core.apply_batch(entered, &writes), || Err(frozen()))
     }
 }
 

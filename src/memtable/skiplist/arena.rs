@@ -147,6 +147,16 @@ impl Arena {
     /// The values that every access needs, checked once for a whole operation.
     #[inline(always)]
     pub(crate) fn view(&self) -> Result<View<'_>, Corruption> {
+        let view = match self.near_view() {
+            Some(view) => view,
+            None => self.view_of_first()?,
+        };
+        Ok(view)
+    }
+
+    /// The same once there is a second chunk. The values stay in registers: a call that might fail would write them to memory.
+    #[inline(always)]
+    fn near_view(&self) -> Option<View<'_>> {
         let (shape, bad_shape) = self.shape.get_with_mismatch();
         let (mask, bad_mask) = self.mask.get_with_mismatch();
         let (factor, bad_factor) = self.factor.get_with_mismatch();
@@ -155,11 +165,11 @@ impl Arena {
         let (first, bad_first) = self.chunks[0].base.get_with_mismatch();
         let bad = bad_shape | bad_mask | bad_factor | bad_base | bad_units | bad_first;
         if bad != 0 || base == 0 || first == 0 {
-            return self.view_of_first();
+            return None;
         }
         let shift = ((shape >> 8) & 0xff) as u32;
-        let Some(width) = Width::new((shape & 0xff) as u8) else { return Err(bad_control(shape)) };
-        Ok(self.view_from((base, first), 1 << shift, units, shift, Secret { mask, factor }, width))
+        let width = Width::new((shape & 0xff) as u8)?;
+        Some(self.view_from((base, first), 1 << shift, units, shift, Secret { mask, factor }, width))
     }
 
     /// The same before there is a second chunk, or to name the word that is damaged.
@@ -214,13 +224,15 @@ impl Arena {
     }
 
     /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up. O(1).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn carve(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
-        if u64::from(sub.end - sub.next) < units {
-            return self.carve_cold(sub, units);
-        }
-        let reservation = Reservation { start: sub.next, units: units as u32 };
-        sub.next += reservation.units;
+        let reservation = if u64::from(sub.end - sub.next) < units {
+            self.carve_cold(sub, units)?
+        } else {
+            let reservation = Reservation { start: sub.next, units: units as u32 };
+            sub.next += reservation.units;
+            reservation
+        };
         Ok(reservation)
     }
 
@@ -523,6 +535,7 @@ impl<'a> View<'a> {
     }
 
     /// Bytes `from..to` of a reservation, to be written before it is published (A3).
+    #[inline(always)]
     pub(crate) fn plain<'r>(
         &self,
         reservation: &'r mut Reservation,

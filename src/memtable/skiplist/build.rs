@@ -1,6 +1,7 @@
 //! Writes the bytes of a node that is not published yet.
 //!
-//! * U1: digests and header check are computed from the arena's own bytes, not from the caller's.
+//! * U1: digests are computed from the arena's own bytes, not from the caller's. What the caller's buffers say of them is
+//!   a `Claim`, and compared.
 //! * U2: only the owner of the reservation can come here (A3), and publishing ends its ownership.
 //!
 //! One thread at a time has a reservation.
@@ -12,17 +13,20 @@ use super::arena::{Reservation, View};
 use super::layout::{BACK_AT, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at};
 use super::node::no_node;
 use crate::error::Result;
-use crate::integrity::protection::{Placed, key_part};
+use crate::integrity::protection::{Kvo, Placed, Protected, key_part, value_part};
 use crate::key::{Kind, SequenceNumber};
 use crate::sync::Ordering;
 
 impl View<'_> {
-    /// Writes header, digests, key and value of an unpublished node. The links are set apart.
+    /// Writes header, digests, key and value of an unpublished node, and the hint that `back` is before it. The links are
+    /// set apart.
+    #[inline(always)]
     pub(crate) fn build(
         &self,
         reservation: &mut Reservation,
         height: u32,
         fields: &Fields<'_>,
+        back: u32,
     ) -> Result<Built> {
         let offset = reservation.start() + height;
         let tower = height as usize * UNIT;
@@ -33,10 +37,11 @@ impl View<'_> {
         bytes[SEQUENCE_AT..BACK_AT].copy_from_slice(&fields.sequence.to_ne_bytes());
         bytes[REVISION_AT..HEADER].copy_from_slice(&fields.revision.to_ne_bytes());
         let key_at = key_at(self.width);
-        bytes[key_at..key_at + fields.key.len()].copy_from_slice(fields.key);
-        bytes[key_at + fields.key.len()..].copy_from_slice(fields.value);
-        // U1: from the arena's own bytes.
-        let (head, body) = bytes.split_at_mut(key_at);
+        let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
+        copy_key(key, fields.key);
+        value.copy_from_slice(fields.value);
+        // U1: from the arena's own bytes; the box keeps the compiler from answering with what it has just stored.
+        let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
         let placed = Placed {
             offset,
@@ -45,27 +50,76 @@ impl View<'_> {
             sequence: fields.sequence,
             revision: fields.revision,
         };
-        let digest = self.seal(head, &placed, key, value);
+        let (digest, parts) = self.seal(head, &placed, key, value);
         let check = self.secret.header_check(offset, lengths.0, fields.sequence, fields.revision);
-        let back = self.word(offset + (BACK_AT / UNIT) as u32).ok_or_else(|| no_node(offset))?;
-        // ORDERING: Relaxed: the node is not published yet.
-        back.store(BackWord::pack(0, self.secret.back_tag(offset, 0), check).0, Ordering::Relaxed);
-        Ok(Built { offset, digest })
+        let word = self.word(offset + (BACK_AT / UNIT) as u32).ok_or_else(|| no_node(offset))?;
+        // ORDERING: Relaxed: the node is not published yet, and what it names was.
+        word.store(BackWord::pack(back, self.secret.back_tag(offset, back), check).0, Ordering::Relaxed);
+        Ok(Built { offset, digest, parts })
     }
 
-    /// Writes both digests; returns the stored bits of the first.
-    #[inline]
-    fn seal(&self, head: &mut [u8], placed: &Placed, key: &[u8], value: &[u8]) -> u64 {
+    /// Writes both digests; returns the stored bits of the first, and what both were made of.
+    #[inline(always)]
+    fn seal(&self, head: &mut [u8], placed: &Placed, key: &[u8], value: &[u8]) -> (u64, Option<Parts>) {
         let width = self.width.bytes();
         if width == 0 {
-            return 0;
+            return (0, None);
         }
-        let (key_part, nonce) = (key_part(key), self.secret.nonce());
-        let first = placed.key_digest(key_part, nonce) & self.width.mask();
-        let second = placed.value_digest(value, key_part, nonce);
-        head[HEADER..HEADER + width].copy_from_slice(&first.to_le_bytes()[..width]);
-        head[HEADER + width..].copy_from_slice(&second.to_le_bytes()[..width]);
-        first
+        let (parts, nonce) = (Parts { key: key_part(key), value: value_part(value) }, self.secret.nonce());
+        let first = placed.key_digest(parts.key, nonce) & self.width.mask();
+        let second = placed.value_digest_of(parts.value, parts.key, nonce);
+        let digests = &mut head[HEADER..];
+        match digests.first_chunk_mut::<16>() {
+            Some(whole) if width == 8 => {
+                *whole = (u128::from(second) << 64 | u128::from(first)).to_le_bytes();
+            }
+            _ => {
+                digests[..width].copy_from_slice(&first.to_le_bytes()[..width]);
+                digests[width..].copy_from_slice(&second.to_le_bytes()[..width]);
+            }
+        }
+        (first, Some(parts))
+    }
+}
+
+/// `to.copy_from_slice(from)`, with two moves for keys of 8 to 16 bytes: they are shorter than a call.
+#[inline(always)]
+fn copy_key(to: &mut [u8], from: &[u8]) {
+    if from.len() <= 16
+        && let (Some(first), Some(last)) = (from.first_chunk::<8>(), from.last_chunk::<8>())
+    {
+        if let Some(to) = to.first_chunk_mut::<8>() {
+            *to = *first;
+        }
+        if let Some(to) = to.last_chunk_mut::<8>() {
+            *to = *last;
+        }
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
+/// K and V of an entry, from the arena's own bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parts {
+    pub(crate) key: u64,
+    pub(crate) value: u64,
+}
+
+/// What the caller's own buffers say of an entry: compared with what the arena holds before it is published.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim {
+    /// K, which the height was made from.
+    pub(crate) key_part: u64,
+    /// What the caller promised.
+    pub(crate) promise: Option<Protected<Kvo>>,
+}
+
+impl Claim {
+    /// Without a promise.
+    #[cfg(test)]
+    pub(crate) fn of(key: &[u8]) -> Claim {
+        Claim { key_part: key_part(key), promise: None }
     }
 }
 
@@ -76,6 +130,8 @@ pub(crate) struct Built {
     pub(crate) offset: u32,
     /// The stored key digest.
     pub(crate) digest: u64,
+    /// What the digests were made of, if any are stored.
+    pub(crate) parts: Option<Parts>,
 }
 
 /// What an entry consists of, on its way into a node.
@@ -91,4 +147,46 @@ pub(crate) struct Fields<'e> {
     pub(crate) sequence: SequenceNumber,
     /// How many equals it displaced.
     pub(crate) revision: u32,
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::super::arena::{Arena, ArenaOptions};
+    use super::super::list::{DuplicatePolicy, Inserter, List};
+    use super::*;
+    use crate::error::Error;
+    use crate::integrity::paranoid::{OrderChecks, SeekChecks};
+    use crate::integrity::protection::Width;
+    use crate::integrity::tags::Secret;
+    use crate::key::Bytewise;
+
+    /// Keys of every length around the ends of the short copy, and a claim of each one's own or of another key.
+    #[test]
+    fn a_key_that_is_not_what_was_claimed_is_not_published() {
+        let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
+        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let list = List::new(&arena, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let search = list.search(arena.view().unwrap(), &Bytewise).unwrap();
+        let mut inserter = Inserter::default();
+        let bytes: Vec<u8> = (1..=40).collect();
+        for len in 0..bytes.len() {
+            let key = &bytes[..len];
+            let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: 1, revision: 0 };
+            let mut insert = |claim: &Claim| {
+                list.insert(&search, &mut inserter, &fields, claim, DuplicatePolicy::Reject).map(drop)
+            };
+            let other = insert(&Claim::of(&bytes[..=len]));
+            assert!(matches!(other, Err(Error::Corruption(_))), "{len}: {other:?}");
+            insert(&Claim::of(key)).unwrap();
+        }
+        let mut at = search.sentinel;
+        for len in 0..bytes.len() {
+            let entry = search.next(at).unwrap().unwrap();
+            assert_eq!(entry.key(), &bytes[..len]);
+            at = entry.node().offset();
+        }
+        assert!(search.next(at).unwrap().is_none());
+    }
 }

@@ -20,7 +20,7 @@
 )]
 
 use super::arena::{Arena, Reservation, SubChunk, View};
-use super::build::{Built, Fields};
+use super::build::{Built, Claim, Fields};
 use super::height::tower_height;
 use super::layout::{HEIGHT_MAX, Lengths, UNIT, node_units};
 use super::node::Verified;
@@ -28,7 +28,7 @@ use super::splice::{Bracket, Course, Search, Splice, Trail};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::guarded::Guarded;
 use crate::integrity::paranoid::{OrderChecks, SeekChecks};
-use crate::integrity::protection::{Kvo, Protected, key_part};
+use crate::integrity::protection::{Kvos, Protected};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber, Target};
 use crate::sync::{AtomicU32, Ordering};
@@ -50,11 +50,18 @@ pub(crate) struct Inserter {
     splice: Splice,
     /// The list that the splice belongs to, by its sentinel; 0 = none.
     owner: u32,
+    /// Hops behind the last insert that are worth a try: none after one whose place was elsewhere.
+    hops: u32,
 }
 
 impl Default for Inserter {
     fn default() -> Self {
-        Inserter { sub: SubChunk::default(), splice: Splice { prev: [0; HEIGHT_MAX] }, owner: 0 }
+        Inserter {
+            sub: SubChunk::default(),
+            splice: Splice { prev: [0; HEIGHT_MAX] },
+            owner: 0,
+            hops: NEAR_HOPS,
+        }
     }
 }
 
@@ -62,13 +69,13 @@ impl Inserter {
     /// Goes on behind a way that a search of this list has recorded.
     pub(crate) fn follow<C>(&mut self, search: &Search<'_, C>, way: &Splice) {
         self.splice.clone_from(way);
-        self.owner = search.sentinel;
+        (self.owner, self.hops) = (search.sentinel, NEAR_HOPS);
     }
 }
 
 /// Bytes of the arena that an entry takes.
-pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>) -> u64 {
-    let height = tower_height(view.secret.nonce(), key_part(fields.key), fields.sequence);
+pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, key_part: u64) -> u64 {
+    let height = tower_height(view.secret.nonce(), key_part, fields.sequence);
     let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
     node_units(view.width, lengths, height) * UNIT as u64
 }
@@ -109,6 +116,42 @@ pub(crate) struct Tower {
     pub(crate) node: u32,
     height: u32,
     pub(crate) revision: u32,
+    /// The node before it at level 0, which its bracket certified.
+    pred: u32,
+}
+
+/// Where a node is built.
+#[derive(Debug)]
+struct Site {
+    reservation: Reservation,
+    height: u32,
+}
+
+impl Site {
+    /// What was linked here.
+    #[inline(always)]
+    fn placement<'a>(
+        &self,
+        built: &Built,
+        fields: &Fields<'_>,
+        bracket: &Bracket<'a>,
+        displaced: Option<Verified<'a>>,
+    ) -> Placement<'a> {
+        let (node, pred) = (built.offset, bracket.pred);
+        let tower = Tower { node, height: self.height, revision: fields.revision, pred };
+        let bytes = self.reservation.bytes();
+        Placement::Linked { digest: built.digest, bytes, displaced, tower: Some(tower) }
+    }
+}
+
+/// How an attempt to link a node at a higher level ended.
+#[derive(Debug, Clone, Copy)]
+enum Raised {
+    Linked,
+    /// To be tried again behind this node.
+    Not {
+        behind: u32,
+    },
 }
 
 /// What the duplicate policy says to a bracket.
@@ -163,70 +206,72 @@ impl List {
     }
 
     /// Inserts an entry. Expected O(log n); O(1) behind the writer's last insert.
+    #[inline(always)]
     pub(crate) fn insert<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
+        claim: &Claim,
         policy: DuplicatePolicy,
-        promise: Option<Protected<Kvo>>,
     ) -> Result<Placement<'a>> {
         let target = Target::new(search.comparator, fields.key, fields.sequence);
-        let mut bracket = self.find_place(search, inserter, &target)?;
+        let bracket = match self.find_behind_last(search, inserter, &target) {
+            Some(bracket) => bracket,
+            None => self.find_from_top(search, inserter, fields)?,
+        };
         let mut fields = *fields;
-        let mut displaced = match settle(search, &bracket, &mut fields, policy)? {
+        let displaced = match settle(search, &bracket, &mut fields, policy)? {
             Verdict::Insert(displaced) => displaced,
             Verdict::Kept(equal) => return Ok(Placement::Kept(equal)),
         };
-        let height = tower_height(search.view.secret.nonce(), key_part(fields.key), fields.sequence);
+        let height = tower_height(search.view.secret.nonce(), claim.key_part, fields.sequence);
         let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
         let units = node_units(search.view.width, lengths, height);
-        let mut reservation = search.view.arena().carve(&mut inserter.sub, units)?;
-        let built = loop {
-            let built = match self.prepare(search, &mut reservation, height, &fields, promise, &bracket) {
-                Ok(built) => built,
-                Err(error) => return self.give_up(search, inserter, reservation, Err(error)),
-            };
-            if self.publish(search, built.offset, &bracket)? {
-                break built;
-            }
-            bracket = match self.find_from_top(search, inserter, &target) {
-                Ok(bracket) => bracket,
-                Err(error) => return self.give_up(search, inserter, reservation, Err(error)),
-            };
-            displaced = match settle(search, &bracket, &mut fields, policy) {
-                Ok(Verdict::Insert(displaced)) => displaced,
-                Ok(Verdict::Kept(equal)) => {
-                    return self.give_up(search, inserter, reservation, Ok(Placement::Kept(equal)));
-                }
-                Err(error) => return self.give_up(search, inserter, reservation, Err(error)),
-            }
+        let reservation = search.view.arena().carve(&mut inserter.sub, units)?;
+        let mut site = Site { reservation, height };
+        let placement = match self.attempt(search, &mut site, &fields, claim, &bracket) {
+            Ok(Some(built)) => site.placement(&built, &fields, &bracket, displaced),
+            Ok(None) => self.contend(search, inserter, site, fields, *claim, policy)?,
+            Err(error) => self.give_up(search, inserter, site, Err(error))?,
         };
-        let tower = Tower { node: built.offset, height, revision: fields.revision };
-        Ok(Placement::Linked {
-            digest: built.digest,
-            bytes: reservation.bytes(),
-            displaced,
-            tower: Some(tower),
-        })
+        Ok(placement)
     }
 
-    /// The bracket for an insert: near the last one, or from the top.
-    #[inline]
-    fn find_place<'a, C: Comparator>(
+    /// Another writer was faster: the same again from the top, until a place is won.
+    #[cold]
+    #[inline(never)]
+    fn contend<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
         inserter: &mut Inserter,
-        target: &Target<'_>,
-    ) -> Result<Bracket<'a>> {
-        match self.find_behind_last(search, inserter, target) {
-            Some(bracket) => Ok(bracket),
-            None => self.find_from_top(search, inserter, target),
+        mut site: Site,
+        mut fields: Fields<'_>,
+        claim: Claim,
+        policy: DuplicatePolicy,
+    ) -> Result<Placement<'a>> {
+        loop {
+            let bracket = match self.find_from_top(search, inserter, &fields) {
+                Ok(bracket) => bracket,
+                Err(error) => return self.give_up(search, inserter, site, Err(error)),
+            };
+            let displaced = match settle(search, &bracket, &mut fields, policy) {
+                Ok(Verdict::Insert(displaced)) => displaced,
+                Ok(Verdict::Kept(equal)) => {
+                    return self.give_up(search, inserter, site, Ok(Placement::Kept(equal)));
+                }
+                Err(error) => return self.give_up(search, inserter, site, Err(error)),
+            };
+            match self.attempt(search, &mut site, &fields, &claim, &bracket) {
+                Ok(Some(built)) => return Ok(site.placement(&built, &fields, &bracket, displaced)),
+                Ok(None) => {}
+                Err(error) => return self.give_up(search, inserter, site, Err(error)),
+            }
         }
     }
 
     /// The bracket around a position at most a few hops behind the writer's last insert.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_behind_last<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
@@ -236,18 +281,19 @@ impl List {
         if inserter.owner != search.sentinel {
             return None;
         }
-        let at = inserter.splice.prev[0];
-        let before = at == search.sentinel
-            || search.view.open(at).is_ok_and(|node| node.order(search.comparator, target).is_lt());
-        if before { search.find_near(at, NEAR_HOPS, target, &mut inserter.splice) } else { None }
+        let near = search.find_near(inserter.splice.prev[0], inserter.hops, target, &mut inserter.splice);
+        inserter.hops = if near.is_some() { NEAR_HOPS } else { 0 };
+        near
     }
 
+    #[inline(never)]
     fn find_from_top<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
         inserter: &mut Inserter,
-        target: &Target<'_>,
+        fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
+        let target = &Target::new(search.comparator, fields.key, fields.sequence);
         // The way is of use only once it is complete: a comparator may panic half-way (S4).
         inserter.owner = 0;
         inserter.splice.prev = [search.sentinel; HEIGHT_MAX];
@@ -256,45 +302,34 @@ impl List {
         Ok(bracket)
     }
 
-    /// Builds the node and sets its level-0 link and hint.
-    fn prepare<'a, C: Comparator>(
+    /// Builds the node, sets its links, and links it at level 0 (S1). `None`: somebody else was faster.
+    #[inline(always)]
+    fn attempt<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
-        reservation: &mut Reservation,
-        height: u32,
+        site: &mut Site,
         fields: &Fields<'_>,
-        promise: Option<Protected<Kvo>>,
+        claim: &Claim,
         bracket: &Bracket<'a>,
-    ) -> Result<Built> {
+    ) -> Result<Option<Built>> {
         let view = &search.view;
-        let built = view.build(reservation, height, fields)?;
+        let built = view.build(&mut site.reservation, site.height, fields, bracket.pred)?;
         let node = built.offset;
-        check_promise(view, &built, promise, fields.sequence)?;
-        for level in 1..height {
+        check_claim(view, &built, claim, fields.sequence)?;
+        for level in 1..site.height {
             view.set_link(node, level, search.sentinel)?;
         }
         view.set_link(node, 0, bracket.succ)?;
-        view.set_back(node, bracket.pred);
-        Ok(built)
-    }
-
-    /// Links the node at level 0 (S1).
-    fn publish<'a, C: Comparator>(
-        &self,
-        search: &Search<'a, C>,
-        node: u32,
-        bracket: &Bracket<'a>,
-    ) -> Result<bool> {
-        if !search.view.publish_link(bracket.pred, 0, bracket.succ, node)? {
-            return Ok(planted(Bug::LostRaceBelieved));
+        if !view.publish_link(bracket.pred, 0, bracket.succ, node)? {
+            return Ok(planted(Bug::LostRaceBelieved).then_some(built));
         }
-        search.view.set_back(bracket.succ, node);
-        Ok(true)
+        view.set_back(bracket.succ, node);
+        Ok(Some(built))
     }
 
     /// Links a published node at its higher levels, after its writer has counted it: the comparator may panic here (S4).
     /// What cannot be linked is left out: it costs speed only.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn raise<C: Comparator>(
         &self,
         search: &Search<'_, C>,
@@ -303,7 +338,7 @@ impl List {
         placement: &Placement<'_>,
     ) {
         let Placement::Linked { tower: Some(tower), .. } = placement else { return };
-        let Tower { node, height, revision } = *tower;
+        let Tower { node, height, revision, .. } = *tower;
         inserter.splice.record(0, node);
         if height == 1 {
             return;
@@ -311,7 +346,7 @@ impl List {
         let target = &Target::new(search.comparator, fields.key, fields.sequence).with_revision(revision);
         for level in 1..height {
             let Some(prev) = inserter.splice.prev.get(level as usize).copied() else { return };
-            if self.raise_level(search, prev, node, level, target).is_none() {
+            if self.raise_level(search, prev, tower, level, target).is_none() {
                 break;
             }
             inserter.splice.record(level, node);
@@ -324,31 +359,71 @@ impl List {
     }
 
     /// Links the node at one level, behind the last node before it. `None`: this level is damaged here.
-    #[inline]
+    #[inline(always)]
     fn raise_level<C: Comparator>(
         &self,
         search: &Search<'_, C>,
+        prev: u32,
+        tower: &Tower,
+        level: u32,
+        target: &Target<'_>,
+    ) -> Option<()> {
+        match self.raise_behind(search, prev, tower, level, target)? {
+            Raised::Linked => Some(()),
+            Raised::Not { behind } => self.raise_on(search, behind, *tower, level, target),
+        }
+    }
+
+    /// The splice was not up to date, or another writer was faster: goes on from here.
+    #[cold]
+    #[inline(never)]
+    fn raise_on<C: Comparator>(
+        &self,
+        search: &Search<'_, C>,
         mut prev: u32,
-        node: u32,
+        tower: Tower,
         level: u32,
         target: &Target<'_>,
     ) -> Option<()> {
         loop {
-            let next = search.view.try_link(prev, level)?;
-            let behind = search.verified(next).ok()?;
-            if behind.is_some_and(|next| next.node().order(search.comparator, target).is_lt()) {
-                prev = next;
-                continue;
-            }
-            search.verified(prev).ok()?;
-            search.view.set_link(node, level, next).ok()?;
-            if search.view.publish_link(prev, level, next, node).ok()? {
-                return Some(());
-            }
-            if planted(Bug::RaiseGivesUpNode) {
-                return search.view.set_link(prev, level, search.sentinel).ok();
+            match self.raise_behind(search, prev, &tower, level, target)? {
+                Raised::Linked => return Some(()),
+                Raised::Not { behind } => prev = behind,
             }
         }
+    }
+
+    /// Links the node at one level behind this one, if the next one there is behind it.
+    #[inline(always)]
+    fn raise_behind<C: Comparator>(
+        &self,
+        search: &Search<'_, C>,
+        prev: u32,
+        tower: &Tower,
+        level: u32,
+        target: &Target<'_>,
+    ) -> Option<Raised> {
+        let (view, node) = (&search.view, tower.node);
+        let next = view.try_link(prev, level)?;
+        if next != search.sentinel {
+            let behind = view.try_open(next)?.try_verify(view)?;
+            if behind.node().order(search.comparator, target).is_lt() {
+                return Some(Raised::Not { behind: next });
+            }
+        }
+        // The bracket has just verified one of them.
+        if prev != search.sentinel && prev != tower.pred {
+            view.try_open(prev)?.try_verify(view)?;
+        }
+        view.set_link(node, level, next).ok()?;
+        if view.publish_link(prev, level, next, node).ok()? {
+            return Some(Raised::Linked);
+        }
+        if planted(Bug::RaiseGivesUpNode) {
+            view.set_link(prev, level, search.sentinel).ok()?;
+            return Some(Raised::Linked);
+        }
+        Some(Raised::Not { behind: prev })
     }
 
     /// About how many entries stand between two positions: exact up to 64 of them, else counted on the lowest level that
@@ -374,14 +449,15 @@ impl List {
 
     /// Takes an unpublished node back (S3).
     #[cold]
+    #[inline(never)]
     fn give_up<'a, C>(
         &self,
         search: &Search<'a, C>,
         inserter: &mut Inserter,
-        reservation: Reservation,
+        site: Site,
         outcome: Result<Placement<'a>>,
     ) -> Result<Placement<'a>> {
-        search.view.arena().give_back(&mut inserter.sub, reservation)?;
+        search.view.arena().give_back(&mut inserter.sub, site.reservation)?;
         outcome
     }
 }
@@ -416,16 +492,41 @@ fn count_level<C: Comparator>(
     }
 }
 
-/// Compares what the caller promised with what the arena holds, before it is published.
-pub(crate) fn check_promise(
+/// Compares what the caller's buffers say with what the arena holds, before it is published. K without a promise, too: the
+/// height was made from it.
+#[inline(always)]
+pub(crate) fn check_claim(
     view: &View<'_>,
     built: &Built,
-    promise: Option<Protected<Kvo>>,
+    claim: &Claim,
     sequence: SequenceNumber,
 ) -> Result<(), Corruption> {
-    let Some(promise) = promise else { return Ok(()) };
-    let there = view.open(built.offset)?.verify(view)?.carried();
-    let promised = promise.with_sequence(sequence);
+    if let Some(parts) = built.parts
+        && parts.key != claim.key_part
+        && !planted(Bug::ClaimForgetsKey)
+    {
+        return Err(Corruption::new(Place::Entry, 0, parts.key, claim.key_part).with_sequence(sequence));
+    }
+    match claim.promise {
+        None => Ok(()),
+        Some(promise) => check_promise(view, *built, promise.with_sequence(sequence), sequence),
+    }
+}
+
+/// The header is read back as any reader would, K and V are those that the digests were made of.
+fn check_promise(
+    view: &View<'_>,
+    built: Built,
+    promised: Protected<Kvos>,
+    sequence: SequenceNumber,
+) -> Result<(), Corruption> {
+    let entry = view.open(built.offset)?.verify(view)?;
+    let there = match built.parts {
+        Some(parts) => {
+            Protected::of_parts(parts.key, parts.value, entry.kind()).with_sequence(entry.node().sequence())
+        }
+        None => entry.carried(),
+    };
     if promised == there || planted(Bug::PromiseIgnored) {
         return Ok(());
     }
@@ -433,7 +534,7 @@ pub(crate) fn check_promise(
 }
 
 /// Applies the duplicate policy to what the bracket shows.
-#[inline]
+#[inline(always)]
 fn settle<'a, C: Comparator>(
     search: &Search<'a, C>,
     bracket: &Bracket<'a>,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::sync::model::{JoinHandle, check, spawn};
 
 use super::arena::{Arena, ArenaOptions, SubChunk};
-use super::build::Fields;
+use super::build::{Claim, Fields};
 use super::height::tower_height;
 use super::list::{DuplicatePolicy, Inserter, List, Placement};
 use super::splice::{NoTrail, Search};
@@ -62,7 +62,7 @@ impl Table {
     ) -> Result<Option<Option<u32>>> {
         let search = self.search();
         let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence, revision: 0 };
-        let placement = self.list.insert(&search, &mut inserter, &fields, policy, None)?;
+        let placement = self.list.insert(&search, &mut inserter, &fields, &Claim::of(key), policy)?;
         self.list.raise(&search, &mut inserter, &fields, &placement);
         Ok(match placement {
             Placement::Kept(_) => None,

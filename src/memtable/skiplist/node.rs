@@ -266,6 +266,7 @@ impl<'a> View<'a> {
     }
 
     /// Sets a link of a node that is not reachable at this level yet.
+    #[inline(always)]
     pub(crate) fn set_link(&self, node: u32, level: u32, target: u32) -> Result<(), Corruption> {
         let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
         // ORDERING: Relaxed: the node becomes reachable at this level only through a later `publish_link`.
@@ -294,6 +295,7 @@ impl<'a> View<'a> {
     }
 
     /// Changes the hint and leaves the header check beside it as it is.
+    #[inline(always)]
     pub(crate) fn set_back(&self, node: u32, target: u32) {
         let Some(word) = self.word(node.wrapping_add((BACK_AT / UNIT) as u32)) else { return };
         // ORDERING: Relaxed: only the header check is taken from it, which is immutable.

@@ -81,7 +81,7 @@ mod tests {
         let view = arena.view().unwrap();
         let lengths = Lengths::pack(FIELDS.key.len(), FIELDS.kind, FIELDS.value.len());
         let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();
-        let built = view.build(&mut reservation, 1, &FIELDS).unwrap();
+        let built = view.build(&mut reservation, 1, &FIELDS, 0).unwrap();
         test(&view, built.offset, entry_end(width, lengths));
     }
 

@@ -348,8 +348,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         self.find_carefully(target, trail)
     }
 
-    /// At most `hops` steps on level 0 from a node known to be before the target: for writers that go on where they
-    /// were. `None`: not found there, or anything unusual.
+    /// At most `hops` steps on level 0 from `at`: for writers that go on where they were. Each node is opened once.
+    /// `None`: not found there, or anything unusual.
     #[inline(always)]
     pub(crate) fn find_near<T: Trail>(
         &self,
@@ -358,16 +358,71 @@ impl<'a, C: Comparator> Search<'a, C> {
         target: &Target<'_>,
         trail: &mut T,
     ) -> Option<Bracket<'a>> {
-        let mut walk = self.start_at(at);
-        let mut progress = self.choose(&mut walk, at, trail);
+        let pred = match at {
+            start if start == self.sentinel => None,
+            last => Some(self.view.try_open(last).filter(|node| self.is_before(node, target))?),
+        };
+        let (next, succ) = self.look_behind(at)?;
+        let near = match succ {
+            Some(node) if self.is_before(&node, target) => self.hop_on(next, node, hops, target)?,
+            _ => self.certify_opened((at, pred), (next, succ))?,
+        };
+        trail.record(0, near.pred);
+        Some(near)
+    }
+
+    /// The same from the second node on.
+    #[inline(never)]
+    fn hop_on(&self, mut at: u32, mut pred: Node<'a>, hops: u32, target: &Target<'_>) -> Option<Bracket<'a>> {
         for _ in 0..hops {
-            let Progress::On = progress else { break };
-            progress = self.step::<BracketOnly, T>(&mut walk, target, trail);
+            let (next, succ) = self.look_behind(at)?;
+            match succ {
+                Some(node) if self.is_before(&node, target) => (at, pred) = (next, node),
+                _ => return self.certify_opened((at, Some(pred)), (next, succ)),
+            }
         }
-        match progress {
-            Progress::Arrived => self.certify(walk.at, walk.greater),
+        None
+    }
+
+    #[inline(always)]
+    fn is_before(&self, node: &Node<'a>, target: &Target<'_>) -> bool {
+        node.order(self.comparator, target).is_lt()
+    }
+
+    /// The next node on level 0, open; the sentinel is `None`.
+    #[inline(always)]
+    fn look_behind(&self, at: u32) -> Option<(u32, Option<Node<'a>>)> {
+        let next = self.view.try_link(at, 0)?;
+        let succ = if next == self.sentinel { None } else { Some(self.view.try_open(next)?) };
+        Some((next, succ))
+    }
+
+    /// Verifies both sides of a bracket (W2) that are open.
+    #[inline(always)]
+    fn certify_opened(
+        &self,
+        (at, pred): (u32, Option<Node<'a>>),
+        (next, succ): (u32, Option<Node<'a>>),
+    ) -> Option<Bracket<'a>> {
+        let left = match pred {
+            Some(node) if !planted(Bug::BracketForgetsPred) => Some(node.try_verify(&self.view)?),
             _ => None,
+        };
+        let entry = match succ {
+            Some(node) => Some(node.try_verify(&self.view)?),
+            None => None,
+        };
+        if self.order_checks == OrderChecks::On && !self.is_in_order(left, entry) {
+            return None;
         }
+        Some(Bracket { pred: at, succ: next, entry })
+    }
+
+    /// Order checks of two nodes by value: those who do without keep them in registers.
+    #[cold]
+    #[inline(never)]
+    fn is_in_order(self, left: Option<Verified<'a>>, right: Option<Verified<'a>>) -> bool {
+        self.check_order(left.as_ref(), right.as_ref()).is_ok()
     }
 
     /// Verifies both sides of a bracket (W2).
