@@ -11,7 +11,7 @@ use super::options::MemTableOptions;
 use super::point_index::{Known, PointIndex, Version};
 use super::read::Lookup;
 use super::skiplist::arena::{Arena, ArenaOptions, SubChunk};
-use super::skiplist::build::Fields;
+use super::skiplist::build::{Fields, Shape};
 use super::table::MemTable;
 use crate::integrity::protection::{Width, key_part};
 use crate::integrity::tags::Secret;
@@ -40,8 +40,8 @@ impl Bucket {
             let view = bucket.arena.view().unwrap();
             for sequence in sequences {
                 let mut reservation = bucket.arena.carve(&mut SubChunk::default(), 8).unwrap();
-                let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: *sequence, revision: 0 };
-                let node = view.build(&mut reservation, 1, &fields, 0).unwrap().offset;
+                let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: *sequence };
+                let node = view.build(&mut reservation, &fields, Shape::LOW).unwrap().offset;
                 let version = Version { node, key, sequence: *sequence, revision: 0 };
                 bucket.index.note(&view, &Bytewise, &version, key_part(key));
             }

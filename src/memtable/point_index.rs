@@ -470,7 +470,7 @@ mod tests {
     use crate::integrity::protection::{Width, key_part};
     use crate::key::{Bytewise, Kind};
     use crate::memtable::skiplist::arena::ArenaOptions;
-    use crate::memtable::skiplist::build::Fields;
+    use crate::memtable::skiplist::build::{Fields, Shape};
 
     fn arena() -> Arena {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(3));
@@ -486,8 +486,8 @@ mod tests {
             let key = n.to_be_bytes();
             [7, 5].map(|sequence| {
                 let mut reservation = arena.carve(&mut sub, 20).unwrap();
-                let fields = Fields { key: &key, value: b"v", kind: Kind::PUT, sequence, revision: 0 };
-                let node = view.build(&mut reservation, 1, &fields, 0).unwrap().offset;
+                let fields = Fields { key: &key, value: b"v", kind: Kind::PUT, sequence };
+                let node = view.build(&mut reservation, &fields, Shape::LOW).unwrap().offset;
                 let version = Version { node, key: &key, sequence, revision: 0 };
                 index.note(&view, &Bytewise, &version, key_part(&key));
                 node

@@ -206,7 +206,7 @@ impl Stripe {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_enter(&self) -> Attempt<'_> {
         match self.inside.try_lock() {
             Some(inside) => self.admitted(inside),
@@ -214,7 +214,7 @@ impl Stripe {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn admitted<'s>(&'s self, inside: MutexGuard<'s, Inside>) -> Attempt<'s> {
         if inside.frozen == Gate::Frozen && !planted(Bug::GateIgnoresFreeze) {
             return Attempt::Frozen;
@@ -234,9 +234,15 @@ impl Stripe {
         })
     }
 
+    /// Waits for its owner.
+    #[inline]
+    fn wait(&self) -> Attempt<'_> {
+        self.admitted(self.inside.lock())
+    }
+
     /// Enters as the stripe's lessee; waits only for a freeze.
     pub(crate) fn enter(&self) -> Option<Entered<'_>> {
-        match self.admitted(self.inside.lock()) {
+        match self.wait() {
             Attempt::Inside(entered) => Some(entered),
             _ => None,
         }
@@ -284,6 +290,19 @@ impl Stripes {
         Stripes { first: std::array::from_fn(|_| Stripe::new(Gate::Open)), more: Mutex::new(More::default()) }
     }
 
+    /// Tries the thread's home stripe and then the others.
+    #[inline(always)]
+    fn try_enter(&self) -> Attempt<'_> {
+        let home = thread_number();
+        for i in 0..FIRST {
+            match self.first[(home + i) % FIRST].try_enter() {
+                Attempt::Busy => {}
+                attempt => return attempt,
+            }
+        }
+        Attempt::Busy
+    }
+
     /// Runs a write inside a stripe that is free; makes one if none is. A frozen table answers what `frozen` says.
     #[inline]
     pub(crate) fn write<R>(
@@ -291,20 +310,20 @@ impl Stripes {
         write: impl FnOnce(&mut Entered<'_>) -> R,
         frozen: impl FnOnce() -> R,
     ) -> R {
-        let home = thread_number();
-        for i in 0..FIRST {
-            match self.first[(home + i) % FIRST].try_enter() {
-                Attempt::Inside(mut entered) => return write(&mut entered),
-                Attempt::Frozen => return frozen(),
-                Attempt::Busy => {}
+        let mut leased = None;
+        let result = {
+            let mut attempt = self.try_enter();
+            if let Attempt::Busy = attempt {
+                attempt = leased.insert(self.lease()).wait();
             }
-        }
-        let stripe = self.lease();
-        let result = match stripe.enter() {
-            Some(mut entered) => write(&mut entered),
-            None => frozen(),
+            match attempt {
+                Attempt::Inside(mut entered) => write(&mut entered),
+                _ => frozen(),
+            }
         };
-        stripe.release();
+        if let Some(stripe) = leased {
+            stripe.release();
+        }
         result
     }
 

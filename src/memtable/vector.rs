@@ -24,7 +24,7 @@ use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Target};
 use crate::memtable::representation::{Around, END, HOLE_ENTRIES_MAX, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::{SubChunk, View};
-use crate::memtable::skiplist::build::{Built, Claim, Fields};
+use crate::memtable::skiplist::build::{Built, Claim, Fields, Shape};
 use crate::memtable::skiplist::layout::{Lengths, node_units};
 use crate::memtable::skiplist::list::check_claim;
 use crate::memtable::skiplist::node::Verified;
@@ -329,7 +329,7 @@ pub(crate) fn write(
 ) -> Result<(Built, u64)> {
     let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
     let mut reservation = view.arena().carve(sub, node_units(view.width, lengths, 1))?;
-    let linked = view.build(&mut reservation, 1, fields, 0).and_then(|built| {
+    let linked = view.build(&mut reservation, fields, Shape::LOW).and_then(|built| {
         check_claim(view, &built, claim, fields.sequence)?;
         append(view, sentinel, &built)?;
         Ok(built)

@@ -59,11 +59,16 @@ pub(crate) fn totals_of(kind: Kind, data_bytes: u64, digest_sum: u64) -> Totals 
 /// An entry on its way in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write<'e> {
-    pub(crate) sequence: SequenceNumber,
-    pub(crate) kind: Kind,
-    pub(crate) key: &'e [u8],
-    pub(crate) value: &'e [u8],
+    pub(crate) fields: Fields<'e>,
     pub(crate) claim: Claim,
+}
+
+impl<'e> std::ops::Deref for Write<'e> {
+    type Target = Fields<'e>;
+    #[inline(always)]
+    fn deref(&self) -> &Fields<'e> {
+        &self.fields
+    }
 }
 
 impl<'e> Write<'e> {
@@ -76,20 +81,22 @@ impl<'e> Write<'e> {
         value: &'e [u8],
         promise: Option<Protected<Kvo>>,
     ) -> Self {
-        Write { sequence, kind, key, value, claim: Claim { key_part: key_part(key), promise } }
-    }
-
-    #[inline(always)]
-    pub(crate) fn fields(&self) -> Fields<'e> {
-        let Write { sequence, kind, key, value, .. } = *self;
-        Fields { key, value, kind, sequence, revision: 0 }
+        let fields = Fields { key, value, kind, sequence };
+        Write { fields, claim: Claim { key_part: key_part(key), promise } }
     }
 }
 
 impl<C: Comparator> Core<C> {
     /// Checks what can be checked without the table (X1).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&self, write: &Write<'_>) -> Result<()> {
+        let (key, value) = (write.key.len() as u64, write.value.len() as u64);
+        let fits = key <= self.options.key_len_max && value <= self.options.value_len_max;
+        if fits && write.kind == Kind::PUT { Ok(()) } else { self.admit_any(write) }
+    }
+
+    #[inline(never)]
+    fn admit_any(&self, write: &Write<'_>) -> Result<()> {
         let (key, value) = (write.key.len() as u64, write.value.len() as u64);
         if key > self.options.key_len_max {
             return Err(Error::KeyTooLarge { len: key, max: self.options.key_len_max });
@@ -111,13 +118,13 @@ impl<C: Comparator> Core<C> {
     }
 
     /// One write inside a stripe.
+    #[inline(always)]
     pub(crate) fn apply(&self, entered: &mut Entered<'_>, write: &Write<'_>) -> Result<Inserted> {
-        let fields = write.fields();
         if write.kind == Kind::RANGE_DELETE {
-            self.apply_range(entered, &fields, write)
+            self.apply_range(entered, write)
         } else {
             let search = self.points.search(self.arena.view()?, &self.comparator)?;
-            self.apply_point(entered, &search, &fields, write)
+            self.apply_point(entered, &search, write)
         }
     }
 
@@ -127,9 +134,9 @@ impl<C: Comparator> Core<C> {
         &self,
         entered: &mut Entered<'_>,
         search: &Search<'_, C>,
-        fields: &Fields<'_>,
         write: &Write<'_>,
     ) -> Result<Inserted> {
+        let fields = &write.fields;
         let hashed = (self.aids.shortcuts() == Shortcuts::Some).then_some(write.claim.key_part);
         let announce = || hashed.map_or(Ok(()), |hash| self.aids.announce(&search.view, write.key, hash));
         if !planted(Bug::FilterAfterPublication) {
@@ -140,7 +147,7 @@ impl<C: Comparator> Core<C> {
                 let inserter = &mut entered.inside.inserter;
                 self.points.insert(search, inserter, fields, &write.claim, self.options.duplicates)?
             }
-            Representation::Vector => self.append(entered, &search.view, fields, write)?,
+            Representation::Vector => self.append(entered, &search.view, write)?,
         };
         if planted(Bug::FilterAfterPublication) {
             announce()?;
@@ -170,24 +177,19 @@ impl<C: Comparator> Core<C> {
         &self,
         entered: &mut Entered<'_>,
         view: &View<'a>,
-        fields: &Fields<'_>,
         write: &Write<'_>,
     ) -> Result<Placement<'a>> {
         let chain = entered.chain(view)?;
         let sub = &mut entered.inside.inserter.sub;
-        let (built, bytes) = vector::write(view, sub, chain, fields, &write.claim)?;
+        let (built, bytes) = vector::write(view, sub, chain, &write.fields, &write.claim)?;
         Ok(Placement::Linked { digest: built.digest, bytes, displaced: None, tower: None })
     }
 
     /// A range tombstone: equal starts at one sequence number are never replaced, since reads may have used them.
     #[cold]
     #[inline(never)]
-    fn apply_range(
-        &self,
-        entered: &mut Entered<'_>,
-        fields: &Fields<'_>,
-        write: &Write<'_>,
-    ) -> Result<Inserted> {
+    fn apply_range(&self, entered: &mut Entered<'_>, write: &Write<'_>) -> Result<Inserted> {
+        let fields = &write.fields;
         // Asked before anything is touched (X1).
         self.has_ranges.get()?;
         let search = self.range_search()?;

@@ -205,8 +205,7 @@ impl<C: Comparator> Core<C> {
         }
         let inserter = &mut entered.inside.inserter;
         self.search_batch(&self.ranges, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
-        let bytes =
-            writes.iter().map(|write| entry_bytes(&points.view, &write.fields(), write.claim.key_part)).sum();
+        let bytes = writes.iter().map(|write| entry_bytes(&points.view, write, write.claim.key_part)).sum();
         self.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
         Ok(ways)
     }
@@ -225,7 +224,7 @@ impl<C: Comparator> Core<C> {
                 }
                 let inserted = match write.kind {
                     Kind::RANGE_DELETE => self.apply(entered, write)?,
-                    _ => self.apply_point(entered, &points, &write.fields(), write)?,
+                    _ => self.apply_point(entered, &points, write)?,
                 };
                 written.add(&inserted);
                 applied += 1;

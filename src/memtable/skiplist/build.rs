@@ -18,16 +18,16 @@ use crate::key::{Kind, SequenceNumber};
 use crate::sync::Ordering;
 
 impl View<'_> {
-    /// Writes header, digests, key and value of an unpublished node, and the hint that `back` is before it. The links are
-    /// set apart.
+    /// Writes header, digests, key and value of an unpublished node, and the hint what is before it. The links are set
+    /// apart.
     #[inline(always)]
     pub(crate) fn build(
         &self,
         reservation: &mut Reservation,
-        height: u32,
         fields: &Fields<'_>,
-        back: u32,
+        shape: Shape,
     ) -> Result<Built> {
+        let Shape { height, revision, back } = shape;
         let offset = reservation.start() + height;
         let tower = height as usize * UNIT;
         let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
@@ -35,7 +35,7 @@ impl View<'_> {
         let bytes = self.plain(reservation, tower, end)?;
         bytes[..SEQUENCE_AT].copy_from_slice(&lengths.0.to_ne_bytes());
         bytes[SEQUENCE_AT..BACK_AT].copy_from_slice(&fields.sequence.to_ne_bytes());
-        bytes[REVISION_AT..HEADER].copy_from_slice(&fields.revision.to_ne_bytes());
+        bytes[REVISION_AT..HEADER].copy_from_slice(&revision.to_ne_bytes());
         let key_at = key_at(self.width);
         let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
         copy_key(key, fields.key);
@@ -43,15 +43,10 @@ impl View<'_> {
         // U1: from the arena's own bytes; the box keeps the compiler from answering with what it has just stored.
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
-        let placed = Placed {
-            offset,
-            lengths: lengths.0,
-            kind: fields.kind,
-            sequence: fields.sequence,
-            revision: fields.revision,
-        };
+        let placed =
+            Placed { offset, lengths: lengths.0, kind: fields.kind, sequence: fields.sequence, revision };
         let (digest, parts) = self.seal(head, &placed, key, value);
-        let check = self.secret.header_check(offset, lengths.0, fields.sequence, fields.revision);
+        let check = self.secret.header_check(offset, lengths.0, fields.sequence, revision);
         let word = self.word(offset + (BACK_AT / UNIT) as u32).ok_or_else(|| no_node(offset))?;
         // ORDERING: Relaxed: the node is not published yet, and what it names was.
         word.store(BackWord::pack(back, self.secret.back_tag(offset, back), check).0, Ordering::Relaxed);
@@ -145,8 +140,22 @@ pub(crate) struct Fields<'e> {
     pub(crate) kind: Kind,
     /// Its sequence number.
     pub(crate) sequence: SequenceNumber,
+}
+
+/// What a node has besides its entry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Its links.
+    pub(crate) height: u32,
     /// How many equals it displaced.
     pub(crate) revision: u32,
+    /// The node before it.
+    pub(crate) back: u32,
+}
+
+impl Shape {
+    /// One link, nothing displaced, nothing known before it.
+    pub(crate) const LOW: Shape = Shape { height: 1, revision: 0, back: 0 };
 }
 
 #[cfg(all(test, not(loom)))]
@@ -173,7 +182,7 @@ mod tests {
         let bytes: Vec<u8> = (1..=40).collect();
         for len in 0..bytes.len() {
             let key = &bytes[..len];
-            let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: 1, revision: 0 };
+            let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: 1 };
             let mut insert = |claim: &Claim| {
                 list.insert(&search, &mut inserter, &fields, claim, DuplicatePolicy::Reject).map(drop)
             };

@@ -170,7 +170,7 @@ mod tests {
         let mut inserter = Inserter::default();
         let keys: Vec<[u8; 8]> = (0..40u64).map(|n| (n * 0x0101_0204).to_be_bytes()).collect();
         for key in &keys {
-            let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: 1, revision: 0 };
+            let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: 1 };
             let (claim, policy) = (Claim::of(key), DuplicatePolicy::Reject);
             let placed = list.insert(&search, &mut inserter, &fields, &claim, policy).unwrap();
             list.raise(&search, &mut inserter, &fields, &placed);

@@ -20,7 +20,7 @@
 )]
 
 use super::arena::{Arena, Reservation, SubChunk, View};
-use super::build::{Built, Claim, Fields};
+use super::build::{Built, Claim, Fields, Shape};
 use super::height::tower_height;
 use super::layout::{HEIGHT_MAX, Lengths, UNIT, node_units};
 use super::node::Verified;
@@ -133,12 +133,12 @@ impl Site {
     fn placement<'a>(
         &self,
         built: &Built,
-        fields: &Fields<'_>,
+        revision: u32,
         bracket: &Bracket<'a>,
         displaced: Option<Verified<'a>>,
     ) -> Placement<'a> {
         let (node, pred) = (built.offset, bracket.pred);
-        let tower = Tower { node, height: self.height, revision: fields.revision, pred };
+        let tower = Tower { node, height: self.height, revision, pred };
         let bytes = self.reservation.bytes();
         Placement::Linked { digest: built.digest, bytes, displaced, tower: Some(tower) }
     }
@@ -220,8 +220,7 @@ impl List {
             Some(bracket) => bracket,
             None => self.find_from_top(search, inserter, fields)?,
         };
-        let mut fields = *fields;
-        let displaced = match settle(search, &bracket, &mut fields, policy)? {
+        let displaced = match settle(search, &bracket, fields, policy)? {
             Verdict::Insert(displaced) => displaced,
             Verdict::Kept(equal) => return Ok(Placement::Kept(equal)),
         };
@@ -230,9 +229,10 @@ impl List {
         let units = node_units(search.view.width, lengths, height);
         let reservation = search.view.arena().carve(&mut inserter.sub, units)?;
         let mut site = Site { reservation, height };
-        let placement = match self.attempt(search, &mut site, &fields, claim, &bracket) {
-            Ok(Some(built)) => site.placement(&built, &fields, &bracket, displaced),
-            Ok(None) => self.contend(search, inserter, site, fields, *claim, policy)?,
+        let revision = next_revision(displaced.as_ref());
+        let placement = match self.attempt(search, &mut site, fields, revision, claim, &bracket) {
+            Ok(Some(built)) => site.placement(&built, revision, &bracket, displaced),
+            Ok(None) => self.contend(search, inserter, site, fields, claim, policy)?,
             Err(error) => self.give_up(search, inserter, site, Err(error))?,
         };
         Ok(placement)
@@ -246,24 +246,25 @@ impl List {
         search: &Search<'a, C>,
         inserter: &mut Inserter,
         mut site: Site,
-        mut fields: Fields<'_>,
-        claim: Claim,
+        fields: &Fields<'_>,
+        claim: &Claim,
         policy: DuplicatePolicy,
     ) -> Result<Placement<'a>> {
         loop {
-            let bracket = match self.find_from_top(search, inserter, &fields) {
+            let bracket = match self.find_from_top(search, inserter, fields) {
                 Ok(bracket) => bracket,
                 Err(error) => return self.give_up(search, inserter, site, Err(error)),
             };
-            let displaced = match settle(search, &bracket, &mut fields, policy) {
+            let displaced = match settle(search, &bracket, fields, policy) {
                 Ok(Verdict::Insert(displaced)) => displaced,
                 Ok(Verdict::Kept(equal)) => {
                     return self.give_up(search, inserter, site, Ok(Placement::Kept(equal)));
                 }
                 Err(error) => return self.give_up(search, inserter, site, Err(error)),
             };
-            match self.attempt(search, &mut site, &fields, &claim, &bracket) {
-                Ok(Some(built)) => return Ok(site.placement(&built, &fields, &bracket, displaced)),
+            let revision = next_revision(displaced.as_ref());
+            match self.attempt(search, &mut site, fields, revision, claim, &bracket) {
+                Ok(Some(built)) => return Ok(site.placement(&built, revision, &bracket, displaced)),
                 Ok(None) => {}
                 Err(error) => return self.give_up(search, inserter, site, Err(error)),
             }
@@ -309,11 +310,13 @@ impl List {
         search: &Search<'a, C>,
         site: &mut Site,
         fields: &Fields<'_>,
+        revision: u32,
         claim: &Claim,
         bracket: &Bracket<'a>,
     ) -> Result<Option<Built>> {
         let view = &search.view;
-        let built = view.build(&mut site.reservation, site.height, fields, bracket.pred)?;
+        let shape = Shape { height: site.height, revision, back: bracket.pred };
+        let built = view.build(&mut site.reservation, fields, shape)?;
         let node = built.offset;
         check_claim(view, &built, claim, fields.sequence)?;
         for level in 1..site.height {
@@ -509,23 +512,25 @@ pub(crate) fn check_claim(
     }
     match claim.promise {
         None => Ok(()),
-        Some(promise) => check_promise(view, *built, promise.with_sequence(sequence), sequence),
+        Some(promise) => {
+            let parts = built.parts.map_or((0, 0), |parts| (parts.key, parts.value));
+            check_promise(view, built.offset, parts, promise.with_sequence(sequence))
+        }
     }
 }
 
-/// The header is read back as any reader would, K and V are those that the digests were made of.
+/// The header is read back as any reader would; K and V are those that the digests were made of, if any are stored.
 fn check_promise(
     view: &View<'_>,
-    built: Built,
+    node: u32,
+    (key_part, value_part): (u64, u64),
     promised: Protected<Kvos>,
-    sequence: SequenceNumber,
 ) -> Result<(), Corruption> {
-    let entry = view.open(built.offset)?.verify(view)?;
-    let there = match built.parts {
-        Some(parts) => {
-            Protected::of_parts(parts.key, parts.value, entry.kind()).with_sequence(entry.node().sequence())
-        }
-        None => entry.carried(),
+    let entry = view.open(node)?.verify(view)?;
+    let sequence = entry.node().sequence();
+    let there = match view.width.bytes() {
+        0 => entry.carried(),
+        _ => Protected::of_parts(key_part, value_part, entry.kind()).with_sequence(sequence),
     };
     if promised == there || planted(Bug::PromiseIgnored) {
         return Ok(());
@@ -538,23 +543,30 @@ fn check_promise(
 fn settle<'a, C: Comparator>(
     search: &Search<'a, C>,
     bracket: &Bracket<'a>,
-    fields: &mut Fields<'_>,
+    fields: &Fields<'_>,
     policy: DuplicatePolicy,
 ) -> Result<Verdict<'a>> {
     let Some(equal) = bracket.entry.filter(|entry| equals(search, entry, fields)) else {
-        fields.revision = 0;
         return Ok(Verdict::Insert(None));
     };
     match policy {
         DuplicatePolicy::Reject => Err(Error::DuplicateEntry { sequence: fields.sequence }),
         DuplicatePolicy::KeepFirst => Ok(Verdict::Kept(equal)),
         DuplicatePolicy::Replace => {
-            let Some(revision) = equal.node().revision().checked_add(1) else {
+            if equal.node().revision() == u32::MAX {
                 return Err(Error::DuplicateEntry { sequence: fields.sequence });
-            };
-            fields.revision = if planted(Bug::ReplaceForgetsRevision) { 0 } else { revision };
+            }
             Ok(Verdict::Insert(Some(equal)))
         }
+    }
+}
+
+/// The revision of an entry that displaces this one.
+#[inline(always)]
+fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
+    match displaced {
+        Some(old) if !planted(Bug::ReplaceForgetsRevision) => old.node().revision().saturating_add(1),
+        _ => 0,
     }
 }
 

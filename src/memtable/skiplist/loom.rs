@@ -61,7 +61,7 @@ impl Table {
         policy: DuplicatePolicy,
     ) -> Result<Option<Option<u32>>> {
         let search = self.search();
-        let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence, revision: 0 };
+        let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence };
         let placement = self.list.insert(&search, &mut inserter, &fields, &Claim::of(key), policy)?;
         self.list.raise(&search, &mut inserter, &fields, &placement);
         Ok(match placement {

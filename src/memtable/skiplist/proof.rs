@@ -63,7 +63,7 @@ impl View<'_> {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::super::arena::{Arena, ArenaOptions, SubChunk};
-    use super::super::build::Fields;
+    use super::super::build::{Fields, Shape};
     use super::super::layout::{BACK_AT, BackWord, HEADER, Lengths, UNIT, entry_end, node_units};
     use super::*;
     use crate::integrity::protection::Width;
@@ -71,8 +71,7 @@ mod tests {
     use crate::key::Kind;
     use crate::sync::Ordering;
 
-    const FIELDS: Fields<'_> =
-        Fields { key: b"the key", value: b"value", kind: Kind::PUT, sequence: 9, revision: 0 };
+    const FIELDS: Fields<'_> = Fields { key: b"the key", value: b"value", kind: Kind::PUT, sequence: 9 };
 
     fn with_entry(test: impl Fn(&View<'_>, u32, usize)) {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
@@ -81,7 +80,7 @@ mod tests {
         let view = arena.view().unwrap();
         let lengths = Lengths::pack(FIELDS.key.len(), FIELDS.kind, FIELDS.value.len());
         let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();
-        let built = view.build(&mut reservation, 1, &FIELDS, 0).unwrap();
+        let built = view.build(&mut reservation, &FIELDS, Shape::LOW).unwrap();
         test(&view, built.offset, entry_end(width, lengths));
     }
 
@@ -130,7 +129,7 @@ mod tests {
     fn an_entry_ends_inside_its_chunk() {
         with_entry(|view, offset, _| {
             let lengths = Lengths::pack(FIELDS.key.len(), FIELDS.kind, 1 << 30).0;
-            let check = view.secret.header_check(offset, lengths, FIELDS.sequence, FIELDS.revision);
+            let check = view.secret.header_check(offset, lengths, FIELDS.sequence, 0);
             let words = [(0, lengths), ((BACK_AT / UNIT) as u32, BackWord::pack(0, 0, check).0)];
             for (at, word) in words {
                 // ORDERING: Relaxed: one thread.

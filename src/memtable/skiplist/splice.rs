@@ -222,12 +222,6 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Starts on level 0 at a node known to be before the target.
-    #[inline(always)]
-    pub(crate) fn start_at(&self, at: u32) -> Walk {
-        Walk { at, level: 0, ..self.start() }
-    }
-
     /// Looks for the next candidate from `from`, descending as needed.
     #[inline(always)]
     pub(crate) fn choose<T: Trail>(&self, walk: &mut Walk, mut from: u32, trail: &mut T) -> Progress {
@@ -404,24 +398,26 @@ impl<'a, C: Comparator> Search<'a, C> {
         (at, pred): (u32, Option<Node<'a>>),
         (next, succ): (u32, Option<Node<'a>>),
     ) -> Option<Bracket<'a>> {
-        let left = match pred {
-            Some(node) if !planted(Bug::BracketForgetsPred) => Some(node.try_verify(&self.view)?),
-            _ => None,
-        };
+        if let Some(node) = pred
+            && !planted(Bug::BracketForgetsPred)
+        {
+            node.try_verify(&self.view)?;
+        }
         let entry = match succ {
             Some(node) => Some(node.try_verify(&self.view)?),
             None => None,
         };
-        if self.order_checks == OrderChecks::On && !self.is_in_order(left, entry) {
+        if self.order_checks == OrderChecks::On && !self.is_in_order(at, next) {
             return None;
         }
         Some(Bracket { pred: at, succ: next, entry })
     }
 
-    /// Order checks of two nodes by value: those who do without keep them in registers.
+    /// Order checks of two nodes by their offsets: those who do without keep what they opened in registers.
     #[cold]
     #[inline(never)]
-    fn is_in_order(self, left: Option<Verified<'a>>, right: Option<Verified<'a>>) -> bool {
+    fn is_in_order(self, left: u32, right: u32) -> bool {
+        let (Ok(left), Ok(right)) = (self.verified(left), self.verified(right)) else { return false };
         self.check_order(left.as_ref(), right.as_ref()).is_ok()
     }
 
