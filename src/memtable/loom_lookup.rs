@@ -40,7 +40,7 @@ impl Bucket {
             let view = bucket.arena.view().unwrap();
             for sequence in sequences {
                 let mut reservation = bucket.arena.carve(&mut SubChunk::default(), 8).unwrap();
-                let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: *sequence };
+                let fields = Fields::new(*sequence, Kind::PUT, key, b"v", None);
                 let node = view.build(&mut reservation, &fields, Shape::LOW).unwrap().offset;
                 let version = Version { node, key, sequence: *sequence, revision: 0 };
                 bucket.index.note(&view, &Bytewise, &version, key_part(key));

@@ -486,7 +486,7 @@ mod tests {
             let key = n.to_be_bytes();
             [7, 5].map(|sequence| {
                 let mut reservation = arena.carve(&mut sub, 20).unwrap();
-                let fields = Fields { key: &key, value: b"v", kind: Kind::PUT, sequence };
+                let fields = Fields::new(sequence, Kind::PUT, &key, b"v", None);
                 let node = view.build(&mut reservation, &fields, Shape::LOW).unwrap().offset;
                 let version = Version { node, key: &key, sequence, revision: 0 };
                 index.note(&view, &Bytewise, &version, key_part(&key));

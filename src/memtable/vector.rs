@@ -24,7 +24,7 @@ use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Target};
 use crate::memtable::representation::{Around, END, HOLE_ENTRIES_MAX, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::{SubChunk, View};
-use crate::memtable::skiplist::build::{Built, Claim, Fields, Shape};
+use crate::memtable::skiplist::build::{Built, Fields, Shape};
 use crate::memtable::skiplist::layout::{Lengths, node_units};
 use crate::memtable::skiplist::list::check_claim;
 use crate::memtable::skiplist::node::Verified;
@@ -319,18 +319,17 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
     }
 }
 
-/// Writes an entry to the end of a chain: build, compare with the claim, link. Returns it and its arena bytes.
+/// Writes an entry to the end of a chain: build, compare with what the caller's buffers say, link. Returns it and its arena bytes.
 pub(crate) fn write(
     view: &View<'_>,
     sub: &mut SubChunk,
     sentinel: u32,
     fields: &Fields<'_>,
-    claim: &Claim,
 ) -> Result<(Built, u64)> {
     let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
     let mut reservation = view.arena().carve(sub, node_units(view.width, lengths, 1))?;
     let linked = view.build(&mut reservation, fields, Shape::LOW).and_then(|built| {
-        check_claim(view, &built, claim, fields.sequence)?;
+        check_claim(view, &built, fields)?;
         append(view, sentinel, &built)?;
         Ok(built)
     });

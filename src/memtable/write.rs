@@ -10,14 +10,14 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::integrity::protection::{Kvo, Protected, key_part};
+use crate::integrity::protection::{Kvo, Protected};
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::aids::Shortcuts;
 use crate::memtable::options::Representation;
 use crate::memtable::point_index::Version;
 use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::build::{Claim, Fields};
+use crate::memtable::skiplist::build::Fields;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Placement};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::splice::Search;
@@ -56,47 +56,17 @@ pub(crate) fn totals_of(kind: Kind, data_bytes: u64, digest_sum: u64) -> Totals 
     }
 }
 
-/// An entry on its way in.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Write<'e> {
-    pub(crate) fields: Fields<'e>,
-    pub(crate) claim: Claim,
-}
-
-impl<'e> std::ops::Deref for Write<'e> {
-    type Target = Fields<'e>;
-    #[inline(always)]
-    fn deref(&self) -> &Fields<'e> {
-        &self.fields
-    }
-}
-
-impl<'e> Write<'e> {
-    /// An entry in the caller's buffers. Its key is hashed here and, in the arena, once more: for its digest.
-    #[inline(always)]
-    pub(crate) fn new(
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: &'e [u8],
-        value: &'e [u8],
-        promise: Option<Protected<Kvo>>,
-    ) -> Self {
-        let fields = Fields { key, value, kind, sequence };
-        Write { fields, claim: Claim { key_part: key_part(key), promise } }
-    }
-}
-
 impl<C: Comparator> Core<C> {
     /// Checks what can be checked without the table (X1).
     #[inline(always)]
-    pub(crate) fn admit(&self, write: &Write<'_>) -> Result<()> {
+    pub(crate) fn admit(&self, write: &Fields<'_>) -> Result<()> {
         let (key, value) = (write.key.len() as u64, write.value.len() as u64);
         let fits = key <= self.options.key_len_max && value <= self.options.value_len_max;
         if fits && write.kind == Kind::PUT { Ok(()) } else { self.admit_any(write) }
     }
 
     #[inline(never)]
-    fn admit_any(&self, write: &Write<'_>) -> Result<()> {
+    fn admit_any(&self, write: &Fields<'_>) -> Result<()> {
         let (key, value) = (write.key.len() as u64, write.value.len() as u64);
         if key > self.options.key_len_max {
             return Err(Error::KeyTooLarge { len: key, max: self.options.key_len_max });
@@ -119,7 +89,7 @@ impl<C: Comparator> Core<C> {
 
     /// One write inside a stripe.
     #[inline(always)]
-    pub(crate) fn apply(&self, entered: &mut Entered<'_>, write: &Write<'_>) -> Result<Inserted> {
+    pub(crate) fn apply(&self, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
         if write.kind == Kind::RANGE_DELETE {
             self.apply_range(entered, write)
         } else {
@@ -134,10 +104,9 @@ impl<C: Comparator> Core<C> {
         &self,
         entered: &mut Entered<'_>,
         search: &Search<'_, C>,
-        write: &Write<'_>,
+        write: &Fields<'_>,
     ) -> Result<Inserted> {
-        let fields = &write.fields;
-        let hashed = (self.aids.shortcuts() == Shortcuts::Some).then_some(write.claim.key_part);
+        let hashed = (self.aids.shortcuts() == Shortcuts::Some).then_some(write.key_part);
         let announce = || hashed.map_or(Ok(()), |hash| self.aids.announce(&search.view, write.key, hash));
         if !planted(Bug::FilterAfterPublication) {
             announce()?;
@@ -145,7 +114,7 @@ impl<C: Comparator> Core<C> {
         let placement = match self.options.representation {
             Representation::SkipList => {
                 let inserter = &mut entered.inside.inserter;
-                self.points.insert(search, inserter, fields, &write.claim, self.options.duplicates)?
+                self.points.insert(search, inserter, write, self.options.duplicates)?
             }
             Representation::Vector => self.append(entered, &search.view, write)?,
         };
@@ -156,13 +125,13 @@ impl<C: Comparator> Core<C> {
         if let Some(hash) = hashed {
             self.index(&search.view, &placement, write, hash);
         }
-        self.points.raise(search, &mut entered.inside.inserter, fields, &placement);
+        self.points.raise(search, &mut entered.inside.inserter, write, &placement);
         Ok(inserted)
     }
 
     /// Names what was placed in the point index. An equal entry that was kept is named too: its own writer may still be
     /// on the way there.
-    fn index(&self, view: &View<'_>, placement: &Placement<'_>, write: &Write<'_>, key_part: u64) {
+    fn index(&self, view: &View<'_>, placement: &Placement<'_>, write: &Fields<'_>, key_part: u64) {
         let Some(index) = &self.aids.index else { return };
         let (node, revision) = match placement {
             Placement::Linked { tower: Some(tower), .. } => (tower.node, tower.revision),
@@ -177,19 +146,18 @@ impl<C: Comparator> Core<C> {
         &self,
         entered: &mut Entered<'_>,
         view: &View<'a>,
-        write: &Write<'_>,
+        write: &Fields<'_>,
     ) -> Result<Placement<'a>> {
         let chain = entered.chain(view)?;
         let sub = &mut entered.inside.inserter.sub;
-        let (built, bytes) = vector::write(view, sub, chain, &write.fields, &write.claim)?;
+        let (built, bytes) = vector::write(view, sub, chain, write)?;
         Ok(Placement::Linked { digest: built.digest, bytes, displaced: None, tower: None })
     }
 
     /// A range tombstone: equal starts at one sequence number are never replaced, since reads may have used them.
     #[cold]
     #[inline(never)]
-    fn apply_range(&self, entered: &mut Entered<'_>, write: &Write<'_>) -> Result<Inserted> {
-        let fields = &write.fields;
+    fn apply_range(&self, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
         // Asked before anything is touched (X1).
         self.has_ranges.get()?;
         let search = self.range_search()?;
@@ -198,7 +166,7 @@ impl<C: Comparator> Core<C> {
             DuplicatePolicy::Reject | DuplicatePolicy::Replace => DuplicatePolicy::Reject,
         };
         let inserter = &mut entered.inside.inserter;
-        let placement = self.ranges.insert(&search, inserter, fields, &write.claim, policy)?;
+        let placement = self.ranges.insert(&search, inserter, write, policy)?;
         if matches!(placement, Placement::Linked { .. }) {
             // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (X2).
             if self.has_ranges.get() != Ok(1) {
@@ -214,14 +182,19 @@ impl<C: Comparator> Core<C> {
             }
         }
         let inserted = account(entered, &placement, write, &search.view);
-        self.ranges.raise(&search, &mut entered.inside.inserter, fields, &placement);
+        self.ranges.raise(&search, &mut entered.inside.inserter, write, &placement);
         Ok(inserted)
     }
 }
 
 /// Counts what an insert did.
 #[inline(always)]
-fn account(entered: &Entered<'_>, placement: &Placement<'_>, write: &Write<'_>, view: &View<'_>) -> Inserted {
+fn account(
+    entered: &Entered<'_>,
+    placement: &Placement<'_>,
+    write: &Fields<'_>,
+    view: &View<'_>,
+) -> Inserted {
     match placement {
         Placement::Kept(_) => Inserted { bytes: 0, displaced: None },
         Placement::Linked { digest, bytes, displaced, .. } => {
@@ -324,7 +297,7 @@ impl<C: Comparator> MemTable<C> {
     /// `DuplicateEntry`, `MemTableFull`, and `Corruption` if the place of the insert cannot be certified. None of them
     /// changes anything.
     pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
-        self.write(&Write::new(sequence, kind, key, value, None))
+        self.write(&Fields::new(sequence, kind, key, value, None))
     }
 
     /// The same with a promise over the caller's own buffers: it is compared with what the arena holds before the entry
@@ -340,10 +313,10 @@ impl<C: Comparator> MemTable<C> {
         value: &[u8],
         promise: Protected<Kvo>,
     ) -> Result<Inserted> {
-        self.write(&Write::new(sequence, kind, key, value, Some(promise)))
+        self.write(&Fields::new(sequence, kind, key, value, Some(promise)))
     }
 
-    fn write(&self, write: &Write<'_>) -> Result<Inserted> {
+    fn write(&self, write: &Fields<'_>) -> Result<Inserted> {
         let core = &*self.core;
         core.admit(write)?;
         core.stripes.write(|entered| core.apply(entered, write), || Err(frozen()))
@@ -403,7 +376,7 @@ impl<C: Comparator> Writer<C> {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted> {
-        let write = Write::new(sequence, kind, key, value, None);
+        let write = Fields::new(sequence, kind, key, value, None);
         self.core.admit(&write)?;
         let mut entered = self.stripe.enter().ok_or_else(frozen)?;
         self.core.apply(&mut entered, &write)

@@ -25,13 +25,14 @@ use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::batch::{SequenceMode, WriteBatch};
 use crate::memtable::options::Representation;
+use crate::memtable::skiplist::build::Fields;
 use crate::memtable::skiplist::lanes::find_many;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, entry_bytes};
 use crate::memtable::skiplist::splice::{Bracket, Search, Splice};
 use crate::memtable::stripes::Entered;
 use crate::memtable::table::{Core, MemTable, frozen};
-use crate::memtable::write::{Inserted, Write, Writer};
+use crate::memtable::write::{Inserted, Writer};
 
 /// What a batch did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,14 +61,14 @@ enum Sort {
 }
 
 impl Sort {
-    fn holds(self, write: &Write<'_>) -> bool {
+    fn holds(self, write: &Fields<'_>) -> bool {
         (write.kind == Kind::RANGE_DELETE) == (self == Sort::Ranges)
     }
 }
 
 impl<C: Comparator> Core<C> {
     /// Reads and admits the whole batch (Y1).
-    fn read_batch<'b>(&self, first: SequenceNumber, batch: &'b WriteBatch) -> Result<Vec<Write<'b>>> {
+    fn read_batch<'b>(&self, first: SequenceNumber, batch: &'b WriteBatch) -> Result<Vec<Fields<'b>>> {
         let mut writes = Vec::with_capacity(batch.len());
         for (number, entry) in (0u64..).zip(batch.entries()) {
             let entry = entry?;
@@ -78,7 +79,7 @@ impl<C: Comparator> Core<C> {
                 )));
             };
             let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
-            let write = Write::new(sequence, kind, key, value, entry.promise());
+            let write = Fields::new(sequence, kind, key, value, entry.promise());
             self.admit(&write)?;
             writes.push(write);
         }
@@ -98,12 +99,12 @@ impl<C: Comparator> Core<C> {
     }
 
     /// Looks for equal keys inside a batch whose entries share one sequence number.
-    fn compare_batch(&self, writes: &[Write<'_>]) -> Result<()> {
+    fn compare_batch(&self, writes: &[Fields<'_>]) -> Result<()> {
         for sort in [Sort::Points, Sort::Ranges] {
             if !self.refuses_duplicates(sort) {
                 continue;
             }
-            let mut sorted: Vec<&Write<'_>> = writes.iter().filter(|write| sort.holds(write)).collect();
+            let mut sorted: Vec<&Fields<'_>> = writes.iter().filter(|write| sort.holds(write)).collect();
             sorted.sort_by(|left, right| self.comparator.compare(left.key, right.key));
             for pair in sorted.windows(2) {
                 if let [left, right] = pair
@@ -122,7 +123,7 @@ impl<C: Comparator> Core<C> {
         list: &List,
         search: &Search<'_, C>,
         inserter: &mut Inserter,
-        writes: &[Write<'_>],
+        writes: &[Fields<'_>],
         sort: Sort,
         ways: &mut [Way],
     ) -> Result<()> {
@@ -193,10 +194,10 @@ impl<C: Comparator> Core<C> {
     }
 
     /// Everything that can be refused, and the ways to the places (Y1).
-    fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Write<'_>]) -> Result<Vec<Way>> {
+    fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Vec<Way>> {
         let (points, ranges) = (self.point_search()?, self.range_search()?);
         let mut ways = vec![Way::Writers; writes.len()];
-        for bucket in writes.iter().filter_map(|write| self.aids.bucket(write.claim.key_part)) {
+        for bucket in writes.iter().filter_map(|write| self.aids.bucket(write.key_part)) {
             bucket.prefetch(&points.view);
         }
         if self.options.representation == Representation::SkipList {
@@ -205,13 +206,13 @@ impl<C: Comparator> Core<C> {
         }
         let inserter = &mut entered.inside.inserter;
         self.search_batch(&self.ranges, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
-        let bytes = writes.iter().map(|write| entry_bytes(&points.view, write, write.claim.key_part)).sum();
+        let bytes = writes.iter().map(|write| entry_bytes(&points.view, write)).sum();
         self.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
         Ok(ways)
     }
 
     /// Writes a batch inside a stripe.
-    fn apply_batch(&self, entered: &mut Entered<'_>, writes: &[Write<'_>]) -> Result<BatchWritten> {
+    fn apply_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<BatchWritten> {
         let ways = self.prepare_batch(entered, writes)?;
         let (mut written, mut applied) = (BatchWritten::default(), 0);
         let linked = catch_unwind(AssertUnwindSafe(|| {
@@ -250,7 +251,7 @@ impl<C: Comparator> Core<C> {
             && self.comparator.compare(before.key, write.key).is_lt()
     }
 
-    fn follow(&self, entered: &mut Entered<'_>, write: &Write<'_>, way: &Way) -> Result<(), Corruption> {
+    fn follow(&self, entered: &mut Entered<'_>, write: &Fields<'_>, way: &Way) -> Result<(), Corruption> {
         let Way::Found(way) = way else { return Ok(()) };
         let search = if Sort::Ranges.holds(write) { self.range_search()? } else { self.point_search()? };
         entered.inside.inserter.follow(&search, way);
@@ -268,7 +269,7 @@ enum Way {
 }
 
 /// An entry and the way that its search recorded.
-type Step<'s> = (&'s Write<'s>, &'s Way);
+type Step<'s> = (&'s Fields<'s>, &'s Way);
 
 /// The way of a search that has not begun.
 fn no_way<C>(search: &Search<'_, C>) -> Splice {

@@ -1,7 +1,7 @@
 //! Writes the bytes of a node that is not published yet.
 //!
-//! * U1: digests are computed from the arena's own bytes, not from the caller's. What the caller's buffers say of them is
-//!   a `Claim`, and compared.
+//! * U1: digests are computed from the arena's own bytes, not from the caller's. What the caller's buffers say (K, and
+//!   the promise if there is one) is compared.
 //! * U2: only the owner of the reservation can come here (A3), and publishing ends its ownership.
 //!
 //! One thread at a time has a reservation.
@@ -101,23 +101,6 @@ pub(crate) struct Parts {
     pub(crate) value: u64,
 }
 
-/// What the caller's own buffers say of an entry: compared with what the arena holds before it is published.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Claim {
-    /// K, which the height was made from.
-    pub(crate) key_part: u64,
-    /// What the caller promised.
-    pub(crate) promise: Option<Protected<Kvo>>,
-}
-
-impl Claim {
-    /// Without a promise.
-    #[cfg(test)]
-    pub(crate) fn of(key: &[u8]) -> Claim {
-        Claim { key_part: key_part(key), promise: None }
-    }
-}
-
 /// A node that was written and is not published.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Built {
@@ -129,7 +112,7 @@ pub(crate) struct Built {
     pub(crate) parts: Option<Parts>,
 }
 
-/// What an entry consists of, on its way into a node.
+/// What an entry consists of, on its way into a node, and what its owner says of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'e> {
     /// The user key.
@@ -140,6 +123,24 @@ pub(crate) struct Fields<'e> {
     pub(crate) kind: Kind,
     /// Its sequence number.
     pub(crate) sequence: SequenceNumber,
+    /// K of the caller's own bytes, which the height is made from.
+    pub(crate) key_part: u64,
+    /// What the caller promised.
+    pub(crate) promise: Option<Protected<Kvo>>,
+}
+
+impl<'e> Fields<'e> {
+    /// An entry in the caller's buffers. Its key is hashed here and, in the arena, once more: for its digest.
+    #[inline(always)]
+    pub(crate) fn new(
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &'e [u8],
+        value: &'e [u8],
+        promise: Option<Protected<Kvo>>,
+    ) -> Self {
+        Fields { key, value, kind, sequence, key_part: key_part(key), promise }
+    }
 }
 
 /// What a node has besides its entry.
@@ -170,9 +171,9 @@ mod tests {
     use crate::integrity::tags::Secret;
     use crate::key::Bytewise;
 
-    /// Keys of every length around the ends of the short copy, and a claim of each one's own or of another key.
+    /// Keys of every length around the ends of the short copy, with the hash of their own or of another key.
     #[test]
-    fn a_key_that_is_not_what_was_claimed_is_not_published() {
+    fn a_key_that_is_not_what_was_hashed_is_not_published() {
         let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
         let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
         let arena = Arena::new(&options).unwrap();
@@ -182,13 +183,13 @@ mod tests {
         let bytes: Vec<u8> = (1..=40).collect();
         for len in 0..bytes.len() {
             let key = &bytes[..len];
-            let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: 1 };
-            let mut insert = |claim: &Claim| {
-                list.insert(&search, &mut inserter, &fields, claim, DuplicatePolicy::Reject).map(drop)
+            let fields = Fields::new(1, Kind::PUT, key, b"v", None);
+            let mut insert = |fields: &Fields<'_>| {
+                list.insert(&search, &mut inserter, fields, DuplicatePolicy::Reject).map(drop)
             };
-            let other = insert(&Claim::of(&bytes[..=len]));
+            let other = insert(&Fields { key_part: key_part(&bytes[..=len]), ..fields });
             assert!(matches!(other, Err(Error::Corruption(_))), "{len}: {other:?}");
-            insert(&Claim::of(key)).unwrap();
+            insert(&fields).unwrap();
         }
         let mut at = search.sentinel;
         for len in 0..bytes.len() {

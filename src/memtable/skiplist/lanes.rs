@@ -148,7 +148,7 @@ impl<C: Comparator> Search<'_, C> {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::super::arena::{Arena, ArenaOptions};
-    use super::super::build::{Claim, Fields};
+    use super::super::build::Fields;
     use super::super::list::{DuplicatePolicy, Inserter, List};
     use super::super::splice::NoTrail;
     use super::*;
@@ -170,9 +170,8 @@ mod tests {
         let mut inserter = Inserter::default();
         let keys: Vec<[u8; 8]> = (0..40u64).map(|n| (n * 0x0101_0204).to_be_bytes()).collect();
         for key in &keys {
-            let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence: 1 };
-            let (claim, policy) = (Claim::of(key), DuplicatePolicy::Reject);
-            let placed = list.insert(&search, &mut inserter, &fields, &claim, policy).unwrap();
+            let fields = Fields::new(1, Kind::PUT, key, b"v", None);
+            let placed = list.insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject).unwrap();
             list.raise(&search, &mut inserter, &fields, &placed);
         }
         let targets: Vec<_> = keys.iter().map(|key| Target::new(&Bytewise, key, u64::MAX)).collect();

@@ -20,7 +20,7 @@
 )]
 
 use super::arena::{Arena, Reservation, SubChunk, View};
-use super::build::{Built, Claim, Fields, Shape};
+use super::build::{Built, Fields, Shape};
 use super::height::tower_height;
 use super::layout::{HEIGHT_MAX, Lengths, UNIT, node_units};
 use super::node::Verified;
@@ -30,7 +30,7 @@ use crate::integrity::guarded::Guarded;
 use crate::integrity::paranoid::{OrderChecks, SeekChecks};
 use crate::integrity::protection::{Kvos, Protected};
 use crate::invariants::{Bug, planted};
-use crate::key::{Comparator, SequenceNumber, Target};
+use crate::key::{Comparator, Target};
 use crate::sync::{AtomicU32, Ordering};
 
 /// See the head of the file.
@@ -74,8 +74,8 @@ impl Inserter {
 }
 
 /// Bytes of the arena that an entry takes.
-pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, key_part: u64) -> u64 {
-    let height = tower_height(view.secret.nonce(), key_part, fields.sequence);
+pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>) -> u64 {
+    let height = tower_height(view.secret.nonce(), fields.key_part, fields.sequence);
     let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
     node_units(view.width, lengths, height) * UNIT as u64
 }
@@ -212,7 +212,6 @@ impl List {
         search: &Search<'a, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
-        claim: &Claim,
         policy: DuplicatePolicy,
     ) -> Result<Placement<'a>> {
         let target = Target::new(search.comparator, fields.key, fields.sequence);
@@ -220,19 +219,52 @@ impl List {
             Some(bracket) => bracket,
             None => self.find_from_top(search, inserter, fields)?,
         };
-        let displaced = match settle(search, &bracket, fields, policy)? {
-            Verdict::Insert(displaced) => displaced,
-            Verdict::Kept(equal) => return Ok(Placement::Kept(equal)),
+        let placement = match bracket.entry {
+            Some(entry) if equals(search, &entry, fields) => {
+                self.insert_at_equal(search, inserter, fields, &bracket, policy)?
+            }
+            _ => self.link(search, inserter, fields, &bracket, None, policy)?,
         };
-        let height = tower_height(search.view.secret.nonce(), claim.key_part, fields.sequence);
+        Ok(placement)
+    }
+
+    /// The entry has an equal: the policy decides.
+    #[cold]
+    #[inline(never)]
+    fn insert_at_equal<'a, C: Comparator>(
+        &self,
+        search: &Search<'a, C>,
+        inserter: &mut Inserter,
+        fields: &Fields<'_>,
+        bracket: &Bracket<'a>,
+        policy: DuplicatePolicy,
+    ) -> Result<Placement<'a>> {
+        match settle(search, bracket, fields, policy)? {
+            Verdict::Insert(displaced) => self.link(search, inserter, fields, bracket, displaced, policy),
+            Verdict::Kept(equal) => Ok(Placement::Kept(equal)),
+        }
+    }
+
+    /// Builds a node for a place that is known, and links it there or, if another writer is faster, where it then belongs.
+    #[inline(always)]
+    fn link<'a, C: Comparator>(
+        &self,
+        search: &Search<'a, C>,
+        inserter: &mut Inserter,
+        fields: &Fields<'_>,
+        bracket: &Bracket<'a>,
+        displaced: Option<Verified<'a>>,
+        policy: DuplicatePolicy,
+    ) -> Result<Placement<'a>> {
+        let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence);
         let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
         let units = node_units(search.view.width, lengths, height);
         let reservation = search.view.arena().carve(&mut inserter.sub, units)?;
         let mut site = Site { reservation, height };
         let revision = next_revision(displaced.as_ref());
-        let placement = match self.attempt(search, &mut site, fields, revision, claim, &bracket) {
-            Ok(Some(built)) => site.placement(&built, revision, &bracket, displaced),
-            Ok(None) => self.contend(search, inserter, site, fields, claim, policy)?,
+        let placement = match self.attempt(search, &mut site, fields, revision, bracket) {
+            Ok(Some(built)) => site.placement(&built, revision, bracket, displaced),
+            Ok(None) => self.contend(search, inserter, site, fields, policy)?,
             Err(error) => self.give_up(search, inserter, site, Err(error))?,
         };
         Ok(placement)
@@ -247,7 +279,6 @@ impl List {
         inserter: &mut Inserter,
         mut site: Site,
         fields: &Fields<'_>,
-        claim: &Claim,
         policy: DuplicatePolicy,
     ) -> Result<Placement<'a>> {
         loop {
@@ -263,7 +294,7 @@ impl List {
                 Err(error) => return self.give_up(search, inserter, site, Err(error)),
             };
             let revision = next_revision(displaced.as_ref());
-            match self.attempt(search, &mut site, fields, revision, claim, &bracket) {
+            match self.attempt(search, &mut site, fields, revision, &bracket) {
                 Ok(Some(built)) => return Ok(site.placement(&built, revision, &bracket, displaced)),
                 Ok(None) => {}
                 Err(error) => return self.give_up(search, inserter, site, Err(error)),
@@ -311,14 +342,13 @@ impl List {
         site: &mut Site,
         fields: &Fields<'_>,
         revision: u32,
-        claim: &Claim,
         bracket: &Bracket<'a>,
     ) -> Result<Option<Built>> {
         let view = &search.view;
         let shape = Shape { height: site.height, revision, back: bracket.pred };
         let built = view.build(&mut site.reservation, fields, shape)?;
         let node = built.offset;
-        check_claim(view, &built, claim, fields.sequence)?;
+        check_claim(view, &built, fields)?;
         for level in 1..site.height {
             view.set_link(node, level, search.sentinel)?;
         }
@@ -498,23 +528,20 @@ fn count_level<C: Comparator>(
 /// Compares what the caller's buffers say with what the arena holds, before it is published. K without a promise, too: the
 /// height was made from it.
 #[inline(always)]
-pub(crate) fn check_claim(
-    view: &View<'_>,
-    built: &Built,
-    claim: &Claim,
-    sequence: SequenceNumber,
-) -> Result<(), Corruption> {
+pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -> Result<(), Corruption> {
     if let Some(parts) = built.parts
-        && parts.key != claim.key_part
+        && parts.key != fields.key_part
         && !planted(Bug::ClaimForgetsKey)
     {
-        return Err(Corruption::new(Place::Entry, 0, parts.key, claim.key_part).with_sequence(sequence));
+        return Err(
+            Corruption::new(Place::Entry, 0, parts.key, fields.key_part).with_sequence(fields.sequence)
+        );
     }
-    match claim.promise {
+    match fields.promise {
         None => Ok(()),
         Some(promise) => {
             let parts = built.parts.map_or((0, 0), |parts| (parts.key, parts.value));
-            check_promise(view, built.offset, parts, promise.with_sequence(sequence))
+            check_promise(view, built.offset, parts, promise.with_sequence(fields.sequence))
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::sync::model::{JoinHandle, check, spawn};
 
 use super::arena::{Arena, ArenaOptions, SubChunk};
-use super::build::{Claim, Fields};
+use super::build::Fields;
 use super::height::tower_height;
 use super::list::{DuplicatePolicy, Inserter, List, Placement};
 use super::splice::{NoTrail, Search};
@@ -61,8 +61,8 @@ impl Table {
         policy: DuplicatePolicy,
     ) -> Result<Option<Option<u32>>> {
         let search = self.search();
-        let fields = Fields { key, value: b"v", kind: Kind::PUT, sequence };
-        let placement = self.list.insert(&search, &mut inserter, &fields, &Claim::of(key), policy)?;
+        let fields = Fields::new(sequence, Kind::PUT, key, b"v", None);
+        let placement = self.list.insert(&search, &mut inserter, &fields, policy)?;
         self.list.raise(&search, &mut inserter, &fields, &placement);
         Ok(match placement {
             Placement::Kept(_) => None,

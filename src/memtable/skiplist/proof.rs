@@ -71,7 +71,8 @@ mod tests {
     use crate::key::Kind;
     use crate::sync::Ordering;
 
-    const FIELDS: Fields<'_> = Fields { key: b"the key", value: b"value", kind: Kind::PUT, sequence: 9 };
+    const FIELDS: Fields<'_> =
+        Fields { key: b"the key", value: b"value", kind: Kind::PUT, sequence: 9, key_part: 0, promise: None };
 
     fn with_entry(test: impl Fn(&View<'_>, u32, usize)) {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
