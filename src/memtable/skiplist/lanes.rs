@@ -133,6 +133,16 @@ impl<C: Comparator> Search<'_, C> {
         self.prefetch_node(walk.candidate(), walk.level());
     }
 
+    /// Asks for lines that a writer comes to in a few entries.
+    #[inline(always)]
+    pub(crate) fn prefetch_ahead(&self, unit: u32) {
+        if let Some(address) = self.view.locate_near(unit) {
+            for line in 0..3 {
+                prefetch_read(std::ptr::without_provenance(address + 1024 + 64 * line));
+            }
+        }
+    }
+
     /// Asks for the lines of a whole entry of usual size.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, node: u32) {

@@ -260,6 +260,7 @@ impl List {
         let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
         let units = node_units(search.view.width, lengths, height);
         let reservation = search.view.arena().carve(&mut inserter.sub, units)?;
+        search.prefetch_ahead(reservation.start());
         let mut site = Site { reservation, height };
         let revision = next_revision(displaced.as_ref());
         let placement = match self.attempt(search, &mut site, fields, revision, bracket) {
