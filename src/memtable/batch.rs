@@ -19,7 +19,7 @@
 use super::batch_encoding::{COUNT_AT, HEADER_LEN, Header, Record, Records, append, damage};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
-use crate::integrity::protection::{Kvo, Protected};
+use crate::integrity::protection::{Kvo, Protected, key_part, value_part};
 use crate::invariants::{Bug, planted};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
@@ -356,6 +356,8 @@ pub struct BatchEntry<'b> {
     kind: Kind,
     key: &'b [u8],
     value: &'b [u8],
+    /// K, from the bytes that the promise was compared with.
+    pub(crate) key_part: u64,
     promise: Option<Protected<Kvo>>,
 }
 
@@ -420,10 +422,11 @@ impl<'b> BatchEntries<'b> {
                 }
                 Some(Record::LogData) => {}
                 Some(Record::Entry { kind, key, value }) => {
-                    let promise = self.keep_promise(at, kind, key, value)?;
+                    let key_part = key_part(key);
+                    let promise = self.keep_promise(at, kind, key_part, value)?;
                     // Cannot overflow: a batch with this many entries has failed its count before.
                     self.read = self.read.saturating_add(1);
-                    return Ok(Some(BatchEntry { kind, key, value, promise }));
+                    return Ok(Some(BatchEntry { kind, key, value, key_part, promise }));
                 }
             }
         }
@@ -443,7 +446,7 @@ impl<'b> BatchEntries<'b> {
         &self,
         at: usize,
         kind: Kind,
-        key: &[u8],
+        key_part: u64,
         value: &[u8],
     ) -> Result<Option<Protected<Kvo>>> {
         if self.batch.protection == Promises::None {
@@ -452,7 +455,7 @@ impl<'b> BatchEntries<'b> {
         let Some(&promise) = self.batch.promises.get(self.read as usize) else {
             return Err(damage(at, u64::from(self.read) + 1, self.batch.promises.len() as u64));
         };
-        let computed = Protected::of(key, value, kind);
+        let computed = Protected::of_parts(key_part, value_part(value), kind);
         if computed != promise && !planted(Bug::BatchForgetsPromise) {
             return Err(self.diagnosed(at, damage(at, computed.to_bits(), promise.to_bits())));
         }

@@ -193,7 +193,7 @@ impl Totals {
             Hidden::No => {
                 let lengths = entry.node().lengths();
                 let bytes = (lengths.key_len() + lengths.value_len()) as u64;
-                *self = self.plus(&totals_of(entry.kind(), bytes, entry.stored_key_digest(view)));
+                *self = self.plus(&totals_of(entry.kind(), bytes, entry.node().stored_key_digest(view)));
             }
             Hidden::Yes => self.displaced += 1,
         }

@@ -223,7 +223,7 @@ fn account_displacing(
 ) -> Displaced {
     let lengths = old.node().lengths();
     let data_bytes = (lengths.key_len() + lengths.value_len()) as u64;
-    let gone = totals_of(old.kind(), data_bytes, old.stored_key_digest(view)).negated();
+    let gone = totals_of(old.kind(), data_bytes, old.node().stored_key_digest(view)).negated();
     entered.count(&Totals { displaced: 1, ..change.plus(&gone) }, sequence);
     Displaced { kind: old.kind(), data_bytes }
 }

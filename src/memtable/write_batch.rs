@@ -79,7 +79,8 @@ impl<C: Comparator> Core<C> {
                 )));
             };
             let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
-            let write = Fields::new(sequence, kind, key, value, entry.promise());
+            let (key_part, promise) = (entry.key_part, entry.promise());
+            let write = Fields { key, value, kind, sequence, key_part, promise };
             self.admit(&write)?;
             writes.push(write);
         }
@@ -125,78 +126,84 @@ impl<C: Comparator> Core<C> {
         inserter: &mut Inserter,
         writes: &[Fields<'_>],
         sort: Sort,
-        ways: &mut [Way],
+        ways: &mut Vec<Way>,
     ) -> Result<()> {
-        if !writes.iter().any(|write| sort.holds(write)) {
+        let near = self.search_near(list, search, inserter, writes, sort)?;
+        let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
+        let (mut places, mut targets) = (Vec::new(), Vec::new());
+        for (place, write) in rest {
+            places.push(place);
+            targets.push(self.target(write));
+        }
+        if places.is_empty() {
             return Ok(());
         }
-        let (mut places, mut targets) = (Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
-        for (place, write) in writes.iter().enumerate().filter(|(_, write)| sort.holds(write)) {
-            places.push(place);
-            targets.push(Target::new(&self.comparator, write.key, write.sequence));
-        }
-        let near = self.search_near(list, search, inserter, sort, &targets)?;
-        let (places, targets) = (&places[near..], &targets[near..]);
+        ways.resize(writes.len(), Way::Writers);
         let mut outcome = Ok(());
-        find_many(search, targets, &no_way(search), &mut |index, found, way| {
-            let (Some(target), Some(place)) = (targets.get(index), places.get(index)) else { return };
+        find_many(search, &targets, &no_way(search), &mut |index, found, way| {
+            let Some(&place) = places.get(index) else { return };
+            let (Some(write), Some(slot)) = (writes.get(place), ways.get_mut(place)) else { return };
             let fits = match found {
                 Err(gap) => Err(gap.corruption.into()),
-                Ok(bracket) => self.refuse(sort, target, &bracket),
+                Ok(bracket) => self.refuse(sort, write, &bracket),
             };
             if fits.is_err() {
                 outcome = fits;
             }
-            if let Some(slot) = ways.get_mut(*place) {
-                *slot = Way::Found(way.clone());
-            }
+            *slot = Way::Found(way.clone());
         });
         outcome
     }
 
-    /// How many of the first targets stand, in order, in the one gap behind the writer's last insert: a batch that goes on
-    /// where the writer was needs no search. pred < first target < target <= succ certifies each of them.
+    /// How many of the first entries stand, in order, in the one gap behind the writer's last insert: a batch that goes on
+    /// where the writer was needs no search. pred < first entry < entry <= succ certifies each of them.
     fn search_near(
         &self,
         list: &List,
         search: &Search<'_, C>,
         inserter: &mut Inserter,
+        writes: &[Fields<'_>],
         sort: Sort,
-        targets: &[Target<'_>],
     ) -> Result<usize> {
-        let Some(first) = targets.first() else { return Ok(0) };
-        let Some(bracket) = list.find_behind_last(search, inserter, first) else { return Ok(0) };
-        let rises = |pair: &[Target<'_>]| matches!(pair, [left, right] if self.comparator.compare(left.key, right.key).is_lt());
-        let inside = |target: &Target<'_>| {
-            bracket.entry.is_none_or(|succ| !succ.node().order(&self.comparator, target).is_lt())
+        let mut writes = writes.iter().filter(|write| sort.holds(write));
+        let Some(mut last) = writes.next() else { return Ok(0) };
+        let Some(bracket) = list.find_behind_last(search, inserter, &self.target(last)) else { return Ok(0) };
+        let inside = |write: &Fields<'_>| {
+            bracket.entry.is_none_or(|succ| !succ.node().order(&self.comparator, &self.target(write)).is_lt())
         };
+        self.refuse(sort, last, &bracket)?;
         let mut near = 1;
-        while targets.get(near - 1..=near).is_some_and(rises) && targets.get(near).is_some_and(inside) {
-            near += 1;
-        }
-        for target in &targets[..near] {
-            self.refuse(sort, target, &bracket)?;
+        for write in writes {
+            if !self.comparator.compare(last.key, write.key).is_lt() || !inside(write) {
+                break;
+            }
+            self.refuse(sort, write, &bracket)?;
+            (last, near) = (write, near + 1);
         }
         Ok(near)
     }
 
-    /// Refuses a target whose equal is there.
-    fn refuse(&self, sort: Sort, target: &Target<'_>, bracket: &Bracket<'_>) -> Result<()> {
-        let refuses = self.refuses_duplicates(sort) && !planted(Bug::BatchSkipsDuplicateCheck);
-        let equal = bracket.entry.filter(|entry| {
-            entry.node().sequence() == target.sequence
-                && self.comparator.compare(entry.key(), target.key).is_eq()
-        });
-        match equal {
-            Some(_) if refuses => Err(Error::DuplicateEntry { sequence: target.sequence }),
-            _ => Ok(()),
-        }
+    fn target<'k>(&self, write: &Fields<'k>) -> Target<'k> {
+        Target::new(&self.comparator, write.key, write.sequence)
     }
 
-    /// Everything that can be refused, and the ways to the places (Y1).
+    /// Refuses an entry whose equal is there.
+    #[inline]
+    fn refuse(&self, sort: Sort, write: &Fields<'_>, bracket: &Bracket<'_>) -> Result<()> {
+        let Some(entry) = bracket.entry else { return Ok(()) };
+        let refuses = self.refuses_duplicates(sort) && !planted(Bug::BatchSkipsDuplicateCheck);
+        let is_equal = entry.node().sequence() == write.sequence
+            && self.comparator.compare(entry.key(), write.key).is_eq();
+        if is_equal && refuses {
+            return Err(Error::DuplicateEntry { sequence: write.sequence });
+        }
+        Ok(())
+    }
+
+    /// Everything that can be refused, and the ways to the places (Y1); none if the writer stands there.
     fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Vec<Way>> {
         let (points, ranges) = (self.point_search()?, self.range_search()?);
-        let mut ways = vec![Way::Writers; writes.len()];
+        let mut ways = Vec::new();
         for bucket in writes.iter().filter_map(|write| self.aids.bucket(write.key_part)) {
             bucket.prefetch(&points.view);
         }
@@ -219,7 +226,8 @@ impl<C: Comparator> Core<C> {
             // One look at the control words for the whole batch, behind the reservation: it may have made a chunk.
             let points = self.point_search()?;
             let mut last = None;
-            for (write, way) in writes.iter().zip(&ways) {
+            for (place, write) in writes.iter().enumerate() {
+                let way = ways.get(place).unwrap_or(&Way::Writers);
                 if !self.follows(last, (write, way)) {
                     self.follow(entered, write, way)?;
                 }

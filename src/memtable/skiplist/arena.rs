@@ -147,11 +147,8 @@ impl Arena {
     /// The values that every access needs, checked once for a whole operation.
     #[inline(always)]
     pub(crate) fn view(&self) -> Result<View<'_>, Corruption> {
-        let view = match self.near_view() {
-            Some(view) => view,
-            None => self.view_of_first()?,
-        };
-        Ok(view)
+        let near = self.near_view();
+        if let Some(view) = near { Ok(view) } else { Ok(self.view_of_first()?) }
     }
 
     /// The same once there is a second chunk. The values stay in registers: a call that might fail would write them to memory.

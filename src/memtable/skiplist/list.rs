@@ -24,6 +24,7 @@ use super::build::{Built, Fields, Shape};
 use super::height::tower_height;
 use super::layout::{HEIGHT_MAX, Lengths, UNIT, node_units};
 use super::node::Verified;
+use super::raise::Tower;
 use super::splice::{Bracket, Course, Search, Splice, Trail};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::guarded::Guarded;
@@ -110,16 +111,6 @@ pub(crate) enum Placement<'a> {
     Kept(Verified<'a>),
 }
 
-/// A published node whose higher levels are not linked yet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Tower {
-    pub(crate) node: u32,
-    height: u32,
-    pub(crate) revision: u32,
-    /// The node before it at level 0, which its bracket certified.
-    pred: u32,
-}
-
 /// Where a node is built.
 #[derive(Debug)]
 struct Site {
@@ -142,16 +133,6 @@ impl Site {
         let bytes = self.reservation.bytes();
         Placement::Linked { digest: built.digest, bytes, displaced, tower: Some(tower) }
     }
-}
-
-/// How an attempt to link a node at a higher level ended.
-#[derive(Debug, Clone, Copy)]
-enum Raised {
-    Linked,
-    /// To be tried again behind this node.
-    Not {
-        behind: u32,
-    },
 }
 
 /// What the duplicate policy says to a bracket.
@@ -372,92 +353,17 @@ impl List {
         placement: &Placement<'_>,
     ) {
         let Placement::Linked { tower: Some(tower), .. } = placement else { return };
-        let Tower { node, height, revision, .. } = *tower;
-        inserter.splice.record(0, node);
-        if height == 1 {
+        inserter.splice.record(0, tower.node);
+        if tower.height == 1 {
             return;
         }
-        let target = &Target::new(search.comparator, fields.key, fields.sequence).with_revision(revision);
-        for level in 1..height {
-            let Some(prev) = inserter.splice.prev.get(level as usize).copied() else { return };
-            if self.raise_level(search, prev, tower, level, target).is_none() {
-                break;
-            }
-            inserter.splice.record(level, node);
-        }
+        search.raise(&mut inserter.splice, fields, tower);
+        let top = tower.height - 1;
         // ORDERING: Relaxed: a hint, see `search`.
-        if self.top.load(Ordering::Relaxed) < height - 1 {
+        if self.top.load(Ordering::Relaxed) < top {
             // ORDERING: Relaxed: as above.
-            self.top.fetch_max(height - 1, Ordering::Relaxed);
+            self.top.fetch_max(top, Ordering::Relaxed);
         }
-    }
-
-    /// Links the node at one level, behind the last node before it. `None`: this level is damaged here.
-    #[inline(always)]
-    fn raise_level<C: Comparator>(
-        &self,
-        search: &Search<'_, C>,
-        prev: u32,
-        tower: &Tower,
-        level: u32,
-        target: &Target<'_>,
-    ) -> Option<()> {
-        match self.raise_behind(search, prev, tower, level, target)? {
-            Raised::Linked => Some(()),
-            Raised::Not { behind } => self.raise_on(search, behind, *tower, level, target),
-        }
-    }
-
-    /// The splice was not up to date, or another writer was faster: goes on from here.
-    #[cold]
-    #[inline(never)]
-    fn raise_on<C: Comparator>(
-        &self,
-        search: &Search<'_, C>,
-        mut prev: u32,
-        tower: Tower,
-        level: u32,
-        target: &Target<'_>,
-    ) -> Option<()> {
-        loop {
-            match self.raise_behind(search, prev, &tower, level, target)? {
-                Raised::Linked => return Some(()),
-                Raised::Not { behind } => prev = behind,
-            }
-        }
-    }
-
-    /// Links the node at one level behind this one, if the next one there is behind it.
-    #[inline(always)]
-    fn raise_behind<C: Comparator>(
-        &self,
-        search: &Search<'_, C>,
-        prev: u32,
-        tower: &Tower,
-        level: u32,
-        target: &Target<'_>,
-    ) -> Option<Raised> {
-        let (view, node) = (&search.view, tower.node);
-        let next = view.try_link(prev, level)?;
-        if next != search.sentinel {
-            let behind = view.try_open(next)?.try_verify(view)?;
-            if behind.node().order(search.comparator, target).is_lt() {
-                return Some(Raised::Not { behind: next });
-            }
-        }
-        // The bracket has just verified one of them.
-        if prev != search.sentinel && prev != tower.pred {
-            view.try_open(prev)?.try_verify(view)?;
-        }
-        view.set_link(node, level, next).ok()?;
-        if view.publish_link(prev, level, next, node).ok()? {
-            return Some(Raised::Linked);
-        }
-        if planted(Bug::RaiseGivesUpNode) {
-            view.set_link(prev, level, search.sentinel).ok()?;
-            return Some(Raised::Linked);
-        }
-        Some(Raised::Not { behind: prev })
     }
 
     /// About how many entries stand between two positions: exact up to 64 of them, else counted on the lowest level that
@@ -542,28 +448,30 @@ pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -
         None => Ok(()),
         Some(promise) => {
             let parts = built.parts.map_or((0, 0), |parts| (parts.key, parts.value));
-            check_promise(view, built.offset, parts, promise.with_sequence(fields.sequence))
+            check_promise(view, (built.offset, built.digest), parts, promise.with_sequence(fields.sequence))
         }
     }
 }
 
-/// The header is read back as any reader would; K and V are those that the digests were made of, if any are stored.
+/// Header and key digest are read back as any reader would; K and V are those that the digests were made of, if any are
+/// stored.
 fn check_promise(
     view: &View<'_>,
-    node: u32,
+    (node, digest): (u32, u64),
     (key_part, value_part): (u64, u64),
     promised: Protected<Kvos>,
 ) -> Result<(), Corruption> {
-    let entry = view.open(node)?.verify(view)?;
-    let sequence = entry.node().sequence();
-    let there = match view.width.bytes() {
-        0 => entry.carried(),
-        _ => Protected::of_parts(key_part, value_part, entry.kind()).with_sequence(sequence),
+    let node = view.open(node)?;
+    let there = if view.width.bytes() == 0 || node.stored_key_digest(view) != digest {
+        node.verify(view)?.carried()
+    } else {
+        Protected::of_parts(key_part, value_part, node.lengths().kind()).with_sequence(node.sequence())
     };
     if promised == there || planted(Bug::PromiseIgnored) {
         return Ok(());
     }
-    Err(Corruption::new(Place::Entry, 0, there.to_bits(), promised.to_bits()).with_sequence(sequence))
+    let report = Corruption::new(Place::Entry, 0, there.to_bits(), promised.to_bits());
+    Err(report.with_sequence(node.sequence()))
 }
 
 /// Applies the duplicate policy to what the bracket shows.

@@ -9,6 +9,7 @@ pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod proof;
+pub(crate) mod raise;
 pub(crate) mod splice;
 pub(crate) mod steps;
 

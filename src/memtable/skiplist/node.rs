@@ -390,6 +390,12 @@ impl<'a> Node<'a> {
         (expected == self.stored_digest(width, 0)).then_some(Verified { node: self, key_part })
     }
 
+    /// The stored key digest: what the sealed sums add up. 0 if none is stored.
+    #[inline]
+    pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
+        if view.width.bytes() == 0 { 0 } else { self.stored_digest(view.width, 0) }
+    }
+
     /// Whether the stored key digest is that of this key with the node's other fields.
     #[cold]
     pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
@@ -497,11 +503,6 @@ impl<'a> Verified<'a> {
     /// The entry's own sum over key, value, kind and sequence, from the bytes as they are.
     pub(crate) fn carried(&self) -> Protected<Kvos> {
         self.node.placed().carried(self.key(), self.node.value_bytes())
-    }
-
-    /// The stored key digest: what the sealed sums add up.
-    pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
-        if view.width.bytes() == 0 { 0 } else { self.node.stored_digest(view.width, 0) }
     }
 }
 
