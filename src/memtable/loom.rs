@@ -19,7 +19,7 @@ fn count_twice(entered: &mut Entered<'_>) {
 /// A write through the shared stripes. Whether it was let in.
 fn put(gate: &Arc<Stripes>) -> JoinHandle<bool> {
     let gate = Arc::clone(gate);
-    spawn(move || gate.write(count_twice).is_some())
+    spawn(move || gate.write(|entered| Some(count_twice(entered)), || None).is_some())
 }
 
 /// A write through a stripe of its own.
@@ -40,7 +40,7 @@ fn freeze(gate: &Arc<Stripes>) -> JoinHandle<Totals> {
         gate.freeze();
         let sealed = gate.totals();
         assert_eq!(sealed.entries % 2, 0, "a writer is still inside");
-        assert!(gate.write(|_| ()).is_none(), "the freezer itself is kept out");
+        assert!(gate.write(|_| Some(()), || None).is_none(), "the freezer itself is kept out");
         sealed
     })
 }
