@@ -18,7 +18,7 @@ use crate::memtable::options::Representation;
 use crate::memtable::point_index::Version;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::build::Fields;
-use crate::memtable::skiplist::list::{DuplicatePolicy, Placement};
+use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick, Site};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::splice::Search;
 use crate::memtable::stripes::{Entered, Stripe, Totals};
@@ -106,32 +106,61 @@ impl<C: Comparator> Core<C> {
         search: &Search<'_, C>,
         write: &Fields<'_>,
     ) -> Result<Inserted> {
-        let hashed = (self.aids.shortcuts() == Shortcuts::Some).then_some(write.key_part);
-        let announce = || hashed.map_or(Ok(()), |hash| self.aids.announce(&search.view, write.key, hash));
-        if !planted(Bug::FilterAfterPublication) {
+        let announce = || self.aids.announce(&search.view, write.key, write.key_part);
+        let bent = planted(Bug::FilterAfterPublication);
+        if self.aids.shortcuts() == Shortcuts::Some && !bent {
             announce()?;
         }
+        let quick = match self.options.representation {
+            Representation::SkipList => {
+                self.points.insert_new(search, &mut entered.inside.inserter, write)?
+            }
+            Representation::Vector => Quick::Not(None),
+        };
+        if bent {
+            announce()?;
+        }
+        let Linked { digest, bytes, tower } = match quick {
+            Quick::Linked(linked) => linked,
+            Quick::Not(site) => return self.apply_point_any(entered, search, write, site),
+        };
+        let data_bytes = (write.key.len() + write.value.len()) as u64;
+        entered.count(&totals_of(write.kind, data_bytes, digest), write.sequence);
+        if let Some(index) = &self.aids.index {
+            let version = Version { node: tower.node, key: write.key, sequence: write.sequence, revision: 0 };
+            index.note(&search.view, &self.comparator, &version, write.key_part);
+        }
+        self.points.raise(search, &mut entered.inside.inserter, write, &tower);
+        Ok(Inserted { bytes, displaced: None })
+    }
+
+    /// The same for an entry that has an equal, that met another writer, or that goes to a chain.
+    #[inline(never)]
+    fn apply_point_any(
+        &self,
+        entered: &mut Entered<'_>,
+        search: &Search<'_, C>,
+        write: &Fields<'_>,
+        site: Option<Site>,
+    ) -> Result<Inserted> {
         let placement = match self.options.representation {
             Representation::SkipList => {
                 let inserter = &mut entered.inside.inserter;
-                self.points.insert(search, inserter, write, self.options.duplicates)?
+                self.points.insert_any(search, inserter, write, self.options.duplicates, site)?
             }
             Representation::Vector => self.append(entered, &search.view, write)?,
         };
-        if planted(Bug::FilterAfterPublication) {
-            announce()?;
-        }
         let inserted = account(entered, &placement, write, &search.view);
-        if let Some(hash) = hashed {
-            self.index(&search.view, &placement, write, hash);
+        self.index(&search.view, &placement, write);
+        if let Some(tower) = placement.tower() {
+            self.points.raise(search, &mut entered.inside.inserter, write, tower);
         }
-        self.points.raise(search, &mut entered.inside.inserter, write, &placement);
         Ok(inserted)
     }
 
     /// Names what was placed in the point index. An equal entry that was kept is named too: its own writer may still be
     /// on the way there.
-    fn index(&self, view: &View<'_>, placement: &Placement<'_>, write: &Fields<'_>, key_part: u64) {
+    fn index(&self, view: &View<'_>, placement: &Placement<'_>, write: &Fields<'_>) {
         let Some(index) = &self.aids.index else { return };
         let (node, revision) = match placement {
             Placement::Linked { tower: Some(tower), .. } => (tower.node, tower.revision),
@@ -139,7 +168,7 @@ impl<C: Comparator> Core<C> {
             Placement::Kept(equal) => (equal.node().offset(), equal.node().revision()),
         };
         let version = Version { node, key: write.key, sequence: write.sequence, revision };
-        index.note(view, &self.comparator, &version, key_part);
+        index.note(view, &self.comparator, &version, write.key_part);
     }
 
     fn append<'a>(
@@ -182,13 +211,14 @@ impl<C: Comparator> Core<C> {
             }
         }
         let inserted = account(entered, &placement, write, &search.view);
-        self.ranges.raise(&search, &mut entered.inside.inserter, write, &placement);
+        if let Some(tower) = placement.tower() {
+            self.ranges.raise(&search, &mut entered.inside.inserter, write, tower);
+        }
         Ok(inserted)
     }
 }
 
 /// Counts what an insert did.
-#[inline(always)]
 fn account(
     entered: &Entered<'_>,
     placement: &Placement<'_>,
@@ -199,21 +229,17 @@ fn account(
         Placement::Kept(_) => Inserted { bytes: 0, displaced: None },
         Placement::Linked { digest, bytes, displaced, .. } => {
             let change = totals_of(write.kind, (write.key.len() + write.value.len()) as u64, *digest);
-            let displaced = match displaced {
-                None => {
-                    entered.count(&change, write.sequence);
-                    None
-                }
-                Some(old) => Some(account_displacing(entered, change, *old, write.sequence, view)),
-            };
+            let displaced =
+                displaced.map(|old| account_displacing(entered, change, old, write.sequence, view));
+            if displaced.is_none() {
+                entered.count(&change, write.sequence);
+            }
             Inserted { bytes: *bytes, displaced }
         }
     }
 }
 
 /// The same for an entry that displaces one.
-#[cold]
-#[inline(never)]
 fn account_displacing(
     entered: &Entered<'_>,
     change: Totals,

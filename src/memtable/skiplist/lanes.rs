@@ -182,7 +182,7 @@ mod tests {
         for key in &keys {
             let fields = Fields::new(1, Kind::PUT, key, b"v", None);
             let placed = list.insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject).unwrap();
-            list.raise(&search, &mut inserter, &fields, &placed);
+            list.raise(&search, &mut inserter, &fields, placed.tower().unwrap());
         }
         let targets: Vec<_> = keys.iter().map(|key| Target::new(&Bytewise, key, u64::MAX)).collect();
         let told = |outcome: Result<Bracket<'_>, Gap>| {

@@ -111,28 +111,41 @@ pub(crate) enum Placement<'a> {
     Kept(Verified<'a>),
 }
 
-/// Where a node is built.
-#[derive(Debug)]
-struct Site {
-    reservation: Reservation,
-    height: u32,
+impl Placement<'_> {
+    /// What there is to raise.
+    pub(crate) fn tower(&self) -> Option<&Tower> {
+        match self {
+            Placement::Linked { tower, .. } => tower.as_ref(),
+            Placement::Kept(_) => None,
+        }
+    }
 }
 
-impl Site {
-    /// What was linked here.
-    #[inline(always)]
-    fn placement<'a>(
-        &self,
-        built: &Built,
-        revision: u32,
-        bracket: &Bracket<'a>,
-        displaced: Option<Verified<'a>>,
-    ) -> Placement<'a> {
-        let (node, pred) = (built.offset, bracket.pred);
-        let tower = Tower { node, height: self.height, revision, pred };
-        let bytes = self.reservation.bytes();
-        Placement::Linked { digest: built.digest, bytes, displaced, tower: Some(tower) }
-    }
+/// What [`List::insert_new`] did.
+#[derive(Debug)]
+pub(crate) enum Quick {
+    /// The entry is in the list, and has no equal there.
+    Linked(Linked),
+    /// It is not: it has an equal, or another writer was faster. The second one leaves the site of its node.
+    Not(Option<Site>),
+}
+
+/// An entry that was linked at level 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Linked {
+    /// Its stored key digest.
+    pub(crate) digest: u64,
+    /// Arena bytes that it takes.
+    pub(crate) bytes: u64,
+    /// What is left for [`List::raise`] to do.
+    pub(crate) tower: Tower,
+}
+
+/// Where a node is built.
+#[derive(Debug)]
+pub(crate) struct Site {
+    reservation: Reservation,
+    height: u32,
 }
 
 /// What the duplicate policy says to a bracket.
@@ -187,7 +200,6 @@ impl List {
     }
 
     /// Inserts an entry. Expected O(log n); O(1) behind the writer's last insert.
-    #[inline(always)]
     pub(crate) fn insert<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
@@ -195,93 +207,103 @@ impl List {
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
     ) -> Result<Placement<'a>> {
+        match self.insert_new(search, inserter, fields)? {
+            Quick::Linked(linked) => Ok(linked.placed(None)),
+            Quick::Not(site) => self.insert_any(search, inserter, fields, policy, site),
+        }
+    }
+
+    /// The same for most entries: those without an equal, at the first attempt. What else there is to do is done by
+    /// [`insert_any`](Self::insert_any), out of the way.
+    #[inline(always)]
+    pub(crate) fn insert_new<C: Comparator>(
+        &self,
+        search: &Search<'_, C>,
+        inserter: &mut Inserter,
+        fields: &Fields<'_>,
+    ) -> Result<Quick> {
         let target = Target::new(search.comparator, fields.key, fields.sequence);
         let bracket = match self.find_behind_last(search, inserter, &target) {
             Some(bracket) => bracket,
             None => self.find_from_top(search, inserter, fields)?,
         };
-        let placement = match bracket.entry {
-            Some(entry) if equals(search, &entry, fields) => {
-                self.insert_at_equal(search, inserter, fields, &bracket, policy)?
+        if bracket.entry.is_some_and(|entry| equals(search, &entry, fields)) {
+            return Ok(Quick::Not(None));
+        }
+        let mut site = self.site(search, inserter, fields)?;
+        match self.attempt(search, &mut site, fields, 0, &bracket) {
+            Ok(Some(linked)) => Ok(Quick::Linked(linked)),
+            Ok(None) => Ok(Quick::Not(Some(site))),
+            Err(error) => {
+                self.give_back(search, inserter, site)?;
+                Err(error)
             }
-            _ => self.link(search, inserter, fields, &bracket, None, policy)?,
-        };
-        Ok(placement)
-    }
-
-    /// The entry has an equal: the policy decides.
-    #[cold]
-    #[inline(never)]
-    fn insert_at_equal<'a, C: Comparator>(
-        &self,
-        search: &Search<'a, C>,
-        inserter: &mut Inserter,
-        fields: &Fields<'_>,
-        bracket: &Bracket<'a>,
-        policy: DuplicatePolicy,
-    ) -> Result<Placement<'a>> {
-        match settle(search, bracket, fields, policy)? {
-            Verdict::Insert(displaced) => self.link(search, inserter, fields, bracket, displaced, policy),
-            Verdict::Kept(equal) => Ok(Placement::Kept(equal)),
         }
     }
 
-    /// Builds a node for a place that is known, and links it there or, if another writer is faster, where it then belongs.
-    #[inline(always)]
-    fn link<'a, C: Comparator>(
+    /// Inserts an entry that may have an equal, however many attempts it takes; `site`: where its node was built before.
+    #[inline(never)]
+    pub(crate) fn insert_any<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
-        bracket: &Bracket<'a>,
-        displaced: Option<Verified<'a>>,
         policy: DuplicatePolicy,
+        mut site: Option<Site>,
     ) -> Result<Placement<'a>> {
+        let placement = self.insert_at(search, inserter, fields, policy, &mut site);
+        if let Some(site) = site {
+            self.give_back(search, inserter, site)?;
+        }
+        placement
+    }
+
+    /// The same; a site that is left over is for the caller to give back.
+    fn insert_at<'a, C: Comparator>(
+        &self,
+        search: &Search<'a, C>,
+        inserter: &mut Inserter,
+        fields: &Fields<'_>,
+        policy: DuplicatePolicy,
+        site: &mut Option<Site>,
+    ) -> Result<Placement<'a>> {
+        let target = Target::new(search.comparator, fields.key, fields.sequence);
+        loop {
+            let bracket = match self.find_behind_last(search, inserter, &target) {
+                Some(bracket) => bracket,
+                None => self.find_from_top(search, inserter, fields)?,
+            };
+            let displaced = match settle(search, &bracket, fields, policy)? {
+                Verdict::Insert(displaced) => displaced,
+                Verdict::Kept(equal) => return Ok(Placement::Kept(equal)),
+            };
+            let spot = match site {
+                Some(spot) => spot,
+                None => site.insert(self.site(search, inserter, fields)?),
+            };
+            let revision = next_revision(displaced.as_ref());
+            if let Some(linked) = self.attempt(search, spot, fields, revision, &bracket)? {
+                // What is published is never given back.
+                *site = None;
+                return Ok(linked.placed(displaced));
+            }
+        }
+    }
+
+    /// Takes the space of a node.
+    #[inline(always)]
+    fn site<C: Comparator>(
+        &self,
+        search: &Search<'_, C>,
+        inserter: &mut Inserter,
+        fields: &Fields<'_>,
+    ) -> Result<Site> {
         let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence);
         let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
         let units = node_units(search.view.width, lengths, height);
         let reservation = search.view.arena().carve(&mut inserter.sub, units)?;
         search.prefetch_ahead(reservation.start());
-        let mut site = Site { reservation, height };
-        let revision = next_revision(displaced.as_ref());
-        let placement = match self.attempt(search, &mut site, fields, revision, bracket) {
-            Ok(Some(built)) => site.placement(&built, revision, bracket, displaced),
-            Ok(None) => self.contend(search, inserter, site, fields, policy)?,
-            Err(error) => self.give_up(search, inserter, site, Err(error))?,
-        };
-        Ok(placement)
-    }
-
-    /// Another writer was faster: the same again from the top, until a place is won.
-    #[cold]
-    #[inline(never)]
-    fn contend<'a, C: Comparator>(
-        &self,
-        search: &Search<'a, C>,
-        inserter: &mut Inserter,
-        mut site: Site,
-        fields: &Fields<'_>,
-        policy: DuplicatePolicy,
-    ) -> Result<Placement<'a>> {
-        loop {
-            let bracket = match self.find_from_top(search, inserter, fields) {
-                Ok(bracket) => bracket,
-                Err(error) => return self.give_up(search, inserter, site, Err(error)),
-            };
-            let displaced = match settle(search, &bracket, fields, policy) {
-                Ok(Verdict::Insert(displaced)) => displaced,
-                Ok(Verdict::Kept(equal)) => {
-                    return self.give_up(search, inserter, site, Ok(Placement::Kept(equal)));
-                }
-                Err(error) => return self.give_up(search, inserter, site, Err(error)),
-            };
-            let revision = next_revision(displaced.as_ref());
-            match self.attempt(search, &mut site, fields, revision, &bracket) {
-                Ok(Some(built)) => return Ok(site.placement(&built, revision, &bracket, displaced)),
-                Ok(None) => {}
-                Err(error) => return self.give_up(search, inserter, site, Err(error)),
-            }
-        }
+        Ok(Site { reservation, height })
     }
 
     /// The bracket around a position at most a few hops behind the writer's last insert.
@@ -325,7 +347,7 @@ impl List {
         fields: &Fields<'_>,
         revision: u32,
         bracket: &Bracket<'a>,
-    ) -> Result<Option<Built>> {
+    ) -> Result<Option<Linked>> {
         let view = &search.view;
         let shape = Shape { height: site.height, revision, back: bracket.pred };
         let built = view.build(&mut site.reservation, fields, shape)?;
@@ -336,10 +358,14 @@ impl List {
         }
         view.set_link(node, 0, bracket.succ)?;
         if !view.publish_link(bracket.pred, 0, bracket.succ, node)? {
-            return Ok(planted(Bug::LostRaceBelieved).then_some(built));
+            if !planted(Bug::LostRaceBelieved) {
+                return Ok(None);
+            }
+        } else {
+            view.set_back(bracket.succ, node);
         }
-        view.set_back(bracket.succ, node);
-        Ok(Some(built))
+        let tower = Tower { node, height: site.height, revision, pred: bracket.pred };
+        Ok(Some(Linked { digest: built.digest, bytes: site.reservation.bytes(), tower }))
     }
 
     /// Links a published node at its higher levels, after its writer has counted it: the comparator may panic here (S4).
@@ -350,9 +376,8 @@ impl List {
         search: &Search<'_, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
-        placement: &Placement<'_>,
+        tower: &Tower,
     ) {
-        let Placement::Linked { tower: Some(tower), .. } = placement else { return };
         inserter.splice.record(0, tower.node);
         if tower.height == 1 {
             return;
@@ -390,15 +415,16 @@ impl List {
     /// Takes an unpublished node back (S3).
     #[cold]
     #[inline(never)]
-    fn give_up<'a, C>(
-        &self,
-        search: &Search<'a, C>,
-        inserter: &mut Inserter,
-        site: Site,
-        outcome: Result<Placement<'a>>,
-    ) -> Result<Placement<'a>> {
-        search.view.arena().give_back(&mut inserter.sub, site.reservation)?;
-        outcome
+    fn give_back<C>(&self, search: &Search<'_, C>, inserter: &mut Inserter, site: Site) -> Result<()> {
+        search.view.arena().give_back(&mut inserter.sub, site.reservation)
+    }
+}
+
+impl Linked {
+    /// The same as an outcome of any insert.
+    fn placed(self, displaced: Option<Verified<'_>>) -> Placement<'_> {
+        let Linked { digest, bytes, tower } = self;
+        Placement::Linked { digest, bytes, displaced, tower: Some(tower) }
     }
 }
 

@@ -63,7 +63,9 @@ impl Table {
         let search = self.search();
         let fields = Fields::new(sequence, Kind::PUT, key, b"v", None);
         let placement = self.list.insert(&search, &mut inserter, &fields, policy)?;
-        self.list.raise(&search, &mut inserter, &fields, &placement);
+        if let Some(tower) = placement.tower() {
+            self.list.raise(&search, &mut inserter, &fields, tower);
+        }
         Ok(match placement {
             Placement::Kept(_) => None,
             Placement::Linked { displaced, .. } => Some(displaced.map(|old| old.node().revision())),
