@@ -410,8 +410,8 @@ impl<'b> BatchEntries<'b> {
     /// The next record that is an entry; `None` at the end of the bytes.
     #[inline]
     fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
+        if self.failed.is_some() {
+            return self.failed.take().map_or(Ok(None), Err);
         }
         loop {
             let at = self.records.offset();
@@ -492,11 +492,13 @@ impl<'b> Iterator for BatchEntries<'b> {
         if self.state == State::Ended {
             return None;
         }
-        let item = self.step().transpose();
-        if !matches!(item, Some(Ok(_))) {
-            self.state = State::Ended;
-        }
-        item
+        let end = match self.step() {
+            Ok(Some(entry)) => return Some(Ok(entry)),
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        };
+        self.state = State::Ended;
+        end
     }
 }
 
