@@ -99,7 +99,7 @@ impl<C: Comparator> Core<C> {
     }
 
     /// The same for a point entry, by a search among the point entries.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn apply_point(
         &self,
         entered: &mut Entered<'_>,
