@@ -224,13 +224,14 @@ impl<C: Comparator> Core<C> {
         let (mut written, mut applied) = (BatchWritten::default(), 0);
         let linked = catch_unwind(AssertUnwindSafe(|| {
             // One look at the control words for the whole batch, behind the reservation: it may have made a chunk.
-            let points = self.point_search()?;
+            let mut points = self.point_search()?;
             let mut last = None;
             for (place, write) in writes.iter().enumerate() {
                 let way = ways.get(place).unwrap_or(&Way::Writers);
                 if !self.follows(last, (write, way)) {
                     self.follow(entered, write, way)?;
                 }
+                self.points.heighten(&mut points);
                 let inserted = match write.kind {
                     Kind::RANGE_DELETE => self.apply(entered, write)?,
                     _ => self.apply_point(entered, &points, write)?,

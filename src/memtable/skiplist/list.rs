@@ -187,11 +187,22 @@ impl List {
         view: View<'a>,
         comparator: &'a C,
     ) -> Result<Search<'a, C>, Corruption> {
-        // ORDERING: Relaxed: a hint; a smaller value only makes the search longer.
-        let top = self.top.load(Ordering::Relaxed).min(HEIGHT_MAX as u32 - 1);
+        let top = self.top();
         let sentinel = self.sentinel.get()? as u32;
         let (seek_checks, order_checks) = (self.seek_checks, self.order_checks);
         Ok(Search { view, comparator, course: Course { sentinel, top, seek_checks, order_checks } })
+    }
+
+    #[inline(always)]
+    fn top(&self) -> u32 {
+        // ORDERING: Relaxed: a hint; a smaller value only makes the search longer.
+        self.top.load(Ordering::Relaxed).min(HEIGHT_MAX as u32 - 1)
+    }
+
+    /// Tells a search that is kept from insert to insert how high the list has become.
+    #[inline(always)]
+    pub(crate) fn heighten<C>(&self, search: &mut Search<'_, C>) {
+        search.course.top = self.top();
     }
 
     /// The guarded word of the list, for control checks.
