@@ -170,6 +170,13 @@ impl Width {
     }
 }
 
+/// What the digest of a value is checked with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seal {
+    pub(crate) nonce: u64,
+    pub(crate) width: Width,
+}
+
 /// The fixed fields of an entry at its place, as far as digests need them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {

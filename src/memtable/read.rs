@@ -16,12 +16,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::error::{Error, Place, Result};
+use crate::integrity::protection::Seal;
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::aids::Shortcuts;
 use crate::memtable::order::Order;
 use crate::memtable::representation::{Hole, Ordered, Spot};
-use crate::memtable::skiplist::arena::{Arena, Frame, Seal};
+use crate::memtable::skiplist::arena::{Arena, Frame};
 use crate::memtable::skiplist::node::{KeepsArena, Pinned, Verified};
 use crate::memtable::table::{Core, TableReader};
 use crate::memtable::vector::Sorted;

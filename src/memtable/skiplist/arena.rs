@@ -32,7 +32,7 @@ use super::layout::UNIT;
 use super::memory::Memory;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::guarded::Guarded;
-use crate::integrity::protection::Width;
+use crate::integrity::protection::{Seal, Width};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -161,11 +161,8 @@ impl Arena {
         let (units, bad_units) = self.chunks[1].units.get_with_mismatch();
         let (first, bad_first) = self.chunks[0].base.get_with_mismatch();
         let bad = bad_shape | bad_mask | bad_factor | bad_base | bad_units | bad_first;
-        if bad != 0 || base == 0 || first == 0 {
-            return None;
-        }
         let shift = ((shape >> 8) & 0xff) as u32;
-        let width = Width::new((shape & 0xff) as u8)?;
+        let width = Width::new((shape & 0xff) as u8).filter(|_| bad == 0 && base != 0 && first != 0)?;
         Some(self.view_from((base, first), 1 << shift, units, shift, Secret { mask, factor }, width))
     }
 
@@ -223,13 +220,12 @@ impl Arena {
     /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up. O(1).
     #[inline(always)]
     pub(crate) fn carve(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
-        let reservation = if u64::from(sub.end - sub.next) < units {
-            self.carve_cold(sub, units)?
-        } else {
-            let reservation = Reservation { start: sub.next, units: units as u32 };
-            sub.next += reservation.units;
-            reservation
-        };
+        if u64::from(sub.end - sub.next) < units {
+            let reservation = self.carve_cold(sub, units)?;
+            return Ok(reservation);
+        }
+        let reservation = Reservation { start: sub.next, units: units as u32 };
+        sub.next += reservation.units;
         Ok(reservation)
     }
 
@@ -413,13 +409,6 @@ pub(crate) struct Frame {
     pub(crate) width: Width,
     /// Address of the arena that these belong to.
     arena: usize,
-}
-
-/// What the digest of a value is checked with.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seal {
-    pub(crate) nonce: u64,
-    pub(crate) width: Width,
 }
 
 impl Frame {

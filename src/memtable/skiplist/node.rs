@@ -23,11 +23,11 @@ use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::arena::{Arena, Seal, View};
+use super::arena::{Arena, View};
 use super::layout::{BACK_AT, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at};
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
-use crate::integrity::protection::{Kvos, Placed, Protected, Width, key_part};
+use crate::integrity::protection::{Kvos, Placed, Protected, Seal, Width, key_part};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::sync::Ordering;
