@@ -1,7 +1,8 @@
 //! Check values of everything that the tombstone index stores: one file, so that what is covered can be read off.
 //!
 //! ```text
-//!   log record   sequence, prefixes, place, lengths   bound to its index             64 bits
+//!   log record   sequence, prefixes                   bound to its index             63 bits
+//!   its keys     place, lengths                       bound to its index             32 bits
 //!   log key      bytes                                bound to its place             64 bits
 //!   piece        prefix, who starts it, who paints it bound to node and position     32 bits
 //!   node head    bounds, counts, digest of pieces     bound to what the node covers  64 bits
@@ -9,6 +10,7 @@
 //! ```
 //! * C1: all are bound to the table's secret, so words of another table or an earlier life fail.
 //! * C2: no stored word is zero when it is right, except by chance; zeroed memory fails.
+//! * C3: the check of a record is odd and the pending mark is even, so a record that is being written never passes.
 //!
 //! Pure functions; any thread. Not promised: resistance against somebody who knows the secret.
 
@@ -22,6 +24,7 @@ const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 const PENDING: u64 = splitmix(401);
 const RECORD: u64 = splitmix(402);
 const KEY: u64 = splitmix(403);
+const KEYS: u64 = splitmix(407);
 const PIECE: u64 = splitmix(404);
 const HEAD: u64 = splitmix(405);
 const COUNTER: u64 = splitmix(406);
@@ -41,16 +44,23 @@ impl Checks {
     /// What the check word of log record `index` holds until the record is complete.
     #[inline(always)]
     pub(crate) const fn pending(self, index: u32) -> u64 {
-        fold((index as u64) ^ self.mask ^ PENDING, self.factor)
+        fold((index as u64) ^ self.mask ^ PENDING, self.factor) & !1
     }
 
-    /// Check of log record `index`.
+    /// Check of what decides most questions about log record `index`: sequence number and prefixes.
     #[inline(always)]
-    pub(crate) const fn record(self, index: u32, words: &[u64; 5]) -> u64 {
+    pub(crate) const fn record(self, index: u32, words: &[u64; 3]) -> u64 {
         let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD;
-        fold(words[0] ^ self.mask, words[1] ^ self.factor)
-            ^ fold(words[2] ^ self.factor, words[3] ^ self.mask).rotate_left(21)
-            ^ fold(words[4] ^ self.mask.rotate_left(32), place ^ self.factor).rotate_left(42)
+        (fold(words[1] ^ self.mask, words[2] ^ self.factor)
+            ^ fold(words[0] ^ self.factor.rotate_left(32), place ^ self.mask).rotate_left(21))
+            | 1
+    }
+
+    /// Check of where the keys of log record `index` stand and how long they are.
+    #[inline(always)]
+    pub(crate) const fn keys(self, index: u32, place: u32, lengths: u64) -> u32 {
+        let spot = ((index as u64) << 32 | place as u64) ^ KEYS;
+        halved(fold(spot ^ self.mask, lengths ^ self.factor))
     }
 
     /// Check of key bytes that stand at word `offset` of the key store.
@@ -66,9 +76,7 @@ impl Checks {
         let place = (cover ^ PIECE).wrapping_add((position as u64).wrapping_mul(STRIDE));
         let mixed = fold(prefix ^ self.mask, self.factor ^ place.rotate_left(17))
             ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
-        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
-        let check = (mixed ^ (mixed >> 32)) as u32;
-        check
+        halved(mixed)
     }
 
     /// The digest of a node's pieces, taken up to and including this piece.
@@ -90,8 +98,14 @@ impl Checks {
     #[inline(always)]
     pub(crate) const fn counter(self, which: u32, value: u32) -> u32 {
         let mixed = fold(((which as u64) << 32 | value as u64) ^ self.mask, self.factor ^ COUNTER);
-        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
-        let check = (mixed ^ (mixed >> 32)) as u32;
-        check
+        halved(mixed)
     }
+}
+
+/// 64 bits to 32: both halves take part.
+#[inline(always)]
+const fn halved(mixed: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
+    let check = (mixed ^ (mixed >> 32)) as u32;
+    check
 }

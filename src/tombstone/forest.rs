@@ -1,12 +1,12 @@
 //! The nodes that stand over the log: who covers which records, and where a node is kept.
 //!
 //! ```text
-//!   level 2                 [0, 128)
-//!   level 1        [0, 64)          [64, 128)          [128, 192)
-//!   level 0    [0,32)  [32,64)   [64,96) [96,128)   [128,160) [160,192)   tail: log records
-//!   crown      [0,                                      160)
-//!   kept at     0   1    2   3    4   5    6   ...      in-order numbers of the binary tree
+//!   level 1    [0,                   32)  [32,                      64)
+//!   level 0    [0,8) [8,16) [16,24) [24,32)   [32,40) ... [56,64)   [64,72)   tail: log records
+//!   crown      [0,                                                   72)
 //! ```
+//! Four nodes of a level make one of the next: half the levels, and half the memory, of a binary tree.
+//!
 //! * F1: a missing node means: use its children; below level 0, the records.
 //! * F2: nodes are only added. A crown covers all records before some index; the newest one is used.
 //! * F3: a node that fails its checks is missing.
@@ -22,10 +22,13 @@ use super::skyline::Skyline;
 use crate::sync::Published;
 
 /// Records of a block.
-pub(crate) const BLOCK: u32 = if cfg!(loom) { 2 } else { 32 };
+pub(crate) const BLOCK: u32 = if cfg!(loom) { 2 } else { 8 };
+/// Nodes of a level that make one of the next: 2 to this power.
+const RADIX_BITS: u32 = 2;
+const RADIX: u32 = 1 << RADIX_BITS;
 const CROWNS: u32 = 3;
 
-/// A node of the binary tree: covers records `index * 2^level * BLOCK` and following.
+/// A node of the tree: covers records `index * RADIX^level * BLOCK` and following.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId {
     pub(crate) level: u32,
@@ -34,36 +37,52 @@ pub(crate) struct NodeId {
 
 impl NodeId {
     pub(crate) fn first(self) -> u32 {
-        (self.index << self.level) * BLOCK
+        (self.index << (RADIX_BITS * self.level)) * BLOCK
     }
 
     pub(crate) fn last(self) -> u32 {
-        self.first() + (BLOCK << self.level)
+        self.first() + (BLOCK << (RADIX_BITS * self.level))
     }
 
     pub(crate) fn cover(self) -> u64 {
         pair(self.first(), self.last())
     }
 
-    fn kept_at(self) -> u32 {
-        (self.index << (self.level + 1)) + (1 << self.level) - 1
+    /// In-order number, among nodes over level 0, of a binary tree in which every second level is empty.
+    fn kept_at(self) -> Option<u32> {
+        let level = RADIX_BITS * self.level.checked_sub(1)?;
+        Some((self.index << (level + 1)) + (1 << level) - 1)
     }
 
-    pub(crate) fn older_child(self) -> NodeId {
-        NodeId { level: self.level - 1, index: self.index * 2 }
+    fn from_kept_at(kept_at: u32) -> NodeId {
+        let level = kept_at.trailing_ones();
+        NodeId { level: level / RADIX_BITS + 1, index: kept_at >> (level + 1) }
     }
 
-    pub(crate) fn newer_child(self) -> NodeId {
-        NodeId { level: self.level - 1, index: self.index * 2 + 1 }
+    /// What a node over level 0 is made of, oldest first.
+    pub(crate) fn children(self) -> impl DoubleEndedIterator<Item = NodeId> {
+        let level = self.level.saturating_sub(1);
+        (0..RADIX).map(move |child| NodeId { level, index: self.index * RADIX + child })
+    }
+
+    /// The node above, if this is its youngest child.
+    pub(crate) fn completes(self) -> Option<NodeId> {
+        let parent = NodeId { level: self.level + 1, index: self.index / RADIX };
+        (self.index % RADIX == RADIX - 1).then_some(parent)
+    }
+
+    /// Whether one node covers so many blocks from the first one on.
+    pub(crate) fn one_covers(blocks: u32) -> bool {
+        blocks.is_power_of_two() && blocks.trailing_zeros().is_multiple_of(RADIX_BITS)
     }
 
     /// The fewest nodes that cover blocks `from..to`, newest first.
     pub(crate) fn decompose(from: u32, mut to: u32) -> impl Iterator<Item = NodeId> {
         std::iter::from_fn(move || {
             let room = to.checked_sub(from).filter(|&room| room > 0)?;
-            let level = to.trailing_zeros().min(room.ilog2());
-            let node = NodeId { level, index: (to >> level) - 1 };
-            to -= 1 << level;
+            let level = to.trailing_zeros().min(room.ilog2()) / RADIX_BITS;
+            let node = NodeId { level, index: (to >> (RADIX_BITS * level)) - 1 };
+            to -= 1 << (RADIX_BITS * level);
             Some(node)
         })
     }
@@ -80,6 +99,9 @@ pub(crate) struct Crown {
 #[derive(Debug)]
 pub(crate) struct Forest {
     pub(crate) log: Log,
+    /// Level 0, by index.
+    blocks: Segments<Published<Skyline>, 4>,
+    /// Higher levels, by `kept_at`.
     nodes: Segments<Published<Skyline>, 4>,
     crowns: Segments<Published<Crown>, 4>,
     crown_count: Counter,
@@ -90,6 +112,7 @@ impl Forest {
     pub(crate) fn new(checks: Checks) -> Self {
         Forest {
             log: Log::new(checks),
+            blocks: Segments::new(),
             nodes: Segments::new(),
             crowns: Segments::new(),
             crown_count: Counter::new(checks, CROWNS),
@@ -99,7 +122,10 @@ impl Forest {
 
     #[inline(always)]
     pub(crate) fn node(&self, id: NodeId) -> Option<&Skyline> {
-        self.nodes.get(id.kept_at())?.get()
+        match id.kept_at() {
+            None => self.blocks.get(id.index)?.get(),
+            Some(kept_at) => self.nodes.get(kept_at)?.get(),
+        }
     }
 
     /// The newest crown, if the counter and the crown say so.
@@ -111,8 +137,11 @@ impl Forest {
 
     pub(crate) fn publish_node(&self, id: NodeId, skyline: Skyline) {
         let bytes = skyline.allocated_bytes();
-        let kept_at = id.kept_at();
-        let slot = self.nodes.ensure_run(kept_at, 1, |_| Published::new(), |bytes| self.log.grown(bytes));
+        let (nodes, at) = match id.kept_at() {
+            None => (&self.blocks, id.index),
+            Some(kept_at) => (&self.nodes, kept_at),
+        };
+        let slot = nodes.ensure_run(at, 1, |_| Published::new(), |bytes| self.log.grown(bytes));
         if let Some([slot]) = slot
             && slot.publish(skyline).is_ok()
         {
@@ -137,11 +166,11 @@ impl Forest {
 
     /// Every node and crown with what it covers.
     pub(crate) fn skylines(&self) -> impl Iterator<Item = (&Skyline, u64)> {
-        let nodes = self.nodes.segments().flatten().zip(0u32..).filter_map(|(slot, kept_at)| {
-            let level = kept_at.trailing_ones();
-            let id = NodeId { level, index: kept_at >> (level + 1) };
-            Some((slot.get()?, id.cover()))
-        });
+        let blocks = self.blocks.segments().flatten().zip(0u32..);
+        let blocks = blocks.map(|(slot, index)| (slot, NodeId { level: 0, index }));
+        let nodes = self.nodes.segments().flatten().zip(0u32..);
+        let nodes = blocks.chain(nodes.map(|(slot, kept_at)| (slot, NodeId::from_kept_at(kept_at))));
+        let nodes = nodes.filter_map(|(slot, id)| Some((slot.get()?, id.cover())));
         let crowns = self.crowns.segments().flatten().filter_map(Published::get);
         nodes.chain(crowns.map(|crown| (&crown.skyline, pair(0, crown.covered))))
     }

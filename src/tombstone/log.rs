@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   counter   records claimed (32) | check (32)          one word, so a reader never sees half of a change
-//!   record    sequence | start prefix | end prefix | key place | lengths | check
+//!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | lengths | check
 //!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
 //! ```
 //! * L1: a record's check word holds the pending mark of its index until the record is complete; it is stored last.
 //!   Any third value is damage. So zeroed memory is never taken for a record that has not come yet.
 //! * L2: keys are written before the record that names them is complete, and never change.
 //! * L3: key bytes are used only after their hash held for the very copy that is used.
-//! * L4: an offset or a length is used only after the record's check held, and only inside its segment.
+//! * L4: a place or a length is used only after the check of the keys held, and only inside its segment.
 //!
 //! Who may call what: everything, any thread. Readers never wait. Writers meet at the two counters.
 //! Not promised: that a record whose `push` is still running is seen.
@@ -143,15 +143,15 @@ pub(crate) const fn boundary(index: u32, end: End) -> u32 {
     index << 1 | matches!(end, End::Stop) as u32
 }
 
-/// One complete record whose check held.
+/// One complete record whose check held. Few questions need its keys: they are verified when they are asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record {
     pub(crate) sequence: SequenceNumber,
     start_prefix: u64,
     end_prefix: u64,
-    place: u32,
-    start_len: u32,
-    end_len: u32,
+    index: u32,
+    keys: u64,
+    lengths: u64,
 }
 
 impl Record {
@@ -218,21 +218,23 @@ impl Log {
             _ => Ok((count, count + 1)),
         })?;
         let lengths = pair(key_len(start)?, key_len(end)?);
-        let words = [sequence, start_prefix, end_prefix, u64::from(place), lengths];
+        let keys = pair(self.checks.keys(index, place, lengths), place);
+        let words = [sequence, start_prefix, end_prefix, keys, lengths];
+        let check = self.checks.record(index, &[sequence, start_prefix, end_prefix]);
         let slot = self.records.ensure_run(index, 1, |index| self.pending(index), |bytes| self.grown(bytes));
         let Some([slot]) = slot else {
             return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
         };
         if planted(Bug::LogPublishesBeforeFill) {
             // ORDERING: release; partner: `record`. Too early: this is the bug.
-            slot.0[5].store(self.checks.record(index, &words), Ordering::Release);
+            slot.0[5].store(check, Ordering::Release);
         }
         for (stored, word) in slot.0.iter().zip(words) {
             // ORDERING: relaxed; published by the check word below.
             stored.store(word, Ordering::Relaxed);
         }
         // ORDERING: release; partner: the acquire load of the check word in `record`. Publishes record and keys.
-        slot.0[5].store(self.checks.record(index, &words), Ordering::Release);
+        slot.0[5].store(check, Ordering::Release);
         Ok(index)
     }
 
@@ -298,22 +300,27 @@ impl Log {
         // ORDERING: acquire; partner: the release store in `push`.
         let check = stored[5].load(Ordering::Acquire);
         // ORDERING: relaxed; ordered by the check word's acquire.
-        let words: [u64; 5] = std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
-        let expected = self.checks.record(index, &words);
+        let [sequence, start_prefix, end_prefix, keys, lengths] =
+            std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
+        let expected = self.checks.record(index, &[sequence, start_prefix, end_prefix]);
         if check != expected {
-            if check == self.checks.pending(index) {
-                return Ok(None);
-            }
-            return Err(damage(u64::from(index) * RECORD_BYTES, expected, check).with_sequence(words[0]));
+            return self.unfinished(index, sequence, (expected, check));
         }
-        Ok(Some(Record {
-            sequence: words[0],
-            start_prefix: words[1],
-            end_prefix: words[2],
-            place: low(words[3]),
-            start_len: high(words[4]),
-            end_len: low(words[4]),
-        }))
+        Ok(Some(Record { sequence, start_prefix, end_prefix, index, keys, lengths }))
+    }
+
+    /// A record whose check does not hold: is it still being written?
+    #[cold]
+    fn unfinished(
+        &self,
+        index: u32,
+        sequence: SequenceNumber,
+        (expected, found): (u64, u64),
+    ) -> std::result::Result<Option<Record>, Corruption> {
+        if found == self.checks.pending(index) {
+            return Ok(None);
+        }
+        Err(damage(u64::from(index) * RECORD_BYTES, expected, found).with_sequence(sequence))
     }
 
     /// The record at `index`, which some piece names: it must be complete.
@@ -333,10 +340,13 @@ impl Log {
         end: End,
         judge: impl FnOnce(&[u8]) -> R,
     ) -> std::result::Result<R, Corruption> {
-        let (place, len) = match end {
-            End::Start => (record.place, record.start_len),
-            End::Stop => (record.place.wrapping_add(span_words(record.start_len)), record.end_len),
-        };
+        let (place, lengths) = (low(record.keys), record.lengths);
+        let (expected, found) = (self.checks.keys(record.index, place, lengths), high(record.keys));
+        if expected != found {
+            let offset = u64::from(record.index) * RECORD_BYTES;
+            return Err(damage(offset, u64::from(expected), u64::from(found)).with_sequence(record.sequence));
+        }
+        let (place, len) = key_at(end, place, lengths);
         let words = span_words(len) as usize;
         let Some(run) = self.keys.run(place, words) else {
             return Err(damage(u64::from(place) * 8, u64::from(len), 0).with_sequence(record.sequence));
@@ -408,10 +418,7 @@ impl Log {
         let RecordWords(stored) = self.records.get(name >> 1)?;
         // ORDERING: relaxed; the record is complete, for a published node names it.
         let [place, lengths] = [3, 4].map(|word: usize| stored[word].load(Ordering::Relaxed));
-        let (place, len) = match end_of(name) {
-            End::Start => (low(place), high(lengths)),
-            End::Stop => (low(place).wrapping_add(span_words(high(lengths))), low(lengths)),
-        };
+        let (place, len) = key_at(end_of(name), low(place), lengths);
         let words = span_words(len) as usize - 1;
         let run = self.keys.run(place, words)?;
         let compare = |buffer: &mut [[u8; 8]]| {
@@ -483,6 +490,15 @@ pub(crate) const fn end_of(name: u32) -> End {
 #[inline(always)]
 const fn span_words(len: u32) -> u32 {
     len.div_ceil(8) + 1
+}
+
+/// Place and length of one key, from the place and the lengths of both.
+#[inline(always)]
+const fn key_at(end: End, place: u32, lengths: u64) -> (u32, u32) {
+    match end {
+        End::Start => (place, high(lengths)),
+        End::Stop => (place.wrapping_add(span_words(high(lengths))), low(lengths)),
+    }
 }
 
 fn key_len(key: &[u8]) -> Result<u32> {

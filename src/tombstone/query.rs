@@ -130,8 +130,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         if id.level == 0 {
             return self.scan(id.first(), id.last(), asked);
         }
-        self.node(id.newer_child(), asked)?;
-        self.node(id.older_child(), asked)
+        id.children().rev().try_for_each(|child| self.node(child, asked))
     }
 
     /// Asks a node about every key; `otherwise` answers those that it cannot tell (Q4, Q5).

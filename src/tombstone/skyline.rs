@@ -8,6 +8,7 @@
 //!            b     e    h    m    p       a piece reaches from its own boundary to the next one
 //! ```
 //! Three columns: prefix of the boundary; its name (record and end) with the painter's record; checks, two a word.
+//! Large nodes have fences as well: the last prefix of each run of `RUN`, so that a search touches few lines.
 //!
 //! * K1: boundaries ascend strictly; the last piece is painted by nobody. A node has at least two pieces.
 //! * K2: min and max sequence are those of all records below, hidden ones too.
@@ -30,6 +31,10 @@ use crate::sync::{AtomicU64, Ordering};
 /// The painter of a piece that no tombstone covers.
 pub(crate) const NOBODY: u32 = u32::MAX;
 const HEAD_WORDS: usize = 7;
+/// Prefixes between two fences: two lines.
+const RUN: usize = 16;
+/// Nodes of fewer pieces have no fences.
+const FENCED: usize = 4 * RUN;
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
@@ -56,6 +61,7 @@ pub(crate) struct Head {
     pub(crate) max: SequenceNumber,
     first_prefix: u64,
     last_prefix: u64,
+    pub(crate) len: u32,
     pub(crate) digest: u64,
 }
 
@@ -63,18 +69,43 @@ pub(crate) struct Head {
 #[derive(Debug)]
 pub(crate) struct Skyline {
     head: [AtomicU64; HEAD_WORDS],
-    prefixes: Vec<AtomicU64>,
-    refs: Vec<AtomicU64>,
-    checks: Vec<AtomicU64>,
+    /// All prefixes, then all names and painters, then the checks: 5 words for 2 pieces.
+    words: Box<[AtomicU64]>,
+    fences: Box<[AtomicU64]>,
+}
+
+/// The columns of a node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    pub(crate) prefixes: &'a [AtomicU64],
+    pub(crate) refs: &'a [AtomicU64],
+    checks: &'a [AtomicU64],
+}
+
+impl Columns<'_> {
+    /// Prefix, and name with painter, as they are stored: for those who verify the digest over all of them.
+    #[inline(always)]
+    pub(crate) fn stored(&self, position: u32) -> Option<(u64, u64)> {
+        let at = position as usize;
+        Some((load(self.prefixes.get(at)?), load(self.refs.get(at)?)))
+    }
 }
 
 impl Skyline {
-    pub(crate) fn len(&self) -> u32 {
-        u32::try_from(self.prefixes.len()).unwrap_or(0)
+    #[inline(always)]
+    fn pieces(&self) -> usize {
+        self.words.len() * 2 / 5
+    }
+
+    #[inline(always)]
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        let (prefixes, rest) = self.words.split_at(self.pieces());
+        let (refs, checks) = rest.split_at(prefixes.len());
+        Columns { prefixes, refs, checks }
     }
 
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        8 * (self.prefixes.capacity() + self.refs.capacity() + self.checks.capacity()) as u64
+        8 * (self.words.len() + self.fences.len()) as u64
     }
 
     /// The bounds, if their check holds for a node that covers `cover`.
@@ -82,19 +113,19 @@ impl Skyline {
     pub(crate) fn head(&self, checks: Checks, cover: u64) -> Checked<Head> {
         let words: [u64; 6] = std::array::from_fn(|word| load(&self.head[word]));
         let (expected, found) = (checks.head(cover, &words), load(&self.head[6]));
-        if expected != found || words[4] != self.prefixes.len() as u64 {
+        if expected != found || words[4] != self.pieces() as u64 {
             return Err(damage(cover, expected, found));
         }
-        let [min, max, first_prefix, last_prefix, _, digest] = words;
-        Ok(Head { min, max, first_prefix, last_prefix, digest })
+        let [min, max, first_prefix, last_prefix, len, digest] = words;
+        Ok(Head { min, max, first_prefix, last_prefix, len: low(len), digest })
     }
 
     /// The piece at `position`, verified.
     #[inline(always)]
     pub(crate) fn piece(&self, checks: Checks, cover: u64, position: u32) -> Checked<Piece> {
-        let at = position as usize;
+        let (at, columns) = (position as usize, self.columns());
         let (Some(prefix), Some(refs), Some(stored)) =
-            (self.prefixes.get(at), self.refs.get(at), self.checks.get(at / 2))
+            (columns.prefixes.get(at), columns.refs.get(at), columns.checks.get(at / 2))
         else {
             return Err(damage(u64::from(position), 0, 0));
         };
@@ -119,7 +150,7 @@ impl Skyline {
         if probe.prefix < head.first_prefix || probe.prefix > head.last_prefix {
             return Ok(NOBODY);
         }
-        let mut bracket = Bracket::around(&self.prefixes, probe.prefix);
+        let mut bracket = Bracket::around(self.columns().prefixes, &self.fences, probe.prefix);
         if bracket.ties() {
             self.settle(log, comparator, probe, &mut bracket)?;
         }
@@ -133,7 +164,7 @@ impl Skyline {
             }
             painter = below.painter;
         }
-        if bracket.reach < self.len() {
+        if bracket.reach < head.len {
             let above = self.piece(checks, cover, bracket.reach)?;
             if self.place(log, comparator, probe, above)? != Order::Greater {
                 return Err(damage(u64::from(bracket.reach), 0, 0));
@@ -169,7 +200,7 @@ impl Skyline {
     ) -> Checked<()> {
         while bracket.reach < bracket.ties_end {
             let middle = bracket.reach + (bracket.ties_end - bracket.reach) / 2;
-            let refs = self.refs.get(middle as usize);
+            let refs = self.columns().refs.get(middle as usize);
             let order = refs.and_then(|refs| log.boundary_hint(comparator, high(load(refs)), probe));
             match order.ok_or_else(|| damage(u64::from(middle), 0, 0))? {
                 Order::Greater => bracket.ties_end = middle,
@@ -183,9 +214,16 @@ impl Skyline {
     pub(crate) fn verify(&self, checks: Checks, cover: u64) -> Checked<()> {
         let head = self.head(checks, cover)?;
         let mut digest = 0;
-        for position in 0..self.len() {
+        for position in 0..head.len {
             let piece = self.piece(checks, cover, position)?;
             digest = checks.digest(digest, piece.prefix, pair(piece.name, piece.painter));
+        }
+        let prefixes = self.columns().prefixes;
+        for (run, fence) in prefixes.chunks_exact(RUN).zip(&self.fences) {
+            let (expected, found) = (run.last().map_or(0, load), load(fence));
+            if expected != found {
+                return Err(damage(cover, expected, found));
+            }
         }
         if digest == head.digest { Ok(()) } else { Err(damage(cover, digest, head.digest)) }
     }
@@ -193,9 +231,13 @@ impl Skyline {
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
         visit("skyline head", &self.head);
-        visit("skyline prefixes", &self.prefixes);
-        visit("skyline names and painters", &self.refs);
-        visit("skyline checks", &self.checks);
+        let columns = self.columns();
+        visit("skyline prefixes", columns.prefixes);
+        visit("skyline names and painters", columns.refs);
+        visit("skyline checks", columns.checks);
+        if !self.fences.is_empty() {
+            visit("skyline fences", &self.fences);
+        }
     }
 }
 
@@ -209,8 +251,16 @@ struct Bracket {
 
 impl Bracket {
     #[inline(always)]
-    fn around(prefixes: &[AtomicU64], prefix: u64) -> Bracket {
-        let reach = lower_bound(prefixes, |stored| stored < prefix);
+    fn around(prefixes: &[AtomicU64], fences: &[AtomicU64], prefix: u64) -> Bracket {
+        let reach = if fences.is_empty() {
+            lower_bound(prefixes, |stored| stored < prefix)
+        } else {
+            // Fences are hints like all prefixes: the bracket is verified in the end (K3).
+            let from = lower_bound(fences, |fence| fence < prefix) * RUN;
+            let rest = prefixes.get(from..).unwrap_or_default();
+            let run = rest.get(..RUN).unwrap_or(rest);
+            from + run.iter().map(|stored| usize::from(load(stored) < prefix)).sum::<usize>()
+        };
         let ties = match prefixes.get(reach) {
             Some(first) if load(first) == prefix => {
                 lower_bound(prefixes.get(reach..).unwrap_or_default(), |stored| stored <= prefix)
@@ -239,75 +289,88 @@ fn lower_bound(column: &[AtomicU64], before: impl Fn(u64) -> bool) -> usize {
     base + usize::from(len == 1 && before(load(&column[base])))
 }
 
+/// Room for the columns of a node that is being built, used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    prefixes: Vec<u64>,
+    refs: Vec<u64>,
+    checks: Vec<u64>,
+}
+
+impl Buffers {
+    /// More pieces than this are not kept room for.
+    const KEPT: usize = 1 << 12;
+
+    fn emptied(mut self) -> Buffers {
+        if self.prefixes.capacity() > Self::KEPT {
+            return Buffers::default();
+        }
+        self.prefixes.clear();
+        self.refs.clear();
+        self.checks.clear();
+        self
+    }
+}
+
 /// Collects the pieces of a node, in order.
 #[derive(Debug)]
 pub(crate) struct Builder {
-    prefixes: Vec<AtomicU64>,
-    refs: Vec<AtomicU64>,
-    words: Vec<AtomicU64>,
+    buffers: Buffers,
     checks: Checks,
     cover: u64,
     digest: u64,
     last: Piece,
     even: u32,
-    first_prefix: u64,
 }
 
 impl Builder {
-    pub(crate) fn new(checks: Checks, cover: u64, pieces_max: usize) -> Self {
-        Builder {
-            prefixes: Vec::with_capacity(pieces_max),
-            refs: Vec::with_capacity(pieces_max),
-            words: Vec::with_capacity(pieces_max.div_ceil(2)),
-            checks,
-            cover,
-            digest: 0,
-            last: Piece { prefix: 0, name: 0, painter: NOBODY },
-            even: 0,
-            first_prefix: 0,
-        }
+    /// A builder in empty `buffers`.
+    pub(crate) fn new(checks: Checks, cover: u64, mut buffers: Buffers, pieces_max: usize) -> Self {
+        buffers.prefixes.reserve(pieces_max);
+        buffers.refs.reserve(pieces_max);
+        buffers.checks.reserve(pieces_max.div_ceil(2));
+        let last = Piece { prefix: 0, name: 0, painter: NOBODY };
+        Builder { buffers, checks, cover, digest: 0, last, even: 0 }
     }
 
     /// The next boundary. Without effect if the painter stays the same.
+    #[inline(always)]
     pub(crate) fn push(&mut self, piece: Piece) {
         if piece.painter == self.last.painter {
             return;
         }
-        let position = u32::try_from(self.prefixes.len()).unwrap_or(u32::MAX);
-        if position == 0 {
-            self.first_prefix = piece.prefix;
-        }
+        let position = u32::try_from(self.buffers.prefixes.len()).unwrap_or(u32::MAX);
         let refs = pair(piece.name, piece.painter);
-        self.prefixes.push(AtomicU64::new(piece.prefix));
-        self.refs.push(AtomicU64::new(refs));
+        self.buffers.prefixes.push(piece.prefix);
+        self.buffers.refs.push(refs);
         self.digest = self.checks.digest(self.digest, piece.prefix, refs);
         let check = self.checks.piece(self.cover, position, piece.prefix, refs);
         if position.is_multiple_of(2) {
             self.even = check;
         } else {
-            self.words.push(AtomicU64::new(pair(check, self.even)));
+            self.buffers.checks.push(pair(check, self.even));
         }
         self.last = piece;
     }
 
-    /// The finished node, for records whose sequence numbers are within (min, max).
-    pub(crate) fn finish(mut self, (min, max): (SequenceNumber, SequenceNumber)) -> Skyline {
-        if self.prefixes.len() % 2 == 1 {
-            self.words.push(AtomicU64::new(pair(0, self.even)));
+    /// The finished node, for records whose sequence numbers are within (min, max); and the room, empty again.
+    pub(crate) fn finish(self, (min, max): (SequenceNumber, SequenceNumber)) -> (Skyline, Buffers) {
+        let Buffers { prefixes, refs, checks } = &self.buffers;
+        let odd = (prefixes.len() % 2 == 1).then_some(pair(0, self.even));
+        let mut columns = Vec::with_capacity(prefixes.len() * 2 + prefixes.len().div_ceil(2));
+        for column in [prefixes, refs, checks] {
+            columns.extend(column.iter().map(|&word| AtomicU64::new(word)));
         }
-        self.prefixes.shrink_to_fit();
-        self.refs.shrink_to_fit();
-        self.words.shrink_to_fit();
-        let len = self.prefixes.len() as u64;
-        let words = [min, max, self.first_prefix, self.last.prefix, len, self.digest];
+        columns.extend(odd.map(AtomicU64::new));
+        let fenced = if prefixes.len() < FENCED { &[][..] } else { prefixes };
+        let lasts = fenced.chunks_exact(RUN).filter_map(<[u64]>::last);
+        let fences = lasts.map(|&last| AtomicU64::new(last)).collect();
+        let first = prefixes.first().copied().unwrap_or(0);
+        let words = [min, max, first, self.last.prefix, prefixes.len() as u64, self.digest];
         let check = self.checks.head(self.cover, &words);
         let [min, max, first, last, len, digest] = words.map(AtomicU64::new);
-        Skyline {
-            head: [min, max, first, last, len, digest, AtomicU64::new(check)],
-            prefixes: self.prefixes,
-            refs: self.refs,
-            checks: self.words,
-        }
+        let head = [min, max, first, last, len, digest, AtomicU64::new(check)];
+        (Skyline { head, words: columns.into_boxed_slice(), fences }, self.buffers.emptied())
     }
 }
 
