@@ -4,7 +4,7 @@
 //!   log record   sequence, prefixes                   bound to its index             63 bits
 //!   its keys     place, lengths                       bound to its index             32 bits
 //!   log key      bytes                                bound to its place             64 bits
-//!   piece        prefix, who starts it, who paints it bound to node and position     32 bits
+//!   piece        both prefixes, who starts and paints bound to node and position     32 bits
 //!   node head    bounds, counts, digest of pieces     bound to what the node covers  64 bits
 //!   counter      value                                bound to which counter it is   32 bits
 //! ```
@@ -69,12 +69,12 @@ impl Checks {
         hash(bytes, self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE))
     }
 
-    /// Check of the piece at `position` of the node that covers `cover`.
+    /// Check of the piece at `position` of the node that covers `cover`: where it begins, and where the next one does.
     #[inline(always)]
-    pub(crate) fn piece(self, cover: u64, position: u32, prefix: u64, refs: u64) -> u32 {
+    pub(crate) fn piece(self, cover: u64, position: u64, [prefix, next]: [u64; 2], refs: u64) -> u32 {
         let position = if planted(Bug::PieceCheckForgetsPosition) { 0 } else { position };
-        let place = (cover ^ PIECE).wrapping_add((position as u64).wrapping_mul(STRIDE));
-        let mixed = fold(prefix ^ self.mask, self.factor ^ place.rotate_left(17))
+        let place = (cover ^ PIECE).wrapping_add(position.wrapping_mul(STRIDE));
+        let mixed = fold(prefix ^ self.mask, next ^ self.factor ^ place.rotate_left(17))
             ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
         halved(mixed)
     }

@@ -19,6 +19,7 @@ use super::checks::Checks;
 use super::log::{Counter, Log, pair};
 use super::segments::Segments;
 use super::skyline::Skyline;
+use crate::error::Corruption;
 use crate::sync::Published;
 
 /// Records of a block.
@@ -128,10 +129,10 @@ impl Forest {
         }
     }
 
-    /// The newest crown, if the counter and the crown say so.
+    /// The newest crown, if there is one. Which crown is used, or none, decides no answer (F2): the count is a hint.
     #[inline(always)]
     pub(crate) fn crown(&self) -> Option<&Crown> {
-        let count = self.crown_count.load(self.checks).ok()?;
+        let count = self.crown_count.hint();
         self.crowns.get(count.checked_sub(1)?)?.get()
     }
 
@@ -162,6 +163,12 @@ impl Forest {
         {
             self.log.grown(bytes);
         }
+    }
+
+    /// Whether the counters hold: reads do not need those, writers do.
+    pub(crate) fn verify_counters(&self) -> Result<(), Corruption> {
+        self.crown_count.load(self.checks)?;
+        self.log.verify_counter()
     }
 
     /// Every node and crown with what it covers.

@@ -9,7 +9,7 @@
 //! * V3: nothing is freed before the index is dropped, so readers need no guard.
 //!
 //! Costs: `insert` amortised O(log n), at most four steps of merging; a query O(log^2 n) at worst, usually one or two
-//! searches in a sorted array. Memory: about 20 bytes * 2 * log2(n / 32) a tombstone at worst.
+//! searches in a sorted array. Memory: about 21 bytes * 2 * log4(n / 2) a tombstone at worst, and crowns.
 //!
 //! Who may call what: everything, any thread, always with the same comparator. Readers never wait; writers wait only for a new segment of memory.
 //! Not promised: that a tombstone whose `insert` is still running is seen.
@@ -119,9 +119,6 @@ impl LiveIndex {
         snapshot: SequenceNumber,
         floor: SequenceNumber,
     ) -> Checked<Option<(SequenceNumber, u32)>> {
-        if self.is_empty() {
-            return Ok(None);
-        }
         let mut asked = [Asked::new(comparator, key, floor)];
         self.ask(comparator, snapshot, &mut asked)?;
         Ok(asked[0].answer())
@@ -248,6 +245,9 @@ impl LiveIndex {
         let Some(forest) = self.forest.get() else {
             return;
         };
+        if let Err(corruption) = forest.verify_counters() {
+            report(corruption);
+        }
         for (skyline, cover) in forest.skylines() {
             if let Err(corruption) = skyline.verify(self.checks, cover) {
                 report(corruption);

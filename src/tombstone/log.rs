@@ -89,6 +89,13 @@ impl Counter {
         self.value(checks, self.word.load(Ordering::Relaxed))
     }
 
+    /// What the counter seems to hold, unverified.
+    #[inline(always)]
+    pub(crate) fn hint(&self) -> u32 {
+        // ORDERING: relaxed; as in `load`.
+        high(self.word.load(Ordering::Relaxed))
+    }
+
     /// Whether the counter still holds zero. Damage is not zero.
     #[inline(always)]
     pub(crate) fn is_zero(&self, checks: Checks) -> bool {
@@ -191,6 +198,11 @@ impl Log {
     /// The counter of records, kept by the owner so that an empty index needs no log.
     pub(crate) fn counter(checks: Checks) -> Counter {
         Counter::new(checks, COUNTS)
+    }
+
+    /// Whether the counter of key words holds.
+    pub(crate) fn verify_counter(&self) -> std::result::Result<(), Corruption> {
+        self.key_words.load(self.checks).map(|_| ())
     }
 
     pub(crate) fn allocated_bytes(&self) -> u64 {

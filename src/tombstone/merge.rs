@@ -116,7 +116,7 @@ impl Side {
         self.digest = checks.digest(self.digest, self.prefix, self.refs);
         self.at += 1;
         match columns.stored(self.at) {
-            Some((prefix, refs)) if self.at < self.head.len => {
+            Some((prefix, refs)) if u64::from(self.at) < self.head.len => {
                 (self.prefix, self.refs) = (prefix, refs);
                 Ok(Progress::Worked)
             }
@@ -157,8 +157,9 @@ impl Job {
             }
             first = first.or(Some(high(cover)));
             last = low(cover);
-            pieces += head.len as usize;
-            sides.push(Side::new(number, head, skyline.columns())?);
+            let columns = skyline.columns()?;
+            pieces += usize::try_from(head.len).unwrap_or(0);
+            sides.push(Side::new(number, head, columns)?);
         }
         let bounds = sides.iter().map(|side| (side.head.min, side.head.max)).reduce(join);
         let (Some(first), Some(bounds)) = (first, bounds) else { return Err(damage(0, 0, 0)) };
@@ -173,7 +174,7 @@ impl Job {
         let mut columns = Vec::with_capacity(sides.len());
         for side in sides.iter() {
             let source = sources.get(side.source).ok_or_else(|| damage(0, 0, 0))?;
-            columns.push(source.skyline(forest)?.0.columns());
+            columns.push(source.skyline(forest)?.0.columns()?);
         }
         let mut budget = budget;
         while budget > 0 {

@@ -18,7 +18,7 @@
 
 use super::forest::{BLOCK, Forest, NodeId};
 use super::log::{Probe, Record, pair};
-use super::skyline::{Head, NOBODY, Skyline};
+use super::skyline::{NOBODY, Skyline};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
@@ -84,7 +84,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         search.range(covered, count, asked)?;
         match crown {
             Some(crown) => search.consult_all(&crown.skyline, pair(0, covered), asked, |search, asked| {
-                search.range(0, covered, asked)
+                search.below_crown(covered, asked)
             }),
             None => Ok(()),
         }
@@ -104,13 +104,20 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
         let tail = (to / BLOCK * BLOCK).max(from);
         let lead = from.next_multiple_of(BLOCK).min(tail);
-        if !planted(Bug::TailIsForgotten) {
+        if tail < to && !planted(Bug::TailIsForgotten) {
             self.scan(tail, to, asked)?;
         }
         for node in NodeId::decompose(lead / BLOCK, tail / BLOCK) {
             self.node(node, asked)?;
         }
-        self.scan(from, lead, asked)
+        if from < lead { self.scan(from, lead, asked) } else { Ok(()) }
+    }
+
+    /// The same where a crown could not tell.
+    #[cold]
+    #[inline(never)]
+    fn below_crown(&self, covered: u32, asked: &mut [Asked<'_>]) -> Checked<()> {
+        self.range(0, covered, asked)
     }
 
     fn node(&self, id: NodeId, asked: &mut [Asked<'_>]) -> Checked<()> {
@@ -126,6 +133,8 @@ impl<'a, C: Comparator> Search<'a, C> {
     }
 
     /// Asks what a node was made of.
+    #[cold]
+    #[inline(never)]
     fn below(&self, id: NodeId, asked: &mut [Asked<'_>]) -> Checked<()> {
         if id.level == 0 {
             return self.scan(id.first(), id.last(), asked);
@@ -142,10 +151,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         asked: &mut [Asked<'_>],
         otherwise: impl Fn(&Self, &mut [Asked<'_>]) -> Checked<()>,
     ) -> Checked<()> {
-        let Ok(head) = skyline.head(self.forest.checks, cover) else { return otherwise(self, asked) };
         for one in asked {
-            if one.best < self.snapshot
-                && !matches!(self.consult(skyline, cover, &head, one), Ok(Verdict::Settled))
+            if one.best < self.snapshot && !matches!(self.consult(skyline, cover, one), Ok(Verdict::Settled))
             {
                 otherwise(self, std::slice::from_mut(one))?;
             }
@@ -155,12 +162,12 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Q1 to Q5.
     #[inline(always)]
-    fn consult(&self, skyline: &Skyline, cover: u64, head: &Head, one: &mut Asked<'_>) -> Checked<Verdict> {
+    fn consult(&self, skyline: &Skyline, cover: u64, one: &mut Asked<'_>) -> Checked<Verdict> {
         let Forest { log, checks, .. } = self.forest;
-        if head.max <= one.best || head.min > self.snapshot {
+        if skyline.is_silent((*checks, cover), &one.probe, (one.best, self.snapshot))? {
             return Ok(Verdict::Settled);
         }
-        let painter = skyline.painter(log, (*checks, cover), (self.comparator, &one.probe), head)?;
+        let painter = skyline.painter(log, (*checks, cover), (self.comparator, &one.probe))?;
         if painter == NOBODY {
             return Ok(Verdict::Settled);
         }
