@@ -276,15 +276,18 @@ impl Log {
 
     fn write_key(&self, run: &[AtomicU64], place: u32, key: &[u8]) {
         let mut slots = run.iter();
-        let words = key.chunks(8).map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_le_bytes(word)
-        });
-        for (word, slot) in words.chain([self.checks.key(place, key)]).zip(&mut slots) {
-            // ORDERING: relaxed; published by the record's check word.
-            slot.store(word, Ordering::Relaxed);
+        let mut write = |word: u64| {
+            if let Some(slot) = slots.next() {
+                // ORDERING: relaxed; published by the record's check word.
+                slot.store(word, Ordering::Relaxed);
+            }
+        };
+        let (words, rest) = key.as_chunks::<8>();
+        words.iter().for_each(|word| write(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
+            write(rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
         }
+        write(self.checks.key(place, key));
     }
 
     /// The record at `index`; nothing if its push is still running.

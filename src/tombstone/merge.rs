@@ -19,7 +19,6 @@
 use std::cmp::Ordering as Order;
 use std::ops::Range;
 
-use super::checks::Checks;
 use super::forest::{BLOCK, Crown, Forest, NodeId};
 use super::log::{End, Log, boundary, damage, end_of, high, low, pair};
 use super::skyline::{Buffers, Builder, Columns, Head, NOBODY, Piece, Skyline, join};
@@ -76,53 +75,44 @@ enum Newest {
     BySequence,
 }
 
-/// One child under way.
+/// One child under way that has pieces left.
 #[derive(Debug)]
 struct Side {
     source: usize,
-    /// The next piece: where it stands, where it begins, its name and painter.
+    /// The next piece: where it stands, its name and painter. Where it begins is in `Job::nexts`.
     at: u32,
-    prefix: u64,
     refs: u64,
-    /// Who paints now.
-    painter: u32,
-    sequence: Option<SequenceNumber>,
     digest: u64,
     head: Head,
 }
 
-impl Side {
-    fn new(source: usize, head: Head, columns: Columns<'_>) -> Checked<Side> {
-        let (prefix, refs) = columns.stored(0).ok_or_else(|| damage(0, 0, 0))?;
-        Ok(Side { source, at: 0, prefix, refs, painter: NOBODY, sequence: None, digest: 0, head })
+/// What a side paints now.
+#[derive(Debug, Clone, Copy)]
+struct Paint {
+    /// The largest one wins; 0 if nobody paints.
+    standing: u128,
+    painter: u32,
+}
+
+impl Paint {
+    const NONE: Paint = Paint { standing: 0, painter: NOBODY };
+
+    /// What `painter` of side `source` stands for. Later sides win among equals.
+    #[inline(always)]
+    fn new(log: &Log, newest: Newest, source: usize, painter: u32) -> Checked<Paint> {
+        if painter == NOBODY {
+            return Ok(Paint::NONE);
+        }
+        let sequence = match newest {
+            Newest::Later => 0,
+            Newest::BySequence => log.named(painter)?.sequence,
+        };
+        Ok(Paint { standing: u128::from(sequence) << 64 | (source as u128 + 1), painter })
     }
 
-    /// Enters the next piece. Nothing is left behind the last one, which nobody paints (K1).
     #[inline(always)]
-    fn enter(
-        &mut self,
-        log: &Log,
-        checks: Checks,
-        columns: Columns<'_>,
-        newest: Newest,
-    ) -> Checked<Progress> {
-        self.painter = low(self.refs);
-        if newest == Newest::BySequence {
-            self.sequence = match self.painter {
-                NOBODY => None,
-                painter => Some(log.named(painter)?.sequence),
-            };
-        }
-        self.digest = checks.digest(self.digest, self.prefix, self.refs);
-        self.at += 1;
-        match columns.stored(self.at) {
-            Some((prefix, refs)) if u64::from(self.at) < self.head.len => {
-                (self.prefix, self.refs) = (prefix, refs);
-                Ok(Progress::Worked)
-            }
-            _ if self.digest == self.head.digest => Ok(Progress::Idle),
-            _ => Err(damage(u64::from(self.at), self.head.digest, self.digest)),
-        }
+    fn or(self, other: Paint) -> Paint {
+        if other.standing > self.standing { other } else { self }
     }
 }
 
@@ -130,8 +120,11 @@ impl Side {
 #[derive(Debug)]
 struct Job {
     sources: Vec<Source>,
-    /// Those that have pieces left, oldest first.
+    /// Those that have pieces left, oldest first, and where the next piece of each begins.
     sides: Vec<Side>,
+    nexts: Vec<u64>,
+    /// By source.
+    paints: Vec<Paint>,
     newest: Newest,
     out: Builder,
     cover: u64,
@@ -142,117 +135,184 @@ struct Job {
 impl Job {
     /// `sources` lie side by side, oldest first, at most 64.
     fn start(forest: &Forest, sources: Vec<Source>, target: Target, buffers: Buffers) -> Checked<Job> {
-        let checks = forest.checks;
         let mut sides: Vec<Side> = Vec::with_capacity(sources.len());
+        let mut nexts = Vec::with_capacity(sources.len());
         let (mut first, mut last, mut pieces) = (None, 0, 0);
         let mut newest = Newest::Later;
-        for (number, source) in sources.iter().enumerate() {
-            let (skyline, cover) = source.skyline(forest)?;
-            let head = skyline.head(checks, cover)?;
-            if first.is_some() && last != high(cover) || number >= 64 {
+        for (source, from) in sources.iter().enumerate() {
+            let (skyline, cover) = from.skyline(forest)?;
+            let (head, columns) = (skyline.head(forest.checks, cover)?, skyline.columns()?);
+            if first.is_some() && last != high(cover) || source >= 64 {
                 return Err(damage(u64::from(last), 0, cover));
             }
-            if sides.last().is_some_and(|older| older.head.max > head.min) {
+            let arrival = planted(Bug::MergePrefersLaterArrival);
+            if sides.last().is_some_and(|older| older.head.max > head.min) && !arrival {
                 newest = Newest::BySequence;
             }
             first = first.or(Some(high(cover)));
             last = low(cover);
-            let columns = skyline.columns()?;
             pieces += usize::try_from(head.len).unwrap_or(0);
-            sides.push(Side::new(number, head, columns)?);
+            let (prefix, refs) = columns.stored(0).ok_or_else(|| damage(0, 0, 0))?;
+            nexts.push(prefix);
+            sides.push(Side { source, at: 0, refs, digest: 0, head });
         }
         let bounds = sides.iter().map(|side| (side.head.min, side.head.max)).reduce(join);
         let (Some(first), Some(bounds)) = (first, bounds) else { return Err(damage(0, 0, 0)) };
         let cover = pair(first, last);
-        let out = Builder::new(checks, cover, buffers, pieces);
-        Ok(Job { sources, sides, newest, out, cover, bounds, target })
+        let out = Builder::new(forest.checks, cover, buffers, pieces);
+        let paints = vec![Paint::NONE; sources.len()];
+        Ok(Job { sources, sides, nexts, paints, newest, out, cover, bounds, target })
     }
 
     /// Reads up to `budget` pieces, or a few more of one key. Whether that was all.
     fn advance<C: Comparator>(&mut self, forest: &Forest, comparator: &C, budget: u32) -> Checked<Progress> {
-        let Job { sources, sides, out, newest, .. } = self;
-        let mut columns = Vec::with_capacity(sides.len());
-        for side in sides.iter() {
-            let source = sources.get(side.source).ok_or_else(|| damage(0, 0, 0))?;
-            columns.push(source.skyline(forest)?.0.columns()?);
-        }
+        let sources = std::mem::take(&mut self.sources);
+        let columns: Checked<Vec<Columns<'_>>> =
+            sources.iter().map(|source| source.skyline(forest)?.0.columns()).collect();
+        let columns = columns?;
         let mut budget = budget;
         while budget > 0 {
-            let Some((at, prefix)) = first_of(sides) else { return Ok(Progress::Idle) };
-            let ties = if sides.iter().skip(at + 1).any(|side| side.prefix == prefix) {
-                ties(&forest.log, comparator, sides, (at, prefix))?
+            let Some(lead) = Lead::of(&self.nexts) else { return Ok(Progress::Idle) };
+            let read = if lead.next == lead.prefix {
+                self.enter_together(forest, comparator, lead, &columns)?
             } else {
-                1 << at
+                self.enter_run(forest, (lead, budget), &columns)?
             };
-            let name = sides.get(at_of(ties)).map_or(0, |side| high(side.refs));
-            let mut left = ties;
-            // The last one first: a side that is removed moves those behind it.
-            while left != 0 {
-                let at = 63 - left.leading_zeros() as usize;
-                left &= !(1 << at);
-                let (Some(side), Some(own)) = (sides.get_mut(at), columns.get(at)) else { continue };
-                if side.enter(&forest.log, forest.checks, *own, *newest)? == Progress::Idle {
-                    sides.remove(at);
-                    columns.remove(at);
-                }
-                budget = budget.saturating_sub(1);
-            }
-            out.push(Piece { prefix, name, painter: winner(sides, *newest) });
+            budget = budget.saturating_sub(read);
         }
+        self.sources = sources;
         Ok(Progress::Worked)
     }
-}
 
-/// The first side with the smallest prefix.
-#[inline(always)]
-fn first_of(sides: &[Side]) -> Option<(usize, u64)> {
-    let mut sides = sides.iter().enumerate();
-    let (_, first) = sides.next()?;
-    let mut least = (0, first.prefix);
-    for (at, side) in sides {
-        if side.prefix < least.1 {
-            least = (at, side.prefix);
+    /// Enters pieces of the leading side as long as it leads. How many.
+    #[inline(always)]
+    fn enter_run(
+        &mut self,
+        forest: &Forest,
+        (lead, budget): (Lead, u32),
+        columns: &[Columns<'_>],
+    ) -> Checked<u32> {
+        let Job { sides, nexts, paints, newest, out, .. } = self;
+        let Some(side) = sides.get_mut(lead.at) else { return Err(damage(0, 0, 0)) };
+        let (Some(own), Some(columns)) = (paints.get_mut(side.source), columns.get(side.source)) else {
+            return Err(damage(0, 0, 0));
+        };
+        *own = Paint::NONE;
+        let others = paints.iter().copied().fold(Paint::NONE, Paint::or);
+        let (mut prefix, mut read) = (lead.prefix, 0);
+        let (mut refs, mut digest) = (side.refs, side.digest);
+        let (paint, over) = loop {
+            let paint = Paint::new(&forest.log, *newest, side.source, low(refs))?;
+            out.push(Piece { prefix, name: high(refs), painter: others.or(paint).painter });
+            digest = forest.checks.digest(digest, prefix, refs);
+            read += 1;
+            match columns.stored(side.at + read) {
+                Some(next) => (prefix, refs) = next,
+                None => break (paint, true),
+            }
+            if prefix >= lead.next || read >= budget {
+                break (paint, false);
+            }
+        };
+        (side.at, side.refs, side.digest) = (side.at + read, refs, digest);
+        if let Some(own) = paints.get_mut(side.source) {
+            *own = paint;
         }
+        match nexts.get_mut(lead.at) {
+            Some(next) if !over => *next = prefix,
+            _ => self.leave(lead.at)?,
+        }
+        Ok(read)
     }
-    Some(least)
-}
 
-/// Which of the sides that have this prefix, the first one at `at`, come first: a bit a side.
-#[cold]
-fn ties<C: Comparator>(
-    log: &Log,
-    comparator: &C,
-    sides: &[Side],
-    (at, prefix): (usize, u64),
-) -> Checked<u64> {
-    let mut first = 1 << at;
-    for (other, side) in sides.iter().enumerate().skip(at + 1).filter(|(_, side)| side.prefix == prefix) {
-        let known = sides.get(at_of(first)).map_or(0, |side| high(side.refs));
-        match log.tie(comparator, high(side.refs), known)? {
-            Order::Less => first = 1 << other,
-            Order::Equal => first |= 1 << other,
-            Order::Greater => {}
+    /// Enters the pieces of all sides whose next key is the first one. How many.
+    #[cold]
+    #[inline(never)]
+    fn enter_together<C: Comparator>(
+        &mut self,
+        forest: &Forest,
+        comparator: &C,
+        lead: Lead,
+        columns: &[Columns<'_>],
+    ) -> Checked<u32> {
+        let mut same = self.ties(&forest.log, comparator, lead)?;
+        let read = same.count_ones();
+        let name = self.sides.get(same.trailing_zeros() as usize).map_or(0, |side| high(side.refs));
+        // The last one first: a side that leaves moves those behind it.
+        while same != 0 {
+            let at = 63 - same.leading_zeros() as usize;
+            same &= !(1 << at);
+            let Some(side) = self.sides.get_mut(at) else { return Err(damage(0, 0, 0)) };
+            let (source, painter) = (side.source, low(side.refs));
+            side.digest = forest.checks.digest(side.digest, lead.prefix, side.refs);
+            side.at += 1;
+            match columns.get(source).and_then(|columns| columns.stored(side.at)) {
+                Some((prefix, refs)) => {
+                    side.refs = refs;
+                    self.nexts.iter_mut().skip(at).take(1).for_each(|next| *next = prefix);
+                }
+                None => self.leave(at)?,
+            }
+            let paint = Paint::new(&forest.log, self.newest, source, painter)?;
+            self.paints.iter_mut().skip(source).take(1).for_each(|own| *own = paint);
         }
+        let winner = self.paints.iter().copied().fold(Paint::NONE, Paint::or);
+        self.out.push(Piece { prefix: lead.prefix, name, painter: winner.painter });
+        Ok(read)
     }
-    Ok(first)
-}
 
-/// The first side of a set.
-fn at_of(sides: u64) -> usize {
-    sides.trailing_zeros() as usize
-}
-
-/// Who paints where all sides say something.
-#[inline(always)]
-fn winner(sides: &[Side], newest: Newest) -> u32 {
-    let mut painted = sides.iter().filter(|side| side.painter != NOBODY);
-    let winner = match newest {
-        Newest::BySequence if !planted(Bug::MergePrefersLaterArrival) => {
-            painted.max_by_key(|side| side.sequence)
+    /// Of the sides that have the leading prefix those with the first key: a bit a side.
+    fn ties<C: Comparator>(&self, log: &Log, comparator: &C, lead: Lead) -> Checked<u64> {
+        let mut first: u64 = 0;
+        for (other, side) in self.sides.iter().enumerate().filter(|(at, _)| self.nexts[*at] == lead.prefix) {
+            let known = self.sides.get(first.trailing_zeros() as usize);
+            let order = match known {
+                Some(known) => log.tie(comparator, high(side.refs), high(known.refs))?,
+                None => Order::Less,
+            };
+            match order {
+                Order::Less => first = 1 << other,
+                Order::Equal => first |= 1 << other,
+                Order::Greater => {}
+            }
         }
-        _ => painted.next_back(),
-    };
-    winner.map_or(NOBODY, |side| side.painter)
+        Ok(first)
+    }
+
+    /// Nothing is left of a side: was it what it was when it was built?
+    fn leave(&mut self, at: usize) -> Checked<()> {
+        self.nexts.remove(at);
+        let side = self.sides.remove(at);
+        if side.digest == side.head.digest && u64::from(side.at) == side.head.len {
+            return Ok(());
+        }
+        Err(damage(u64::from(side.at), side.head.digest, side.digest))
+    }
+}
+
+/// The side whose next piece comes first, and the smallest prefix among the others.
+#[derive(Debug, Clone, Copy)]
+struct Lead {
+    at: usize,
+    prefix: u64,
+    next: u64,
+}
+
+impl Lead {
+    /// Without branches on what is read, for there is no guessing who comes next.
+    #[inline(always)]
+    fn of(nexts: &[u64]) -> Option<Lead> {
+        let (&first, others) = nexts.split_first()?;
+        let mut lead = Lead { at: 0, prefix: first, next: u64::MAX };
+        for (at, &prefix) in (1..).zip(others) {
+            let (before, smaller, larger) =
+                (prefix < lead.prefix, prefix.min(lead.prefix), prefix.max(lead.prefix));
+            lead.at = if before { at } else { lead.at };
+            lead.next = lead.next.min(larger);
+            lead.prefix = smaller;
+        }
+        Some(lead)
+    }
 }
 
 /// See the head of the file.
@@ -473,10 +533,16 @@ impl Canvas {
             for edge in same {
                 active ^= 1 << ((edge.name >> 1) - self.first);
             }
-            let records = (self.first..).zip(&self.sequences).zip(0u32..);
-            let painted = records.filter(|(_, bit)| active >> bit & 1 == 1).map(|(record, _)| record);
-            let painter = painted.max_by_key(|&(index, sequence)| (sequence, index));
-            let painter = painter.map_or(NOBODY, |(index, _)| index);
+            let (mut painter, mut newest, mut left) = (NOBODY, 0, active);
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                let sequence = self.sequences.get(bit as usize).copied().unwrap_or(0);
+                // Later ones win among equals.
+                if painter == NOBODY || sequence >= newest {
+                    (painter, newest) = (self.first + bit, sequence);
+                }
+                left &= left - 1;
+            }
             if let Some(edge) = same.first() {
                 out.push(Piece { prefix: edge.prefix, name: edge.name, painter });
             }

@@ -406,16 +406,17 @@ impl Builder {
         let mut words = Vec::with_capacity(words_of(pieces));
         let outer = prefixes.chunks_exact(RUN * RUN).filter_map(<[u64]>::last);
         let inner = prefixes.chunks_exact(RUN).filter_map(<[u64]>::last);
-        words.extend(outer.chain(inner).map(|&fence| AtomicU64::new(fence)));
+        words.extend(outer.chain(inner));
         for column in [prefixes, refs, checks] {
-            words.extend(column.iter().map(|&word| AtomicU64::new(word)));
+            words.extend_from_slice(column);
         }
+        let words = words.into_iter().map(AtomicU64::new).collect();
         let first = prefixes.first().copied().unwrap_or(0);
         let head = [min, max, first, self.last.prefix, pieces as u64, self.digest];
         let check = self.checks.head(self.cover, &head);
         let [min, max, first, last, len, digest] = head.map(AtomicU64::new);
         let head = [min, max, first, last, len, digest, AtomicU64::new(check)];
-        (Skyline { head, words: words.into_boxed_slice() }, self.buffers.emptied())
+        (Skyline { head, words }, self.buffers.emptied())
     }
 }
 
