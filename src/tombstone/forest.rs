@@ -72,6 +72,12 @@ impl NodeId {
         (self.index % RADIX == RADIX - 1).then_some(parent)
     }
 
+    /// The node above, if this is its oldest child.
+    pub(crate) fn begins(self) -> Option<NodeId> {
+        let parent = NodeId { level: self.level + 1, index: self.index / RADIX };
+        self.index.is_multiple_of(RADIX).then_some(parent)
+    }
+
     /// Whether one node covers so many blocks from the first one on.
     pub(crate) fn one_covers(blocks: u32) -> bool {
         blocks.is_power_of_two() && blocks.trailing_zeros().is_multiple_of(RADIX_BITS)
@@ -173,10 +179,9 @@ impl Forest {
 
     /// Every node and crown with what it covers.
     pub(crate) fn skylines(&self) -> impl Iterator<Item = (&Skyline, u64)> {
-        let blocks = self.blocks.segments().flatten().zip(0u32..);
-        let blocks = blocks.map(|(slot, index)| (slot, NodeId { level: 0, index }));
-        let nodes = self.nodes.segments().flatten().zip(0u32..);
-        let nodes = blocks.chain(nodes.map(|(slot, kept_at)| (slot, NodeId::from_kept_at(kept_at))));
+        let blocks = self.blocks.items().map(|(index, slot)| (slot, NodeId { level: 0, index }));
+        let nodes = self.nodes.items().map(|(kept_at, slot)| (slot, NodeId::from_kept_at(kept_at)));
+        let nodes = blocks.chain(nodes);
         let nodes = nodes.filter_map(|(slot, id)| Some((slot.get()?, id.cover())));
         let crowns = self.crowns.segments().flatten().filter_map(Published::get);
         nodes.chain(crowns.map(|crown| (&crown.skyline, pair(0, crown.covered))))

@@ -45,9 +45,11 @@ impl FrozenTombstones {
                 Err(corruption) => failure = failure.or(Some(corruption)),
             }
         }
-        tombstones.sort_by_key(|(_, _, sequence)| *sequence);
+        let mut order: Vec<(SequenceNumber, usize)> =
+            tombstones.iter().enumerate().map(|(at, (_, _, sequence))| (*sequence, at)).collect();
+        order.sort_unstable_by_key(|(sequence, _)| *sequence);
         let index = LiveIndex::new(secret);
-        for (start, end, sequence) in &tombstones {
+        for (start, end, sequence) in order.iter().filter_map(|(_, at)| tombstones.get(*at)) {
             match index.append(comparator, start.as_ref(), end.as_ref(), *sequence) {
                 Ok(()) => {}
                 Err(Error::Corruption(corruption)) => failure = failure.or(Some(corruption)),

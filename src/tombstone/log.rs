@@ -224,12 +224,13 @@ impl Log {
         (start, end, sequence): (&[u8], &[u8], SequenceNumber),
     ) -> Result<u32> {
         let (start_prefix, end_prefix) = (comparator.prefix(start), comparator.prefix(end));
-        let place = self.write_keys(start, end)?;
+        let lengths = (key_len(start)?, key_len(end)?);
+        let place = self.write_keys((start, end), lengths)?;
         let index = count.advance(self.checks, |count| match count {
             RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
             _ => Ok((count, count + 1)),
         })?;
-        let lengths = pair(key_len(start)?, key_len(end)?);
+        let lengths = pair(lengths.0, lengths.1);
         let keys = pair(self.checks.keys(index, place, lengths), place);
         let words = [sequence, start_prefix, end_prefix, keys, lengths];
         let check = self.checks.record(index, &[sequence, start_prefix, end_prefix]);
@@ -257,8 +258,9 @@ impl Log {
     }
 
     /// Copies both keys with their hashes into the key store and returns their place.
-    fn write_keys(&self, start: &[u8], end: &[u8]) -> Result<u32> {
-        let total = u64::from(span_words(key_len(start)?)) + u64::from(span_words(key_len(end)?));
+    fn write_keys(&self, (start, end): (&[u8], &[u8]), lengths: (u32, u32)) -> Result<u32> {
+        let (middle, rest) = (span_words(lengths.0), span_words(lengths.1));
+        let total = u64::from(middle) + u64::from(rest);
         let full = || Error::MemTableFull { needed: total * 8, remaining: 0 };
         let place = self.key_words.advance(self.checks, |used| {
             let at = Segments::<AtomicU64, FIRST_KEY_WORDS>::fit(used, total).ok_or_else(full)?;
@@ -268,7 +270,6 @@ impl Log {
         let len = usize::try_from(total).map_err(|_| full())?;
         let run = self.keys.ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
         let run = run.ok_or_else(full)?;
-        let middle = span_words(key_len(start)?);
         self.write_key(run, place, start);
         self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, end);
         Ok(place)

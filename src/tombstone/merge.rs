@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use super::forest::{BLOCK, Crown, Forest, NodeId};
 use super::log::{End, Log, boundary, damage, end_of, high, low, pair};
-use super::skyline::{Buffers, Builder, Columns, Head, NOBODY, Piece, Skyline, join};
+use super::skyline::{Builder, Head, NOBODY, Piece, Skyline, join};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
@@ -134,32 +134,32 @@ struct Job {
 
 impl Job {
     /// `sources` lie side by side, oldest first, at most 64.
-    fn start(forest: &Forest, sources: Vec<Source>, target: Target, buffers: Buffers) -> Checked<Job> {
+    fn start(forest: &Forest, sources: Vec<Source>, target: Target) -> Checked<Job> {
         let mut sides: Vec<Side> = Vec::with_capacity(sources.len());
         let mut nexts = Vec::with_capacity(sources.len());
         let (mut first, mut last, mut pieces) = (None, 0, 0);
         let mut newest = Newest::Later;
         for (source, from) in sources.iter().enumerate() {
             let (skyline, cover) = from.skyline(forest)?;
-            let (head, columns) = (skyline.head(forest.checks, cover)?, skyline.columns()?);
+            let head = skyline.head(forest.checks, cover)?;
             if first.is_some() && last != high(cover) || source >= 64 {
                 return Err(damage(u64::from(last), 0, cover));
             }
             let arrival = planted(Bug::MergePrefersLaterArrival);
-            if sides.last().is_some_and(|older| older.head.max > head.min) && !arrival {
+            if sides.last().is_some_and(|older| older.head.bounds.max > head.bounds.min) && !arrival {
                 newest = Newest::BySequence;
             }
             first = first.or(Some(high(cover)));
             last = low(cover);
             pieces += usize::try_from(head.len).unwrap_or(0);
-            let (prefix, refs) = columns.stored(0).ok_or_else(|| damage(0, 0, 0))?;
+            let (prefix, refs) = skyline.stored(0).ok_or_else(|| damage(0, 0, 0))?;
             nexts.push(prefix);
             sides.push(Side { source, at: 0, refs, digest: 0, head });
         }
-        let bounds = sides.iter().map(|side| (side.head.min, side.head.max)).reduce(join);
+        let bounds = sides.iter().map(|side| (side.head.bounds.min, side.head.bounds.max)).reduce(join);
         let (Some(first), Some(bounds)) = (first, bounds) else { return Err(damage(0, 0, 0)) };
         let cover = pair(first, last);
-        let out = Builder::new(forest.checks, cover, buffers, pieces);
+        let out = Builder::new(forest.checks, cover, pieces);
         let paints = vec![Paint::NONE; sources.len()];
         Ok(Job { sources, sides, nexts, paints, newest, out, cover, bounds, target })
     }
@@ -167,16 +167,16 @@ impl Job {
     /// Reads up to `budget` pieces, or a few more of one key. Whether that was all.
     fn advance<C: Comparator>(&mut self, forest: &Forest, comparator: &C, budget: u32) -> Checked<Progress> {
         let sources = std::mem::take(&mut self.sources);
-        let columns: Checked<Vec<Columns<'_>>> =
-            sources.iter().map(|source| source.skyline(forest)?.0.columns()).collect();
-        let columns = columns?;
+        let nodes: Checked<Vec<&Skyline>> =
+            sources.iter().map(|source| Ok(source.skyline(forest)?.0)).collect();
+        let nodes = nodes?;
         let mut budget = budget;
         while budget > 0 {
             let Some(lead) = Lead::of(&self.nexts) else { return Ok(Progress::Idle) };
             let read = if lead.next == lead.prefix {
-                self.enter_together(forest, comparator, lead, &columns)?
+                self.enter_together(forest, comparator, lead, &nodes)?
             } else {
-                self.enter_run(forest, (lead, budget), &columns)?
+                self.enter_run(forest, (lead, budget), &nodes)?
             };
             budget = budget.saturating_sub(read);
         }
@@ -190,11 +190,11 @@ impl Job {
         &mut self,
         forest: &Forest,
         (lead, budget): (Lead, u32),
-        columns: &[Columns<'_>],
+        nodes: &[&Skyline],
     ) -> Checked<u32> {
         let Job { sides, nexts, paints, newest, out, .. } = self;
         let Some(side) = sides.get_mut(lead.at) else { return Err(damage(0, 0, 0)) };
-        let (Some(own), Some(columns)) = (paints.get_mut(side.source), columns.get(side.source)) else {
+        let (Some(own), Some(node)) = (paints.get_mut(side.source), nodes.get(side.source)) else {
             return Err(damage(0, 0, 0));
         };
         *own = Paint::NONE;
@@ -206,9 +206,9 @@ impl Job {
             out.push(Piece { prefix, name: high(refs), painter: others.or(paint).painter });
             digest = forest.checks.digest(digest, prefix, refs);
             read += 1;
-            match columns.stored(side.at + read) {
-                Some(next) => (prefix, refs) = next,
-                None => break (paint, true),
+            match node.stored(side.at + read) {
+                Some(next) if u64::from(side.at + read) < side.head.len => (prefix, refs) = next,
+                _ => break (paint, true),
             }
             if prefix >= lead.next || read >= budget {
                 break (paint, false);
@@ -233,7 +233,7 @@ impl Job {
         forest: &Forest,
         comparator: &C,
         lead: Lead,
-        columns: &[Columns<'_>],
+        nodes: &[&Skyline],
     ) -> Checked<u32> {
         let mut same = self.ties(&forest.log, comparator, lead)?;
         let read = same.count_ones();
@@ -246,12 +246,12 @@ impl Job {
             let (source, painter) = (side.source, low(side.refs));
             side.digest = forest.checks.digest(side.digest, lead.prefix, side.refs);
             side.at += 1;
-            match columns.get(source).and_then(|columns| columns.stored(side.at)) {
-                Some((prefix, refs)) => {
+            match nodes.get(source).and_then(|node| node.stored(side.at)) {
+                Some((prefix, refs)) if u64::from(side.at) < side.head.len => {
                     side.refs = refs;
                     self.nexts.iter_mut().skip(at).take(1).for_each(|next| *next = prefix);
                 }
-                None => self.leave(at)?,
+                _ => self.leave(at)?,
             }
             let paint = Paint::new(&forest.log, self.newest, source, painter)?;
             self.paints.iter_mut().skip(source).take(1).for_each(|own| *own = paint);
@@ -315,6 +315,15 @@ impl Lead {
     }
 }
 
+/// Which nodes are painted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Paints {
+    /// Level 0, as records come.
+    Blocks,
+    /// Level 1 where all records are there: level 0 is left out, for it saves a level, and records are few.
+    Parents,
+}
+
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Merger {
@@ -323,7 +332,6 @@ pub(crate) struct Merger {
     /// Records that the newest crown covers, or was to cover: one that failed is not tried again and again.
     crowned: u32,
     job: Option<Box<Job>>,
-    buffers: Buffers,
 }
 
 impl Merger {
@@ -355,53 +363,54 @@ impl Merger {
             }
             return Progress::Worked;
         }
+        self.paint_next((forest, comparator), count, Paints::Blocks)
+    }
+
+    /// Paints and publishes the next node over records alone, if they are all there.
+    fn paint_next<C: Comparator>(
+        &mut self,
+        (forest, comparator): (&Forest, &C),
+        count: u32,
+        paints: Paints,
+    ) -> Progress {
         let block = NodeId { level: 0, index: self.next_block };
-        if block.last() <= count {
-            match self.paint(forest, comparator, (block.first(), block.last())) {
-                Ok(Some(skyline)) => {
-                    self.next_block += 1;
-                    self.publish(forest, block, skyline);
-                }
-                // A record is still being written: whoever writes it comes by here afterwards.
-                Ok(None) => return Progress::Idle,
-                Err(_) => self.next_block += 1, // M3
-            }
-            return Progress::Worked;
+        let wide = block.begins().filter(|wide| paints == Paints::Parents && wide.last() <= count);
+        let id = wide.unwrap_or(block);
+        if id.last() > count {
+            return Progress::Idle;
         }
-        Progress::Idle
+        match paint(forest, comparator, (id.first(), id.last())) {
+            Ok(Some(skyline)) => {
+                self.next_block = id.last() / BLOCK;
+                self.publish(forest, id, skyline);
+            }
+            // Perhaps not all of its blocks are damaged or unfinished.
+            _ if id != block => return self.paint_next((forest, comparator), count, Paints::Blocks),
+            // A record is still being written: whoever writes it comes by here afterwards.
+            Ok(None) => return Progress::Idle,
+            Err(_) => self.next_block += 1, // M3
+        }
+        Progress::Worked
     }
 
     /// Builds everything that can be built for `count` records, at last one node over all of them. No crown in between.
     pub(crate) fn finish<C: Comparator>(&mut self, (forest, comparator): (&Forest, &C), count: u32) {
-        while self.grow((forest, comparator), count, u32::MAX) == Progress::Worked {}
+        while (self.job.is_some() && self.grow((forest, comparator), count, u32::MAX) == Progress::Worked)
+            || self.paint_next((forest, comparator), count, Paints::Parents) == Progress::Worked
+        {}
         let blocks = count / BLOCK;
         if self.crowned >= count || blocks * BLOCK == count && NodeId::one_covers(blocks) {
             return;
         }
         let tail = blocks * BLOCK;
         let mut sources = sources(forest, blocks);
-        match self.paint(forest, comparator, (tail, count)) {
+        match paint(forest, comparator, (tail, count)) {
             Ok(Some(skyline)) => sources.push(Source::Own(Box::new(skyline), pair(tail, count))),
             Ok(None) if tail == count => {}
             Ok(None) | Err(_) => return,
         }
         self.start_crown(forest, sources, count);
         while self.grow((forest, comparator), count, u32::MAX) == Progress::Worked {}
-        self.buffers = Buffers::default();
-    }
-
-    /// A node over records `first..last` of one block. Nothing if there are none, or one of them is still being written.
-    fn paint<C: Comparator>(
-        &mut self,
-        forest: &Forest,
-        comparator: &C,
-        (first, last): (u32, u32),
-    ) -> Checked<Option<Skyline>> {
-        let Some(canvas) = Canvas::read(forest, comparator, first..last)? else { return Ok(None) };
-        let buffers = std::mem::take(&mut self.buffers);
-        let (skyline, buffers) = canvas.paint(Builder::new(forest.checks, pair(first, last), buffers, EDGES));
-        self.buffers = buffers;
-        Ok(Some(skyline))
     }
 
     /// Begins a crown over all whole blocks if it is due (M4).
@@ -436,13 +445,11 @@ impl Merger {
 
     /// Begins a merge, unless a child is missing or damaged (M1).
     fn start(&mut self, forest: &Forest, sources: Vec<Source>, target: Target) {
-        let buffers = std::mem::take(&mut self.buffers);
-        self.job = Job::start(forest, sources, target, buffers).ok().map(Box::new);
+        self.job = Job::start(forest, sources, target).ok().map(Box::new);
     }
 
     fn complete(&mut self, forest: &Forest, job: Job) {
-        let (skyline, buffers) = job.out.finish(job.bounds);
-        self.buffers = buffers;
+        let skyline = job.out.finish(job.bounds);
         match job.target {
             Target::Node(id) => self.publish(forest, id, skyline),
             Target::Crown => forest.publish_crown(Crown { skyline, covered: low(job.cover) }),
@@ -471,8 +478,15 @@ fn sources(forest: &Forest, blocks: u32) -> Vec<Source> {
     sources
 }
 
-/// Ends of the records of a block.
-const EDGES: usize = 2 * BLOCK as usize;
+/// A node over records `first..last`, at most 64. Nothing if there are none, or one of them is still being written.
+fn paint<C: Comparator>(
+    forest: &Forest,
+    comparator: &C,
+    (first, last): (u32, u32),
+) -> Checked<Option<Skyline>> {
+    let Some(canvas) = Canvas::read(forest, comparator, first..last)? else { return Ok(None) };
+    Ok(Some(canvas.paint(Builder::new(forest.checks, pair(first, last), canvas.edges.len()))))
+}
 
 /// One boundary of a block. Those with equal prefixes are told apart by rank.
 #[derive(Debug, Clone, Copy, Default)]
@@ -482,54 +496,53 @@ struct Edge {
     name: u32,
 }
 
-/// The records of a block, verified, and their ends in order.
+/// Some records, verified, and their ends in order.
 #[derive(Debug)]
 struct Canvas {
     first: u32,
-    sequences: [SequenceNumber; BLOCK as usize],
-    edges: [Edge; EDGES],
-    ends: usize,
+    sequences: Vec<SequenceNumber>,
+    edges: Vec<Edge>,
     bounds: (SequenceNumber, SequenceNumber),
 }
 
 impl Canvas {
-    /// Reads at most a block. Nothing if there is nothing, or a record is still being written.
+    /// Nothing if there is nothing, or a record is still being written.
     fn read<C: Comparator>(forest: &Forest, comparator: &C, records: Range<u32>) -> Checked<Option<Canvas>> {
-        let first = records.start;
-        let (mut sequences, mut edges, mut ends) = ([0; BLOCK as usize], [Edge::default(); EDGES], 0);
-        let mut bounds = None;
-        for (index, sequence) in records.zip(&mut sequences) {
+        let (first, len) = (records.start, records.len());
+        if len > 64 {
+            return Err(damage(u64::from(first), 64, len as u64));
+        }
+        let (mut sequences, mut edges) = (Vec::with_capacity(len), Vec::with_capacity(2 * len));
+        for index in records {
             let Some(record) = forest.log.record(index)? else {
                 if planted(Bug::PaintSkipsPending) {
+                    sequences.push(0);
                     continue;
                 }
                 return Ok(None);
             };
-            *sequence = record.sequence;
-            let own = (record.sequence, record.sequence);
-            bounds = Some(bounds.map_or(own, |bounds| join(bounds, own)));
-            for (end, edge) in [End::Start, End::Stop].into_iter().zip(edges.iter_mut().skip(ends)) {
-                *edge = Edge { prefix: record.prefix(end), rank: 0, name: boundary(index, end) };
+            sequences.push(record.sequence);
+            for end in [End::Start, End::Stop] {
+                edges.push(Edge { prefix: record.prefix(end), rank: 0, name: boundary(index, end) });
             }
-            ends += 2;
         }
+        let bounds = sequences.iter().map(|&sequence| (sequence, sequence)).reduce(join);
         let Some(bounds) = bounds else { return Ok(None) };
-        let known = edges.get_mut(..ends).unwrap_or_default();
-        known.sort_unstable_by_key(|edge| edge.prefix);
+        edges.sort_unstable_by_key(|edge| edge.prefix);
         for same in
-            known.chunk_by_mut(|left, right| left.prefix == right.prefix).filter(|same| same.len() > 1)
+            edges.chunk_by_mut(|left, right| left.prefix == right.prefix).filter(|same| same.len() > 1)
         {
             rank(&forest.log, comparator, same)?;
         }
-        Ok(Some(Canvas { first, sequences, edges, ends, bounds }))
+        Ok(Some(Canvas { first, sequences, edges, bounds }))
     }
 
     /// Sweeps over the ends: who paints where.
-    fn paint(&self, mut out: Builder) -> (Skyline, Buffers) {
+    fn paint(&self, mut out: Builder) -> Skyline {
         // A bit a record.
         let mut active = 0u64;
-        let edges = self.edges.get(..self.ends).unwrap_or_default();
-        for same in edges.chunk_by(|left, right| (left.prefix, left.rank) == (right.prefix, right.rank)) {
+        for same in self.edges.chunk_by(|left, right| (left.prefix, left.rank) == (right.prefix, right.rank))
+        {
             for edge in same {
                 active ^= 1 << ((edge.name >> 1) - self.first);
             }

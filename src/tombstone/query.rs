@@ -18,7 +18,7 @@
 
 use super::forest::{BLOCK, Forest, NodeId};
 use super::log::{Probe, Record, pair};
-use super::skyline::{NOBODY, Skyline};
+use super::skyline::{Bounds, NOBODY, Skyline};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
@@ -151,22 +151,30 @@ impl<'a, C: Comparator> Search<'a, C> {
         asked: &mut [Asked<'_>],
         otherwise: impl Fn(&Self, &mut [Asked<'_>]) -> Checked<()>,
     ) -> Checked<()> {
+        // Q1. What the head says is believed only if its check holds; keys that must be looked up need no head.
+        let hints = skyline.bounds();
+        let mut known: Option<Bounds> = None;
         for one in asked {
-            if one.best < self.snapshot && !matches!(self.consult(skyline, cover, one), Ok(Verdict::Settled))
-            {
+            if one.best >= self.snapshot {
+                continue;
+            }
+            if hints.exclude(&one.probe, one.best, self.snapshot) {
+                known = known.or_else(|| Some(skyline.head(self.forest.checks, cover).ok()?.bounds));
+                if known.is_some_and(|bounds| bounds.exclude(&one.probe, one.best, self.snapshot)) {
+                    continue;
+                }
+            }
+            if !matches!(self.consult(skyline, cover, one), Ok(Verdict::Settled)) {
                 otherwise(self, std::slice::from_mut(one))?;
             }
         }
         Ok(())
     }
 
-    /// Q1 to Q5.
+    /// Q2 to Q5.
     #[inline(always)]
     fn consult(&self, skyline: &Skyline, cover: u64, one: &mut Asked<'_>) -> Checked<Verdict> {
         let Forest { log, checks, .. } = self.forest;
-        if skyline.is_silent((*checks, cover), &one.probe, (one.best, self.snapshot))? {
-            return Ok(Verdict::Settled);
-        }
         let painter = skyline.painter(log, (*checks, cover), (self.comparator, &one.probe))?;
         if painter == NOBODY {
             return Ok(Verdict::Settled);

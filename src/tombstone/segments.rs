@@ -73,6 +73,9 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         make: impl Fn(u32) -> T,
         grown: impl FnOnce(u64),
     ) -> Option<&[T]> {
+        if let Some(run) = self.run(index, len) {
+            return Some(run);
+        }
         let spot = Self::spot(index);
         let first = u32::try_from(spot.first).ok()?;
         let segment_len = u32::try_from(spot.len).ok()?;
@@ -95,6 +98,18 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
             }
             at = spot.first + spot.len;
         }
+    }
+
+    /// Every item of every published segment with its index, in order.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (u32, &T)> {
+        let firsts = (0..SLOTS as u64).map(|slot| {
+            let (group, quarter) = (slot / 4, slot % 4);
+            u64::from(FIRST) * (4 * ((1 << group) - 1) + (quarter << group))
+        });
+        let segments = self.slots.iter().zip(firsts).filter_map(|(slot, first)| Some((slot.get()?, first)));
+        segments.flat_map(|(segment, first)| {
+            (first..).map_while(|index| u32::try_from(index).ok()).zip(segment.iter())
+        })
     }
 
     /// Every published segment, in order.
@@ -137,5 +152,11 @@ mod tests {
             assert_eq!(segments.get(start), Some(&start));
             at = start + len;
         }
+        let far = Segments::<u32, 8>::fit(at + 5000, 1).unwrap();
+        segments.ensure_run(far, 1, |index| index, |_| ()).unwrap();
+        assert!(
+            segments.items().all(|(index, item)| index == *item)
+                && segments.items().any(|(index, _)| index == far)
+        );
     }
 }

@@ -7,9 +7,9 @@
 //!     2                      ======
 //!            b     e    h    m    p       a piece reaches from its own boundary to the next one
 //! ```
-//! Three columns: prefix of the boundary; its name (record and end) with the painter's record; checks, two a word.
-//! In front of them fences: the last prefix of each run of `RUN`, and of each run of those, so that a search touches few
-//! lines.
+//! In blocks of `RUN` pieces three columns: prefix of the boundary; its name (record and end) with the painter's record;
+//! checks, two a word. Beside them fences: the last prefix of each block but the last one, and of each `RUN` blocks, so
+//! that a search touches few lines, and only one block. Behind the last piece stands padding, with the largest prefix.
 //!
 //! * K1: boundaries ascend strictly; the last piece is painted by nobody. A node has at least two pieces.
 //! * K2: min and max sequence are those of all records below, hidden ones too.
@@ -28,13 +28,15 @@ use super::log::{Log, Probe, damage, high, low, pair};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
+use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The painter of a piece that no tombstone covers.
 pub(crate) const NOBODY: u32 = u32::MAX;
 const HEAD_WORDS: usize = 7;
-/// Words between two fences: two lines.
+/// Pieces of a block, and fences of a fence: two lines.
 const RUN: usize = 16;
+const BLOCK_WORDS: usize = 2 * RUN + RUN / 2;
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
@@ -62,107 +64,143 @@ impl Piece {
     }
 }
 
-/// A node's bounds, verified.
+/// Between which sequence numbers and prefixes a node has something to say.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Head {
+pub(crate) struct Bounds {
     pub(crate) min: SequenceNumber,
     pub(crate) max: SequenceNumber,
     first_prefix: u64,
     last_prefix: u64,
+}
+
+impl Bounds {
+    /// Whether the node has nothing to say about the probe, or nothing over `best` that `snapshot` sees.
+    #[inline(always)]
+    pub(crate) fn exclude(&self, probe: &Probe<'_>, best: SequenceNumber, snapshot: SequenceNumber) -> bool {
+        let prefix = probe.prefix;
+        self.max <= best || self.min > snapshot || prefix < self.first_prefix || prefix > self.last_prefix
+    }
+}
+
+/// A node's head, verified.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) bounds: Bounds,
     pub(crate) len: u64,
     pub(crate) digest: u64,
+}
+
+/// Up to `RUN` pieces: their prefixes, names with painters, and checks.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Block([AtomicU64; BLOCK_WORDS]);
+
+const _: () = assert!(size_of::<Block>() == 5 * 64, "two lines of prefixes, two of names, one of checks");
+
+impl Block {
+    const PADDING: [u64; BLOCK_WORDS] = {
+        let mut words = [0; BLOCK_WORDS];
+        let mut at = 0;
+        while at < RUN {
+            words[at] = u64::MAX;
+            at += 1;
+        }
+        words
+    };
+
+    #[inline(always)]
+    fn prefix(&self, at: usize) -> u64 {
+        load(&self.0[at % RUN])
+    }
+
+    #[inline(always)]
+    fn refs(&self, at: usize) -> u64 {
+        load(&self.0[RUN + at % RUN])
+    }
+
+    #[inline(always)]
+    fn check(&self, at: usize) -> u32 {
+        let both = load(&self.0[2 * RUN + at % RUN / 2]);
+        if at.is_multiple_of(2) { low(both) } else { high(both) }
+    }
+
+    /// How many of its prefixes are before this one.
+    #[inline(always)]
+    fn before(&self, prefix: u64) -> usize {
+        self.0.first_chunk().map_or(0, |run| run_before(run, prefix))
+    }
 }
 
 /// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct Skyline {
     head: [AtomicU64; HEAD_WORDS],
-    /// The columns, one behind the other.
-    words: Box<[AtomicU64]>,
+    blocks: Box<[Block]>,
+    /// Outer ones, then inner ones.
+    fences: Box<[AtomicU64]>,
 }
 
-/// The columns of a node, outer fences first.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Columns<'a> {
-    outer: &'a [AtomicU64],
-    inner: &'a [AtomicU64],
-    prefixes: &'a [AtomicU64],
-    refs: &'a [AtomicU64],
-    checks: &'a [AtomicU64],
-}
+impl Skyline {
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        (size_of_val(&*self.blocks) + size_of_val(&*self.fences)) as u64
+    }
 
-/// Words of a node with so many pieces. No two numbers of pieces have the same.
-#[inline(always)]
-const fn words_of(pieces: usize) -> usize {
-    pieces / RUN / RUN + pieces / RUN + 2 * pieces + pieces.div_ceil(2)
-}
-
-impl<'a> Columns<'a> {
+    /// Outer and inner fences.
     #[inline(always)]
-    fn split(words: &'a [AtomicU64], pieces: usize) -> Option<Self> {
-        if pieces > words.len() || words_of(pieces) != words.len() {
-            return None;
-        }
-        let (outer, words) = words.split_at_checked(pieces / RUN / RUN)?;
-        let (inner, words) = words.split_at_checked(pieces / RUN)?;
-        let (prefixes, words) = words.split_at_checked(pieces)?;
-        let (refs, checks) = words.split_at_checked(pieces)?;
-        Some(Columns { outer, inner, prefixes, refs, checks })
+    fn fences(&self) -> (&[AtomicU64], &[AtomicU64]) {
+        let inner = self.blocks.len().saturating_sub(1);
+        self.fences.split_at_checked(inner / RUN).unwrap_or_default()
     }
 
     /// Prefix, and name with painter, as they are stored: for those who verify the digest over all of them.
     #[inline(always)]
     pub(crate) fn stored(&self, position: u32) -> Option<(u64, u64)> {
         let at = position as usize;
-        Some((load(self.prefixes.get(at)?), load(self.refs.get(at)?)))
+        self.blocks.get(at / RUN).map(|block| (block.prefix(at), block.refs(at)))
     }
 
-    /// How many prefixes are before this one.
+    #[inline(always)]
+    fn prefix(&self, at: usize) -> u64 {
+        self.blocks.get(at / RUN).map_or(u64::MAX, |block| block.prefix(at))
+    }
+
+    /// How many prefixes are before this one: a hint.
     #[inline(always)]
     fn before(&self, prefix: u64) -> usize {
-        let outer = if self.outer.len() <= RUN {
-            run_before(self.outer, 0, prefix)
-        } else {
-            lower_bound(self.outer, |fence| fence < prefix)
-        };
-        let inner = run_before(self.inner, outer * RUN, prefix);
-        run_before(self.prefixes, inner * RUN, prefix)
+        let (outer, inner) = self.fences();
+        let mut number = 0;
+        if !inner.is_empty() {
+            number =
+                RUN * lower_bound(outer.len(), |at| outer.get(at).is_some_and(|fence| load(fence) < prefix));
+            let inner = inner.get(number..).unwrap_or_default();
+            number += match inner.first_chunk() {
+                Some(run) => run_before(run, prefix),
+                None => {
+                    lower_bound(inner.len(), |at| inner.get(at).is_some_and(|fence| load(fence) < prefix))
+                }
+            };
+        }
+        let Some(block) = self.blocks.get(number) else { return 0 };
+        // Whatever the search ends at, the piece is in this block.
+        for at in [RUN, RUN + RUN / 2, 2 * RUN] {
+            prefetch_read(std::ptr::from_ref(&block.0[at]).cast());
+        }
+        number * RUN + block.before(prefix)
     }
 
     /// The piece at `position`, verified, and the prefix where the next one begins.
     #[inline(always)]
     fn piece(&self, checks: Checks, cover: u64, at: usize) -> Checked<(Piece, u64)> {
-        let position = at as u64;
-        let (Some(prefix), Some(refs), Some(stored)) =
-            (self.prefixes.get(at), self.refs.get(at), self.checks.get(at / 2))
-        else {
-            return Err(damage(position, 0, 0));
-        };
-        let (prefix, refs, stored) = (load(prefix), load(refs), load(stored));
-        let next = self.prefixes.get(at + 1).map_or(0, load);
-        let found = if position.is_multiple_of(2) { low(stored) } else { high(stored) };
-        let expected = checks.piece(cover, position, [prefix, next], refs);
+        let Some(block) = self.blocks.get(at / RUN) else { return Err(damage(at as u64, 0, 0)) };
+        let (prefix, refs, next) = (block.prefix(at), block.refs(at), self.prefix(at + 1));
+        let (expected, found) = (checks.piece(cover, at as u64, [prefix, next], refs), block.check(at));
         if found != expected {
-            return Err(damage(position, u64::from(expected), u64::from(found)));
+            return Err(damage(at as u64, u64::from(expected), u64::from(found)));
         }
         Ok((Piece { prefix, name: high(refs), painter: low(refs) }, next))
     }
-}
 
-impl Skyline {
-    /// The columns, if the node's length is what its head says.
-    #[inline(always)]
-    pub(crate) fn columns(&self) -> Checked<Columns<'_>> {
-        let pieces = load(&self.head[4]);
-        let columns = usize::try_from(pieces).ok().and_then(|pieces| Columns::split(&self.words, pieces));
-        columns.ok_or_else(|| damage(0, self.words.len() as u64, pieces))
-    }
-
-    pub(crate) fn allocated_bytes(&self) -> u64 {
-        8 * self.words.len() as u64
-    }
-
-    /// The bounds, if their check holds for a node that covers `cover`.
+    /// The head, if its check holds for a node that covers `cover`.
     #[inline(always)]
     pub(crate) fn head(&self, checks: Checks, cover: u64) -> Checked<Head> {
         let words: [u64; 6] = std::array::from_fn(|word| load(&self.head[word]));
@@ -171,27 +209,14 @@ impl Skyline {
             return Err(damage(cover, expected, found));
         }
         let [min, max, first_prefix, last_prefix, len, digest] = words;
-        Ok(Head { min, max, first_prefix, last_prefix, len, digest })
+        Ok(Head { bounds: Bounds { min, max, first_prefix, last_prefix }, len, digest })
     }
 
-    /// Whether the node has nothing to say about the probe, or nothing over `best` that `snapshot` sees. Believed only if
-    /// the head's check holds; most nodes that have something to say need no head.
+    /// The bounds as they are stored: hints.
     #[inline(always)]
-    pub(crate) fn is_silent(
-        &self,
-        (checks, cover): (Checks, u64),
-        probe: &Probe<'_>,
-        (best, snapshot): (SequenceNumber, SequenceNumber),
-    ) -> Checked<bool> {
-        let silent = |min, max, first, last| {
-            max <= best || min > snapshot || probe.prefix < first || probe.prefix > last
-        };
-        let [min, max, first, last] = std::array::from_fn(|word| load(&self.head[word]));
-        if !silent(min, max, first, last) {
-            return Ok(false);
-        }
-        let head = self.head(checks, cover)?;
-        Ok(silent(head.min, head.max, head.first_prefix, head.last_prefix))
+    pub(crate) fn bounds(&self) -> Bounds {
+        let [min, max, first_prefix, last_prefix] = std::array::from_fn(|word| load(&self.head[word]));
+        Bounds { min, max, first_prefix, last_prefix }
     }
 
     /// Who paints the probe's key: a record's index, or [`NOBODY`]. An error says that this node must not be used.
@@ -202,32 +227,45 @@ impl Skyline {
         (checks, cover): (Checks, u64),
         (comparator, probe): (&C, &Probe<'_>),
     ) -> Checked<u32> {
-        let columns = self.columns()?;
-        let mut reach = columns.before(probe.prefix);
-        if columns.prefixes.get(reach).is_some_and(|stored| load(stored) == probe.prefix) {
+        let mut reach = self.before(probe.prefix);
+        if self.prefix(reach) == probe.prefix {
             reach = self.settle(log, comparator, probe, reach)?;
         }
         // K3: the piece that begins at or before the key, and where the next one begins.
         let Some(at) = reach.checked_sub(1) else {
-            let (first, _) = columns.piece(checks, cover, 0)?;
+            let (first, _) = self.piece(checks, cover, 0)?;
             return match place(log, comparator, probe, first)? {
                 Order::Greater => Ok(NOBODY),
                 _ => Err(damage(0, 0, 0)),
             };
         };
-        let (piece, next) = columns.piece(checks, cover, at)?;
+        let (piece, next) = self.piece(checks, cover, at)?;
         if place(log, comparator, probe, piece)? == Order::Greater {
             return Err(damage(at as u64, 0, 0));
         }
-        let inside = if reach == columns.prefixes.len() {
-            piece.painter == NOBODY
-        } else if next == probe.prefix {
-            let (above, _) = columns.piece(checks, cover, reach)?;
-            place(log, comparator, probe, above)? == Order::Greater
-        } else {
-            next > probe.prefix
+        let inside = match next.cmp(&probe.prefix) {
+            Order::Greater => true,
+            Order::Less => false,
+            Order::Equal => self.is_before(log, (checks, cover), (comparator, probe), reach)?,
         };
         if inside { Ok(piece.painter) } else { Err(damage(reach as u64, 0, 0)) }
+    }
+
+    /// Whether the key is before the piece at `reach`, whose prefix it has, or behind all pieces.
+    #[cold]
+    #[inline(never)]
+    fn is_before<C: Comparator>(
+        &self,
+        log: &Log,
+        (checks, cover): (Checks, u64),
+        (comparator, probe): (&C, &Probe<'_>),
+        reach: usize,
+    ) -> Checked<bool> {
+        if probe.prefix == u64::MAX && self.head(checks, cover)?.len == reach as u64 {
+            return Ok(true);
+        }
+        let (above, _) = self.piece(checks, cover, reach)?;
+        Ok(place(log, comparator, probe, above)? == Order::Greater)
     }
 
     /// How many boundaries are at or before the key, if `from` are before its prefix and the next one has the same: whole
@@ -241,13 +279,13 @@ impl Skyline {
         probe: &Probe<'_>,
         from: usize,
     ) -> Checked<usize> {
-        let Columns { prefixes, refs, .. } = self.columns()?;
-        let same = lower_bound(prefixes.get(from..).unwrap_or_default(), |stored| stored <= probe.prefix);
+        let len = usize::try_from(load(&self.head[4])).unwrap_or(0).min(self.blocks.len() * RUN);
+        let same = lower_bound(len.saturating_sub(from), |at| self.prefix(from + at) <= probe.prefix);
         let (mut reach, mut end) = (from, from + same);
         while reach < end {
             let middle = reach + (end - reach) / 2;
-            let order =
-                refs.get(middle).and_then(|refs| log.boundary_hint(comparator, high(load(refs)), probe));
+            let name = self.blocks.get(middle / RUN).map(|block| high(block.refs(middle)));
+            let order = name.and_then(|name| log.boundary_hint(comparator, name, probe));
             match order.ok_or_else(|| damage(middle as u64, 0, 0))? {
                 Order::Greater => end = middle,
                 _ => reach = middle + 1,
@@ -258,15 +296,16 @@ impl Skyline {
 
     /// Verifies every piece, the digest over them, and the fences.
     pub(crate) fn verify(&self, checks: Checks, cover: u64) -> Checked<()> {
-        let (head, columns) = (self.head(checks, cover)?, self.columns()?);
+        let head = self.head(checks, cover)?;
         let mut digest = 0;
-        for position in 0..columns.prefixes.len() {
-            let (piece, _) = columns.piece(checks, cover, position)?;
+        for at in (0..head.len).map_while(|at| usize::try_from(at).ok()) {
+            let (piece, _) = self.piece(checks, cover, at)?;
             digest = checks.digest(digest, piece.prefix, piece.refs());
         }
-        for (fences, below) in [(columns.inner, columns.prefixes), (columns.outer, columns.inner)] {
-            for (fence, run) in fences.iter().zip(below.chunks_exact(RUN)) {
-                let (expected, found) = (run.last().map_or(0, load), load(fence));
+        let (outer, inner) = self.fences();
+        for (fences, step) in [(inner, RUN), (outer, RUN * RUN)] {
+            for (number, fence) in (1..).zip(fences) {
+                let (expected, found) = (self.prefix(number * step - 1), load(fence));
                 if expected != found {
                     return Err(damage(cover, expected, found));
                 }
@@ -278,14 +317,13 @@ impl Skyline {
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
         visit("skyline head", &self.head);
-        // Whatever the head says, which may be damaged just now.
-        let pieces = (0..=self.words.len()).find(|&pieces| words_of(pieces) >= self.words.len()).unwrap_or(0);
-        if let Some(columns) = Columns::split(&self.words, pieces) {
-            visit("skyline prefixes", columns.prefixes);
-            visit("skyline names and painters", columns.refs);
-            visit("skyline checks", columns.checks);
-            visit("skyline fences", columns.inner);
-            visit("skyline outer fences", columns.outer);
+        visit("skyline fences", &self.fences);
+        for Block(words) in &self.blocks {
+            let (prefixes, words) = words.split_at(RUN);
+            let (refs, checks) = words.split_at(RUN);
+            visit("skyline prefixes", prefixes);
+            visit("skyline names and painters", refs);
+            visit("skyline checks", checks);
         }
     }
 }
@@ -299,71 +337,47 @@ fn place<C: Comparator>(log: &Log, comparator: &C, probe: &Probe<'_>, piece: Pie
     }
 }
 
-/// How many words of an ascending column are before `prefix`, if the answer is in the run that begins at `from`.
+/// How many words of an ascending run are before `prefix`. Without branches on what is read.
 #[inline(always)]
-fn run_before(column: &[AtomicU64], from: usize, prefix: u64) -> usize {
-    let rest = column.get(from..).unwrap_or_default();
-    let Some(run) = rest.first_chunk::<RUN>() else { return from + lower_bound(rest, |word| word < prefix) };
+fn run_before(run: &[AtomicU64; RUN], prefix: u64) -> usize {
     let mut base = 0;
     for half in [RUN / 2, RUN / 4, RUN / 8, RUN / 16] {
         base += if load(&run[(base + half - 1) % RUN]) < prefix { half } else { 0 };
     }
-    from + base + usize::from(load(&run[base % RUN]) < prefix)
+    base + usize::from(load(&run[base % RUN]) < prefix)
 }
 
-/// How many words of an ascending column are before the answer. Without branches on what is read.
+/// How many of `len` places, of which the first ones are before the answer, are so. Without branches on what is read.
 #[inline(always)]
-fn lower_bound(column: &[AtomicU64], before: impl Fn(u64) -> bool) -> usize {
-    let (mut base, mut len) = (0, column.len());
+fn lower_bound(len: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut base, mut len) = (0, len);
     while len > 1 {
         let half = len / 2;
-        base += if before(load(&column[base + half - 1])) { half } else { 0 };
+        base += if before(base + half - 1) { half } else { 0 };
         len -= half;
     }
-    base + usize::from(len == 1 && before(load(&column[base])))
-}
-
-/// Room for the columns of a node that is being built, used again and again.
-#[derive(Debug, Default)]
-pub(crate) struct Buffers {
-    prefixes: Vec<u64>,
-    refs: Vec<u64>,
-    checks: Vec<u64>,
-}
-
-impl Buffers {
-    /// More pieces than this are not kept room for.
-    const KEPT: usize = 1 << 12;
-
-    fn emptied(mut self) -> Buffers {
-        if self.prefixes.capacity() > Self::KEPT {
-            return Buffers::default();
-        }
-        self.prefixes.clear();
-        self.refs.clear();
-        self.checks.clear();
-        self
-    }
+    base + usize::from(len == 1 && before(base))
 }
 
 /// Collects the pieces of a node, in order.
 #[derive(Debug)]
 pub(crate) struct Builder {
-    buffers: Buffers,
+    blocks: Vec<Block>,
+    /// The block under way.
+    words: [u64; BLOCK_WORDS],
+    len: usize,
     checks: Checks,
     cover: u64,
     digest: u64,
+    first_prefix: u64,
     last: Piece,
-    even: u32,
 }
 
 impl Builder {
-    /// A builder in empty `buffers`.
-    pub(crate) fn new(checks: Checks, cover: u64, mut buffers: Buffers, pieces_max: usize) -> Self {
-        buffers.prefixes.reserve(pieces_max);
-        buffers.refs.reserve(pieces_max);
-        buffers.checks.reserve(pieces_max.div_ceil(2));
-        Builder { buffers, checks, cover, digest: 0, last: Piece::NONE, even: 0 }
+    pub(crate) fn new(checks: Checks, cover: u64, pieces_max: usize) -> Self {
+        let blocks = Vec::with_capacity(pieces_max.div_ceil(RUN));
+        let (words, last) = (Block::PADDING, Piece::NONE);
+        Builder { blocks, words, len: 0, checks, cover, digest: 0, first_prefix: 0, last }
     }
 
     /// The next boundary. Without effect if the painter stays the same.
@@ -372,51 +386,54 @@ impl Builder {
         if piece.painter == self.last.painter {
             return;
         }
-        if !self.buffers.prefixes.is_empty() {
+        if self.len == 0 {
+            self.first_prefix = piece.prefix;
+        } else {
             self.check_last(piece.prefix);
         }
-        self.buffers.prefixes.push(piece.prefix);
-        self.buffers.refs.push(piece.refs());
+        let at = self.len % RUN;
+        self.words[at] = piece.prefix;
+        self.words[RUN + at] = piece.refs();
         self.digest = self.checks.digest(self.digest, piece.prefix, piece.refs());
         self.last = piece;
+        self.len += 1;
     }
 
     /// The check of the last piece, once it is known where the next one begins.
     #[inline(always)]
     fn check_last(&mut self, next: u64) {
-        let position = self.buffers.prefixes.len() as u64 - 1;
-        let check = self.checks.piece(self.cover, position, [self.last.prefix, next], self.last.refs());
-        if position.is_multiple_of(2) {
-            self.even = check;
-        } else {
-            self.buffers.checks.push(pair(check, self.even));
+        let at = self.len - 1;
+        let check = self.checks.piece(self.cover, at as u64, [self.last.prefix, next], self.last.refs());
+        self.words[2 * RUN + at % RUN / 2] |= u64::from(check) << (at % 2 * 32);
+        if at % RUN == RUN - 1 {
+            self.close_block();
         }
     }
 
-    /// The finished node, for records whose sequence numbers are within (min, max); and the room, empty again.
-    pub(crate) fn finish(mut self, (min, max): (SequenceNumber, SequenceNumber)) -> (Skyline, Buffers) {
-        let pieces = self.buffers.prefixes.len();
-        if pieces > 0 {
-            self.check_last(0);
+    #[inline(never)]
+    fn close_block(&mut self) {
+        self.blocks.push(Block(self.words.map(AtomicU64::new)));
+        self.words = Block::PADDING;
+    }
+
+    /// The finished node, for records whose sequence numbers are within (min, max).
+    pub(crate) fn finish(mut self, (min, max): (SequenceNumber, SequenceNumber)) -> Skyline {
+        if self.len > 0 {
+            self.check_last(u64::MAX);
         }
-        if pieces % 2 == 1 {
-            self.buffers.checks.push(pair(0, self.even));
+        if !self.len.is_multiple_of(RUN) {
+            self.close_block();
         }
-        let Buffers { prefixes, refs, checks } = &self.buffers;
-        let mut words = Vec::with_capacity(words_of(pieces));
-        let outer = prefixes.chunks_exact(RUN * RUN).filter_map(<[u64]>::last);
-        let inner = prefixes.chunks_exact(RUN).filter_map(<[u64]>::last);
-        words.extend(outer.chain(inner));
-        for column in [prefixes, refs, checks] {
-            words.extend_from_slice(column);
-        }
-        let words = words.into_iter().map(AtomicU64::new).collect();
-        let first = prefixes.first().copied().unwrap_or(0);
-        let head = [min, max, first, self.last.prefix, pieces as u64, self.digest];
+        let fence = |block: &Block| AtomicU64::new(block.prefix(RUN - 1));
+        let inner = self.blocks.split_last().map_or(&[][..], |(_, inner)| inner);
+        let outer = inner.chunks_exact(RUN).filter_map(<[Block]>::last);
+        let mut fences = Vec::with_capacity(inner.len() / RUN + inner.len());
+        fences.extend(outer.chain(inner).map(fence));
+        let head = [min, max, self.first_prefix, self.last.prefix, self.len as u64, self.digest];
         let check = self.checks.head(self.cover, &head);
         let [min, max, first, last, len, digest] = head.map(AtomicU64::new);
         let head = [min, max, first, last, len, digest, AtomicU64::new(check)];
-        (Skyline { head, words }, self.buffers.emptied())
+        Skyline { head, blocks: self.blocks.into_boxed_slice(), fences: fences.into_boxed_slice() }
     }
 }
 

@@ -53,7 +53,8 @@ fn seeds(count: u64) -> Vec<u64> {
 
 type Span = (Vec<u8>, Vec<u8>, u64);
 
-/// How keys look: short ones, ones with a long common beginning, ones longer than any buffer on the stack.
+/// How keys look: short ones, ones with a long common beginning, ones that begin like padding, ones longer than any
+/// buffer on the stack.
 fn key(rng: &mut Rng, style: u64, number: u64) -> Vec<u8> {
     let number = number.to_be_bytes();
     let digits = &number[6..];
@@ -61,6 +62,7 @@ fn key(rng: &mut Rng, style: u64, number: u64) -> Vec<u8> {
         0 => digits.to_vec(),
         1 => [b"common-prefix-", digits].concat(),
         2 => [digits, b"-and-a-tail-that-is-longer-than-thirty-two-bytes"].concat(),
+        3 => [&[0xff; 8][..], digits].concat(),
         _ => [&[7; 300][..rng.0 as usize % 2 * 290], digits].concat(),
     }
 }
@@ -80,7 +82,7 @@ fn span<C: Comparator>(comparator: &C, rng: &mut Rng, style: u64, space: u64, wi
 
 /// Tombstones with sequence numbers, in order of arrival.
 fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> (Vec<Span>, u64, u64) {
-    let (style, space) = (rng.below(4), [5, 60, 3000, 60_000][rng.below(4) as usize]);
+    let (style, space) = (rng.below(5), [5, 60, 3000, 60_000][rng.below(4) as usize]);
     let width = [1, 3, space / 10 + 1, space][rng.below(4) as usize];
     let mut spans: Vec<Span> = (0..len).map(|_| span(comparator, rng, style, space, width)).collect();
     let order = rng.below(5);
