@@ -16,6 +16,7 @@ pub(crate) mod log;
 pub(crate) mod merge;
 #[cfg(all(test, loom))]
 mod models;
+pub(crate) mod paint;
 pub(crate) mod query;
 pub(crate) mod segments;
 pub(crate) mod skyline;
