@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::super::fault::FaultRegion;
 use super::super::frozen::FrozenTombstones;
 use super::super::live::LiveIndex;
 use super::{Rng, Span, brute};
@@ -15,29 +16,43 @@ struct Case {
     questions: Vec<(Vec<u8>, u64, u64, Option<u64>)>,
 }
 
-fn case(seed: u64, len: u64, common: &str) -> Case {
+fn spans(seed: u64, len: u64, common: &str) -> Vec<Span> {
     let mut rng = Rng(seed);
-    let index = LiveIndex::new(Secret::from_seed(seed));
-    let mut spans: Vec<Span> = Vec::new();
-    for sequence in 1..=len {
+    let name = |number: u64| format!("{common}{number:02}").into_bytes();
+    let mut span = |sequence| {
         let start = rng.below(40);
-        let end = start + 1 + rng.below(6);
-        let name = |number: u64| format!("{common}{number:02}").into_bytes();
-        spans.push((name(start), name(end), sequence));
-        index.insert(&Bytewise, &name(start), &name(end), sequence).unwrap();
+        (name(start), name(start + 1 + rng.below(6)), sequence)
+    };
+    (1..=len).map(&mut span).collect()
+}
+
+fn insert(index: &LiveIndex, spans: &[Span]) {
+    for (start, end, sequence) in spans {
+        index.insert(&Bytewise, start, end, *sequence).unwrap();
     }
     index.maintain(&Bytewise);
+}
+
+fn case(seed: u64, len: u64, common: &str) -> Case {
+    let index = LiveIndex::new(Secret::from_seed(seed));
+    let spans = spans(seed, len, common);
+    insert(&index, &spans);
+    Case { index, questions: questions(&spans, common) }
+}
+
+fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64, Option<u64>)> {
+    let len = spans.len() as u64;
     let mut questions = Vec::new();
     for number in 0..48 {
         let key = format!("{common}{:02}", number % 46).into_bytes();
         for snapshot in [u64::MAX, len / 2, 7] {
             for floor in [0, len * 3 / 4] {
-                let answer = brute(&Bytewise, &spans, &key, snapshot, floor);
+                let answer = brute(&Bytewise, spans, &key, snapshot, floor);
                 questions.push((key.clone(), snapshot, floor, answer));
             }
         }
     }
-    Case { index, questions }
+    questions
 }
 
 /// Asks everything; an answer that is wrong is the end. How many were `Corruption`.
@@ -98,6 +113,33 @@ fn every_flipped_bit_of_a_finished_index() {
     let case = case(4, 100, "");
     case.index.finish(&Bytewise);
     flip_everything(&case, if cfg!(debug_assertions) { 61 } else { 1 });
+}
+
+/// A node that was damaged before it is merged: nothing takes over what it says.
+#[test]
+fn damaged_nodes_are_not_merged() {
+    let stride = if cfg!(debug_assertions) { 331 } else { 5 };
+    let spans = spans(8, 75, "");
+    let (before, after) = spans.split_at(58);
+    let questions = questions(&spans, "");
+    let built = || {
+        let index = LiveIndex::new(Secret::from_seed(8));
+        insert(&index, before);
+        index
+    };
+    let regions = built().fault_regions();
+    let derived = |region: &&(usize, &FaultRegion)| region.1.name.starts_with("skyline");
+    for (number, region) in regions.iter().enumerate().filter(|region| derived(&region)) {
+        for bit in (number as u64 % stride..region.bits).step_by(stride as usize) {
+            let case = Case { index: built(), questions: questions.clone() };
+            case.index.flip(number, bit);
+            insert(&case.index, after);
+            let note = format!("{} region {number} bit {bit}, then merged", region.name);
+            assert_eq!(survey(&case, &note), 0, "{note}");
+            case.index.finish(&Bytewise);
+            assert_eq!(survey(&case, &note), 0, "{note}, finished");
+        }
+    }
 }
 
 /// Words that changed places: valid elsewhere is not valid here.
