@@ -162,7 +162,8 @@ impl<C: Comparator> Core<C> {
             Ok(search) => search,
             Err(corruption) => return vec![Err(corruption)],
         };
-        let mut tombstones = Vec::new();
+        let expected = self.live_tombstones.len().unwrap_or(0);
+        let mut tombstones = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
         let mut next = Ordered::find(&search, &Target::extreme(Side::Start)).map(|around| around.behind);
         loop {
             let at = match next {

@@ -37,8 +37,9 @@ impl FrozenTombstones {
         secret: Secret,
         truth: impl IntoIterator<Item = Checked<(K, K, SequenceNumber)>>,
     ) -> Result<Self> {
+        let truth = truth.into_iter();
         let mut failure = None;
-        let mut tombstones = Vec::new();
+        let mut tombstones = Vec::with_capacity(truth.size_hint().0);
         for tombstone in truth {
             match tombstone {
                 Ok(tombstone) => tombstones.push(tombstone),
