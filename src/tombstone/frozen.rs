@@ -62,6 +62,7 @@ impl FrozenTombstones {
     }
 
     /// What failed to verify while building, if anything did. A caller with another intact copy asks that one.
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn failure(&self) -> Option<Corruption> {
         self.failure
     }
@@ -122,6 +123,7 @@ impl FrozenTombstones {
     }
 
     /// How many tombstones were read.
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn len(&self) -> Checked<u32> {
         self.index.len()
     }

@@ -140,6 +140,7 @@ impl LiveIndex {
     }
 
     /// The stretch around `key` that its newest visible covering tombstone covers.
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn covering_run<C: Comparator>(
         &self,
         comparator: &C,

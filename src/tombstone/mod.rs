@@ -1,10 +1,9 @@
 //! Storey 2, intervals: spans, fragments, covering queries. Knows nothing of skiplists or tables.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(not(test), allow(dead_code, reason = "parts wait for flush and scrub"))]
 
 pub(crate) mod checks;
-#[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+#[cfg(all(test, not(loom)))]
 pub(crate) mod fault;
 pub(crate) mod forest;
 pub(crate) mod fragment_cursor;
