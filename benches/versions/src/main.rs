@@ -1,0 +1,325 @@
+//! Two versions of the crate do the same work in turns, slice by slice, in one process.
+//!
+//! ```text
+//!   benches/versions/run COMMIT [ENTRIES [ROUNDS [PROTECTION_BYTES]]]
+//! ```
+//! A slice is timed by the thread's own processor time. A row shows the median over all slices of the ratio after /
+//! before (above 1: slower than before), the quartiles of that ratio, and both medians in nanoseconds an operation.
+//! Both versions fold what they read into a hash; a difference ends the run.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+const SLICES: usize = 25;
+const VALUE_LEN: usize = 100;
+const BATCH: usize = 32;
+const KEYS_AT_ONCE: usize = 24;
+
+type Key = [u8; 16];
+
+/// The work of one run: keys in ascending order, and an order of them that is not.
+struct Work {
+    keys: Vec<Key>,
+    shuffled: Vec<Key>,
+    absent: Vec<Key>,
+    value: [u8; VALUE_LEN],
+    protection: u8,
+}
+
+fn mix(seed: u64) -> u64 {
+    let mut bits = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+fn key(number: u64) -> Key {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    key[8..].copy_from_slice(&mix(number).to_le_bytes());
+    key
+}
+
+impl Work {
+    fn new(entries: u64, protection: u8) -> Work {
+        let keys: Vec<Key> = (0..entries).map(|number| key(2 * number)).collect();
+        let mut shuffled = keys.clone();
+        for last in (1..shuffled.len()).rev() {
+            shuffled.swap(last, (mix(last as u64) % (last as u64 + 1)) as usize);
+        }
+        let absent = shuffled
+            .iter()
+            .map(|present| {
+                let mut absent = *present;
+                absent[7] |= 1;
+                absent
+            })
+            .collect();
+        Work { keys, shuffled, absent, value: [0x61; VALUE_LEN], protection }
+    }
+
+    /// The keys of one slice.
+    fn slice<'a>(&self, keys: &'a [Key], slice: usize) -> &'a [Key] {
+        let len = keys.len() / SLICES;
+        &keys[slice * len..(slice + 1) * len]
+    }
+}
+
+/// What both versions do.
+trait Version {
+    fn put(&mut self, keys: &[Key], value: &[u8], first: u64);
+    fn batches(&mut self, keys: &[Key], value: &[u8], first: u64);
+    fn get(&self, keys: &[Key]) -> u64;
+    fn multi_get(&self, keys: &[Key]) -> u64;
+    fn seek(&self, keys: &[Key]) -> u64;
+    fn forward(&self, from: &Key, to: &Key) -> u64;
+    fn backward(&self, from: &Key, to: &Key) -> u64;
+}
+
+macro_rules! version {
+    ($name:ident) => {
+        mod $name {
+            use super::{BATCH, KEYS_AT_ONCE, Key, Version};
+            use $name::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
+
+            pub struct Table(MemTable);
+
+            pub fn table(protection: u8) -> Table {
+                let paranoid =
+                    ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
+                let options = MemTableOptions::builder().paranoid(paranoid).build().expect("options");
+                Table(MemTable::new(options).expect("a table"))
+            }
+
+            impl Version for Table {
+                fn put(&mut self, keys: &[Key], value: &[u8], first: u64) {
+                    for (key, sequence) in keys.iter().zip(first..) {
+                        self.0.put(sequence, key, value).expect("a put");
+                    }
+                }
+
+                fn batches(&mut self, keys: &[Key], value: &[u8], first: u64) {
+                    for (keys, number) in keys.chunks(BATCH).zip(0..) {
+                        let mut batch = WriteBatch::with_protection(8).expect("a batch");
+                        for key in keys {
+                            batch.put(key, value).expect("an entry");
+                        }
+                        self.0.write_batch(first + number * BATCH as u64, &batch).expect("a write");
+                    }
+                }
+
+                fn get(&self, keys: &[Key]) -> u64 {
+                    keys.iter().map(|key| found(&self.0.get(key, u64::MAX).expect("a get"))).sum()
+                }
+
+                fn multi_get(&self, keys: &[Key]) -> u64 {
+                    let mut results = Vec::new();
+                    let mut hash = 0;
+                    for keys in keys.chunks(KEYS_AT_ONCE) {
+                        let mut asked = [&[][..]; KEYS_AT_ONCE];
+                        for (slot, key) in asked.iter_mut().zip(keys) {
+                            *slot = key;
+                        }
+                        self.0.multi_get_into(&asked[..keys.len()], u64::MAX, &mut results);
+                        hash +=
+                            results.iter().map(|result| found(result.as_ref().expect("a get"))).sum::<u64>();
+                    }
+                    hash
+                }
+
+                fn seek(&self, keys: &[Key]) -> u64 {
+                    let mut hash = 0;
+                    for key in keys.iter().step_by(10) {
+                        for entry in self.0.range(key.as_slice()..).take(11) {
+                            hash += u64::from(entry.expect("an entry").user_key()[15]);
+                        }
+                    }
+                    hash
+                }
+
+                fn forward(&self, from: &Key, to: &Key) -> u64 {
+                    let range = self.0.range(from.as_slice()..=to.as_slice());
+                    range.map(|entry| scanned(&entry.expect("an entry"))).sum()
+                }
+
+                fn backward(&self, from: &Key, to: &Key) -> u64 {
+                    let range = self.0.range(from.as_slice()..=to.as_slice()).rev();
+                    range.map(|entry| scanned(&entry.expect("an entry"))).sum()
+                }
+            }
+
+            fn found(lookup: &Lookup<'_>) -> u64 {
+                match lookup {
+                    Lookup::Value(value) => value.sequence() + u64::from(value[0]),
+                    _ => 1,
+                }
+            }
+
+            fn scanned(entry: &$name::Entry<'_>) -> u64 {
+                u64::from(entry.user_key()[15]) + u64::from(entry.value().expect("a value")[0])
+            }
+        }
+    };
+}
+
+version!(before);
+version!(after);
+
+fn thread_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Slices of one kind of work: nanoseconds of both versions.
+#[derive(Default)]
+struct Row {
+    before: Vec<f64>,
+    after: Vec<f64>,
+}
+
+impl Row {
+    /// One slice, on both; who goes first alternates.
+    fn slice(
+        &mut self,
+        operations: usize,
+        number: usize,
+        before: &mut dyn FnMut() -> u64,
+        after: &mut dyn FnMut() -> u64,
+    ) {
+        let timed = |work: &mut dyn FnMut() -> u64| {
+            let started = thread_time();
+            let hash = std::hint::black_box(work());
+            ((thread_time() - started).as_secs_f64() * 1e9 / operations as f64, hash)
+        };
+        let (left, right) = if number % 2 == 0 {
+            let left = timed(before);
+            (left, timed(after))
+        } else {
+            let right = timed(after);
+            (timed(before), right)
+        };
+        assert_eq!(left.1, right.1, "both versions read the same");
+        self.before.push(left.0);
+        self.after.push(right.0);
+    }
+
+    fn print(&self, name: &str) {
+        let quantile = |values: &[f64], share: f64| {
+            let mut values = values.to_vec();
+            values.sort_by(f64::total_cmp);
+            values[((values.len() - 1) as f64 * share).round() as usize]
+        };
+        let ratios: Vec<f64> =
+            self.after.iter().zip(&self.before).map(|(after, before)| after / before).collect();
+        println!(
+            "{name:<28} {:6.3}  [{:.3} .. {:.3}]  {:8.1} -> {:8.1} ns",
+            quantile(&ratios, 0.5),
+            quantile(&ratios, 0.25),
+            quantile(&ratios, 0.75),
+            quantile(&self.before, 0.5),
+            quantile(&self.after, 0.5),
+        );
+    }
+}
+
+/// Rows in the order of printing.
+#[derive(Default)]
+struct Rows(Vec<(&'static str, Row)>);
+
+impl Rows {
+    fn row(&mut self, name: &'static str) -> &mut Row {
+        let at = self.0.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            self.0.push((name, Row::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+}
+
+type Write = fn(&mut dyn Version, &[Key], &[u8], u64);
+
+/// Fills a table of each version.
+fn fill(
+    rows: &mut Rows,
+    name: &'static str,
+    work: &Work,
+    keys: &[Key],
+    write: Write,
+) -> (before::Table, after::Table) {
+    let (mut before, mut after) = (before::table(work.protection), after::table(work.protection));
+    for slice in 0..SLICES {
+        let keys = work.slice(keys, slice);
+        let first = (slice * keys.len()) as u64 + 1;
+        rows.row(name).slice(
+            keys.len(),
+            slice,
+            &mut || {
+                write(&mut before, keys, &work.value, first);
+                0
+            },
+            &mut || {
+                write(&mut after, keys, &work.value, first);
+                0
+            },
+        );
+    }
+    (before, after)
+}
+
+fn scans(rows: &mut Rows, names: [&'static str; 2], work: &Work, before: &dyn Version, after: &dyn Version) {
+    for slice in 0..SLICES {
+        let keys = work.slice(&work.keys, slice);
+        let (from, to) = (&keys[0], &keys[keys.len() - 1]);
+        rows.row(names[0])
+            .slice(keys.len(), slice, &mut || before.forward(from, to), &mut || after.forward(from, to));
+        rows.row(names[1])
+            .slice(keys.len(), slice, &mut || before.backward(from, to), &mut || after.backward(from, to));
+    }
+}
+
+fn reads(rows: &mut Rows, work: &Work, before: &dyn Version, after: &dyn Version) {
+    for slice in 0..SLICES {
+        let (keys, absent) = (work.slice(&work.shuffled, slice), work.slice(&work.absent, slice));
+        let count = keys.len();
+        rows.row("get hit").slice(count, slice, &mut || before.get(keys), &mut || after.get(keys));
+        rows.row("get miss").slice(count, slice, &mut || before.get(absent), &mut || after.get(absent));
+        rows.row("multi_get of 24")
+            .slice(count, slice, &mut || before.multi_get(keys), &mut || after.multi_get(keys));
+        let seeks = count.div_ceil(10);
+        rows.row("seek + next 10").slice(seeks, slice, &mut || before.seek(keys), &mut || after.seek(keys));
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<usize>().expect("a number"));
+    let entries = arguments.next().unwrap_or(250_000).max(SLICES * KEYS_AT_ONCE);
+    let rounds = arguments.next().unwrap_or(5);
+    let protection = arguments.next().map_or(8, |bytes| u8::try_from(bytes).expect("protection bytes"));
+    let work = Work::new(entries as u64, protection);
+    let mut rows = Rows::default();
+    for _ in 0..rounds {
+        let (before, after) =
+            fill(&mut rows, "insert in order", &work, &work.keys, |table, keys, value, first| {
+                table.put(keys, value, first);
+            });
+        scans(&mut rows, ["scan forward, in order", "scan backward, in order"], &work, &before, &after);
+        drop((before, after));
+        let batches: Write = |table, keys, value, first| table.batches(keys, value, first);
+        fill(&mut rows, "batches of 32, random", &work, &work.shuffled, batches);
+        let (before, after) =
+            fill(&mut rows, "insert at random", &work, &work.shuffled, |table, keys, value, first| {
+                table.put(keys, value, first);
+            });
+        reads(&mut rows, &work, &before, &after);
+        scans(&mut rows, ["scan forward, random", "scan backward, random"], &work, &before, &after);
+    }
+    println!(
+        "{entries} entries of 16 + {VALUE_LEN} bytes, protection {protection}, {rounds} rounds of {SLICES} slices; after / before"
+    );
+    for (name, row) in &rows.0 {
+        row.print(name);
+    }
+}
