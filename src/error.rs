@@ -51,7 +51,8 @@ pub enum Error {
         /// Bytes that are left below the hard limit.
         remaining: u64,
     },
-    /// An entry with this user key and sequence number is already there (policy `Reject`).
+    /// An entry with this user key and sequence number is already there (policy `Reject`). From a freeze: two such entries
+    /// are, in a `Vector` table; both were kept.
     #[error("an entry with this user key and sequence number {sequence} exists")]
     DuplicateEntry {
         /// The sequence number of both entries.

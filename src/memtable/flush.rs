@@ -8,7 +8,8 @@
 //! * U1: what the sink gets has been verified; a pass that returns `Ok` has seen every entry that was written.
 //! * U2: `Err` means that the sink's output must be thrown away: it is a prefix at best.
 //! * U3: with `HiddenVersions::Drop` a version is left out only if a newer one of the same key stands between it and
-//!   every snapshot. What merge operands stand on, single deletes, and all below one, is kept.
+//!   every snapshot. What merge operands stand on, single deletes, and all below one, is kept. Duplicates that a `Vector`
+//!   table took are not newer than each other: all of them are handed out, or none.
 //!
 //! Any thread; several flushes of one table may run at once.
 
@@ -24,6 +25,7 @@ use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, KeyEquality, Kind, SequenceNumber};
 use crate::memtable::representation::{END, Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::stripes::Totals;
 use crate::memtable::table::{Core, ImmutableMemTable};
@@ -36,7 +38,8 @@ pub type SinkError = Box<dyn StdError + Send + Sync>;
 
 /// Takes what a flush produces: first all entries, then all fragments, each in ascending order.
 pub trait FlushSink {
-    /// The next entry: user keys ascend, sequence numbers descend within a key.
+    /// The next entry: user keys ascend, sequence numbers descend within a key. Both may be those of the entry before only
+    /// if [`freeze`](crate::MemTable::freeze) answered `DuplicateEntry`.
     ///
     /// # Errors
     /// Whatever stops the flush; it comes back as `Error::Sink`.
@@ -141,11 +144,9 @@ impl<C: Comparator> ImmutableMemTable<C> {
     ) -> Result<FlushSummary> {
         let core = &self.core;
         core.check_control()?;
-        let mut snapshots = snapshots.to_vec();
-        snapshots.sort_unstable();
         let mut pass = Pass {
             core,
-            filter: VersionFilter { snapshots, hidden, stripe: None, below_single: false },
+            filter: VersionFilter::new(snapshots, hidden),
             buffer: Vec::new(),
             seen: Totals::default(),
             summary: FlushSummary::default(),
@@ -168,25 +169,33 @@ impl<C: Comparator> Core<C> {
 
     /// What a full pass saw, against what the writers left at the freeze.
     pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
-        let Some(sealed) = self.sealed.get() else { return Ok(()) };
+        self.sealed.get().map_or(Ok(()), |sealed| seen.compare(sealed))
+    }
+
+    /// Whether two entries have the same key and sequence number.
+    pub(crate) fn equal(&self, left: &Verified<'_>, right: &Verified<'_>) -> bool {
+        left.node().sequence() == right.node().sequence()
+            && self.comparator.compare(left.key(), right.key()).is_eq()
+    }
+
+    /// Whether the entry in front replaced this one. Duplicates of a `Vector` table replace nothing: all of them count.
+    pub(crate) fn hidden_by(&self, newer: Option<&Verified<'_>>, entry: &Verified<'_>) -> Hidden {
+        let replaces = self.options.duplicates == DuplicatePolicy::Replace;
+        if replaces && newer.is_some_and(|newer| self.equal(newer, entry)) { Hidden::Yes } else { Hidden::No }
+    }
+}
+
+impl Totals {
+    /// What a full pass saw, against what was sealed.
+    pub(crate) fn compare(&self, sealed: &Totals) -> Result<(), Corruption> {
         let differs =
-            sealed.as_array().into_iter().zip(seen.as_array()).find(|(sealed, seen)| sealed != seen);
+            sealed.as_array().into_iter().zip(self.as_array()).find(|(sealed, seen)| sealed != seen);
         match differs {
             Some((sealed, seen)) => Err(Corruption::new(Place::Sum, 0, sealed, seen)),
             None => Ok(()),
         }
     }
 
-    /// Whether `newer` (in front) hides `spot`: same key and sequence number, policy `Replace`.
-    pub(crate) fn hides(&self, newer: Option<&Spot<'_>>, spot: &Spot<'_>) -> bool {
-        newer.is_some_and(|newer| {
-            newer.entry.node().sequence() == spot.entry.node().sequence()
-                && self.comparator.compare(newer.entry.key(), spot.entry.key()).is_eq()
-        })
-    }
-}
-
-impl Totals {
     /// Adds an entry that a full pass met.
     pub(crate) fn meet(&mut self, entry: &Verified<'_>, hidden: Hidden, view: &View<'_>) {
         match hidden {
@@ -219,23 +228,22 @@ struct Pass<'a, C> {
 impl<'a, C: Comparator> Pass<'a, C> {
     fn points(&mut self, sink: &mut impl FlushSink) -> Result<()> {
         let order = self.core.order(None)?;
-        let mut newer: Option<Spot<'a>> = None;
+        let mut newer: Option<Verified<'a>> = None;
         let mut next = order.next_of(END)?;
         while let Some(spot) = next {
             next = order.next_of(spot.at)?;
             copy(&order, &spot, &mut self.buffer)?;
-            if self.core.hides(newer.as_ref(), &spot) {
-                self.seen.meet(&spot.entry, Hidden::Yes, order.view());
+            let hidden = self.core.hidden_by(newer.as_ref(), &spot.entry);
+            self.seen.meet(&spot.entry, hidden, order.view());
+            if hidden == Hidden::Yes {
                 continue;
             }
-            self.seen.meet(&spot.entry, Hidden::No, order.view());
-            let same_key = newer.is_some_and(|newer| {
-                self.core.comparator.compare(newer.entry.key(), spot.entry.key()).is_eq()
-            });
+            let same_key = newer
+                .is_some_and(|newer| self.core.comparator.compare(newer.key(), spot.entry.key()).is_eq());
             if !same_key {
                 self.filter.start_key();
             }
-            newer = Some(spot);
+            newer = Some(spot.entry);
             self.hand_out(&spot, sink)?;
         }
         Ok(())
@@ -320,12 +328,22 @@ struct VersionFilter {
     stripe: Option<usize>,
     /// A single delete of this key was met.
     below_single: bool,
+    /// The version of this key that was admitted last.
+    admitted: Option<SequenceNumber>,
 }
 
 impl VersionFilter {
+    /// For the versions of one key after the other.
+    fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
+        let mut snapshots = snapshots.to_vec();
+        snapshots.sort_unstable();
+        VersionFilter { snapshots, hidden, stripe: None, below_single: false, admitted: None }
+    }
+
     fn start_key(&mut self) {
         self.stripe = None;
         self.below_single = false;
+        self.admitted = None;
     }
 
     fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
@@ -336,7 +354,13 @@ impl VersionFilter {
         if kind != Kind::MERGE {
             self.stripe = Some(stripe);
         }
-        !answered || self.below_single || self.hidden == HiddenVersions::Keep
+        // Neither of two duplicates is newer than the other.
+        let twin = self.admitted == Some(sequence);
+        let admits = !answered || twin || self.below_single || self.hidden == HiddenVersions::Keep;
+        if admits {
+            self.admitted = Some(sequence);
+        }
+        admits
     }
 }
 
@@ -345,9 +369,7 @@ mod tests {
     use super::*;
 
     fn kept(snapshots: &[u64], versions: &[(u64, Kind)]) -> Vec<u64> {
-        let snapshots = snapshots.to_vec();
-        let hidden = HiddenVersions::Drop;
-        let mut filter = VersionFilter { snapshots, hidden, stripe: None, below_single: false };
+        let mut filter = VersionFilter::new(snapshots, HiddenVersions::Drop);
         versions.iter().filter(|(sequence, kind)| filter.admits(*sequence, *kind)).map(|v| v.0).collect()
     }
 
@@ -358,6 +380,8 @@ mod tests {
         assert_eq!(kept(&[7], &puts), [9, 7]);
         assert_eq!(kept(&[3, 6], &puts), [9, 5, 2]);
         assert_eq!(kept(&[1, 100], &puts), [9]);
+        let twins = [9, 9, 7, 7, 5, 5, 5].map(|sequence| (sequence, Kind::PUT));
+        assert_eq!(kept(&[6], &twins), [9, 9, 5, 5, 5], "all of a number or none");
     }
 
     #[test]

@@ -177,7 +177,9 @@ fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
     let (here, there) = (from.entry.node(), next.entry.node());
     let moved = core.comparator.compare(next.entry.key(), from.entry.key());
     let moved = moved.then(here.sequence().cmp(&there.sequence()));
-    if moved.then(here.revision().cmp(&there.revision())) == way {
+    // Duplicates of a `Vector` table differ in their places only.
+    let moved = moved.then(here.revision().cmp(&there.revision()));
+    if moved.then(next.at.cmp(&from.at)) == way {
         return Ok(to);
     }
     let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);

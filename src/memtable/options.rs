@@ -21,8 +21,12 @@ pub enum Representation {
     #[default]
     SkipList,
     /// A log in the arena, for bulk loads: inserts append in O(1); a reader of the mutable table sorts a private copy
-    /// (O(n log n) a cursor, O(n) a get); the frozen table is one sorted array. Takes no duplicate policy but
-    /// `Reject`, and does not look for duplicates until it is frozen.
+    /// (O(n log n) a cursor, O(n) a get); the frozen table is one sorted array.
+    ///
+    /// Takes no duplicate policy but `Reject`, and looks for duplicates only when it is frozen: both entries are kept,
+    /// `freeze` answers `DuplicateEntry`, and [`immutable`](crate::MemTable::immutable) has the table. Point reads and
+    /// snapshots then answer one of the two, always the same one; raw scans, flush and salvage give both. Duplicates
+    /// inside one batch, and range tombstones with the same start and sequence number, are refused at once.
     Vector,
 }
 

@@ -23,6 +23,7 @@ use crate::memtable::aids::Shortcuts;
 use crate::memtable::order::Order;
 use crate::memtable::representation::{Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::{Arena, Frame};
+use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::{KeepsArena, Pinned, Verified};
 use crate::memtable::table::{Core, TableReader};
 use crate::memtable::vector::Sorted;
@@ -405,7 +406,7 @@ impl<C: Comparator> Core<C> {
         behind.ok_or_else(|| hole.into())
     }
 
-    /// The next older version of the same key; replaced equals are passed.
+    /// The next older version of the same key; replaced equals are passed. What a `Vector` table took twice is there twice.
     pub(crate) fn older<'a, O: Ordered<'a>>(&self, order: &O, spot: &Spot<'a>) -> Result<Option<Spot<'a>>> {
         let mut at = spot.at;
         loop {
@@ -417,7 +418,8 @@ impl<C: Comparator> Core<C> {
             if !self.comparator.compare(next.entry.key(), spot.entry.key()).is_eq() {
                 return Ok(None);
             }
-            if next.entry.node().sequence() != spot.entry.node().sequence() {
+            let replaces = self.options.duplicates == DuplicatePolicy::Replace;
+            if !replaces || next.entry.node().sequence() != spot.entry.node().sequence() {
                 return Ok(Some(next));
             }
             at = next.at;

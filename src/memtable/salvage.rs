@@ -4,7 +4,7 @@
 //!   links   from the heads and from every node found: each level, and the back link, as far as tags match; and what
 //!           the sorted array of a `Vector` table names
 //!   arena   every 8-byte boundary that was handed out: header check, then both digests       (4 or 8 protection bytes)
-//!   sort    by key, sequence number, revision; once each
+//!   sort    by key, sequence number, revision; once each, but for duplicates that a `Vector` table took
 //! ```
 //! * Z1: a link is derived data: with 4 or more protection bytes, damaged links lose no entry.
 //! * Z2: what the arena holds at a boundary is copied word by word and verified in the copy before it is opened: a
@@ -27,6 +27,7 @@ use crate::error::Corruption;
 use crate::integrity::protection::{Placed, key_part};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Kind};
+use crate::memtable::options::Representation;
 use crate::memtable::read::Entry;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::layout::{
@@ -141,9 +142,12 @@ fn sorted<'t, C: Comparator>(
         let order = core.comparator.compare(left.key(), right.key());
         order.then_with(|| version(left).cmp(&version(right))).then(tombstone(left).cmp(&tombstone(right)))
     });
+    // What stands twice in a list was written once; a log has what it was given.
+    let listed = core.options.representation == Representation::SkipList;
     verified.dedup_by(|left, right| {
         version(left) == version(right)
             && tombstone(left) == tombstone(right)
+            && (listed || tombstone(left))
             && core.comparator.compare(left.key(), right.key()).is_eq()
     });
     let salvaged =

@@ -10,10 +10,11 @@
 //!   frozen       counts and digest sums == those sealed at the freeze
 //! ```
 //! * C1: a finding never ends the scrub; what stands behind a gap is visited as well.
-//! * C2: an undamaged table has no findings, also while it is being written to.
+//! * C2: an undamaged table has no findings, also while it is being written to or frozen: sums are compared only if they
+//!   were sealed before the walk began, since only then must it meet every entry.
 //! * C3: the walk ends: it never takes more steps than the arena has room for entries.
 //!
-//! Any thread; lock-free. Not promised: entries inserted while the scrub runs.
+//! Any thread; takes locks only where a word does not verify and its writer may still be at work. Not promised: entries inserted while the scrub runs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "offsets and levels are bounded by the address limit")]
@@ -26,9 +27,7 @@ use crate::integrity::guarded::Guarded;
 use crate::integrity::protection::key_part;
 use crate::invariants::{Bug, planted};
 use crate::key::Comparator;
-use crate::memtable::flush::Hidden;
 use crate::memtable::options::Representation;
-use crate::memtable::representation::Spot;
 use crate::memtable::skiplist::height::tower_height;
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
@@ -36,7 +35,6 @@ use crate::memtable::skiplist::splice::Search;
 use crate::memtable::stripes::Totals;
 use crate::memtable::table::{Core, TableReader};
 use crate::memtable::vector::{SortedSearch, chain_nodes};
-use crate::sync::yield_now;
 
 /// How far a scrub has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,8 +73,6 @@ impl ScrubReport {
 
 /// Entries between two calls of the progress callback.
 const PROGRESS_EVERY: u64 = 1024;
-/// Looks at a control word that somebody may be setting.
-const SETTLE_LOOKS: u32 = 100;
 
 impl<C: Comparator> TableReader<C> {
     /// Looks at every entry, link and control word and reports every finding; of a frozen table also whether all that
@@ -94,7 +90,9 @@ impl<C: Comparator> TableReader<C> {
     /// ```
     pub fn scrub(&self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
         let core = &*self.core;
-        let mut scrub = Scrub { core, report: ScrubReport::default(), seen: Totals::default(), progress };
+        let sealed = core.sealed.get();
+        let (report, seen) = (ScrubReport::default(), Totals::default());
+        let mut scrub = Scrub { core, sealed, report, seen, progress };
         for word in core.arena.control_words().chain(core.control_words()) {
             scrub.control(word);
         }
@@ -116,8 +114,8 @@ impl<C: Comparator> TableReader<C> {
         }
         findings.into_iter().for_each(|corruption| scrub.find(corruption));
         scrub.aids();
-        if self.is_frozen()
-            && let Err(corruption) = core.compare_sums(&scrub.seen)
+        if let Some(sealed) = sealed
+            && let Err(corruption) = scrub.seen.compare(sealed)
         {
             scrub.find(corruption);
         }
@@ -129,6 +127,8 @@ impl<C: Comparator> TableReader<C> {
 /// A scrub under way.
 struct Scrub<'a, C, P> {
     core: &'a Core<C>,
+    /// The sums to compare with, if the table was sealed when the scrub began (C2).
+    sealed: Option<&'a Totals>,
     report: ScrubReport,
     seen: Totals,
     progress: P,
@@ -158,15 +158,12 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         });
     }
 
-    /// A word that is being set right now settles while we wait.
+    /// A word that is being set right now is right once whoever sets it has been waited for.
     fn control(&mut self, word: &Guarded) {
-        let looks = if self.core.frozen.get() == Ok(1) { 1 } else { SETTLE_LOOKS };
-        for _ in 0..looks {
-            if word.get_settled().is_ok() {
-                return;
-            }
-            yield_now();
+        if word.get_settled().is_ok() {
+            return;
         }
+        self.core.stripes.wait_out_writers();
         if let Err(corruption) = word.get_settled() {
             self.find(corruption);
         }
@@ -206,10 +203,13 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         let Some(sorted) = core.sorted.get() else { return };
         let order =
             SortedSearch { view: search.view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
-        let mut left = None;
+        let mut left: Option<Verified<'_>> = None;
         for entry in order.entries() {
             let checked = entry.and_then(|right| {
-                search.check_order(left.as_ref(), Some(&right))?;
+                // A log takes duplicates: the freeze has named them, and they stand side by side.
+                if !left.is_some_and(|left| core.equal(&left, &right)) {
+                    search.check_order(left.as_ref(), Some(&right))?;
+                }
                 Ok(right)
             });
             left = checked.map_err(|corruption| self.find(corruption)).ok();
@@ -279,9 +279,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         if let Err(corruption) = search.check_order(left, Some(&entry)) {
             self.find(corruption);
         }
-        let spot = |entry: &Verified<'a>| Spot { at: entry.node().offset(), entry: *entry };
-        let hides = self.core.hides(left.map(spot).as_ref(), &spot(&entry));
-        let hidden = if hides { Hidden::Yes } else { Hidden::No };
+        let hidden = self.core.hidden_by(left, &entry);
         self.seen.meet(&entry, hidden, &search.view);
         Some(entry)
     }
@@ -354,7 +352,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
                 continue;
             };
             let behind = places.get(&target).is_some_and(|target| *target >= place);
-            if behind && self.core.frozen.get() == Ok(1) {
+            if behind && self.sealed.is_some() {
                 self.find(Corruption::new(Place::Order, bytes_of(node), u64::from(target), 0));
             }
         }

@@ -360,6 +360,12 @@ impl Stripes {
         }
     }
 
+    /// Runs `set` where [`wait_out_writers`](Self::wait_out_writers) waits for it, as it does for writers.
+    pub(crate) fn while_registry_is_held(&self, set: impl FnOnce()) {
+        let _more = self.more.lock();
+        set();
+    }
+
     /// Waits until every writer that is inside now has left. New ones may enter meanwhile.
     pub(crate) fn wait_out_writers(&self) {
         let more: Vec<Arc<Stripe>> = self.more.lock().stripes.clone();

@@ -240,12 +240,41 @@ impl<C: Comparator> MemTable<C> {
     /// threads may call it at once. Waits for writes that are under way, no longer.
     ///
     /// # Errors
-    /// `Corruption` if the control block is damaged. Writing has ended all the same.
+    /// `Corruption` if the control block is damaged; `DuplicateEntry` if a `Vector` table was given two entries with the
+    /// same user key and sequence number. Writing has ended all the same, nothing is lost, and
+    /// [`immutable`](Self::immutable) has the table.
     pub fn freeze(&self) -> Result<Arc<ImmutableMemTable<C>>> {
         let core = &self.reader.core;
         core.seal();
         core.check_control()?;
-        Ok(Arc::new(ImmutableMemTable { reader: TableReader { core: Arc::clone(core) } }))
+        match core.sorted.get().and_then(|sorted| sorted.duplicate) {
+            Some(sequence) => Err(Error::DuplicateEntry { sequence }),
+            None => Ok(self.handle()),
+        }
+    }
+
+    /// The frozen table, also if [`freeze`](Self::freeze) answered an error; `None` before it has ended writing.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions, Representation};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let options = MemTableOptions::builder().representation(Representation::Vector).build()?;
+    /// let table = MemTable::new(options)?;
+    /// table.put(7, b"key", b"value")?;
+    /// table.put(7, b"key", b"another")?;
+    /// assert!(table.immutable().is_none());
+    /// assert!(matches!(table.freeze(), Err(Error::DuplicateEntry { sequence: 7 })));
+    /// let frozen = table.immutable().expect("it is frozen");
+    /// assert_eq!((frozen.len(), frozen.salvage().entries.len()), (2, 2));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn immutable(&self) -> Option<Arc<ImmutableMemTable<C>>> {
+        (self.is_frozen() && self.core.sealed.get().is_some()).then(|| self.handle())
+    }
+
+    fn handle(&self) -> Arc<ImmutableMemTable<C>> {
+        Arc::new(ImmutableMemTable { reader: TableReader { core: Arc::clone(&self.reader.core) } })
     }
 }
 
@@ -256,11 +285,13 @@ impl<C: Comparator> Core<C> {
         // All writers are out: the sums are exact, and whoever is second computes the same ones.
         let _ = self.sealed.set(self.stripes.totals());
         if self.options.representation == Representation::Vector
+            && self.sorted.get().is_none()
             && let Ok(view) = self.arena.view()
         {
-            self.sorted.get_or_init(|| Arc::new(self.sort(&view, None)));
+            // A second freezer may sort as well; a comparator may be that second one.
+            let _ = self.sorted.set(Arc::new(self.sort(&view, None)));
         }
-        self.frozen.set(1);
+        self.stripes.while_registry_is_held(|| self.frozen.set(1));
         if self.may_have_ranges() {
             // Readers use the live index until the result is there; a second freezer may build it once more.
             if self.frozen_tombstones.get().is_none()

@@ -9,7 +9,9 @@
 //!   a broken link is read from its other end.
 //! * Y2: a position in a sorted array is its index plus one. Neighbours in the array are neighbours in the order: the
 //!   array was made from all chains, and its words are bound to their indexes.
-//! * Y3: a damaged entry of a log could be any key, and so every read of that log answers `Corruption`. In a frozen
+//! * Y3: entries of equal keys and sequence numbers stand side by side, ordered by their places: every copy, whatever its
+//!   chains' links say, has the same one first. None of them is lost; the freeze names them.
+//! * Y4: a damaged entry of a log could be any key, and so every read of that log answers `Corruption`. In a frozen
 //!   table's array its place is known: only what lies there does.
 //!
 //! Readers of a mutable table make an array of their own: O(n log n) a cursor, O(n) a get. Any thread.
@@ -21,7 +23,7 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::invariants::{Bug, planted};
-use crate::key::{Comparator, Target};
+use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::representation::{Around, END, HOLE_ENTRIES_MAX, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::{SubChunk, View};
 use crate::memtable::skiplist::build::{Built, Fields, Shape};
@@ -37,8 +39,10 @@ const SORTED_LEVEL: u32 = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Sorted {
     words: Box<[AtomicU64]>,
-    /// Damage met while the array was made: an entry whose place nobody knows (Y3).
+    /// Damage met while the array was made: an entry whose place nobody knows (Y4).
     damage: Option<Corruption>,
+    /// The sequence number of the first entry that stands there twice (Y3).
+    pub(crate) duplicate: Option<SequenceNumber>,
 }
 
 /// A new chain: its sentinel.
@@ -158,14 +162,21 @@ impl Sorted {
             }
         }
         entries.sort_by(|left, right| {
-            let sequences = right.node().sequence().cmp(&left.node().sequence());
-            comparator.compare(left.key(), right.key()).then(sequences)
+            let (left_node, right_node) = (left.node(), right.node());
+            let sequences = right_node.sequence().cmp(&left_node.sequence());
+            let versions = comparator.compare(left.key(), right.key()).then(sequences);
+            versions.then(left_node.offset().cmp(&right_node.offset()))
+        });
+        let duplicate = entries.windows(2).find_map(|pair| {
+            let [left, right] = pair else { return None };
+            let sequence = Some(left.node().sequence()).filter(|known| *known == right.node().sequence());
+            sequence.filter(|_| comparator.compare(left.key(), right.key()).is_eq())
         });
         let word = |(index, entry): (usize, &Verified<'_>)| {
             let (node, index) = (entry.node().offset(), u32::try_from(index).unwrap_or(u32::MAX));
             AtomicU64::new(u64::from(node) << 32 | u64::from(view.secret.link_tag(index, SORTED_LEVEL, node)))
         };
-        Sorted { words: entries.iter().enumerate().map(word).collect(), damage }
+        Sorted { words: entries.iter().enumerate().map(word).collect(), damage, duplicate }
     }
 
     /// Heap bytes.
@@ -246,7 +257,7 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
 impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
     fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Hole> {
         if let Some(corruption) = self.sorted.damage {
-            // The hole may be anywhere (Y3): a cursor that went on would show the rest as if it were all.
+            // The hole may be anywhere (Y4): a cursor that went on would show the rest as if it were all.
             return Err(Hole { corruption, before: END, behind: END });
         }
         let (mut low, mut high) = (0, self.len());

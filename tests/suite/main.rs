@@ -9,6 +9,7 @@ mod batch;
 mod checksums;
 #[cfg(feature = "fault-injection")]
 mod corruption;
+mod duplicates;
 mod examples;
 #[cfg(feature = "block")]
 mod footers;
@@ -19,6 +20,7 @@ mod model;
 mod oracle;
 #[cfg(feature = "fault-injection")]
 mod orders_under_damage;
+mod scrub_and_freeze;
 mod slow_freeze;
 mod span_threads;
 mod spans;

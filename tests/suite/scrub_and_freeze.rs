@@ -1,0 +1,101 @@
+//! A scrub that a freeze overtakes has nothing to report: what it met is less than what was sealed meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::scope;
+
+use paranoid_memtable::{MemTable, MemTableOptions, Representation, ScrubReport};
+
+use crate::support::rng::{Rng, amount, scramble, seed_or};
+use crate::support::watchdog::{Watchdog, replay_line};
+
+const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
+
+fn table(seed: u64, representation: Representation) -> MemTable {
+    let options = MemTableOptions::builder().representation(representation).write_buffer_size(256 << 10);
+    MemTable::new(options.seed(seed).build().unwrap()).unwrap()
+}
+
+fn nothing_found(report: &ScrubReport) {
+    assert!(report.findings.is_empty(), "an undamaged table: {:?}", report.findings);
+}
+
+/// The scrub itself calls: entries are written where it has been, and the table is frozen, before it goes on.
+#[test]
+fn a_table_that_is_frozen_under_a_scrub_is_undamaged() {
+    // 1024 entries lie between two calls.
+    for (representation, entries) in REPRESENTATIONS.into_iter().flat_map(|r| [(r, 3), (r, 1100), (r, 5000)])
+    {
+        for freeze_at_call in [1, 2, 4] {
+            let table = table(7, representation);
+            let mut writer = table.writer();
+            for n in 0..entries {
+                writer.put(n, &(n << 1 | 1).to_be_bytes(), b"value").unwrap();
+            }
+            table.delete_range(9, b"x", b"y").unwrap();
+            let mut calls = 0;
+            let report = table.scrub(|_| {
+                calls += 1;
+                if calls == freeze_at_call {
+                    table.put(1, &0_u64.to_be_bytes(), b"where the scrub has been").unwrap();
+                    table.delete_range(11, b"a", b"b").unwrap();
+                    table.freeze().unwrap();
+                }
+            });
+            nothing_found(&report);
+            let whole = table.freeze().unwrap().scrub(|_| ());
+            nothing_found(&whole);
+            assert_eq!(whole.entries, table.len(), "a scrub that begins later meets every entry");
+        }
+    }
+}
+
+/// Scrubs in a row while writers write and somebody freezes.
+#[test]
+fn scrubs_beside_writers_and_a_freeze() {
+    let test = "scrub_and_freeze::scrubs_beside_writers_and_a_freeze";
+    let mut seed = seed_or(u64::from(std::process::id()) ^ 0x7363_7275);
+    println!("{}", replay_line(test, seed));
+    let (rounds, entries) = (amount(60, 12), amount(4_000, 1_500));
+    for round in 0..rounds {
+        let _watchdog = Watchdog::new(test, seed);
+        one_round(seed, REPRESENTATIONS[round as usize % 2], entries);
+        seed = scramble(seed);
+    }
+}
+
+fn one_round(seed: u64, representation: Representation, entries: u64) {
+    let (table, over) = (&table(seed, representation), &AtomicBool::new(false));
+    scope(|threads| {
+        for id in 0..2 {
+            threads.spawn(move || write_until_frozen(table, Rng::new(seed ^ id), id));
+        }
+        threads.spawn(move || {
+            while !over.load(Ordering::Acquire) {
+                nothing_found(&table.scrub(|_| ()));
+            }
+            let last = table.scrub(|_| ());
+            nothing_found(&last);
+            assert_eq!(last.entries, table.len());
+        });
+        threads.spawn(move || {
+            while table.len() < scramble(seed) % entries {
+                std::thread::yield_now();
+            }
+            table.freeze().unwrap();
+            over.store(true, Ordering::Release);
+        });
+    });
+}
+
+fn write_until_frozen(table: &MemTable, mut rng: Rng, id: u64) {
+    for n in 0.. {
+        let (sequence, key) = (n * 2 + id, rng.next_u64().to_be_bytes());
+        let written = match n % 50 {
+            49 => table.delete_range(sequence, &key, &[0xff; 9]),
+            _ => table.put(sequence, &key, b"value"),
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
