@@ -144,6 +144,10 @@ bugs! {
     LogPublishesBeforeFill,
     /// A block is painted although a record of it is still being written.
     PaintSkipsPending,
+    /// A log record that went back to its pending mark is taken for one that is being written.
+    LostRecordIsPending,
+    /// A count of log records that went back to an earlier value is believed.
+    TallyBelievesBegun,
     /// A piece of a skyline may stand anywhere in it.
     PieceCheckForgetsPosition,
     /// A merged node takes the larger of two smallest sequence numbers for its own.

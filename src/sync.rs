@@ -92,6 +92,12 @@ impl<T> Published<T> {
         self.value.get()
     }
 
+    /// The same for an owner.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.get_mut()
+    }
+
     /// Fills the cell, or hands the value back if another thread was first; its value may then become visible a
     /// moment later.
     pub(crate) fn publish(&self, value: T) -> Result<(), T> {

@@ -15,7 +15,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Place, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::representation::{END, Ordered};
@@ -188,6 +188,16 @@ impl<C: Comparator> Core<C> {
                 }
             };
             next = Ordered::next(&search, at);
+        }
+    }
+
+    /// Whether each index holds as many tombstones as the list: `listed`. Of a frozen table. O(tombstones).
+    pub(crate) fn compare_tombstones(&self, listed: u64) -> Result<(), Corruption> {
+        let live = self.index_complete().then(|| self.live_tombstones.held());
+        let frozen = self.frozen_tombstones.get().and_then(FrozenTombstones::held);
+        match live.into_iter().chain(frozen).find(|held| *held != listed) {
+            Some(held) => Err(Corruption::new(Place::Sum, 0, listed, held)),
+            None => Ok(()),
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   control block -> point entries: key verified, value copied, copy verified -> sink.entry
 //!                 -> range tombstones, verified, cut into fragments by snapshots -> sink.fragment
-//!                 -> counts and digest sums == those sealed at the freeze
+//!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes
 //! ```
 //! * U1: what the sink gets has been verified; a pass that returns `Ok` has seen every entry that was written.
 //! * U2: `Err` means that the sink's output must be thrown away: it is a prefix at best.
@@ -167,9 +167,11 @@ impl<C: Comparator> Core<C> {
         self.control_words().try_for_each(|word| word.get_settled().map(|_| ()))
     }
 
-    /// What a full pass saw, against what the writers left at the freeze.
+    /// What a full pass saw, against what the writers left at the freeze and what the tombstone indexes hold.
     pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
-        self.sealed.get().map_or(Ok(()), |sealed| seen.compare(sealed))
+        let Some(sealed) = self.sealed.get() else { return Ok(()) };
+        seen.compare(sealed)?;
+        self.compare_tombstones(seen.range_deletes)
     }
 
     /// Whether two entries have the same key and sequence number.

@@ -5,9 +5,9 @@
 //!   level 0      every entry: header, key digest, value digest, order, tag of each of its links, back link
 //!   levels 1..   every chain: targets are entries of the list, further on, and tall enough for the level
 //!   chains       of a `Vector` table: every entry, link and back link; once frozen, its sorted array and the order in it
-//!   tombstones   every piece of the live index, and of the frozen one
+//!   tombstones   every record and piece of the live index, and of the frozen one
 //!   beside       filters: both copies of every word; point index: every slot and control word
-//!   frozen       counts and digest sums == those sealed at the freeze
+//!   frozen       counts and digest sums == those sealed at the freeze; tombstones of list and indexes equally many
 //! ```
 //! * C1: a finding never ends the scrub; what stands behind a gap is visited as well.
 //! * C2: an undamaged table has no findings, also while it is being written to or frozen: sums are compared only if they
@@ -108,16 +108,17 @@ impl<C: Comparator> TableReader<C> {
             Err(corruption) => scrub.find(corruption),
         }
         let mut findings = Vec::new();
-        core.live_tombstones.scrub(&mut |corruption| findings.push(corruption));
+        core.live_tombstones
+            .scrub(&mut || core.stripes.wait_out_writers(), &mut |corruption| findings.push(corruption));
         if let Some(frozen) = core.frozen_tombstones.get() {
             frozen.scrub(&mut |corruption| findings.push(corruption));
         }
         findings.into_iter().for_each(|corruption| scrub.find(corruption));
         scrub.aids();
-        if let Some(sealed) = sealed
-            && let Err(corruption) = scrub.seen.compare(sealed)
-        {
-            scrub.find(corruption);
+        if let Some(sealed) = sealed {
+            let sums = scrub.seen.compare(sealed);
+            let tombstones = core.compare_tombstones(scrub.seen.range_deletes);
+            [sums, tombstones].into_iter().filter_map(Result::err).for_each(|found| scrub.find(found));
         }
         scrub.tell();
         scrub.report

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::{Corruption, Place};
 use crate::integrity::hash::{fold, hash, splitmix};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
@@ -108,4 +109,21 @@ const fn halved(mixed: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
     let check = (mixed ^ (mixed >> 32)) as u32;
     check
+}
+
+pub(crate) const fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}
+
+pub(crate) const fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+pub(crate) const fn pair(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+#[cold]
+pub(crate) fn damage(offset: u64, expected: u64, found: u64) -> Corruption {
+    Corruption::new(Place::Fragment, offset, expected, found)
 }

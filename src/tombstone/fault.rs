@@ -15,14 +15,33 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) struct FaultRegion {
     pub(crate) name: &'static str,
     pub(crate) bits: u64,
+    /// Where its first word stands.
+    pub(crate) address: usize,
 }
 
 impl LiveIndex {
     /// Every region of stored words.
     pub(crate) fn fault_regions(&self) -> Vec<FaultRegion> {
         let mut regions = Vec::new();
-        self.regions(&mut |name, words| regions.push(FaultRegion { name, bits: 64 * words.len() as u64 }));
+        self.regions(&mut |name, words| {
+            regions.push(FaultRegion { name, bits: 64 * words.len() as u64, address: words.as_ptr().addr() });
+        });
         regions
+    }
+
+    /// Makes one of the cells that were published read as if it were not, and says what it held. Nothing if there are
+    /// not so many.
+    #[cfg(test)]
+    pub(crate) fn lose_cell(&mut self, number: usize) -> Option<&'static str> {
+        let (mut left, mut lost) = (number, None);
+        self.cells(&mut |name, lose| match (left, lost) {
+            (0, None) => {
+                lose();
+                lost = Some(name);
+            }
+            _ => left = left.saturating_sub(1),
+        });
+        lost
     }
 
     /// Flips one bit of one region; flipping it again repairs it. Without effect outside.

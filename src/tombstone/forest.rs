@@ -15,8 +15,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::checks::Checks;
-use super::log::{Counter, Log, pair};
+use super::checks::{Checks, damage, pair};
+use super::counter::Counter;
+use super::log::Log;
 use super::segments::Segments;
 use super::skyline::Skyline;
 use crate::error::Corruption;
@@ -159,7 +160,8 @@ impl Forest {
     pub(crate) fn publish_crown(&self, crown: Crown) {
         let bytes = crown.skyline.allocated_bytes();
         // A crown becomes visible after its place is claimed; a reader in between finds no crown and uses nodes.
-        let Ok(place) = self.crown_count.advance(self.checks, |count| Ok((count, count.saturating_add(1))))
+        let Ok((place, _)) =
+            self.crown_count.advance(self.checks, |count| Ok((count, count.saturating_add(1))))
         else {
             return;
         };
@@ -171,10 +173,15 @@ impl Forest {
         }
     }
 
-    /// Whether the counters hold: reads do not need those, writers do.
-    pub(crate) fn verify_counters(&self) -> Result<(), Corruption> {
-        self.crown_count.load(self.checks)?;
-        self.log.verify_counter()
+    /// Whether the counters hold: reads do not need those, writers do. `wait` waits for the writers.
+    pub(crate) fn verify_counters(&self, wait: &mut dyn FnMut()) -> Result<(), Corruption> {
+        let crowned = self.crowns.items().filter(|(_, slot)| slot.get().is_some()).last();
+        let count = self.crown_count.load(self.checks)?;
+        // A crown is published after it is counted.
+        if let Some((last, _)) = crowned.filter(|(last, _)| *last >= count) {
+            return Err(damage(0, u64::from(last) + 1, u64::from(count)));
+        }
+        self.log.verify_tally(wait)
     }
 
     /// Every node and crown with what it covers.
@@ -185,6 +192,18 @@ impl Forest {
         let nodes = nodes.filter_map(|(slot, id)| Some((slot.get()?, id.cover())));
         let crowns = self.crowns.segments().flatten().filter_map(Published::get);
         nodes.chain(crowns.map(|crown| (&crown.skyline, pair(0, crown.covered))))
+    }
+
+    /// Every cell that was published, as what makes it read as if it were not.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
+        self.log.cells(visit);
+        for nodes in [&mut self.blocks, &mut self.nodes] {
+            nodes.items_cells(&mut |lose| visit("node", lose));
+            nodes.cells(&mut |lose| visit("segment of nodes", lose));
+        }
+        self.crowns.items_cells(&mut |lose| visit("crown", lose));
+        self.crowns.cells(&mut |lose| visit("segment of crowns", lose));
     }
 
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]

@@ -128,6 +128,11 @@ impl FrozenTombstones {
         self.index.len()
     }
 
+    /// As [`LiveIndex::held`], with those that were lost in building: nothing can be said about them.
+    pub(crate) fn held(&self) -> Option<u64> {
+        self.failure.is_none().then(|| self.index.held())
+    }
+
     /// Bytes of heap memory.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.index.allocated_bytes()
@@ -138,7 +143,7 @@ impl FrozenTombstones {
         if let Some(failure) = self.failure {
             report(failure);
         }
-        self.index.scrub(report);
+        self.index.scrub(&mut || (), report);
     }
 
     /// The index, for the fault door and for tests.

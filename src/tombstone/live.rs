@@ -7,6 +7,9 @@
 //! * V1: a tombstone is visible to every query that begins after its `insert` returned.
 //! * V2: answers do not depend on how far merging has come.
 //! * V3: nothing is freed before the index is dropped, so readers need no guard.
+//! * V4: a word or line that went back to an earlier value hides no tombstone that a returned `insert` added, unless
+//!   another `insert` is running: the tally of records vouches for records, segments and forest, each half of it for the
+//!   other. What else changes (nodes, crowns and where they are kept) is derived, and is only missed.
 //!
 //! Costs: `insert` amortised O(log n), at most four steps of merging; a query O(log^2 n) at worst, usually one or two
 //! searches in a sorted array. Memory: about 21 bytes * 2 * log4(n / 2) a tombstone at worst, and crowns.
@@ -16,9 +19,10 @@
 
 #![forbid(unsafe_code)]
 
-use super::checks::Checks;
+use super::checks::{Checks, damage};
+use super::counter::{Extent, Tally};
 use super::forest::Forest;
-use super::log::{Counter, End, Log};
+use super::log::{End, Log};
 use super::merge::{Merger, Progress, STEP_PIECES};
 use super::query::{Asked, Search};
 use super::span::check_order;
@@ -46,7 +50,7 @@ pub(crate) struct CoveringRun {
 #[derive(Debug)]
 pub(crate) struct LiveIndex {
     checks: Checks,
-    count: Counter,
+    tally: Tally,
     forest: Published<Box<Forest>>,
     merger: Mutex<Merger>,
 }
@@ -54,7 +58,7 @@ pub(crate) struct LiveIndex {
 impl LiveIndex {
     pub(crate) fn new(secret: Secret) -> Self {
         let checks = Checks::new(secret);
-        LiveIndex { checks, count: Log::counter(checks), forest: Published::new(), merger: Mutex::default() }
+        LiveIndex { checks, tally: Log::tally(checks), forest: Published::new(), merger: Mutex::default() }
     }
 
     /// Adds a tombstone. Nothing changes on an error.
@@ -86,14 +90,29 @@ impl LiveIndex {
         sequence: SequenceNumber,
     ) -> Result<()> {
         check_order(comparator, start, end)?;
-        let forest = self.forest.get_or_publish(|| Box::new(Forest::new(self.checks)), |_| ());
-        forest.log.push(comparator, &self.count, (start, end, sequence))?;
+        let forest = match self.known()? {
+            (Some(forest), _) => forest,
+            (None, _) => self.forest.get_or_publish(|| Box::new(Forest::new(self.checks)), |_| ()),
+        };
+        forest.log.push(comparator, &self.tally, (start, end, sequence))?;
         Ok(())
     }
 
+    /// How far the log goes, and the forest that holds it, which can only be missing before the first `insert` has
+    /// returned (V4).
+    #[inline(always)]
+    fn known(&self) -> Checked<(Option<&Forest>, Extent)> {
+        let extent = self.tally.extent(self.checks)?;
+        match self.forest.get() {
+            Some(forest) => Ok((Some(forest), extent)),
+            None if extent.complete == 0 => Ok((None, extent)),
+            None => Err(damage(0, u64::from(extent.complete), 0)),
+        }
+    }
+
     fn step<C: Comparator>(&self, comparator: &C, merger: &mut Merger) -> Progress {
-        match (self.forest.get(), self.count.load(self.checks)) {
-            (Some(forest), Ok(count)) => merger.step((forest, comparator), count, STEP_PIECES),
+        match self.known() {
+            Ok((Some(forest), extent)) => merger.step((forest, comparator), extent, STEP_PIECES),
             _ => Progress::Idle,
         }
     }
@@ -132,10 +151,9 @@ impl LiveIndex {
         snapshot: SequenceNumber,
         asked: &mut [Asked<'_>],
     ) -> Checked<()> {
-        let count = self.count.load(self.checks)?;
-        match self.forest.get() {
-            Some(forest) => Search::newest((forest, comparator), count, snapshot, asked),
-            None => Ok(()),
+        match self.known()? {
+            (Some(forest), extent) => Search::newest((forest, comparator), extent, snapshot, asked),
+            (None, _) => Ok(()),
         }
     }
 
@@ -177,15 +195,9 @@ impl LiveIndex {
         Ok(Some(()))
     }
 
-    /// Whether no tombstone was ever added. One load.
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count.is_zero(self.checks)
-    }
-
     /// How many tombstones were added, those being added included.
     pub(crate) fn len(&self) -> Checked<u32> {
-        self.count.load(self.checks)
+        self.tally.extent(self.checks).map(|extent| extent.count)
     }
 
     /// Bytes of heap memory.
@@ -206,23 +218,20 @@ impl LiveIndex {
     /// Completes all merging and builds one node over everything. Waits for a step that is running.
     pub(crate) fn finish<C: Comparator>(&self, comparator: &C) {
         let mut merger = self.merger.lock();
-        if let (Some(forest), Ok(count)) = (self.forest.get(), self.count.load(self.checks)) {
-            merger.finish((forest, comparator), count);
+        if let Ok((Some(forest), extent)) = self.known() {
+            merger.finish((forest, comparator), extent);
         }
     }
 
     /// Gives every tombstone to `visit`, in the order of arrival, verified.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(Checked<(&[u8], &[u8], SequenceNumber)>)) {
-        let count = match (self.is_empty(), self.count.load(self.checks)) {
-            (true, _) => return,
-            (_, Ok(count)) => count,
-            (_, Err(corruption)) => return visit(Err(corruption)),
+        let (forest, extent) = match self.known() {
+            Ok((Some(forest), extent)) => (forest, extent),
+            Ok((None, _)) => return,
+            Err(corruption) => return visit(Err(corruption)),
         };
-        let Some(forest) = self.forest.get() else {
-            return;
-        };
-        for index in 0..count {
-            let visited = forest.log.record(index).and_then(|record| {
+        for index in 0..extent.count {
+            let visited = forest.log.record(index, extent.complete).and_then(|record| {
                 let Some(record) = record else {
                     return Ok(());
                 };
@@ -236,8 +245,20 @@ impl LiveIndex {
         }
     }
 
-    /// Verifies every word that is stored and reports each finding.
-    pub(crate) fn scrub(&self, report: &mut dyn FnMut(Corruption)) {
+    /// How many tombstones can be read, where no `insert` is running: for comparing with the truth. A tally whose halves
+    /// differ vouches for none.
+    pub(crate) fn held(&self) -> u64 {
+        let Ok((Some(forest), Extent { complete, .. })) = self.known() else { return 0 };
+        let held = (0..complete).filter(|&index| forest.log.named(index).is_ok());
+        held.count() as u64
+    }
+
+    /// Verifies every word that is stored and reports each finding. `wait` waits until every writer that is at work when
+    /// it is called has left.
+    pub(crate) fn scrub(&self, wait: &mut dyn FnMut(), report: &mut dyn FnMut(Corruption)) {
+        if let Err(corruption) = self.tally.verify(self.checks, wait) {
+            report(corruption);
+        }
         self.for_each(|tombstone| {
             if let Err(corruption) = tombstone {
                 report(corruption);
@@ -246,7 +267,7 @@ impl LiveIndex {
         let Some(forest) = self.forest.get() else {
             return;
         };
-        if let Err(corruption) = forest.verify_counters() {
+        if let Err(corruption) = forest.verify_counters(wait) {
             report(corruption);
         }
         for (skyline, cover) in forest.skylines() {
@@ -256,10 +277,21 @@ impl LiveIndex {
         }
     }
 
+    /// Every cell that was published, as what makes it read as if it were not.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
+        if let Some(forest) = self.forest.get_mut() {
+            forest.cells(visit);
+            visit("forest", &mut || self.forest = Published::new());
+        }
+    }
+
     /// Every stored word, by region, in an order that does not change while nobody inserts.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [crate::sync::AtomicU64])) {
-        visit("tombstone counter", self.count.words());
+        for words in self.tally.words() {
+            visit("tombstone counter", words);
+        }
         if let Some(forest) = self.forest.get() {
             forest.regions(visit);
         }

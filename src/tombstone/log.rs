@@ -1,7 +1,7 @@
 //! The log: every tombstone in the order of arrival, and its keys. The truth of the live index.
 //!
 //! ```text
-//!   counter   records claimed (32) | check (32)          one word, so a reader never sees half of a change
+//!   tallies   of records, and of words of keys           two counters each: what was begun, what has ended
 //!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | lengths | check
 //!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
 //! ```
@@ -10,17 +10,22 @@
 //! * L2: keys are written before the record that names them is complete, and never change.
 //! * L3: key bytes are used only after their hash held for the very copy that is used.
 //! * L4: a place or a length is used only after the check of the keys held, and only inside its segment.
+//! * L5: a record with the pending mark, or without a segment, is one that is being written only if the tally says that
+//!   somebody writes. Otherwise it was lost: a word that went back to what it was is damage. The tally stands on other
+//!   lines than the records.
+//! * L6: a record is written only where the pending mark stands.
 //!
-//! Who may call what: everything, any thread. Readers never wait. Writers meet at the two counters.
-//! Not promised: that a record whose `push` is still running is seen.
+//! Who may call what: everything, any thread. Readers never wait. Writers meet at the two tallies.
+//! Not promised: that a record whose `push` is still running is seen; L5 while a `push` is running.
 
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering as Order;
 
-use super::checks::Checks;
+use super::checks::{Checks, damage, high, low, pair};
+use super::counter::Tally;
 use super::segments::Segments;
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
 use crate::sync::{AtomicU64, Ordering};
@@ -36,93 +41,6 @@ const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
 const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
 const COUNTS: u32 = 1;
 const KEY_WORDS: u32 = 2;
-
-pub(crate) const fn low(word: u64) -> u32 {
-    (word & 0xffff_ffff) as u32
-}
-
-pub(crate) const fn high(word: u64) -> u32 {
-    (word >> 32) as u32
-}
-
-pub(crate) const fn pair(high: u32, low: u32) -> u64 {
-    (high as u64) << 32 | low as u64
-}
-
-#[cold]
-pub(crate) fn damage(offset: u64, expected: u64, found: u64) -> Corruption {
-    Corruption::new(Place::Fragment, offset, expected, found)
-}
-
-/// A counter with its own check in the same word.
-#[derive(Debug)]
-pub(crate) struct Counter {
-    word: AtomicU64,
-    which: u32,
-}
-
-impl Counter {
-    pub(crate) fn new(checks: Checks, which: u32) -> Self {
-        Counter { word: AtomicU64::new(Self::sealed(checks, which, 0)), which }
-    }
-
-    #[inline(always)]
-    fn sealed(checks: Checks, which: u32, value: u32) -> u64 {
-        pair(value, checks.counter(which, value))
-    }
-
-    #[inline(always)]
-    fn value(&self, checks: Checks, word: u64) -> std::result::Result<u32, Corruption> {
-        let value = high(word);
-        let expected = checks.counter(self.which, value);
-        if low(word) == expected {
-            Ok(value)
-        } else {
-            Err(damage(0, u64::from(expected), u64::from(low(word))))
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn load(&self, checks: Checks) -> std::result::Result<u32, Corruption> {
-        // ORDERING: relaxed; what the count makes findable is published by its own word (records, nodes), and a
-        // caller that is ordered after a push reads at least that push's count (coherence).
-        self.value(checks, self.word.load(Ordering::Relaxed))
-    }
-
-    /// What the counter seems to hold, unverified.
-    #[inline(always)]
-    pub(crate) fn hint(&self) -> u32 {
-        // ORDERING: relaxed; as in `load`.
-        high(self.word.load(Ordering::Relaxed))
-    }
-
-    /// Whether the counter still holds zero. Damage is not zero.
-    #[inline(always)]
-    pub(crate) fn is_zero(&self, checks: Checks) -> bool {
-        // ORDERING: relaxed; as in `load`.
-        self.word.load(Ordering::Relaxed) == Self::sealed(checks, self.which, 0)
-    }
-
-    /// Moves the counter from its value v to `next(v)`, and returns both.
-    pub(crate) fn advance(&self, checks: Checks, next: impl Fn(u32) -> Result<(u32, u32)>) -> Result<u32> {
-        // ORDERING: relaxed; as in `load`.
-        let mut seen = self.word.load(Ordering::Relaxed);
-        loop {
-            let (claimed, after) = next(self.value(checks, seen)?)?;
-            let sealed = Self::sealed(checks, self.which, after);
-            // ORDERING: relaxed both ways; the exchange hands out numbers and publishes nothing.
-            match self.word.compare_exchange_weak(seen, sealed, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Ok(claimed),
-                Err(other) => seen = other,
-            }
-        }
-    }
-
-    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
-    pub(crate) fn words(&self) -> &[AtomicU64] {
-        std::slice::from_ref(&self.word)
-    }
-}
 
 /// A query's key with its prefix, computed once.
 #[derive(Debug, Clone, Copy)]
@@ -179,7 +97,7 @@ pub(crate) struct RecordWords([AtomicU64; RECORD_WORDS]);
 pub(crate) struct Log {
     records: Segments<RecordWords, FIRST_RECORDS>,
     keys: Segments<AtomicU64, FIRST_KEY_WORDS>,
-    key_words: Counter,
+    key_words: Tally,
     bytes: AtomicU64,
     checks: Checks,
 }
@@ -189,20 +107,20 @@ impl Log {
         Log {
             records: Segments::new(),
             keys: Segments::new(),
-            key_words: Counter::new(checks, KEY_WORDS),
+            key_words: Tally::new(checks, KEY_WORDS),
             bytes: AtomicU64::new(0),
             checks,
         }
     }
 
-    /// The counter of records, kept by the owner so that an empty index needs no log.
-    pub(crate) fn counter(checks: Checks) -> Counter {
-        Counter::new(checks, COUNTS)
+    /// The tally of records, kept by the owner so that an empty index needs no log.
+    pub(crate) fn tally(checks: Checks) -> Tally {
+        Tally::new(checks, COUNTS)
     }
 
-    /// Whether the counter of key words holds.
-    pub(crate) fn verify_counter(&self) -> std::result::Result<(), Corruption> {
-        self.key_words.load(self.checks).map(|_| ())
+    /// Whether the tally of key words holds, as [`Tally::verify`].
+    pub(crate) fn verify_tally(&self, wait: &mut dyn FnMut()) -> std::result::Result<(), Corruption> {
+        self.key_words.verify(self.checks, wait)
     }
 
     pub(crate) fn allocated_bytes(&self) -> u64 {
@@ -220,13 +138,13 @@ impl Log {
     pub(crate) fn push<C: Comparator>(
         &self,
         comparator: &C,
-        count: &Counter,
+        tally: &Tally,
         (start, end, sequence): (&[u8], &[u8], SequenceNumber),
     ) -> Result<u32> {
         let (start_prefix, end_prefix) = (comparator.prefix(start), comparator.prefix(end));
         let lengths = (key_len(start)?, key_len(end)?);
         let place = self.write_keys((start, end), lengths)?;
-        let index = count.advance(self.checks, |count| match count {
+        let (index, one) = tally.begin(self.checks, |count| match count {
             RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
             _ => Ok((count, count + 1)),
         })?;
@@ -238,6 +156,11 @@ impl Log {
         let Some([slot]) = slot else {
             return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
         };
+        // ORDERING: relaxed; the claim made this writer the only one who stores here.
+        let (found, pending) = (slot.0[5].load(Ordering::Relaxed), self.checks.pending(index));
+        if found != pending {
+            return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // L6
+        }
         if planted(Bug::LogPublishesBeforeFill) {
             // ORDERING: release; partner: `record`. Too early: this is the bug.
             slot.0[5].store(check, Ordering::Release);
@@ -248,6 +171,7 @@ impl Log {
         }
         // ORDERING: release; partner: the acquire load of the check word in `record`. Publishes record and keys.
         slot.0[5].store(check, Ordering::Release);
+        tally.end(self.checks, one)?;
         Ok(index)
     }
 
@@ -262,17 +186,19 @@ impl Log {
         let (middle, rest) = (span_words(lengths.0), span_words(lengths.1));
         let total = u64::from(middle) + u64::from(rest);
         let full = || Error::MemTableFull { needed: total * 8, remaining: 0 };
-        let place = self.key_words.advance(self.checks, |used| {
+        let (place, claimed) = self.key_words.begin(self.checks, |used| {
             let at = Segments::<AtomicU64, FIRST_KEY_WORDS>::fit(used, total).ok_or_else(full)?;
             let after = u64::from(at) + total;
             Ok((at, u32::try_from(after).map_err(|_| full())?))
         })?;
         let len = usize::try_from(total).map_err(|_| full())?;
         let run = self.keys.ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
-        let run = run.ok_or_else(full)?;
-        self.write_key(run, place, start);
-        self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, end);
-        Ok(place)
+        if let Some(run) = run {
+            self.write_key(run, place, start);
+            self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, end);
+        }
+        self.key_words.end(self.checks, claimed)?;
+        run.map(|_| place).ok_or_else(full)
     }
 
     fn write_key(&self, run: &[AtomicU64], place: u32, key: &[u8]) {
@@ -291,12 +217,16 @@ impl Log {
         write(self.checks.key(place, key));
     }
 
-    /// The record at `index`; nothing if its push is still running.
+    /// The record at `index`; nothing if its push is still running. Records before `complete` are not (L5).
     #[inline(always)]
-    pub(crate) fn record(&self, index: u32) -> std::result::Result<Option<Record>, Corruption> {
+    pub(crate) fn record(
+        &self,
+        index: u32,
+        complete: u32,
+    ) -> std::result::Result<Option<Record>, Corruption> {
         match self.records.get(index) {
-            Some(stored) => self.decode(stored, index),
-            None => Ok(None),
+            Some(stored) => self.decode(stored, index, complete),
+            None => self.unfinished((index, complete), 0, (0, self.checks.pending(index))),
         }
     }
 
@@ -306,12 +236,13 @@ impl Log {
         self.records.run(from, to.checked_sub(from)? as usize)
     }
 
-    /// What `stored`, the record at `index`, says; nothing if its push is still running.
+    /// What `stored`, the record at `index`, says; as [`record`](Self::record).
     #[inline(always)]
     pub(crate) fn decode(
         &self,
         RecordWords(stored): &RecordWords,
         index: u32,
+        complete: u32,
     ) -> std::result::Result<Option<Record>, Corruption> {
         // ORDERING: acquire; partner: the release store in `push`.
         let check = stored[5].load(Ordering::Acquire);
@@ -320,20 +251,21 @@ impl Log {
             std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
         let expected = self.checks.record(index, &[sequence, start_prefix, end_prefix]);
         if check != expected {
-            return self.unfinished(index, sequence, (expected, check));
+            return self.unfinished((index, complete), sequence, (expected, check));
         }
         Ok(Some(Record { sequence, start_prefix, end_prefix, index, keys, lengths }))
     }
 
-    /// A record whose check does not hold: is it still being written?
+    /// A record whose check does not hold: is it still being written (L5)?
     #[cold]
     fn unfinished(
         &self,
-        index: u32,
+        (index, complete): (u32, u32),
         sequence: SequenceNumber,
         (expected, found): (u64, u64),
     ) -> std::result::Result<Option<Record>, Corruption> {
-        if found == self.checks.pending(index) {
+        let excused = index >= complete || planted(Bug::LostRecordIsPending);
+        if found == self.checks.pending(index) && excused {
             return Ok(None);
         }
         Err(damage(u64::from(index) * RECORD_BYTES, expected, found).with_sequence(sequence))
@@ -342,10 +274,8 @@ impl Log {
     /// The record at `index`, which some piece names: it must be complete.
     #[inline(always)]
     pub(crate) fn named(&self, index: u32) -> std::result::Result<Record, Corruption> {
-        match self.record(index)? {
-            Some(record) => Ok(record),
-            None => Err(damage(u64::from(index) * RECORD_BYTES, 0, self.checks.pending(index))),
-        }
+        let record = self.record(index, u32::MAX)?;
+        record.ok_or_else(|| damage(u64::from(index) * RECORD_BYTES, 0, self.checks.pending(index)))
     }
 
     /// Gives `judge` a verified copy of one key of `record`.
@@ -486,10 +416,19 @@ impl Log {
         Ok(before_end && self.order(comparator, record, End::Start, probe)? != Order::Greater)
     }
 
+    /// Every cell that was published, as what makes it read as if it were not.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
+        self.records.cells(&mut |lose| visit("segment of records", lose));
+        self.keys.cells(&mut |lose| visit("segment of keys", lose));
+    }
+
     /// Every stored word, by region.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
-        visit("tombstone key counter", self.key_words.words());
+        for words in self.key_words.words() {
+            visit("tombstone key counter", words);
+        }
         self.keys.segments().for_each(|segment| visit("tombstone keys", segment));
         for segment in self.records.segments() {
             segment.iter().for_each(|RecordWords(words)| visit("tombstone record", words));

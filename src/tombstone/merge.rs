@@ -18,8 +18,10 @@
 
 use std::cmp::Ordering as Order;
 
+use super::checks::{damage, high, low, pair};
+use super::counter::Extent;
 use super::forest::{BLOCK, Crown, Forest, NodeId};
-use super::log::{Log, damage, high, low, pair};
+use super::log::Log;
 use super::paint::paint;
 use super::skyline::{Builder, Head, NOBODY, Piece, Skyline, join};
 use crate::error::Corruption;
@@ -335,14 +337,14 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    /// Does one piece of work (M2) for a log of `count` records.
+    /// Does one piece of work (M2) for a log that goes so far.
     pub(crate) fn step<C: Comparator>(
         &mut self,
         (forest, comparator): (&Forest, &C),
-        count: u32,
+        extent: Extent,
         budget: u32,
     ) -> Progress {
-        match self.grow((forest, comparator), count, budget) {
+        match self.grow((forest, comparator), extent, budget) {
             Progress::Worked => Progress::Worked,
             Progress::Idle => self.crown(forest),
         }
@@ -352,7 +354,7 @@ impl Merger {
     fn grow<C: Comparator>(
         &mut self,
         (forest, comparator): (&Forest, &C),
-        count: u32,
+        extent: Extent,
         budget: u32,
     ) -> Progress {
         if let Some(mut job) = self.job.take() {
@@ -363,29 +365,29 @@ impl Merger {
             }
             return Progress::Worked;
         }
-        self.paint_next((forest, comparator), count, Paints::Blocks)
+        self.paint_next((forest, comparator), extent, Paints::Blocks)
     }
 
     /// Paints and publishes the next node over records alone, if they are all there.
     fn paint_next<C: Comparator>(
         &mut self,
         (forest, comparator): (&Forest, &C),
-        count: u32,
+        extent: Extent,
         paints: Paints,
     ) -> Progress {
         let block = NodeId { level: 0, index: self.next_block };
-        let wide = block.begins().filter(|wide| paints == Paints::Parents && wide.last() <= count);
+        let wide = block.begins().filter(|wide| paints == Paints::Parents && wide.last() <= extent.count);
         let id = wide.unwrap_or(block);
-        if id.last() > count {
+        if id.last() > extent.count {
             return Progress::Idle;
         }
-        match paint(forest, comparator, (id.first(), id.last())) {
+        match paint(forest, comparator, (id.first(), id.last()), extent.complete) {
             Ok(Some(skyline)) => {
                 self.next_block = id.last() / BLOCK;
                 self.publish(forest, id, skyline);
             }
             // Perhaps not all of its blocks are damaged or unfinished.
-            _ if id != block => return self.paint_next((forest, comparator), count, Paints::Blocks),
+            _ if id != block => return self.paint_next((forest, comparator), extent, Paints::Blocks),
             // A record is still being written: whoever writes it comes by here afterwards.
             Ok(None) => return Progress::Idle,
             Err(_) => self.next_block += 1, // M3
@@ -393,24 +395,25 @@ impl Merger {
         Progress::Worked
     }
 
-    /// Builds everything that can be built for `count` records, at last one node over all of them. No crown in between.
-    pub(crate) fn finish<C: Comparator>(&mut self, (forest, comparator): (&Forest, &C), count: u32) {
-        while (self.job.is_some() && self.grow((forest, comparator), count, u32::MAX) == Progress::Worked)
-            || self.paint_next((forest, comparator), count, Paints::Parents) == Progress::Worked
+    /// Builds everything that can be built for such a log, at last one node over all of them. No crown in between.
+    pub(crate) fn finish<C: Comparator>(&mut self, (forest, comparator): (&Forest, &C), extent: Extent) {
+        while (self.job.is_some() && self.grow((forest, comparator), extent, u32::MAX) == Progress::Worked)
+            || self.paint_next((forest, comparator), extent, Paints::Parents) == Progress::Worked
         {}
+        let count = extent.count;
         let blocks = count / BLOCK;
         if self.crowned >= count || blocks * BLOCK == count && NodeId::one_covers(blocks) {
             return;
         }
         let tail = blocks * BLOCK;
         let mut sources = sources(forest, blocks);
-        match paint(forest, comparator, (tail, count)) {
+        match paint(forest, comparator, (tail, count), extent.complete) {
             Ok(Some(skyline)) => sources.push(Source::Own(Box::new(skyline), pair(tail, count))),
             Ok(None) if tail == count => {}
             Ok(None) | Err(_) => return,
         }
         self.start_crown(forest, sources, count);
-        while self.grow((forest, comparator), count, u32::MAX) == Progress::Worked {}
+        while self.grow((forest, comparator), extent, u32::MAX) == Progress::Worked {}
     }
 
     /// Begins a crown over all whole blocks if it is due (M4).

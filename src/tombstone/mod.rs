@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod checks;
+pub(crate) mod counter;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod fault;
 pub(crate) mod forest;

@@ -12,8 +12,9 @@
 
 use std::ops::Range;
 
+use super::checks::{damage, pair};
 use super::forest::Forest;
-use super::log::{End, Log, boundary, damage, end_of, pair};
+use super::log::{End, Log, boundary, end_of};
 use super::skyline::{Builder, NOBODY, Piece, Skyline, join};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
@@ -21,13 +22,15 @@ use crate::key::{Comparator, SequenceNumber};
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
-/// A node over records `first..last`, at most 64. Nothing if there are none, or one of them is still being written.
+/// A node over records `first..last`, at most 64. Nothing if there are none, or one of them is still being written: one
+/// that is not `complete`.
 pub(crate) fn paint<C: Comparator>(
     forest: &Forest,
     comparator: &C,
     (first, last): (u32, u32),
+    complete: u32,
 ) -> Checked<Option<Skyline>> {
-    let Some(canvas) = Canvas::read(forest, comparator, first..last)? else { return Ok(None) };
+    let Some(canvas) = Canvas::read(forest, comparator, first..last, complete)? else { return Ok(None) };
     Ok(Some(canvas.paint(Builder::new(forest.checks, pair(first, last), canvas.edges.len()))))
 }
 
@@ -50,14 +53,19 @@ struct Canvas {
 
 impl Canvas {
     /// Nothing if there is nothing, or a record is still being written.
-    fn read<C: Comparator>(forest: &Forest, comparator: &C, records: Range<u32>) -> Checked<Option<Canvas>> {
+    fn read<C: Comparator>(
+        forest: &Forest,
+        comparator: &C,
+        records: Range<u32>,
+        complete: u32,
+    ) -> Checked<Option<Canvas>> {
         let (first, len) = (records.start, records.len());
         if len > 64 {
             return Err(damage(u64::from(first), 64, len as u64));
         }
         let (mut sequences, mut edges) = (Vec::with_capacity(len), Vec::with_capacity(2 * len));
         for index in records {
-            let Some(record) = forest.log.record(index)? else {
+            let Some(record) = forest.log.record(index, complete)? else {
                 if planted(Bug::PaintSkipsPending) {
                     sequences.push(0);
                     continue;

@@ -16,8 +16,10 @@
 
 #![forbid(unsafe_code)]
 
+use super::checks::pair;
+use super::counter::Extent;
 use super::forest::{BLOCK, Forest, NodeId};
-use super::log::{Probe, Record, pair};
+use super::log::{Probe, Record};
 use super::skyline::{Bounds, NOBODY, Skyline};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
@@ -67,18 +69,20 @@ pub(crate) struct Search<'a, C> {
     forest: &'a Forest,
     comparator: &'a C,
     snapshot: SequenceNumber,
+    /// Records before this one were stored.
+    complete: u32,
 }
 
 impl<'a, C: Comparator> Search<'a, C> {
-    /// Looks among the first `count` records for the newest one over each key that `snapshot` sees.
+    /// Looks among the records for the newest one over each key that `snapshot` sees.
     #[inline]
     pub(crate) fn newest(
         (forest, comparator): (&'a Forest, &'a C),
-        count: u32,
+        Extent { count, complete }: Extent,
         snapshot: SequenceNumber,
         asked: &mut [Asked<'_>],
     ) -> Checked<()> {
-        let search = Search { forest, comparator, snapshot };
+        let search = Search { forest, comparator, snapshot, complete };
         let crown = forest.crown();
         let covered = crown.map_or(0, |crown| crown.covered);
         search.range(covered, count, asked)?;
@@ -193,12 +197,12 @@ impl<'a, C: Comparator> Search<'a, C> {
         match log.run(from, to) {
             Some(run) => {
                 for (stored, index) in run.iter().zip(from..to).rev() {
-                    self.ask(log.decode(stored, index)?, index, asked)?;
+                    self.ask(log.decode(stored, index, self.complete)?, index, asked)?;
                 }
             }
             None => {
                 for index in (from..to).rev() {
-                    self.ask(log.record(index)?, index, asked)?;
+                    self.ask(log.record(index, self.complete)?, index, asked)?;
                 }
             }
         }

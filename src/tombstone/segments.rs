@@ -112,9 +112,28 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         })
     }
 
+    /// Every cell that was published, as what makes it read as if it were not.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.get().is_some()) {
+            visit(&mut || *slot = Published::new());
+        }
+    }
+
     /// Every published segment, in order.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &[T]> {
         self.slots.iter().filter_map(|slot| slot.get().map(|segment| &**segment))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl<T, const FIRST: u32> Segments<Published<T>, FIRST> {
+    /// The same for the cells in the segments.
+    pub(crate) fn items_cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
+        let segments = self.slots.iter_mut().filter_map(Published::get_mut);
+        for cell in segments.flatten().filter(|cell| cell.get().is_some()) {
+            visit(&mut || *cell = Published::new());
+        }
     }
 }
 

@@ -23,8 +23,8 @@
 
 use std::cmp::Ordering as Order;
 
-use super::checks::Checks;
-use super::log::{Log, Probe, damage, high, low, pair};
+use super::checks::{Checks, damage, high, low, pair};
+use super::log::{Log, Probe};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};

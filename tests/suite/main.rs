@@ -16,6 +16,8 @@ mod footers;
 mod growth;
 mod limits;
 mod lookup;
+#[cfg(feature = "fault-injection")]
+mod lost_tombstones;
 mod model;
 mod oracle;
 #[cfg(feature = "fault-injection")]

@@ -1,0 +1,239 @@
+//! Lost writes: any one word, line or published cell goes back to a value that it held before. Each answer is right or
+//! `Corruption`, and a scrub reports it.
+//!
+//! A failure names its seed; replay with `PARANOID_SEED=<seed> cargo test --lib tombstone::tests::lost`.
+
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::checks::Checks;
+use super::super::frozen::FrozenTombstones;
+use super::super::live::LiveIndex;
+use super::faults::{Case, findings, insert, questions, spans, survey};
+use super::{Span, seeds};
+use crate::integrity::tags::Secret;
+use crate::key::Bytewise;
+
+/// A stored word: region and place in it.
+type Word = (usize, u64);
+
+/// Every stored word with its address and value.
+fn words(index: &LiveIndex) -> BTreeMap<usize, (Word, u64)> {
+    let mut found = BTreeMap::new();
+    for (number, region) in index.fault_regions().into_iter().enumerate() {
+        for word in 0..region.bits / 64 {
+            let value = index.overwrite(number, word, 0).unwrap();
+            index.overwrite(number, word, value);
+            found.insert(region.address + 8 * word as usize, ((number, word), value));
+        }
+    }
+    found
+}
+
+/// Everything that each word held: as memory came, and before each of the inserts.
+#[derive(Default)]
+struct History {
+    states: Vec<BTreeMap<usize, u64>>,
+}
+
+impl History {
+    fn note(&mut self, index: &LiveIndex) {
+        self.states.push(words(index).into_iter().map(|(address, (_, value))| (address, value)).collect());
+    }
+
+    /// What words held before they were stored for the first time: a segment of records is born with its first record.
+    fn born(&mut self, index: &LiveIndex, checks: Checks) {
+        let first = index.fault_regions().iter().position(|region| region.name == "tombstone record");
+        let mut state = BTreeMap::new();
+        for (number, region) in index.fault_regions().into_iter().enumerate() {
+            let record = region.name == "tombstone record";
+            for word in 0..region.bits / 64 {
+                let index = number.saturating_sub(first.unwrap_or(0)) as u32;
+                let pending = (record && word == 5).then(|| checks.pending(index));
+                if record || region.name == "tombstone keys" {
+                    state.insert(region.address + 8 * word as usize, pending.unwrap_or(0));
+                }
+            }
+        }
+        self.states.insert(0, state);
+    }
+
+    /// Every set of words that share a line of `size` bytes, lines shifted by `shift`, with what they all held at one
+    /// time before, if that is not what they hold.
+    fn faults(&self, index: &LiveIndex, size: usize, shift: usize) -> BTreeSet<Vec<(Word, u64)>> {
+        let mut lines: BTreeMap<usize, Vec<(usize, Word, u64)>> = BTreeMap::new();
+        for (address, (word, value)) in words(index) {
+            lines.entry((address + shift) / size).or_default().push((address, word, value));
+        }
+        let mut faults = BTreeSet::new();
+        for state in &self.states {
+            for line in lines.values() {
+                let before = line.iter().filter_map(|(address, word, value)| {
+                    state.get(address).filter(|old| *old != value).map(|old| (*word, *old))
+                });
+                faults.insert(before.collect::<Vec<_>>());
+            }
+        }
+        faults.remove(&vec![]);
+        faults
+    }
+}
+
+fn restore(index: &LiveIndex, fault: &[(Word, u64)]) -> Vec<(Word, u64)> {
+    let store = |((region, word), value): &(Word, u64)| {
+        ((*region, *word), index.overwrite(*region, *word, *value).unwrap())
+    };
+    fault.iter().map(store).collect()
+}
+
+/// How an index comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// As the live index of a mutable table.
+    Live,
+    /// As that of a frozen one: no node before everything is there.
+    Frozen,
+}
+
+fn put(index: &LiveIndex, life: Life, (start, end, sequence): &Span) -> crate::error::Result<()> {
+    match life {
+        Life::Live => index.insert(&Bytewise, start, end, *sequence),
+        Life::Frozen => index.append(&Bytewise, start, end, *sequence),
+    }
+}
+
+/// In order of arrival; of every second life out of order.
+fn shuffled(seed: u64, len: u64, common: &str) -> Vec<Span> {
+    let mut spans = spans(seed, len, common);
+    if seed.is_multiple_of(2) {
+        spans.iter_mut().for_each(|span| span.2 = (span.2 ^ 5) + 8 * (span.2 % 3));
+    }
+    spans
+}
+
+fn live_through(spans: &[Span], life: Life, seed: u64) -> (LiveIndex, History) {
+    let (index, mut history) = (LiveIndex::new(Secret::from_seed(seed)), History::default());
+    for span in spans {
+        history.note(&index);
+        put(&index, life, span).unwrap();
+    }
+    history.note(&index);
+    index.finish(&Bytewise);
+    history.born(&index, Checks::new(Secret::from_seed(seed)));
+    (index, history)
+}
+
+fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
+    let spans = shuffled(seed, len, common);
+    let (index, history) = live_through(&spans, life, seed);
+    let case = Case { questions: questions(&spans, common), index };
+    assert_eq!(survey(&case, "undamaged"), 0);
+    assert_eq!(findings(&case.index), []);
+    let mut faults = history.faults(&case.index, 8, 0);
+    for shift in (0..64).step_by(if len > 40 { 40 } else { 8 }) {
+        faults.append(&mut history.faults(&case.index, 64, shift));
+    }
+    for fault in &faults {
+        let now = restore(&case.index, fault);
+        let name = case.index.fault_regions()[fault[0].0.0].name;
+        let note = format!("PARANOID_SEED={seed} {len} tombstones, {life:?}: {name} {fault:x?} went back");
+        survey(&case, &note);
+        assert!(!findings(&case.index).is_empty(), "{note}: scrub is silent");
+        restore(&case.index, &now);
+    }
+    assert_eq!(survey(&case, "repaired"), 0);
+    faults.len()
+}
+
+#[test]
+fn every_earlier_value_of_every_word_and_line() {
+    let lens: &[u64] =
+        if cfg!(debug_assertions) { &[1, 2, 9, 33] } else { &[1, 2, 7, 8, 9, 31, 32, 33, 75, 200] };
+    let mut faults = 0;
+    for seed in seeds(2) {
+        for len in lens {
+            faults += try_life(seed, *len, Life::Live, "");
+            faults += try_life(seed, *len, Life::Frozen, "a-common-beginning-");
+        }
+    }
+    assert!(faults > 1000, "{faults}");
+}
+
+/// Writing goes on after the damage: what an insert says is there is found, or the question is `Corruption`.
+#[test]
+fn writes_after_a_lost_write() {
+    let step = if cfg!(debug_assertions) { 7 } else { 1 };
+    for seed in seeds(2) {
+        let spans = shuffled(seed, 40, "common");
+        let (before, after) = spans.split_at(21);
+        let (model, history) = live_through(before, Life::Live, seed);
+        for (number, size) in [8, 64].into_iter().enumerate() {
+            let faults = history.faults(&model, size, 0).len();
+            for turn in (number..faults).step_by(step) {
+                let (index, history) = live_through(before, Life::Live, seed);
+                let faults = history.faults(&index, size, 0);
+                let Some(fault) = faults.iter().nth(turn) else { continue };
+                restore(&index, fault);
+                let mut known = before.to_vec();
+                for span in after {
+                    if put(&index, Life::Live, span).is_err() {
+                        break;
+                    }
+                    known.push(span.clone());
+                }
+                let case = Case { questions: questions(&known, "common"), index };
+                survey(&case, &format!("PARANOID_SEED={seed}: {fault:x?} went back, then writes"));
+                case.index.finish(&Bytewise);
+                survey(&case, &format!("PARANOID_SEED={seed}: {fault:x?} went back, then all"));
+            }
+        }
+    }
+}
+
+/// A cell that was published and reads as if it were not: the forest, segments of records and keys, nodes, crowns.
+#[test]
+fn published_cells_that_went_back() {
+    for len in [1, 9, 75] {
+        let spans = shuffled(len, len, "common");
+        for number in 0.. {
+            let mut index = LiveIndex::new(Secret::from_seed(1));
+            insert(&index, &spans);
+            index.finish(&Bytewise);
+            let Some(name) = index.lose_cell(number) else {
+                assert!(number > 2, "only {number} cells");
+                break;
+            };
+            let case = Case { questions: questions(&spans, "common"), index };
+            let note = format!("{len} tombstones, cell {number}: {name}");
+            let damaged = survey(&case, &note);
+            assert!(damaged == 0 || !findings(&case.index).is_empty(), "{note}: scrub is silent");
+            // An insert may refuse; one that does not must be found, and hide nothing.
+            let span = (b"common01".to_vec(), b"common09".to_vec(), 1000);
+            let mut known = spans.clone();
+            if put(&case.index, Life::Live, &span).is_ok() {
+                known.push(span);
+            }
+            let case = Case { questions: questions(&known, "common"), ..case };
+            survey(&case, &format!("{note}, then an insert"));
+        }
+    }
+}
+
+/// What a full pass compares with the truth: a log that lost a tombstone holds one less.
+#[test]
+fn held_counts_what_can_be_read() {
+    let spans = shuffled(3, 20, "");
+    let truth = spans.iter().map(|(start, end, sequence)| Ok((start, end, *sequence)));
+    let frozen = FrozenTombstones::build(&Bytewise, Secret::from_seed(1), truth).unwrap();
+    assert_eq!(frozen.held(), Some(20));
+    let (index, history) = live_through(&spans, Life::Live, 1);
+    assert_eq!(index.held(), 20);
+    for fault in history.faults(&index, 8, 0) {
+        let name = index.fault_regions()[fault[0].0.0].name;
+        let now = restore(&index, &fault);
+        let lost = name == "tombstone record" && fault[0].0.1 == 5;
+        assert!(!lost || index.held() == 19, "{fault:x?}");
+        restore(&index, &now);
+    }
+}

@@ -1,0 +1,126 @@
+//! Lost writes in the tombstone index of a table: a piece of it goes back to what it held before a range delete. Reads
+//! are right all the same, a scrub reports it, and a flush does not say that all is well.
+
+use paranoid_memtable::{
+    Bytewise, Door, Error, FlushEntry, FlushSink, Fragment, Lookup, MemTable, MemTableOptions, Region,
+    SinkError,
+};
+
+use super::support::watchdog::Watchdog;
+
+const KEYS: u64 = 12;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("a/shared/beginning/{number:02}").into_bytes()
+}
+
+/// Range delete number `turn`: start, end, sequence number; not in the order of sequence numbers.
+fn range(turn: u64) -> (u64, u64, u64) {
+    let start = turn * 5 % (KEYS - 2);
+    (start, start + 1 + turn % 3, 100 + (turn ^ 1))
+}
+
+fn keys_only() -> MemTable {
+    let table = MemTable::new(MemTableOptions::builder().seed(9).build().unwrap()).unwrap();
+    for number in 0..KEYS {
+        table.put(number + 1, &key(number), b"value").unwrap();
+    }
+    table
+}
+
+fn delete(table: &MemTable, turn: u64) {
+    let (start, end, sequence) = range(turn);
+    table.delete_range(sequence, &key(start), &key(end)).unwrap();
+}
+
+fn open_door(table: &MemTable) -> Door<'_, Bytewise> {
+    #[expect(unsafe_code, reason = "the door for breaking memory on purpose")]
+    // SAFETY: one thread, and nothing borrowed from the table is held across a break.
+    unsafe { Door::open(table) }.unwrap()
+}
+
+/// The two halves of the tally, which come first, and every record: 48 bytes each.
+fn pieces_of_index(door: &Door<'_, Bytewise>) -> Vec<usize> {
+    let pieces = door.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::TombstoneIndex);
+    let wanted = pieces.enumerate().filter(|(place, (_, piece))| *place < 2 || piece.len() == 48);
+    wanted.map(|(_, (number, _))| number).collect()
+}
+
+fn bytes_of_index(table: &MemTable) -> Vec<Vec<u8>> {
+    let door = open_door(table);
+    pieces_of_index(&door).into_iter().map(|number| door.bytes(number)).collect()
+}
+
+fn read_everything(table: &MemTable, turns: u64, note: &str) {
+    for number in 0..KEYS {
+        for snapshot in [50].into_iter().chain(100..102 + turns) {
+            let deleted = (0..turns)
+                .map(range)
+                .any(|(start, end, sequence)| (start..end).contains(&number) && sequence <= snapshot);
+            match table.get(&key(number), snapshot) {
+                Ok(Lookup::Value(_)) => assert!(!deleted, "{note}: key {number} at {snapshot} is deleted"),
+                Ok(_) => assert!(deleted, "{note}: key {number} at {snapshot} is not deleted"),
+                Err(Error::Corruption(_)) => {}
+                Err(error) => panic!("{note}: {error}"),
+            }
+        }
+    }
+}
+
+/// Takes what a flush hands out and forgets it.
+struct Forget;
+
+impl FlushSink for Forget {
+    fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// One piece of the index of a table with `turns` range deletes holds what it held before one of them.
+fn went_back(turns: u64, piece: usize, old: &[u8], note: &str) {
+    let table = keys_only();
+    (0..turns).for_each(|turn| delete(&table, turn));
+    let mut door = open_door(&table);
+    let number = pieces_of_index(&door)[piece];
+    door.overwrite(number, old);
+    drop(door);
+    read_everything(&table, turns, note);
+    assert!(table.scrub(|_| {}).check().is_err(), "{note}: scrub is silent");
+    let frozen = table.freeze().unwrap();
+    read_everything(&table, turns, &format!("{note}, frozen"));
+    assert!(frozen.scrub(|_| {}).check().is_err(), "{note}: scrub of the frozen table is silent");
+    match frozen.flush(&[], &mut Forget) {
+        Err(Error::Corruption(_)) => {}
+        other => panic!("{note}: flush says {other:?}"),
+    }
+}
+
+#[test]
+fn a_tombstone_index_that_lost_a_write_hides_nothing() {
+    let _watchdog = Watchdog::new("lost_tombstones::", 9);
+    let turns = 20;
+    let (table, mut history) = (keys_only(), Vec::new());
+    for turn in 0..turns {
+        history.push(bytes_of_index(&table));
+        delete(&table, turn);
+    }
+    let now = bytes_of_index(&table);
+    read_everything(&table, turns, "undamaged");
+    assert!(table.scrub(|_| {}).check().is_ok());
+    let mut tried = 0;
+    for (turn, before) in history.iter().enumerate() {
+        for (piece, (old, new)) in before.iter().zip(&now).enumerate() {
+            if old != new {
+                went_back(turns, piece, old, &format!("piece {piece} as before range delete {turn}"));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 100, "{tried}");
+    let frozen = table.freeze().unwrap();
+    frozen.flush(&[], &mut Forget).unwrap();
+}
