@@ -148,6 +148,8 @@ bugs! {
     LostRecordIsPending,
     /// A count of log records that went back to an earlier value is believed.
     TallyBelievesBegun,
+    /// What a skyline leaves out of its words is believed.
+    PieceCheckForgetsSkip,
     /// A piece of a skyline may stand anywhere in it.
     PieceCheckForgetsPosition,
     /// A merged node takes the larger of two smallest sequence numbers for its own.

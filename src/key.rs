@@ -96,6 +96,16 @@ pub enum KeyEquality {
     Custom,
 }
 
+/// What a comparator says about its order, which decides whether bytes that all keys of a set begin with may be left out
+/// when they are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyOrder {
+    /// The order is that of the bytes, as of slices in Rust and of `memcmp`.
+    Bytes,
+    /// Any other order.
+    Custom,
+}
+
 /// The order of user keys. Must be a total order that never changes; a comparator that disagrees with itself makes
 /// answers meaningless, but never unsafe and never endless.
 ///
@@ -117,6 +127,9 @@ pub trait Comparator: fmt::Debug + Send + Sync + 'static {
     /// Whether equality under this order is equality of bytes.
     const EQUALITY: KeyEquality;
 
+    /// Whether the order is that of the bytes. If not said otherwise, it is not.
+    const ORDER: KeyOrder = KeyOrder::Custom;
+
     /// Compares two user keys.
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
@@ -135,6 +148,7 @@ pub struct Bytewise;
 
 impl Comparator for Bytewise {
     const EQUALITY: KeyEquality = KeyEquality::Bytes;
+    const ORDER: KeyOrder = KeyOrder::Bytes;
 
     #[inline(always)]
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {

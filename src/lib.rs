@@ -18,7 +18,7 @@ pub use integrity::checksum_kind::ChecksumKind;
 pub use integrity::footer::Footer;
 pub use integrity::paranoid::{ParanoidOptions, ParanoidOptionsBuilder};
 pub use integrity::protection::{Kvo, Kvos, Protected};
-pub use key::{Bytewise, Comparator, KeyEquality, Kind, SequenceNumber};
+pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
 pub use memtable::batch::{BatchEntries, BatchEntry, SequenceMode, WriteBatch};
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use memtable::fault::{Door, Owner, Part, Piece, Region};

@@ -1,10 +1,12 @@
 //! Check values of everything that the tombstone index stores: one file, so that what is covered can be read off.
 //!
 //! ```text
-//!   log record   sequence, prefixes                   bound to its index             63 bits
+//!   stem         length, bytes                        bound to the table             64 bits
+//!   log record   sequence, prefixes, what they omit bound to its index             63 bits
 //!   its keys     place, lengths                       bound to its index             32 bits
 //!   log key      bytes                                bound to its place             64 bits
-//!   piece        both prefixes, who starts and paints bound to node and position     32 bits
+//!   piece        both prefixes, what they leave out,
+//!                who starts and paints                bound to node and position     32 bits
 //!   node head    bounds, counts, digest of pieces     bound to what the node covers  64 bits
 //!   counter      value                                bound to which counter it is   32 bits
 //! ```
@@ -29,6 +31,10 @@ const KEYS: u64 = splitmix(407);
 const PIECE: u64 = splitmix(404);
 const HEAD: u64 = splitmix(405);
 const COUNTER: u64 = splitmix(406);
+const STEM: u64 = splitmix(408);
+/// Where a packed word says how many bytes are left out.
+pub(crate) const SKIP_SHIFT: u32 = 56;
+const SKIP_BITS: u64 = 0xff << SKIP_SHIFT;
 
 /// The check functions of one index.
 #[derive(Debug, Clone, Copy)]
@@ -48,10 +54,11 @@ impl Checks {
         fold((index as u64) ^ self.mask ^ PENDING, self.factor) & !1
     }
 
-    /// Check of what decides most questions about log record `index`: sequence number and prefixes.
+    /// Check of what decides most questions about log record `index`: sequence number, prefixes, and what these leave
+    /// out, which `lengths` says.
     #[inline(always)]
-    pub(crate) const fn record(self, index: u32, words: &[u64; 3]) -> u64 {
-        let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD;
+    pub(crate) const fn record(self, index: u32, words: &[u64; 3], lengths: u64) -> u64 {
+        let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD ^ (lengths & SKIP_BITS);
         (fold(words[1] ^ self.mask, words[2] ^ self.factor)
             ^ fold(words[0] ^ self.factor.rotate_left(32), place ^ self.mask).rotate_left(21))
             | 1
@@ -70,11 +77,19 @@ impl Checks {
         hash(bytes, self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE))
     }
 
-    /// Check of the piece at `position` of the node that covers `cover`: where it begins, and where the next one does.
+    /// Check of the piece at `position` of the node that covers `cover` and leaves out `skip` bytes: where it begins, and
+    /// where the next one does.
     #[inline(always)]
-    pub(crate) fn piece(self, cover: u64, position: u64, [prefix, next]: [u64; 2], refs: u64) -> u32 {
+    pub(crate) fn piece(
+        self,
+        (cover, skip): (u64, u32),
+        position: u64,
+        [prefix, next]: [u64; 2],
+        refs: u64,
+    ) -> u32 {
         let position = if planted(Bug::PieceCheckForgetsPosition) { 0 } else { position };
-        let place = (cover ^ PIECE).wrapping_add(position.wrapping_mul(STRIDE));
+        let skip = if planted(Bug::PieceCheckForgetsSkip) { 0 } else { skip };
+        let place = (cover ^ PIECE ^ (skip as u64) << SKIP_SHIFT).wrapping_add(position.wrapping_mul(STRIDE));
         let mixed = fold(prefix ^ self.mask, next ^ self.factor ^ place.rotate_left(17))
             ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
         halved(mixed)
@@ -93,6 +108,18 @@ impl Checks {
             ^ fold(words[2] ^ self.factor, words[3] ^ self.mask).rotate_left(21)
             ^ fold(words[4] ^ self.mask ^ HEAD, words[5] ^ self.factor ^ cover).rotate_left(42)
             ^ fold(cover ^ self.mask, self.factor ^ HEAD)
+    }
+
+    /// Check of a stem of so many bytes, before its words.
+    #[inline(always)]
+    pub(crate) const fn stem(self, len: u64) -> u64 {
+        fold(len ^ self.mask ^ STEM, self.factor)
+    }
+
+    /// The same with one more word.
+    #[inline(always)]
+    pub(crate) const fn stem_word(self, so_far: u64, word: u64) -> u64 {
+        fold(so_far ^ word, self.factor ^ STEM)
     }
 
     /// Check of counter `which`.

@@ -20,6 +20,7 @@ use super::counter::Counter;
 use super::log::Log;
 use super::segments::Segments;
 use super::skyline::Skyline;
+use super::stem::Stem;
 use crate::error::Corruption;
 use crate::sync::Published;
 
@@ -117,9 +118,9 @@ pub(crate) struct Forest {
 }
 
 impl Forest {
-    pub(crate) fn new(checks: Checks) -> Self {
+    pub(crate) fn new(checks: Checks, stem: Stem) -> Self {
         Forest {
-            log: Log::new(checks),
+            log: Log::new(checks, stem),
             blocks: Segments::new(),
             nodes: Segments::new(),
             crowns: Segments::new(),

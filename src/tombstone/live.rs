@@ -26,6 +26,7 @@ use super::log::{End, Log};
 use super::merge::{Merger, Progress, STEP_PIECES};
 use super::query::{Asked, Search};
 use super::span::check_order;
+use super::stem::Stem;
 use crate::error::{Corruption, Result};
 use crate::integrity::tags::Secret;
 use crate::key::{Comparator, SequenceNumber};
@@ -92,7 +93,10 @@ impl LiveIndex {
         check_order(comparator, start, end)?;
         let forest = match self.known()? {
             (Some(forest), _) => forest,
-            (None, _) => self.forest.get_or_publish(|| Box::new(Forest::new(self.checks)), |_| ()),
+            (None, _) => {
+                let stem = || Stem::new::<C>(self.checks, (start, end));
+                self.forest.get_or_publish(|| Box::new(Forest::new(self.checks, stem())), |_| ())
+            }
         };
         forest.log.push(comparator, &self.tally, (start, end, sequence))?;
         Ok(())
@@ -267,8 +271,11 @@ impl LiveIndex {
         let Some(forest) = self.forest.get() else {
             return;
         };
-        if let Err(corruption) = forest.verify_counters(wait) {
-            report(corruption);
+        let (stem, checks) = forest.log.stem();
+        for checked in [forest.verify_counters(wait), stem.verify(checks)] {
+            if let Err(corruption) = checked {
+                report(corruption);
+            }
         }
         for (skyline, cover) in forest.skylines() {
             if let Err(corruption) = skyline.verify(self.checks, cover) {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   tallies   of records, and of words of keys           two counters each: what was begun, what has ended
-//!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | lengths | check
+//!   stem      what all bounds begin with
+//!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | skip (8), lengths (24 each) | check
 //!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
 //! ```
 //! * L1: a record's check word holds the pending mark of its index until the record is complete; it is stored last.
@@ -14,6 +15,7 @@
 //!   somebody writes. Otherwise it was lost: a word that went back to what it was is damage. The tally stands on other
 //!   lines than the records.
 //! * L6: a record is written only where the pending mark stands.
+//! * L7: a prefix is that of the bound without its first `skip` bytes, with which the stem begins as well.
 //!
 //! Who may call what: everything, any thread. Readers never wait. Writers meet at the two tallies.
 //! Not promised: that a record whose `push` is still running is seen; L5 while a `push` is running.
@@ -22,9 +24,10 @@
 
 use std::cmp::Ordering as Order;
 
-use super::checks::{Checks, damage, high, low, pair};
+use super::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
 use super::counter::Tally;
 use super::segments::Segments;
+use super::stem::{Begins, Probe, Stem, prefix_of};
 use crate::error::{Corruption, Error, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
@@ -34,6 +37,8 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) const KEY_LEN_MAX: usize = (1 << 24) - 1;
 /// Most records of a log. One bit of a boundary's name says which end it is; the largest name means "nobody".
 pub(crate) const RECORDS_MAX: u32 = (1 << 31) - 1;
+/// Bits of a length, in the lower bits of its half of a word; above the first one stands what is left out.
+const LEN_BITS: u32 = 0xff_ffff;
 const RECORD_WORDS: usize = 6;
 const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
 /// A multiple of a block, so that no block straddles segments.
@@ -41,19 +46,6 @@ const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
 const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
 const COUNTS: u32 = 1;
 const KEY_WORDS: u32 = 2;
-
-/// A query's key with its prefix, computed once.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Probe<'k> {
-    pub(crate) key: &'k [u8],
-    pub(crate) prefix: u64,
-}
-
-impl<'k> Probe<'k> {
-    pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8]) -> Self {
-        Probe { key, prefix: comparator.prefix(key) }
-    }
-}
 
 /// Which end of a tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +78,12 @@ impl Record {
             End::Stop => self.end_prefix,
         }
     }
+
+    /// How many bytes its prefixes leave out.
+    #[inline(always)]
+    pub(crate) fn skip(&self) -> u32 {
+        skip_of(self.lengths)
+    }
 }
 
 /// The stored form of a [`Record`].
@@ -99,16 +97,21 @@ pub(crate) struct Log {
     keys: Segments<AtomicU64, FIRST_KEY_WORDS>,
     key_words: Tally,
     bytes: AtomicU64,
+    /// How many bytes the latest records leave out: a hint for later ones.
+    skip: AtomicU64,
+    stem: Stem,
     checks: Checks,
 }
 
 impl Log {
-    pub(crate) fn new(checks: Checks) -> Self {
+    pub(crate) fn new(checks: Checks, stem: Stem) -> Self {
         Log {
             records: Segments::new(),
             keys: Segments::new(),
             key_words: Tally::new(checks, KEY_WORDS),
             bytes: AtomicU64::new(0),
+            skip: AtomicU64::new(u64::MAX),
+            stem,
             checks,
         }
     }
@@ -141,17 +144,18 @@ impl Log {
         tally: &Tally,
         (start, end, sequence): (&[u8], &[u8], SequenceNumber),
     ) -> Result<u32> {
-        let (start_prefix, end_prefix) = (comparator.prefix(start), comparator.prefix(end));
+        let skip = self.skip_for((start, end))?;
+        let [start_prefix, end_prefix] = [start, end].map(|key| prefix_of(comparator, key, skip));
         let lengths = (key_len(start)?, key_len(end)?);
         let place = self.write_keys((start, end), lengths)?;
         let (index, one) = tally.begin(self.checks, |count| match count {
             RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
             _ => Ok((count, count + 1)),
         })?;
-        let lengths = pair(lengths.0, lengths.1);
+        let lengths = pair(skip << (SKIP_SHIFT - 32) | lengths.0, lengths.1);
         let keys = pair(self.checks.keys(index, place, lengths), place);
         let words = [sequence, start_prefix, end_prefix, keys, lengths];
-        let check = self.checks.record(index, &[sequence, start_prefix, end_prefix]);
+        let check = self.checks.record(index, &[sequence, start_prefix, end_prefix], lengths);
         let slot = self.records.ensure_run(index, 1, |index| self.pending(index), |bytes| self.grown(bytes));
         let Some([slot]) = slot else {
             return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
@@ -173,6 +177,25 @@ impl Log {
         slot.0[5].store(check, Ordering::Release);
         tally.end(self.checks, one)?;
         Ok(index)
+    }
+
+    /// How many bytes the prefixes of a tombstone leave out: no more than those of the one before, so that they change seldom.
+    fn skip_for(&self, bounds: (&[u8], &[u8])) -> Result<u32> {
+        // ORDERING: relaxed; a hint.
+        let last = self.skip.load(Ordering::Relaxed);
+        if last == 0 {
+            return Ok(0);
+        }
+        let skip = self.stem.skip_of(self.checks, bounds)?.min(u32::try_from(last).unwrap_or(u32::MAX));
+        // ORDERING: relaxed; a hint.
+        self.skip.store(u64::from(skip), Ordering::Relaxed);
+        Ok(skip)
+    }
+
+    /// The stem, with what it is verified with.
+    #[inline(always)]
+    pub(crate) fn stem(&self) -> (&Stem, Checks) {
+        (&self.stem, self.checks)
     }
 
     fn pending(&self, index: u32) -> RecordWords {
@@ -249,7 +272,7 @@ impl Log {
         // ORDERING: relaxed; ordered by the check word's acquire.
         let [sequence, start_prefix, end_prefix, keys, lengths] =
             std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
-        let expected = self.checks.record(index, &[sequence, start_prefix, end_prefix]);
+        let expected = self.checks.record(index, &[sequence, start_prefix, end_prefix], lengths);
         if check != expected {
             return self.unfinished((index, complete), sequence, (expected, check));
         }
@@ -327,7 +350,7 @@ impl Log {
         if found == expected { Ok(judge(copy)) } else { Err(damage(u64::from(place) * 8, expected, found)) }
     }
 
-    /// How the key at `end` of `record` stands to the probe's key.
+    /// How the key at `end` of `record` stands to the probe's key, if the probe leaves out what the record does.
     #[inline(always)]
     pub(crate) fn order<C: Comparator>(
         &self,
@@ -403,8 +426,13 @@ impl Log {
         &self,
         comparator: &C,
         record: &Record,
-        probe: &Probe<'_>,
+        probe: &mut Probe<'_>,
     ) -> std::result::Result<bool, Corruption> {
+        match probe.leave_out(self.stem(), comparator, record.skip()) {
+            Begins::Same => {}
+            Begins::Otherwise => return Ok(false),
+            Begins::Damaged => return Err(self.stem.damage(self.checks)),
+        }
         if probe.prefix < record.start_prefix || probe.prefix > record.end_prefix {
             return Ok(false);
         }
@@ -429,6 +457,8 @@ impl Log {
         for words in self.key_words.words() {
             visit("tombstone key counter", words);
         }
+        visit("skip of later records", std::slice::from_ref(&self.skip));
+        self.stem.regions(visit);
         self.keys.segments().for_each(|segment| visit("tombstone keys", segment));
         for segment in self.records.segments() {
             segment.iter().for_each(|RecordWords(words)| visit("tombstone record", words));
@@ -451,9 +481,14 @@ const fn span_words(len: u32) -> u32 {
 #[inline(always)]
 const fn key_at(end: End, place: u32, lengths: u64) -> (u32, u32) {
     match end {
-        End::Start => (place, high(lengths)),
-        End::Stop => (place.wrapping_add(span_words(high(lengths))), low(lengths)),
+        End::Start => (place, high(lengths) & LEN_BITS),
+        End::Stop => (place.wrapping_add(span_words(high(lengths) & LEN_BITS)), low(lengths)),
     }
+}
+
+#[inline(always)]
+const fn skip_of(lengths: u64) -> u32 {
+    high(lengths) >> LEN_BITS.count_ones()
 }
 
 fn key_len(key: &[u8]) -> Result<u32> {

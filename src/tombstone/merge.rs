@@ -24,6 +24,7 @@ use super::forest::{BLOCK, Crown, Forest, NodeId};
 use super::log::Log;
 use super::paint::paint;
 use super::skyline::{Builder, Head, NOBODY, Piece, Skyline, join};
+use super::stem::Lift;
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
@@ -84,8 +85,11 @@ struct Side {
     /// The next piece: where it stands, its name and painter. Where it begins is in `Job::nexts`.
     at: u32,
     refs: u64,
+    /// Over all pieces up to the next one, as they are stored.
     digest: u64,
     head: Head,
+    /// What turns its prefixes into those of the result, which may leave out less.
+    lift: Lift,
 }
 
 /// What a side paints now.
@@ -156,12 +160,19 @@ impl Job {
             pieces += usize::try_from(head.len).unwrap_or(0);
             let (prefix, refs) = skyline.stored(0).ok_or_else(|| damage(0, 0, 0))?;
             nexts.push(prefix);
-            sides.push(Side { source, at: 0, refs, digest: 0, head });
+            let digest = forest.checks.digest(0, prefix, refs);
+            sides.push(Side { source, at: 0, refs, digest, head, lift: Lift::NONE });
+        }
+        let skip = sides.iter().map(|side| side.head.bounds.skip).min().unwrap_or(0);
+        let (stem, checks) = forest.log.stem();
+        for (side, next) in sides.iter_mut().zip(&mut nexts) {
+            side.lift = stem.lift(checks, side.head.bounds.skip, skip)?;
+            *next = side.lift.apply(*next);
         }
         let bounds = sides.iter().map(|side| (side.head.bounds.min, side.head.bounds.max)).reduce(join);
         let (Some(first), Some(bounds)) = (first, bounds) else { return Err(damage(0, 0, 0)) };
         let cover = pair(first, last);
-        let out = Builder::new(forest.checks, cover, pieces);
+        let out = Builder::new(forest.checks, (cover, skip), pieces);
         let paints = vec![Paint::NONE; sources.len()];
         Ok(Job { sources, sides, nexts, paints, newest, out, cover, bounds, target })
     }
@@ -206,10 +217,12 @@ impl Job {
         let (paint, over) = loop {
             let paint = Paint::new(&forest.log, *newest, side.source, low(refs))?;
             out.push(Piece { prefix, name: high(refs), painter: others.or(paint).painter });
-            digest = forest.checks.digest(digest, prefix, refs);
             read += 1;
             match node.stored(side.at + read) {
-                Some(next) if u64::from(side.at + read) < side.head.len => (prefix, refs) = next,
+                Some((stored, next)) if u64::from(side.at + read) < side.head.len => {
+                    digest = forest.checks.digest(digest, stored, next);
+                    (prefix, refs) = (side.lift.apply(stored), next);
+                }
                 _ => break (paint, true),
             }
             if prefix >= lead.next || read >= budget {
@@ -246,11 +259,12 @@ impl Job {
             same &= !(1 << at);
             let Some(side) = self.sides.get_mut(at) else { return Err(damage(0, 0, 0)) };
             let (source, painter) = (side.source, low(side.refs));
-            side.digest = forest.checks.digest(side.digest, lead.prefix, side.refs);
             side.at += 1;
             match nodes.get(source).and_then(|node| node.stored(side.at)) {
-                Some((prefix, refs)) if u64::from(side.at) < side.head.len => {
+                Some((stored, refs)) if u64::from(side.at) < side.head.len => {
+                    side.digest = forest.checks.digest(side.digest, stored, refs);
                     side.refs = refs;
+                    let prefix = side.lift.apply(stored);
                     self.nexts.iter_mut().skip(at).take(1).for_each(|next| *next = prefix);
                 }
                 _ => self.leave(at)?,

@@ -21,5 +21,6 @@ pub(crate) mod query;
 pub(crate) mod segments;
 pub(crate) mod skyline;
 pub(crate) mod span;
+pub(crate) mod stem;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -5,6 +5,7 @@
 //!                     d----------h 9      painters        5   9   9   none
 //! ```
 //! * P1: records are verified. Keys are read, and verified, only where prefixes tie.
+//! * P2: the node leaves out what the record that leaves out least does; prefixes that leave out more get bytes of the stem.
 //!
 //! Who may call what: pure functions over a log.
 
@@ -14,7 +15,7 @@ use std::ops::Range;
 
 use super::checks::{damage, pair};
 use super::forest::Forest;
-use super::log::{End, Log, boundary, end_of};
+use super::log::{End, Log, Record, boundary, end_of};
 use super::skyline::{Builder, NOBODY, Piece, Skyline, join};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
@@ -31,7 +32,7 @@ pub(crate) fn paint<C: Comparator>(
     complete: u32,
 ) -> Checked<Option<Skyline>> {
     let Some(canvas) = Canvas::read(forest, comparator, first..last, complete)? else { return Ok(None) };
-    Ok(Some(canvas.paint(Builder::new(forest.checks, pair(first, last), canvas.edges.len()))))
+    Ok(Some(canvas.paint(Builder::new(forest.checks, (pair(first, last), canvas.skip), canvas.edges.len()))))
 }
 
 /// One boundary of a block. Those with equal prefixes are told apart by rank.
@@ -48,6 +49,8 @@ struct Canvas {
     first: u32,
     sequences: Vec<SequenceNumber>,
     edges: Vec<Edge>,
+    /// How many bytes the prefixes of the edges leave out.
+    skip: u32,
     bounds: (SequenceNumber, SequenceNumber),
 }
 
@@ -63,29 +66,37 @@ impl Canvas {
         if len > 64 {
             return Err(damage(u64::from(first), 64, len as u64));
         }
-        let (mut sequences, mut edges) = (Vec::with_capacity(len), Vec::with_capacity(2 * len));
+        let mut known = Vec::with_capacity(len);
         for index in records {
-            let Some(record) = forest.log.record(index, complete)? else {
-                if planted(Bug::PaintSkipsPending) {
-                    sequences.push(0);
-                    continue;
-                }
-                return Ok(None);
-            };
-            sequences.push(record.sequence);
-            for end in [End::Start, End::Stop] {
-                edges.push(Edge { prefix: record.prefix(end), rank: 0, name: boundary(index, end) });
+            match forest.log.record(index, complete)? {
+                Some(record) => known.push(record),
+                None if planted(Bug::PaintSkipsPending) => {}
+                None => return Ok(None),
             }
         }
+        let sequences: Vec<SequenceNumber> = known.iter().map(|record| record.sequence).collect();
         let bounds = sequences.iter().map(|&sequence| (sequence, sequence)).reduce(join);
         let Some(bounds) = bounds else { return Ok(None) };
+        let skip = known.iter().map(Record::skip).min().unwrap_or(0);
+        let (stem, checks) = forest.log.stem();
+        let mut edges = Vec::with_capacity(2 * len);
+        for (index, record) in (first..).zip(&known) {
+            let lift = stem.lift(checks, record.skip(), skip)?;
+            for end in [End::Start, End::Stop] {
+                edges.push(Edge {
+                    prefix: lift.apply(record.prefix(end)),
+                    rank: 0,
+                    name: boundary(index, end),
+                });
+            }
+        }
         edges.sort_unstable_by_key(|edge| edge.prefix);
         for same in
             edges.chunk_by_mut(|left, right| left.prefix == right.prefix).filter(|same| same.len() > 1)
         {
             rank(&forest.log, comparator, same)?;
         }
-        Ok(Some(Canvas { first, sequences, edges, bounds }))
+        Ok(Some(Canvas { first, sequences, edges, skip, bounds }))
     }
 
     /// Sweeps over the ends: who paints where.

@@ -19,8 +19,9 @@
 use super::checks::pair;
 use super::counter::Extent;
 use super::forest::{BLOCK, Forest, NodeId};
-use super::log::{Probe, Record};
+use super::log::Record;
 use super::skyline::{Bounds, NOBODY, Skyline};
+use super::stem::{Begins, Probe};
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
@@ -162,17 +163,29 @@ impl<'a, C: Comparator> Search<'a, C> {
             if one.best >= self.snapshot {
                 continue;
             }
-            if hints.exclude(&one.probe, one.best, self.snapshot) {
+            let begins = one.probe.leave_out(self.forest.log.stem(), self.comparator, hints.skip);
+            if begins != Begins::Same || hints.exclude(&one.probe, one.best, self.snapshot) {
                 known = known.or_else(|| Some(skyline.head(self.forest.checks, cover).ok()?.bounds));
-                if known.is_some_and(|bounds| bounds.exclude(&one.probe, one.best, self.snapshot)) {
+                if known.is_some_and(|bounds| self.silent(&bounds, begins, hints.skip, one)) {
                     continue;
                 }
             }
-            if !matches!(self.consult(skyline, cover, one), Ok(Verdict::Settled)) {
+            if begins != Begins::Same || !matches!(self.consult(skyline, cover, one), Ok(Verdict::Settled)) {
                 otherwise(self, std::slice::from_mut(one))?;
             }
         }
         Ok(())
+    }
+
+    /// Whether a node with these verified bounds has nothing to say; `skip` is what the probe was asked to leave out.
+    #[inline(always)]
+    fn silent(&self, bounds: &Bounds, begins: Begins, skip: u32, one: &Asked<'_>) -> bool {
+        bounds.skip == skip
+            && match begins {
+                Begins::Same => bounds.exclude(&one.probe, one.best, self.snapshot),
+                Begins::Otherwise => true,
+                Begins::Damaged => false,
+            }
     }
 
     /// Q2 to Q5.
@@ -213,7 +226,9 @@ impl<'a, C: Comparator> Search<'a, C> {
     fn ask(&self, record: Option<Record>, index: u32, asked: &mut [Asked<'_>]) -> Checked<()> {
         let Some(record) = record.filter(|record| record.sequence <= self.snapshot) else { return Ok(()) };
         for one in asked {
-            if record.sequence > one.best && self.forest.log.covers(self.comparator, &record, &one.probe)? {
+            if record.sequence > one.best
+                && self.forest.log.covers(self.comparator, &record, &mut one.probe)?
+            {
                 one.take(&record, index);
             }
         }

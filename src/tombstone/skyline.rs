@@ -15,7 +15,9 @@
 //! * K2: min and max sequence are those of all records below, hidden ones too.
 //! * K3: an answer is certified: the check of the piece that holds the key held, for the node and position; it covers
 //!   where the next piece begins, too. Whatever led there (fences, bounds, other prefixes) is a hint.
-//! * K4: a node never changes once it is built. It is derived: whoever finds it damaged uses what it was built from.
+//! * K4: all prefixes of a node leave out as many bytes of the stem; the number stands in the head, and is covered by its
+//!   check and by that of each piece. So an answer needs no check of the head, and proves what its probe left out.
+//! * K5: a node never changes once it is built. It is derived: whoever finds it damaged uses what it was built from.
 //!
 //! Who may call what: a `Builder` belongs to one thread; a `Skyline` may be read by any.
 
@@ -23,8 +25,9 @@
 
 use std::cmp::Ordering as Order;
 
-use super::checks::{Checks, damage, high, low, pair};
-use super::log::{Log, Probe};
+use super::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
+use super::log::Log;
+use super::stem::Probe;
 use crate::error::Corruption;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
@@ -71,10 +74,17 @@ pub(crate) struct Bounds {
     pub(crate) max: SequenceNumber,
     first_prefix: u64,
     last_prefix: u64,
+    /// How many bytes all prefixes leave out.
+    pub(crate) skip: u32,
 }
 
 impl Bounds {
-    /// Whether the node has nothing to say about the probe, or nothing over `best` that `snapshot` sees.
+    fn of([min, max, first_prefix, last_prefix, shape]: [u64; 5]) -> Bounds {
+        Bounds { min, max, first_prefix, last_prefix, skip: high(shape) >> (SKIP_SHIFT - 32) }
+    }
+
+    /// Whether the node has nothing to say about a probe that leaves out what it does, or nothing over `best` that
+    /// `snapshot` sees.
     #[inline(always)]
     pub(crate) fn exclude(&self, probe: &Probe<'_>, best: SequenceNumber, snapshot: SequenceNumber) -> bool {
         let prefix = probe.prefix;
@@ -191,7 +201,7 @@ impl Skyline {
 
     /// The piece at `position`, verified, and the prefix where the next one begins.
     #[inline(always)]
-    fn piece(&self, checks: Checks, cover: u64, at: usize) -> Checked<(Piece, u64)> {
+    fn piece(&self, checks: Checks, cover: (u64, u32), at: usize) -> Checked<(Piece, u64)> {
         let Some(block) = self.blocks.get(at / RUN) else { return Err(damage(at as u64, 0, 0)) };
         let (prefix, refs, next) = (block.prefix(at), block.refs(at), self.prefix(at + 1));
         let (expected, found) = (checks.piece(cover, at as u64, [prefix, next], refs), block.check(at));
@@ -209,15 +219,14 @@ impl Skyline {
         if expected != found {
             return Err(damage(cover, expected, found));
         }
-        let [min, max, first_prefix, last_prefix, len, digest] = words;
-        Ok(Head { bounds: Bounds { min, max, first_prefix, last_prefix }, len, digest })
+        let [bounds @ .., digest] = words;
+        Ok(Head { bounds: Bounds::of(bounds), len: len_of(bounds[4]), digest })
     }
 
     /// The bounds as they are stored: hints.
     #[inline(always)]
     pub(crate) fn bounds(&self) -> Bounds {
-        let [min, max, first_prefix, last_prefix] = std::array::from_fn(|word| load(&self.head[word]));
-        Bounds { min, max, first_prefix, last_prefix }
+        Bounds::of(std::array::from_fn(|word| load(&self.head[word])))
     }
 
     /// Who paints the probe's key: a record's index, or [`NOBODY`]. An error says that this node must not be used.
@@ -228,6 +237,7 @@ impl Skyline {
         (checks, cover): (Checks, u64),
         (comparator, probe): (&C, &Probe<'_>),
     ) -> Checked<u32> {
+        let cover = (cover, probe.skip());
         let mut reach = self.before(probe.prefix);
         if self.prefix(reach) == probe.prefix {
             reach = self.settle(log, comparator, probe, reach)?;
@@ -258,11 +268,11 @@ impl Skyline {
     fn is_before<C: Comparator>(
         &self,
         log: &Log,
-        (checks, cover): (Checks, u64),
+        (checks, cover): (Checks, (u64, u32)),
         (comparator, probe): (&C, &Probe<'_>),
         reach: usize,
     ) -> Checked<bool> {
-        if probe.prefix == u64::MAX && self.head(checks, cover)?.len == reach as u64 {
+        if probe.prefix == u64::MAX && self.head(checks, cover.0)?.len == reach as u64 {
             return Ok(true);
         }
         let (above, _) = self.piece(checks, cover, reach)?;
@@ -280,7 +290,7 @@ impl Skyline {
         probe: &Probe<'_>,
         from: usize,
     ) -> Checked<usize> {
-        let len = usize::try_from(load(&self.head[4])).unwrap_or(0).min(self.blocks.len() * RUN);
+        let len = usize::try_from(len_of(load(&self.head[4]))).unwrap_or(0).min(self.blocks.len() * RUN);
         let same = lower_bound(len.saturating_sub(from), |at| self.prefix(from + at) <= probe.prefix);
         let (mut reach, mut end) = (from, from + same);
         while reach < end {
@@ -300,7 +310,7 @@ impl Skyline {
         let head = self.head(checks, cover)?;
         let mut digest = 0;
         for at in (0..head.len).map_while(|at| usize::try_from(at).ok()) {
-            let (piece, _) = self.piece(checks, cover, at)?;
+            let (piece, _) = self.piece(checks, (cover, head.bounds.skip), at)?;
             digest = checks.digest(digest, piece.prefix, piece.refs());
         }
         let (outer, inner) = self.fences();
@@ -327,6 +337,12 @@ impl Skyline {
             visit("skyline checks", checks);
         }
     }
+}
+
+/// How many pieces a node has, of the word that also says what their prefixes leave out.
+#[inline(always)]
+const fn len_of(shape: u64) -> u64 {
+    shape & ((1 << SKIP_SHIFT) - 1)
 }
 
 /// Where a verified piece stands to the probe.
@@ -368,14 +384,15 @@ pub(crate) struct Builder {
     words: [u64; BLOCK_WORDS],
     len: usize,
     checks: Checks,
-    cover: u64,
+    /// What the node covers, and how many bytes its prefixes leave out.
+    cover: (u64, u32),
     digest: u64,
     first_prefix: u64,
     last: Piece,
 }
 
 impl Builder {
-    pub(crate) fn new(checks: Checks, cover: u64, pieces_max: usize) -> Self {
+    pub(crate) fn new(checks: Checks, cover: (u64, u32), pieces_max: usize) -> Self {
         let blocks = Vec::with_capacity(pieces_max.div_ceil(RUN));
         let (words, last) = (Block::PADDING, Piece::NONE);
         Builder { blocks, words, len: 0, checks, cover, digest: 0, first_prefix: 0, last }
@@ -430,10 +447,12 @@ impl Builder {
         let outer = inner.chunks_exact(RUN).filter_map(<[Block]>::last);
         let mut fences = Vec::with_capacity(inner.len() / RUN + inner.len());
         fences.extend(outer.chain(inner).map(fence));
-        let head = [min, max, self.first_prefix, self.last.prefix, self.len as u64, self.digest];
-        let check = self.checks.head(self.cover, &head);
-        let [min, max, first, last, len, digest] = head.map(AtomicU64::new);
-        let head = [min, max, first, last, len, digest, AtomicU64::new(check)];
+        let (cover, skip) = self.cover;
+        let shape = u64::from(skip) << SKIP_SHIFT | self.len as u64;
+        let head = [min, max, self.first_prefix, self.last.prefix, shape, self.digest];
+        let check = self.checks.head(cover, &head);
+        let [min, max, first, last, shape, digest] = head.map(AtomicU64::new);
+        let head = [min, max, first, last, shape, digest, AtomicU64::new(check)];
         Skyline { head, blocks: self.blocks.into_boxed_slice(), fences: fences.into_boxed_slice() }
     }
 }

@@ -9,6 +9,7 @@ mod costs;
 
 mod faults;
 mod lost;
+mod shared;
 mod threads;
 
 use std::cmp::Ordering as Order;

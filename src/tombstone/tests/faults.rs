@@ -142,6 +142,26 @@ fn damaged_nodes_are_not_merged() {
     }
 }
 
+/// What nodes and records leave out of their prefixes, every bit of it: no answer believes it.
+#[test]
+fn damaged_skips_are_not_believed() {
+    let case = case(7, 70, "a-common-beginning-");
+    let shape = 4 * 64;
+    for (number, region) in case.index.fault_regions().into_iter().enumerate() {
+        let head = region.name == "skyline head";
+        if !head && region.name != "tombstone record" {
+            continue;
+        }
+        for bit in shape + 56..shape + 64 {
+            case.index.flip(number, bit);
+            let damaged = survey(&case, &format!("{} region {number} bit {bit}", region.name));
+            assert!(damaged == 0 || !head, "a node is derived");
+            case.index.flip(number, bit);
+        }
+    }
+    assert_eq!(survey(&case, "repaired"), 0);
+}
+
 /// Words that changed places: valid elsewhere is not valid here.
 #[test]
 fn swapped_words() {

@@ -138,8 +138,11 @@ fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
         let now = restore(&case.index, fault);
         let name = case.index.fault_regions()[fault[0].0.0].name;
         let note = format!("PARANOID_SEED={seed} {len} tombstones, {life:?}: {name} {fault:x?} went back");
-        survey(&case, &note);
-        assert!(!findings(&case.index).is_empty(), "{note}: scrub is silent");
+        let damaged = survey(&case, &note);
+        // How much later records leave out is advice, and any number is right.
+        let advice = fault.len() == 1 && name.starts_with("skip");
+        assert!(!advice || damaged == 0, "{note}");
+        assert!(advice || !findings(&case.index).is_empty(), "{note}: scrub is silent");
         restore(&case.index, &now);
     }
     assert_eq!(survey(&case, "repaired"), 0);

@@ -1,0 +1,159 @@
+//! Bounds that share their first bytes: none of them, some, more than a stem holds; a share that shrinks as tombstones
+//! come; bounds that are prefixes of each other; keys that are shorter than what is shared, or leave it at any byte.
+//!
+//! A failure names its seed; replay with `PARANOID_SEED=<seed> cargo test --lib tombstone::tests::shared`.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering as Order;
+
+use super::super::frozen::FrozenTombstones;
+use super::super::live::LiveIndex;
+use super::super::query::Asked;
+use super::{Rng, Span, brute, seeds};
+use crate::integrity::tags::Secret;
+use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder};
+
+/// The order of bytes, by a comparator that says so and has no prefixes of its own.
+#[derive(Debug)]
+struct Plain;
+
+impl Comparator for Plain {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+    const ORDER: KeyOrder = KeyOrder::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Order {
+        left.cmp(right)
+    }
+}
+
+/// The last byte counts first: nothing may be left out at the beginning.
+#[derive(Debug)]
+struct FromBehind;
+
+impl Comparator for FromBehind {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Order {
+        left.iter().rev().cmp(right.iter().rev())
+    }
+}
+
+/// What all bounds share at first.
+fn beginning(len: usize) -> Vec<u8> {
+    (0..len).map(|at| if at % 5 == 3 { 0 } else { (at * 89 % 256) as u8 }).collect()
+}
+
+/// A bound: what is shared, less of it now and then, and a few bytes of a small alphabet: prefixes of others, too.
+fn bound(rng: &mut Rng, shared: &[u8], shrinks: Shrinks) -> Vec<u8> {
+    let keep = match shrinks {
+        Shrinks::Never => shared.len(),
+        Shrinks::Sometimes if rng.below(40) > 0 => shared.len(),
+        Shrinks::Sometimes => rng.below(shared.len() as u64 + 1) as usize,
+    };
+    let tail = (0..rng.below(12)).map(|_| [0, 1, b'm', 0xff][rng.below(4) as usize]);
+    shared[..keep].iter().copied().chain(tail.collect::<Vec<u8>>()).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shrinks {
+    Never,
+    Sometimes,
+}
+
+fn draw<C: Comparator>(
+    comparator: &C,
+    rng: &mut Rng,
+    shared: &[u8],
+    shrinks: Shrinks,
+    len: u64,
+) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    while (spans.len() as u64) < len {
+        let (left, right) = (bound(rng, shared, shrinks), bound(rng, shared, shrinks));
+        let sequence = (1 + spans.len() as u64) ^ (rng.below(4) * u64::from(rng.below(5) == 0));
+        match comparator.compare(&left, &right) {
+            Order::Less => spans.push((left, right, sequence)),
+            Order::Greater => spans.push((right, left, sequence)),
+            Order::Equal => {}
+        }
+    }
+    spans
+}
+
+/// Bounds and their neighbours, and keys that leave what is shared at each byte: below, above, and by ending there.
+fn keys(rng: &mut Rng, shared: &[u8], spans: &[Span]) -> Vec<Vec<u8>> {
+    let mut keys = vec![vec![], vec![0xff; 160]];
+    for at in 0..shared.len() {
+        let at = if at > 30 { rng.below(shared.len() as u64) as usize } else { at };
+        keys.push(shared[..at].to_vec());
+        for byte in [shared[at].wrapping_sub(1), shared[at].wrapping_add(1)] {
+            keys.push([&shared[..at], &[byte], &shared[at + 1..], b"m"].concat());
+        }
+    }
+    for _ in 0..60 {
+        let (start, end, _) = &spans[rng.below(spans.len() as u64) as usize];
+        keys.extend([start.clone(), end.clone(), [start, &[0u8][..]].concat()]);
+        keys.push(end[..end.len().saturating_sub(1)].to_vec());
+        keys.push(bound(rng, shared, Shrinks::Sometimes));
+    }
+    keys
+}
+
+fn check<C: Comparator>(comparator: &C, index: &LiveIndex, spans: &[Span], keys: &[Vec<u8>], note: &str) {
+    let newest = spans.len() as u64;
+    for snapshot in [u64::MAX, newest / 2, 3] {
+        let answer = |key: &Vec<u8>| brute(comparator, spans, key, snapshot, 0);
+        for key in keys {
+            let found = index.max_covering(comparator, key, snapshot, 0).unwrap();
+            assert_eq!(found, answer(key), "{note}: {key:?} at {snapshot}");
+        }
+        for keys in keys.chunks(16) {
+            let mut asked: Vec<_> = keys.iter().map(|key| Asked::new(comparator, key, 0)).collect();
+            index.ask(comparator, snapshot, &mut asked).unwrap();
+            for (key, one) in keys.iter().zip(asked) {
+                let found = one.answer().map(|(sequence, _)| sequence);
+                assert_eq!(found, answer(key), "{note}: {key:?} at {snapshot}, of many");
+            }
+        }
+    }
+}
+
+fn try_shared<C: Comparator>(comparator: &C, seed: u64, shared: usize, shrinks: Shrinks, len: u64) {
+    let (mut rng, shared) = (Rng(seed << 20 | shared as u64), beginning(shared));
+    let spans = draw(comparator, &mut rng, &shared, shrinks, len);
+    let note =
+        format!("PARANOID_SEED={seed} {} bytes shared, {shrinks:?}, {len} of {comparator:?}", shared.len());
+    let index = LiveIndex::new(Secret::from_seed(seed));
+    for (count, (start, end, sequence)) in (1..).zip(&spans) {
+        index.insert(comparator, start, end, *sequence).unwrap();
+        if count < 20 || rng.below(60) == 0 {
+            let some = keys(&mut rng, &shared, &spans[..count]);
+            check(comparator, &index, &spans[..count], &some, &note);
+        }
+    }
+    let keys = keys(&mut rng, &shared, &spans);
+    check(comparator, &index, &spans, &keys, &note);
+    index.finish(comparator);
+    index.scrub(&mut || (), &mut |corruption| panic!("{note}: {corruption}"));
+    check(comparator, &index, &spans, &keys, &note);
+    let truth = spans.iter().map(|(start, end, sequence)| Ok((start, end, *sequence)));
+    let frozen = FrozenTombstones::build(comparator, Secret::from_seed(seed), truth).unwrap();
+    check(comparator, frozen.index(), &spans, &keys, &format!("{note}, frozen"));
+}
+
+#[test]
+fn shared_beginnings_of_every_length() {
+    let lens: &[u64] = if cfg!(debug_assertions) { &[1, 9, 40] } else { &[1, 2, 9, 40, 300] };
+    for seed in seeds(if cfg!(debug_assertions) { 1 } else { 6 }) {
+        for shared in [0, 1, 3, 4, 7, 8, 9, 24, 100, 127, 128, 129, 140] {
+            for shrinks in [Shrinks::Never, Shrinks::Sometimes] {
+                for len in lens {
+                    try_shared(&Bytewise, seed, shared, shrinks, *len);
+                }
+                try_shared(&Plain, seed, shared, shrinks, 33);
+                try_shared(&FromBehind, seed, shared, shrinks, 33);
+            }
+        }
+    }
+}
