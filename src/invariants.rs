@@ -63,6 +63,8 @@ bugs! {
     ScrubStopsAtFirst,
     /// A salvage follows links only.
     SalvageSkipsArena,
+    /// The check of a control word is not bound to which word it is.
+    ControlCheckForgetsWord,
     /// A flag whose value was zeroed reads as never set.
     ZeroedFlagBelieved,
     /// A reverse step over a damaged entry trusts that entry's own back link.

@@ -1,4 +1,4 @@
-//! Small checks over words that are not entries: links, headers, control words. They hold at every protection level.
+//! Small checks over words that are not entries: links and headers. They hold at every protection level.
 //!
 //! ```text
 //!   link       target offset (32) | tag (32)                       tag   = mix(slot, level, target, secret)

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Result};
-use crate::integrity::guarded::Guarded;
+use crate::integrity::guarded::Words;
 use crate::integrity::protection::key_part;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, KeyEquality};
@@ -134,10 +134,10 @@ impl Aids {
         self.statistics.as_ref().map_or(0, Statistics::bytes)
     }
 
-    /// Every guarded word.
-    pub(crate) fn control_words(&self) -> impl Iterator<Item = &Guarded> {
+    /// Every control word.
+    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
         let filters = self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter));
-        filters.flat_map(Filter::control_words).chain(self.index.iter().flat_map(PointIndex::control_words))
+        filters.map(Filter::control_words).chain(self.index.iter().flat_map(PointIndex::control_words))
     }
 
     /// Every word of filters and index, by its unit in the arena, for the fault door.

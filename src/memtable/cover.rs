@@ -19,6 +19,7 @@ use crate::error::{Corruption, Place, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::representation::{END, Ordered};
+use crate::memtable::skiplist::control::ControlWord;
 use crate::memtable::table::Core;
 use crate::tombstone::frozen::FrozenTombstones;
 use crate::tombstone::live::CoveringRun;
@@ -38,15 +39,15 @@ impl<C: Comparator> Core<C> {
     #[inline(always)]
     pub(crate) fn may_have_ranges(&self) -> bool {
         if planted(Bug::ZeroedFlagBelieved) {
-            return !matches!(self.has_ranges.get(), Ok(0));
+            return !matches!(self.arena.control.get_so_far(ControlWord::HAS_RANGES), Ok(0));
         }
-        !matches!(self.has_ranges.get_settled(), Ok(0))
+        !matches!(self.arena.control.get(ControlWord::HAS_RANGES), Ok(0))
     }
 
     /// Whether the live index has every tombstone. Damage reads as no.
     #[inline(always)]
     fn index_complete(&self) -> bool {
-        matches!(self.index_lost.get_settled(), Ok(0))
+        matches!(self.arena.control.get(ControlWord::INDEX_LOST), Ok(0))
     }
 
     /// The largest sequence number <= `snapshot` and > `floor` among tombstones that cover `key`.

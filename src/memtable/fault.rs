@@ -8,8 +8,8 @@
 //! Invariants:
 //! * F1: whoever opens a door promises that nothing else uses the table while a method of the door runs, and that
 //!   nothing borrowed from the table (a value, a key) is held across one. Reads between two calls are what it is for.
-//! * F2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or is one word of
-//!   a `Guarded`, or a slice of atomics that a side structure hands out; all live as long as the table, which the door
+//! * F2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or lies in
+//!   the lines of a `Guarded`, or a slice of atomics that a side structure hands out; all live as long as the table, which the door
 //!   borrows.
 //! * F3: a break stays inside pieces, or inside the aligned word around a byte of a piece, which lies in the same unit.
 //!
@@ -23,16 +23,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::guarded::Guarded;
+use crate::integrity::guarded::Words;
 use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::aids::AidWord;
 use crate::memtable::lines::LINE_WORDS;
-use crate::memtable::options::Representation;
 use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::control::Head;
 use crate::memtable::skiplist::layout::{
     BACK_AT, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
-use crate::memtable::skiplist::list::List;
 use crate::memtable::table::{Core, TableReader};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::frozen::FrozenTombstones;
@@ -69,7 +68,7 @@ pub enum Region {
     TombstoneIndex,
     /// A word of the sorted array of a frozen `Vector` table.
     SortedWord,
-    /// A word of the control block or its complement.
+    /// A word of the control block, or its check.
     Control,
 }
 
@@ -178,7 +177,7 @@ impl<'t, C: Comparator> Door<'t, C> {
             journal: Vec::new(),
         };
         let view = core.arena.view()?;
-        door.list(&view, &core.points, Part::Points)?;
+        door.list(&view, Head::Points, Part::Points)?;
         let mut chained = BTreeMap::new();
         for chain in core.stripes.chains() {
             match chain? {
@@ -186,17 +185,11 @@ impl<'t, C: Comparator> Door<'t, C> {
                 sentinel => door.chain(&view, sentinel, &mut chained)?,
             }
         }
-        door.list(&view, &core.ranges, Part::Ranges)?;
+        door.list(&view, Head::Ranges, Part::Ranges)?;
         door.aids(&view)?;
         door.arrange(&view)?;
-        for word in core.arena.control_words().chain(core.control_words()) {
-            door.control(word);
-        }
-        core.stripes.each_chain_word(|word| {
-            if core.options.representation == Representation::Vector {
-                door.control(word);
-            }
-        });
+        core.control_words().for_each(|words| door.control(words));
+        core.stripes.each_control(|words| door.control(words));
         door.side_structures();
         door.sorted(&chained);
         let addresses = door.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
@@ -232,8 +225,8 @@ impl<'t, C: Comparator> Door<'t, C> {
         size_of::<Core<C>>().saturating_sub(control.map(Piece::len).sum::<usize>())
     }
 
-    fn list(&mut self, view: &View<'_>, list: &List, part: Part) -> Result<()> {
-        let sentinel = list.search(*view, &self.core.comparator)?.sentinel;
+    fn list(&mut self, view: &View<'_>, head: Head, part: Part) -> Result<()> {
+        let sentinel = view.head(head);
         let mut heights = BTreeMap::new();
         for level in (0..HEIGHT_MAX as u32).rev() {
             let mut node = raw_link(view, sentinel, level)?;
@@ -309,7 +302,7 @@ impl<'t, C: Comparator> Door<'t, C> {
     fn arrange(&mut self, view: &View<'_>) -> Result<()> {
         let mut found = std::mem::take(&mut self.pieces);
         found.sort_by_key(|piece| piece.address);
-        for (first, units) in self.core.arena.stretches()? {
+        for (first, units) in self.core.arena.stretches()?.0 {
             let len = units as usize * UNIT;
             if len == 0 {
                 continue;
@@ -368,10 +361,15 @@ impl<'t, C: Comparator> Door<'t, C> {
         Ok(())
     }
 
-    fn control(&mut self, word: &Guarded) {
-        for half in word.words() {
-            let address = half.as_ptr().expose_provenance();
-            self.add(Region::Control, Part::Control, 0, None, address, UNIT);
+    fn control(&mut self, words: Words<'_>) {
+        for run in words.runs() {
+            for word in &run {
+                let address = word.as_ptr().expose_provenance();
+                self.add(Region::Control, Part::Control, 0, None, address, UNIT);
+            }
+            let end = run.last().map_or(0, |word| word.as_ptr().addr() + UNIT);
+            let line = UNIT * LINE_WORDS;
+            self.add(Region::Padding, Part::Control, 0, None, end, end.next_multiple_of(line) - end);
         }
     }
 

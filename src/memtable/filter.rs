@@ -21,7 +21,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::guarded::Guarded;
+use crate::integrity::guarded::Words;
 use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
@@ -117,8 +117,8 @@ impl Filter {
         }
     }
 
-    /// The guarded words, for control checks.
-    pub(crate) fn control_words(&self) -> [&Guarded; 2] {
+    /// The control words.
+    pub(crate) fn control_words(&self) -> Words<'_> {
         self.lines.control_words()
     }
 

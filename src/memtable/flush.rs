@@ -20,6 +20,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::guarded::Words;
 use crate::integrity::protection::{Kvos, Protected};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, KeyEquality, Kind, SequenceNumber};
@@ -161,10 +162,9 @@ impl<C: Comparator> ImmutableMemTable<C> {
 }
 
 impl<C: Comparator> Core<C> {
-    /// Every control word with its complement, while nothing is being set.
+    /// Every control word with its check, while nothing is being set.
     pub(crate) fn check_control(&self) -> Result<(), Corruption> {
-        self.arena.check_control()?;
-        self.control_words().try_for_each(|word| word.get_settled().map(|_| ()))
+        self.control_words().try_for_each(Words::check)
     }
 
     /// What a full pass saw, against what the writers left at the freeze and what the tombstone indexes hold.

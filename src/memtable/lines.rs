@@ -8,14 +8,14 @@
 //!
 //! * I1: the stretch is at most as long as the bytes asked for, padding to line boundaries included.
 //! * I2: words of the stretch are only accessed as atomics, from the first access on.
-//! * I3: start and count are kept with a complement. Lines that cannot be told are `None`: the list answers.
+//! * I3: start and count are control words. Lines that cannot be told are `None`: the list answers.
 //!
 //! Any thread.
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::guarded::Guarded;
+use crate::integrity::guarded::{Guarded, Words};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::layout::UNIT;
 use crate::prefetch::prefetch_read;
@@ -36,10 +36,12 @@ pub(crate) const LINES_BYTES_MIN: u64 = Lines::bytes_of(1);
 /// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    /// First unit of line 0.
-    start: Guarded,
-    count: Guarded,
+    /// First unit of line 0, and how many lines there are.
+    place: Guarded<2>,
 }
+
+const START: usize = 0;
+const COUNT: usize = 1;
 
 /// One line, by its first unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,13 +66,16 @@ impl Lines {
         let (address, _) = view.locate(reservation.start()).ok_or_else(lost)?;
         let pad = address.wrapping_neg() % (LINE_WORDS * UNIT) / UNIT;
         let pad = u32::try_from(pad).map_err(|_| lost())?;
-        Ok(Lines { start: Guarded::new(u64::from(reservation.start() + pad)), count: Guarded::new(count) })
+        let place = Guarded::new(view.secret, u64::from(reservation.start()));
+        place.set(START, u64::from(reservation.start() + pad));
+        place.set(COUNT, count);
+        Ok(Lines { place })
     }
 
     /// The line that a hash belongs to: its high bits decide. `None`: the control words are damaged (I3).
     #[inline(always)]
     pub(crate) fn pick(&self, hash: u64) -> Option<Line> {
-        let (start, count) = (self.start.get().ok()?, self.count.get().ok()?);
+        let (start, count) = (self.place.get(START).ok()?, self.place.get(COUNT).ok()?);
         let index = ((u128::from(hash) * u128::from(count)) >> 64) as u64;
         u32::try_from(start + index * LINE_WORDS as u64).ok().filter(|_| start != 0 && count != 0).map(Line)
     }
@@ -78,14 +83,14 @@ impl Lines {
     /// Which line this is, counted from 0. `None`: the control words are damaged (I3).
     #[inline(always)]
     pub(crate) fn number(&self, line: Line) -> Option<u32> {
-        let start = u32::try_from(self.start.get().ok()?).ok()?;
+        let start = u32::try_from(self.place.get(START).ok()?).ok()?;
         Some(line.0.checked_sub(start)? / UNITS)
     }
 
     /// Word `number` of all lines. `None`: there is no such word, or the control words are damaged (I3).
     #[inline(always)]
     pub(crate) fn word<'a>(&self, view: &View<'a>, number: u32) -> Option<&'a AtomicU64> {
-        let (start, count) = (self.start.get().ok()?, self.count.get().ok()?);
+        let (start, count) = (self.place.get(START).ok()?, self.place.get(COUNT).ok()?);
         if u64::from(number) >= count * LINE_WORDS as u64 {
             return None;
         }
@@ -94,18 +99,18 @@ impl Lines {
 
     /// How many lines there are.
     pub(crate) fn count(&self) -> Result<u64, Corruption> {
-        self.count.get_settled()
+        self.place.get(COUNT)
     }
 
     /// Line `index`, counted from 0.
     pub(crate) fn line(&self, index: u64) -> Result<Line, Corruption> {
-        let first = self.start.get_settled()? + index * LINE_WORDS as u64;
+        let first = self.place.get(START)? + index * LINE_WORDS as u64;
         u32::try_from(first).map(Line).map_err(|_| lost())
     }
 
-    /// The guarded words, for control checks.
-    pub(crate) fn control_words(&self) -> [&Guarded; 2] {
-        [&self.start, &self.count]
+    /// The control words.
+    pub(crate) fn control_words(&self) -> Words<'_> {
+        self.place.words()
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::integrity::tags::Secret;
 use crate::sync::model::{self, JoinHandle, spawn};
 
 use super::stripes::{Entered, Stripes, Totals};
@@ -57,7 +58,7 @@ fn check(gate: &Stripes, writers: [JoinHandle<bool>; 2], freezer: JoinHandle<Tot
 #[test]
 fn loom_a_freeze_waits_for_who_is_inside() {
     model::check(|| {
-        let gate = Arc::new(Stripes::new());
+        let gate = Arc::new(Stripes::new(Secret::from_seed(1)));
         let (writers, freezer) = ([put(&gate), put(&gate)], freeze(&gate));
         check(&gate, writers, freezer);
     });
@@ -67,7 +68,7 @@ fn loom_a_freeze_waits_for_who_is_inside() {
 #[test]
 fn loom_a_freeze_closes_stripes_to_come() {
     model::check(|| {
-        let gate = Arc::new(Stripes::new());
+        let gate = Arc::new(Stripes::new(Secret::from_seed(1)));
         let (writers, freezer) = ([put_leased(&gate), put_leased(&gate)], freeze(&gate));
         check(&gate, writers, freezer);
     });

@@ -37,7 +37,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "slot words are packed")]
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::guarded::Guarded;
+use crate::integrity::guarded::Words;
 use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
@@ -232,9 +232,9 @@ impl PointIndex {
         (1..=SLOTS).filter(|slot| line.word(view, *slot).unwrap().load(Ordering::Relaxed) != 0).count()
     }
 
-    /// The guarded words, for control checks.
-    pub(crate) fn control_words(&self) -> impl Iterator<Item = &Guarded> {
-        [Some(&self.lines), self.roll.as_ref()].into_iter().flatten().flat_map(Lines::control_words)
+    /// The control words.
+    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
+        [Some(&self.lines), self.roll.as_ref()].into_iter().flatten().map(Lines::control_words)
     }
 
     /// Checks every bucket and reports what disagrees. `settle` waits for the writers inside. O(buckets).

@@ -30,6 +30,7 @@ use crate::key::{Comparator, Kind};
 use crate::memtable::options::Representation;
 use crate::memtable::read::Entry;
 use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::control::Head;
 use crate::memtable::skiplist::layout::{
     BACK_AT, BackWord, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
@@ -68,7 +69,7 @@ pub struct Salvage<'t> {
     pub reach: Reach,
     /// Entries written, replaced ones included, that did not come back.
     pub missing: u64,
-    /// Damage that kept it from looking at all.
+    /// Damage that kept it from looking everywhere: in the control block.
     pub failure: Option<Corruption>,
 }
 
@@ -88,46 +89,44 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// ```
     pub fn salvage(&self) -> Salvage<'_> {
         let core = &*self.core;
-        let (found, reach, failure) = match gather(core) {
-            Ok((found, reach)) => (found, reach, None),
-            Err(corruption) => (Vec::new(), Reach::Links, Some(corruption)),
-        };
+        let (found, reach, failure) =
+            gather(core).unwrap_or_else(|corruption| (Vec::new(), Reach::Links, Some(corruption)));
         let written = core.sealed.get().map_or(0, |sealed| sealed.entries.wrapping_add(sealed.displaced));
         let missing = written.saturating_sub(found.len() as u64);
         Salvage { entries: found, reach, missing, failure }
     }
 }
 
-fn gather<C: Comparator>(core: &Core<C>) -> Result<(Vec<Salvaged<'_>>, Reach), Corruption> {
+/// What was found, where, and what kept it from looking further.
+type Gathered<'t> = (Vec<Salvaged<'t>>, Reach, Option<Corruption>);
+
+fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
     let view = core.arena.view()?;
     let mut offsets = BTreeSet::new();
-    for sentinel in core.sentinels() {
+    for sentinel in core.sentinels(&view) {
         along_links(&view, sentinel, &mut offsets);
     }
     if let Some(sorted) = core.sorted.get() {
         let order = SortedSearch { view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
         offsets.extend(order.nodes());
     }
-    let reach = if view.width.bytes() >= 4 && !planted(Bug::SalvageSkipsArena) {
-        through_arena(&view, &mut offsets)?;
-        Reach::Arena
+    let (reach, failure) = if view.width.bytes() >= 4 && !planted(Bug::SalvageSkipsArena) {
+        (Reach::Arena, through_arena(&view, &mut offsets)?)
     } else {
-        Reach::Links
+        (Reach::Links, None)
     };
     let verified = offsets.iter().filter_map(|offset| {
         let entry = view.open(*offset).and_then(|node| node.verify(&view)).ok()?;
         entry.value(view.seal()).ok().map(|_| entry)
     });
-    Ok((sorted(core, view, verified.collect()), reach))
+    Ok((sorted(core, view, verified.collect()), reach, failure))
 }
 
 impl<C: Comparator> Core<C> {
     /// The heads of both lists and of all chains, as far as they are known.
-    fn sentinels(&self) -> impl Iterator<Item = u32> {
-        let lists = [self.points.control_word(), self.ranges.control_word()];
-        let lists = lists.into_iter().filter_map(|word| word.get_settled().ok());
+    fn sentinels(&self, view: &View<'_>) -> impl Iterator<Item = u32> {
         let chains = self.stripes.chains().into_iter().filter_map(Result::ok).filter(|chain| *chain != 0);
-        lists.map(|sentinel| sentinel as u32).chain(chains)
+        [Head::Points, Head::Ranges].map(|head| view.head(head)).into_iter().chain(chains)
     }
 }
 
@@ -171,9 +170,10 @@ fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut BTreeSet<u32>) {
     offsets.extend(seen);
 }
 
-/// Everything in the arena that verifies as an entry.
-fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<(), Corruption> {
-    for (first, units) in view.arena().stretches()? {
+/// Everything in the arena that verifies as an entry. Returns what keeps a part of the arena from being known.
+fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<Option<Corruption>, Corruption> {
+    let (stretches, unknown) = view.arena().stretches()?;
+    for (first, units) in stretches {
         for ahead in 0..units {
             let offset = first + ahead;
             if is_entry(view, offset).is_some() {
@@ -181,7 +181,7 @@ fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<(), Cor
             }
         }
     }
-    Ok(())
+    Ok(unknown)
 }
 
 /// Whether a key that verifies stands behind this boundary (Z2).

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::guarded::Guarded;
+use crate::integrity::guarded::Words;
 use crate::integrity::protection::key_part;
 use crate::invariants::{Bug, planted};
 use crate::key::Comparator;
@@ -93,9 +93,8 @@ impl<C: Comparator> TableReader<C> {
         let sealed = core.sealed.get();
         let (report, seen) = (ScrubReport::default(), Totals::default());
         let mut scrub = Scrub { core, sealed, report, seen, progress };
-        for word in core.arena.control_words().chain(core.control_words()) {
-            scrub.control(word);
-        }
+        core.control_words().for_each(|words| scrub.control(words));
+        core.stripes.each_control(|words| scrub.control(words));
         if core.options.representation == Representation::Vector {
             scrub.vector();
         }
@@ -159,15 +158,16 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         });
     }
 
-    /// A word that is being set right now is right once whoever sets it has been waited for.
-    fn control(&mut self, word: &Guarded) {
-        if word.get_settled().is_ok() {
+    /// Words that disagree with their checks. One that is being set right now is right, or another one, once whoever sets
+    /// it has been waited for.
+    fn control(&mut self, words: Words<'_>) {
+        let mut found: Vec<Corruption> = words.damages().collect();
+        if found.is_empty() {
             return;
         }
         self.core.stripes.wait_out_writers();
-        if let Err(corruption) = word.get_settled() {
-            self.find(corruption);
-        }
+        found.retain(|before| words.damages().any(|now| now == *before));
+        found.into_iter().for_each(|corruption| self.find(corruption));
     }
 
     /// Filters and point index. A writer between two of its steps is waited out before anything is reported.
@@ -185,7 +185,6 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
     /// Chains in order of arrival, then the sorted array.
     fn vector(&mut self) {
         let core = self.core;
-        core.stripes.each_chain_word(|word| self.control(word));
         let search = match core.point_search() {
             Ok(search) => search,
             Err(corruption) => return self.find(corruption),

@@ -19,7 +19,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Result};
-use crate::integrity::guarded::Guarded;
+use crate::integrity::guarded::{Guarded, Words};
+use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::list::Inserter;
@@ -55,8 +56,6 @@ struct Counters {
     totals: [AtomicU64; 6],
     smallest: AtomicU64,
     largest: AtomicU64,
-    /// The largest of point entries only.
-    largest_point: AtomicU64,
 }
 
 impl Counters {
@@ -65,7 +64,6 @@ impl Counters {
             totals: std::array::from_fn(|_| AtomicU64::new(0)),
             smallest: AtomicU64::new(u64::MAX),
             largest: AtomicU64::new(0),
-            largest_point: AtomicU64::new(0),
         }
     }
 
@@ -93,13 +91,10 @@ impl Counters {
             // ORDERING: Relaxed: as above.
             self.smallest.store(sequence, Ordering::Relaxed);
         }
-        let point = (change.range_deletes == 0).then_some(&self.largest_point);
-        for largest in [Some(&self.largest), point].into_iter().flatten() {
+        // ORDERING: Relaxed: as above.
+        if sequence > self.largest.load(Ordering::Relaxed) {
             // ORDERING: Relaxed: as above.
-            if sequence > largest.load(Ordering::Relaxed) {
-                // ORDERING: Relaxed: as above.
-                largest.store(sequence, Ordering::Relaxed);
-            }
+            self.largest.store(sequence, Ordering::Relaxed);
         }
     }
 
@@ -147,14 +142,20 @@ enum Gate {
     Frozen,
 }
 
+/// A stripe's control words, by index: the lock's owner sets them (E2).
+type Control = Guarded<2>;
+/// The sentinel of the stripe's chain (representation `Vector`); 0 until its first write.
+const CHAIN: usize = 0;
+/// The largest sequence number of its point entries: what tells a scan that nothing in a deleted run can be shown.
+const LARGEST_POINT: usize = 1;
+
 /// One stripe, on lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Stripe {
     inside: Mutex<Inside>,
     counters: Counters,
-    /// The sentinel of the stripe's chain (representation `Vector`); 0 until its first write.
-    chain: Guarded,
+    control: Control,
     /// 1 while a `Writer` has it.
     leased: AtomicU64,
 }
@@ -164,21 +165,21 @@ pub(crate) struct Stripe {
 pub(crate) struct Entered<'s> {
     pub(crate) inside: MutexGuard<'s, Inside>,
     counters: &'s Counters,
-    chain: &'s Guarded,
+    control: &'s Control,
 }
 
 impl Entered<'_> {
     /// The stripe's chain, made if it is not there. The lock makes this writer the only one who sets it.
     pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
-        // Nobody else sets it: 0 is believed only where the complement agrees.
-        let known =
-            if planted(Bug::ChainWordBelieved) { self.chain.get()? } else { self.chain.get_settled()? };
+        // Nobody else sets it: 0 is believed only where its check agrees.
+        let believed = planted(Bug::ChainWordBelieved);
+        let known = if believed { self.control.get_so_far(CHAIN)? } else { self.control.get(CHAIN)? };
         if known != 0 {
             #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
             return Ok(known as u32);
         }
         let sentinel = new_chain(view, &mut self.inside.inserter.sub)?;
-        self.chain.set(u64::from(sentinel));
+        self.control.set(CHAIN, u64::from(sentinel));
         Ok(sentinel)
     }
 
@@ -186,6 +187,11 @@ impl Entered<'_> {
     #[inline]
     pub(crate) fn count(&self, change: &Totals, sequence: u64) {
         self.counters.add(change, sequence);
+        let (known, mismatch) = self.control.get_with_mismatch(self.control.salt(), LARGEST_POINT);
+        // A word that is damaged stays so: readers take it for the largest number there is.
+        if sequence > known && mismatch == 0 && change.range_deletes == 0 {
+            self.control.set(LARGEST_POINT, sequence);
+        }
     }
 }
 
@@ -197,11 +203,12 @@ enum Attempt<'s> {
 }
 
 impl Stripe {
-    fn new(frozen: Gate) -> Self {
+    fn new(frozen: Gate, secret: Secret, number: usize) -> Self {
         Stripe {
             inside: Mutex::new(Inside { frozen, inserter: Inserter::default() }),
             counters: Counters::new(),
-            chain: Guarded::new(0),
+            // Stretches of the arena have smaller names.
+            control: Guarded::new(secret, 1 << 32 | number as u64),
             leased: AtomicU64::new(0),
         }
     }
@@ -219,18 +226,18 @@ impl Stripe {
         if inside.frozen == Gate::Frozen && !planted(Bug::GateIgnoresFreeze) {
             return Attempt::Frozen;
         }
-        Attempt::Inside(Entered { inside, counters: &self.counters, chain: &self.chain })
+        Attempt::Inside(Entered { inside, counters: &self.counters, control: &self.control })
     }
 
     /// The chain's sentinel, 0 without one. A writer that is just setting it is waited out: a word that was zeroed must
     /// not read as none.
     fn settled_chain(&self) -> Result<u64, Corruption> {
         if planted(Bug::ChainWordBelieved) {
-            return self.chain.get();
+            return self.control.get_so_far(CHAIN);
         }
-        self.chain.get_settled().or_else(|_| {
+        self.control.get(CHAIN).or_else(|_| {
             drop(self.inside.lock());
-            self.chain.get_settled()
+            self.control.get(CHAIN)
         })
     }
 
@@ -260,6 +267,7 @@ impl Stripe {
 pub(crate) struct Stripes {
     first: [Stripe; FIRST],
     more: Mutex<More>,
+    secret: Secret,
 }
 
 #[derive(Debug, Default)]
@@ -285,9 +293,10 @@ pub(crate) fn thread_number() -> usize {
 }
 
 impl Stripes {
-    /// Open stripes.
-    pub(crate) fn new() -> Self {
-        Stripes { first: std::array::from_fn(|_| Stripe::new(Gate::Open)), more: Mutex::new(More::default()) }
+    /// Open stripes; the secret is the table's.
+    pub(crate) fn new(secret: Secret) -> Self {
+        let first = std::array::from_fn(|number| Stripe::new(Gate::Open, secret, number));
+        Stripes { first, more: Mutex::new(More::default()), secret }
     }
 
     /// Tries the thread's home stripe and then the others.
@@ -336,8 +345,8 @@ impl Stripes {
                 return Arc::clone(stripe);
             }
         }
-        let stripe =
-            Arc::new(Stripe::new(if planted(Bug::LeaseBornOpen) { Gate::Open } else { more.frozen }));
+        let gate = if planted(Bug::LeaseBornOpen) { Gate::Open } else { more.frozen };
+        let stripe = Arc::new(Stripe::new(gate, self.secret, FIRST + more.stripes.len()));
         // ORDERING: Relaxed: the registry's lock publishes it.
         stripe.leased.store(1, Ordering::Relaxed);
         more.stripes.push(Arc::clone(&stripe));
@@ -391,12 +400,10 @@ impl Stripes {
         (smallest <= largest).then_some((smallest, largest))
     }
 
-    /// Largest sequence number of a point entry; 0 without any.
+    /// Largest sequence number of a point entry; 0 without any. One that is being raised, or is damaged, counts as the
+    /// largest number there is.
     pub(crate) fn largest_point(&self) -> u64 {
-        self.fold(0, |largest, stripe| {
-            // ORDERING: Relaxed: see `Counters::add`.
-            largest.max(stripe.counters.largest_point.load(Ordering::Relaxed))
-        })
+        self.fold(0, |largest, stripe| largest.max(stripe.control.get(LARGEST_POINT).unwrap_or(u64::MAX)))
     }
 
     fn fold<T>(&self, start: T, add: impl Fn(T, &Stripe) -> T) -> T {
@@ -417,10 +424,19 @@ impl Stripes {
         })
     }
 
-    /// The guarded words that name the chains.
-    pub(crate) fn each_chain_word(&self, mut visit: impl FnMut(&Guarded)) {
-        self.first.iter().for_each(|stripe| visit(&stripe.chain));
-        self.more.lock().stripes.iter().for_each(|stripe| visit(&stripe.chain));
+    /// The control words of every stripe.
+    pub(crate) fn each_control(&self, mut visit: impl FnMut(Words<'_>)) {
+        // Outside of the registry's lock: a visitor may wait for writers.
+        let more: Vec<Arc<Stripe>> = self.more.lock().stripes.clone();
+        self.first.iter().for_each(|stripe| visit(stripe.control.words()));
+        more.iter().for_each(|stripe| visit(stripe.control.words()));
+    }
+
+    /// Arena bytes that writers took ahead and have not used; those of a writer who is inside right now are left out.
+    pub(crate) fn unused_bytes(&self) -> u64 {
+        self.fold(0, |sum, stripe| {
+            sum + stripe.inside.try_lock().map_or(0, |inside| inside.inserter.sub.left_bytes())
+        })
     }
 
     /// Heap bytes of stripes made beyond the first ones.

@@ -16,7 +16,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Corruption, Error, Result};
-use crate::integrity::guarded::Guarded;
+use crate::integrity::guarded::Words;
 use crate::integrity::paranoid::{OrderChecks, ParanoidOptions, SeekChecks};
 use crate::integrity::tags::Secret;
 use crate::key::{Bytewise, Comparator, SequenceNumber};
@@ -24,6 +24,7 @@ use crate::memtable::aids::Aids;
 use crate::memtable::options::{MemTableOptions, Representation};
 use crate::memtable::order::Order;
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, View};
+use crate::memtable::skiplist::control::{ControlWord, Head};
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX, UNIT};
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::splice::Search;
@@ -44,10 +45,6 @@ pub(crate) struct Core<C> {
     /// The sorted array of a frozen `Vector` table.
     pub(crate) sorted: OnceLock<Arc<Sorted>>,
     pub(crate) ranges: List,
-    /// 1 once a range tombstone is in.
-    pub(crate) has_ranges: Guarded,
-    /// 1 once the live index lacks a tombstone that the list has: damage kept it out.
-    pub(crate) index_lost: Guarded,
     /// What answers for range tombstones while the table is written.
     pub(crate) live_tombstones: LiveIndex,
     /// What answers for them once it is frozen and this is built.
@@ -55,8 +52,6 @@ pub(crate) struct Core<C> {
     pub(crate) stripes: Stripes,
     /// Filters, point index, statistics.
     pub(crate) aids: Aids,
-    /// 1 once frozen.
-    pub(crate) frozen: Guarded,
     /// The sums at the freeze.
     pub(crate) sealed: OnceLock<Totals>,
     flush_mark: AtomicU64,
@@ -83,8 +78,8 @@ impl<C: Comparator> Core<C> {
             secret,
         })?;
         let (seek, order) = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
-        let points = List::new(&arena, seek, order)?;
-        let ranges = List::new(&arena, seek, order)?;
+        let points = List::new(&arena, Head::Points, seek, order)?;
+        let ranges = List::new(&arena, Head::Ranges, seek, order)?;
         let aids = Aids::new::<C>(&options, &arena)?;
         Ok(Core {
             options,
@@ -93,13 +88,10 @@ impl<C: Comparator> Core<C> {
             points,
             sorted: OnceLock::new(),
             ranges,
-            has_ranges: Guarded::new(0),
-            index_lost: Guarded::new(0),
             live_tombstones: LiveIndex::new(secret),
             frozen_tombstones: OnceLock::new(),
-            stripes: Stripes::new(),
+            stripes: Stripes::new(secret),
             aids,
-            frozen: Guarded::new(0),
             sealed: OnceLock::new(),
             flush_mark: AtomicU64::new(0),
             tag: AtomicU64::new(0),
@@ -109,7 +101,7 @@ impl<C: Comparator> Core<C> {
     /// A search among the point entries.
     #[inline(always)]
     pub(crate) fn point_search(&self) -> Result<Search<'_, C>, Corruption> {
-        self.points.search(self.arena.view()?, &self.comparator)
+        Ok(self.points.search(Head::Points, self.arena.view()?, &self.comparator))
     }
 
     /// The order of the point entries. A mutable `Vector` table sorts a copy: of everything, or of one key's entries.
@@ -142,14 +134,12 @@ impl<C: Comparator> Core<C> {
     /// A search among the range tombstones.
     #[inline]
     pub(crate) fn range_search(&self) -> Result<Search<'_, C>, Corruption> {
-        self.ranges.search(self.arena.view()?, &self.comparator)
+        Ok(self.ranges.search(Head::Ranges, self.arena.view()?, &self.comparator))
     }
 
-    /// Every guarded word outside the arena.
-    pub(crate) fn control_words(&self) -> impl Iterator<Item = &Guarded> {
-        let lists = [self.points.control_word(), self.ranges.control_word()];
-        let flags = [&self.has_ranges, &self.index_lost, &self.frozen];
-        lists.into_iter().chain(flags).chain(self.aids.control_words())
+    /// Every control word but those of the stripes.
+    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
+        std::iter::once(self.arena.control.words()).chain(self.aids.control_words())
     }
 }
 
@@ -208,11 +198,16 @@ impl MemTable {
     }
 
     /// Most bytes that an entry of these lengths takes in the arena, whatever its height and the protection. For
-    /// reservations: `max_entry_bytes(key, value)` summed over entries is always enough.
+    /// reservations: `max_entry_bytes(key, value)` summed over entries is always enough. `u64::MAX` for lengths whose sum
+    /// is beyond it.
     #[must_use]
     pub const fn max_entry_bytes(key_len: u64, value_len: u64) -> u64 {
         let fixed = (HEIGHT_MAX * UNIT + HEADER + 16) as u64;
-        (fixed + key_len + value_len).next_multiple_of(UNIT as u64)
+        let bytes = fixed.saturating_add(key_len).saturating_add(value_len);
+        match bytes.checked_next_multiple_of(UNIT as u64) {
+            Some(bytes) => bytes,
+            None => u64::MAX,
+        }
     }
 }
 
@@ -291,7 +286,7 @@ impl<C: Comparator> Core<C> {
             // A second freezer may sort as well; a comparator may be that second one.
             let _ = self.sorted.set(Arc::new(self.sort(&view, None)));
         }
-        self.stripes.while_registry_is_held(|| self.frozen.set(1));
+        self.stripes.while_registry_is_held(|| self.arena.control.set(ControlWord::FROZEN, 1));
         if self.may_have_ranges() {
             // Readers use the live index until the result is there; a second freezer may build it once more.
             if self.frozen_tombstones.get().is_none()
@@ -320,7 +315,7 @@ impl<C: Comparator> TableReader<C> {
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         // Damage reads as frozen: nothing acknowledged is lost, and the next write tells.
-        !matches!(self.core.frozen.get_settled(), Ok(0))
+        !matches!(self.core.arena.control.get(ControlWord::FROZEN), Ok(0))
     }
 
     /// Entries that reads may find: point entries and range tombstones, without replaced ones. Exact once no write is
@@ -360,7 +355,9 @@ impl<C: Comparator> TableReader<C> {
         self.core.stripes.totals().data_bytes
     }
 
-    /// Bytes of memory in use: arena handed out to writers, side structures, the table itself. Never shrinks.
+    /// Bytes of memory set aside: arena handed out to writers, side structures, the table itself. Never shrinks. It is what
+    /// `should_flush` and the hard limit count. Writers take up to 256 KiB ahead: memory that is not touched before it is
+    /// used, so a table of few entries holds less; see [`used_bytes`](Self::used_bytes).
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let core = &*self.core;
@@ -368,6 +365,24 @@ impl<C: Comparator> TableReader<C> {
         let frozen = core.frozen_tombstones.get().map_or(0, FrozenTombstones::allocated_bytes);
         let sides = sorted + frozen + core.live_tombstones.allocated_bytes() + core.stripes.extra_bytes();
         core.arena.handed_bytes() + sides + core.aids.heap_bytes() + size_of::<Core<C>>() as u64
+    }
+
+    /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without what writers took ahead and have not
+    /// used yet. What to add up over many small tables. Exact once no write is under way; never waits. O(writers).
+    ///
+    /// ```
+    /// # use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// for sequence in 0..50 {
+    ///     table.put(sequence, b"key", &[7; 100])?;
+    /// }
+    /// assert!(table.used_bytes() < 24 << 10 && table.allocated_bytes() > 256 << 10);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.allocated_bytes().saturating_sub(self.core.stripes.unused_bytes())
     }
 
     /// What reads did so far; all zero unless the table was made to count. O(stripes).

@@ -18,6 +18,7 @@ use crate::memtable::options::Representation;
 use crate::memtable::point_index::Version;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::build::Fields;
+use crate::memtable::skiplist::control::ControlWord;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick, Site};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::splice::Search;
@@ -93,7 +94,7 @@ impl<C: Comparator> Core<C> {
         if write.kind == Kind::RANGE_DELETE {
             self.apply_range(entered, write)
         } else {
-            let search = self.points.search(self.arena.view()?, &self.comparator)?;
+            let search = self.point_search()?;
             self.apply_point(entered, &search, write)
         }
     }
@@ -188,7 +189,7 @@ impl<C: Comparator> Core<C> {
     #[inline(never)]
     fn apply_range(&self, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
         // Asked before anything is touched (X1).
-        self.has_ranges.get()?;
+        self.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
         let search = self.range_search()?;
         let policy = match self.options.duplicates {
             DuplicatePolicy::KeepFirst => DuplicatePolicy::KeepFirst,
@@ -198,15 +199,15 @@ impl<C: Comparator> Core<C> {
         let placement = self.ranges.insert(&search, inserter, write, policy)?;
         if matches!(placement, Placement::Linked { .. }) {
             // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (X2).
-            if self.has_ranges.get() != Ok(1) {
-                self.has_ranges.set(1);
+            if self.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
+                self.arena.control.set(ControlWord::HAS_RANGES, 1);
             }
             if !planted(Bug::IndexForgetsTombstone) {
                 let indexed =
                     self.live_tombstones.insert(&self.comparator, write.key, write.value, write.sequence);
                 if indexed.is_err() {
                     // The tombstone is in the list already: from here on the list answers.
-                    self.index_lost.set(1);
+                    self.arena.control.set(ControlWord::INDEX_LOST, 1);
                 }
             }
         }

@@ -8,7 +8,7 @@ use paranoid_memtable::{
 };
 
 #[path = "../support/damage/mod.rs"]
-mod damage;
+pub(super) mod damage;
 
 use super::support::rng::{amount, seed_or};
 use super::support::watchdog::Watchdog;

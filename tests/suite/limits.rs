@@ -187,6 +187,64 @@ fn many_chunks() {
     }
 }
 
+/// The largest numbers there are are refused or saturate, in checked builds too.
+#[test]
+fn sizes_beyond_all_limits() {
+    for key in [0, 1, u64::MAX / 2, u64::MAX - 8, u64::MAX] {
+        for value in [0, 7, u64::MAX / 2 + 1, u64::MAX - 200, u64::MAX] {
+            let bytes = MemTable::<Bytewise>::max_entry_bytes(key, value);
+            assert!(
+                bytes == u64::MAX || bytes.is_multiple_of(8) && bytes > key.max(value),
+                "{key} {value}: {bytes}"
+            );
+        }
+    }
+    assert_eq!(MemTable::<Bytewise>::max_entry_bytes(u64::MAX, u64::MAX), u64::MAX);
+    for entries in [0u64, 1, 2000] {
+        let table = table(builder().write_buffer_size(64 << 10));
+        for n in 0..entries {
+            table.put(n, &n.to_be_bytes(), &[b'v'; 100]).unwrap();
+        }
+        let before = counters(&table);
+        for bytes in [u64::MAX, u64::MAX - 7, u64::MAX - 8, 1 << 63, 1 << 35, (32 << 30) + 1] {
+            match table.try_reserve(bytes) {
+                Err(Error::MemTableFull { needed, remaining }) => {
+                    assert!(needed >= bytes && remaining < 32 << 30, "{bytes}: {needed} {remaining}");
+                }
+                other => panic!("{bytes}: {other:?}"),
+            }
+        }
+        let mut after = counters(&table);
+        // What is left of the writer that was made for it.
+        after.numbers[5] = before.numbers[5];
+        assert_eq!(after, before);
+        table.put(entries, &entries.to_be_bytes(), b"v").unwrap();
+    }
+}
+
+/// What is used is what was written, however much writers took ahead; what is allocated has that, too.
+#[test]
+fn used_and_allocated() {
+    for (entries, threads) in [(0u64, 1), (50, 1), (50, 3), (40_000, 1), (40_000, 3)] {
+        let table = table(MemTableOptions::builder());
+        let empty = table.used_bytes();
+        let mut writers: Vec<_> = (0..threads).map(|_| table.writer()).collect();
+        let made = table.used_bytes() - empty;
+        let mut taken = 0;
+        for n in 0..entries {
+            taken += writers[n as usize % threads].put(n, &n.to_be_bytes(), &[b'v'; 100]).unwrap().bytes;
+        }
+        let used = table.used_bytes() - empty - made;
+        // The rest of a chunk that an entry does not fit into is lost.
+        assert!(
+            used >= taken && used < taken + 1024 * (1 + entries / 100),
+            "{entries}: {used}, {taken} taken"
+        );
+        assert!(table.used_bytes() <= table.allocated_bytes());
+        assert!(table.allocated_bytes() <= table.used_bytes() + (threads as u64) * (256 << 10));
+    }
+}
+
 #[test]
 fn a_reservation_is_enough() {
     for bytes_a_value in [0u64, 1, 100, 5000] {

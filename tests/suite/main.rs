@@ -8,6 +8,8 @@ mod api;
 mod batch;
 mod checksums;
 #[cfg(feature = "fault-injection")]
+mod control;
+#[cfg(feature = "fault-injection")]
 mod corruption;
 mod duplicates;
 mod examples;

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! * A1: a chunk's base address and size are set once, before any offset into the chunk exists, and its memory lives
-//!   as long as the arena. Both are kept with a complement and compared before they are used.
+//!   as long as the arena. Both are control words, compared with their checks before they are used.
 //! * A2: an offset becomes an address only after it was found inside a chunk; a length only after it was found to end
 //!   inside the same chunk.
 //! * A3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied. Only the owner of a
@@ -28,10 +28,10 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
+use super::control::{CHUNKS_MAX, Control, ControlWord, Head, SHIFT_MAX, SHIFT_MIN, Shape};
 use super::layout::UNIT;
 use super::memory::Memory;
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::guarded::Guarded;
 use crate::integrity::protection::{Seal, Width};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
@@ -42,32 +42,16 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 pub(crate) const FIRST_UNITS: u32 = 512;
 #[cfg(loom)]
 pub(crate) const FIRST_UNITS: u32 = 128;
-/// Smallest and largest distance B, as a power of two of units: 64 KiB and 2 GiB.
-const SHIFT_MIN: u32 = 13;
-const SHIFT_MAX: u32 = 28;
-/// Enough for the smallest B to reach 2^32 units.
-const CHUNKS_MAX: usize = (32 - SHIFT_MIN + 1) as usize;
 /// Units at the start of each chunk that are never handed out: offset 0 means nothing, and a sub-chunk that ends
 /// where its chunk does is not continued in the next one.
 const RESERVED_UNITS: u64 = 1;
 
-/// One chunk.
-#[derive(Debug)]
-struct Chunk {
-    base: Guarded,
-    units: Guarded,
-    /// Units handed out, from the chunk's start.
-    next: AtomicU64,
-}
-
 /// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    mask: Guarded,
-    factor: Guarded,
-    /// Protection bytes (8 bits), shift of B (8 bits), and a mark that makes the word non-zero.
-    shape: Guarded,
-    chunks: [Chunk; CHUNKS_MAX],
+    pub(crate) control: Control,
+    /// Units handed out of each chunk, from its start.
+    used: [AtomicU64; CHUNKS_MAX],
     /// Units handed out of all chunks; never above `limit`.
     handed: AtomicU64,
     limit: u64,
@@ -75,8 +59,6 @@ pub(crate) struct Arena {
     #[cfg(loom)]
     model: model::Words,
 }
-
-const SHAPE_MARK: u64 = 1 << 63;
 
 /// What a table asks of its arena.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +78,13 @@ pub(crate) struct ArenaOptions {
 pub(crate) struct SubChunk {
     next: u32,
     end: u32,
+}
+
+impl SubChunk {
+    /// Bytes that no reservation has taken yet.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        u64::from(self.end - self.next) * UNIT as u64
+    }
 }
 
 /// Units that belong to one unpublished node (A3).
@@ -122,16 +111,9 @@ impl Arena {
     pub(crate) fn new(options: &ArenaOptions) -> Result<Arena> {
         let units = options.write_buffer_size.div_ceil(UNIT as u64).max(1);
         let shift = units.next_power_of_two().trailing_zeros().clamp(SHIFT_MIN, SHIFT_MAX);
-        let shape = SHAPE_MARK | u64::from(shift) << 8 | options.width.bytes() as u64;
         let arena = Arena {
-            mask: Guarded::new(options.secret.mask),
-            factor: Guarded::new(options.secret.factor),
-            shape: Guarded::new(shape),
-            chunks: std::array::from_fn(|_| Chunk {
-                base: Guarded::new(0),
-                units: Guarded::new(0),
-                next: AtomicU64::new(RESERVED_UNITS),
-            }),
+            control: Control::new(options.secret, Shape::new(options.width, shift)),
+            used: std::array::from_fn(|_| AtomicU64::new(RESERVED_UNITS)),
             handed: AtomicU64::new(RESERVED_UNITS),
             limit: (options.hard_limit / UNIT as u64).min(1 << 32),
             owners: Mutex::new(Vec::new()),
@@ -154,52 +136,53 @@ impl Arena {
     /// The same once there is a second chunk. The values stay in registers: a call that might fail would write them to memory.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
-        let (shape, bad_shape) = self.shape.get_with_mismatch();
-        let (mask, bad_mask) = self.mask.get_with_mismatch();
-        let (factor, bad_factor) = self.factor.get_with_mismatch();
-        let (base, bad_base) = self.chunks[1].base.get_with_mismatch();
-        let (units, bad_units) = self.chunks[1].units.get_with_mismatch();
-        let (first, bad_first) = self.chunks[0].base.get_with_mismatch();
+        let salt = self.control.salt();
+        let read = |word| self.control.get_with_mismatch(salt, word);
+        let (shape, bad_shape) = self.control.shape_with_mismatch(salt);
+        let (mask, bad_mask) = read(ControlWord::MASK);
+        let (factor, bad_factor) = read(ControlWord::FACTOR);
+        let (base, bad_base) = read(const { ControlWord::base(1) });
+        let (units, bad_units) = read(const { ControlWord::units(1) });
+        let (first, bad_first) = read(const { ControlWord::base(0) });
         let bad = bad_shape | bad_mask | bad_factor | bad_base | bad_units | bad_first;
-        let shift = ((shape >> 8) & 0xff) as u32;
-        let width = Width::new((shape & 0xff) as u8).filter(|_| bad == 0 && base != 0 && first != 0)?;
-        Some(self.view_from((base, first), 1 << shift, units, shift, Secret { mask, factor }, width))
+        if bad != 0 || base == 0 {
+            return None;
+        }
+        let start = 1 << shape.shift();
+        self.view_from((base, first), (start, units), shape, Secret { mask, factor })
     }
 
     /// The same before there is a second chunk, or to name the word that is damaged.
     #[cold]
     #[inline(never)]
     fn view_of_first(&self) -> Result<View<'_>, Corruption> {
-        // Set when the arena was made: 0 is damage.
-        let shape = self.shape.get_settled()?;
-        let secret = Secret { mask: self.mask.get_settled()?, factor: self.factor.get_settled()? };
-        let Some(width) = Width::new((shape & 0xff) as u8) else { return Err(bad_control(shape)) };
-        if shape & SHAPE_MARK == 0 || secret.factor == 0 {
-            return Err(bad_control(shape));
-        }
-        let shift = ((shape >> 8) & 0xff) as u32;
-        let (first, first_units) = (self.chunks[0].base.get_settled()?, self.chunks[0].units.get_settled()?);
-        let (base, units) = (self.chunks[1].base.get()?, self.chunks[1].units.get()?);
-        if base != 0 {
-            return Ok(self.view_from((base, first), 1 << shift, units, shift, secret, width));
-        }
-        Ok(self.view_from((first, first), 0, first_units, shift, secret, width))
+        let (shape, secret) = (self.control.shape()?, self.control.secret()?);
+        let first = self.control.get(ControlWord::base(0))?;
+        // A base that was lost reads as "not yet": whoever is led behind it finds the damage in `locate_elsewhere`.
+        let base = self.control.get_so_far(ControlWord::base(1))?;
+        let (start, index) = if base == 0 { (0, 0) } else { (1 << shape.shift(), 1) };
+        let units = self.control.get(ControlWord::units(index))?;
+        let base = if base == 0 { first } else { base };
+        let view = self.view_from((base, first), (start, units), shape, secret);
+        view.ok_or_else(|| bad_control(0))
     }
 
     #[inline(always)]
     fn view_from(
         &self,
         (base, first): (u64, u64),
-        start: u32,
-        units: u64,
-        shift: u32,
+        (start, units): (u32, u64),
+        shape: Shape,
         secret: Secret,
-        width: Width,
-    ) -> View<'_> {
+    ) -> Option<View<'_>> {
+        let width = shape.width()?;
         let (base, first) = (base as usize, first as usize);
-        let (end, units, arena) =
-            (base + units as usize * UNIT, units as u32, std::ptr::from_ref(self).addr());
-        View { frame: Frame { base, end, first, start, units, shift, secret, width, arena }, arena: self }
+        let (end, units) = (base + units as usize * UNIT, units as u32);
+        let arena = std::ptr::from_ref(self).addr();
+        Some(View {
+            frame: Frame { base, end, first, start, units, shape, secret, width, arena },
+            arena: self,
+        })
     }
 
     /// Bytes handed out to writers, including what their sub-chunks have left.
@@ -214,7 +197,8 @@ impl Arena {
     }
 
     fn full(&self, units: u64) -> Error {
-        Error::MemTableFull { needed: units * UNIT as u64, remaining: self.remaining_bytes() }
+        let needed = units.saturating_mul(UNIT as u64);
+        Error::MemTableFull { needed, remaining: self.remaining_bytes() }
     }
 
     /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up. O(1).
@@ -231,7 +215,7 @@ impl Arena {
 
     #[cold]
     fn carve_cold(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
-        let shift = ((self.shape.get()? >> 8) & 0xff) as u32;
+        let shift = self.control.shape()?.shift();
         // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB; while chunk 0 lasts, just the entry.
         let wish = ((1u64 << shift) >> 8).clamp(512, 32 << 10);
         let left = u64::from(sub.end - sub.next);
@@ -261,15 +245,15 @@ impl Arena {
 
     /// Hands out at least `units`, or what is missing to them behind `adjacent`. Lock-free but for a new chunk.
     fn hand_out(&self, units: u64, left: u64, adjacent: u32, wish: u64, shift: u32) -> Result<(u32, u32)> {
-        for (index, chunk) in self.chunks.iter().enumerate() {
+        for (index, used) in self.used.iter().enumerate() {
             if !self.ensure_chunk(index, shift, units)? {
                 continue;
             }
-            let (first, capacity) = (chunk_start(index, shift), chunk.units.get()?);
+            let (first, capacity) = (chunk_start(index, shift), self.control.get(ControlWord::units(index))?);
             loop {
                 // ORDERING: Relaxed: the number itself is all that is shared; the memory behind it was published
                 // with the chunk's base (Guarded::set).
-                let next = chunk.next.load(Ordering::Relaxed);
+                let next = used.load(Ordering::Relaxed);
                 let adjacent = continues((first + next) as u32, adjacent, shift);
                 let missing = if adjacent { units - left } else { units };
                 let room = capacity.saturating_sub(next);
@@ -280,8 +264,7 @@ impl Arena {
                 let take = if exact { missing } else { wish.max(missing).min(room) };
                 let take = self.admit(take, missing).ok_or_else(|| self.full(units))?;
                 // ORDERING: Relaxed on both sides: as for the load.
-                let swapped =
-                    chunk.next.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
+                let swapped = used.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
                 if swapped.is_ok() || planted(Bug::BumpLosesRace) {
                     return Ok(((first + next) as u32, take as u32));
                 }
@@ -308,8 +291,8 @@ impl Arena {
 
     /// Makes chunk `index` exist if it can hold `need` units at all. `false`: it cannot, or the system refused.
     fn ensure_chunk(&self, index: usize, shift: u32, need: u64) -> Result<bool> {
-        let chunk = &self.chunks[index];
-        if chunk.base.get()? != 0 {
+        let base = ControlWord::base(index);
+        if self.control.get_so_far(base)? != 0 {
             return Ok(true);
         }
         let start = chunk_start(index, shift);
@@ -317,16 +300,16 @@ impl Arena {
         // One unit short of 2^32, so that an end fits 32 bits.
         let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
         let mut owners = self.owners.lock();
-        // Only the lock's owner sets these: a base that reads 0 without its complement is damage, never a new chunk.
-        while chunk.base.get_settled()? == 0 {
+        // Only the lock's owner sets these: a base that reads 0 against its check is damage, never a new chunk.
+        while self.control.get(base)? == 0 {
             // Chunk 0 is there whole or not at all.
             if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
                 return Ok(false);
             }
             if let Some((memory, address)) = Memory::allocate(units as usize * UNIT) {
                 owners.push(memory);
-                chunk.units.set(units);
-                chunk.base.set(address as u64);
+                self.control.set(ControlWord::units(index), units);
+                self.control.set(base, address as u64);
             }
             units /= 2;
         }
@@ -345,34 +328,28 @@ impl Arena {
         Ok(())
     }
 
-    /// The stretches of memory that were handed out, as (first unit, units): where a salvage looks.
-    pub(crate) fn stretches(&self) -> Result<Vec<(u32, u32)>, Corruption> {
-        let shift = ((self.shape.get()? >> 8) & 0xff) as u32;
-        let mut stretches = Vec::new();
-        for (index, chunk) in self.chunks.iter().enumerate() {
-            if chunk.base.get()? != 0 {
-                // ORDERING: Relaxed: a bound for a search that checks all that it finds.
-                let next = chunk.next.load(Ordering::Relaxed).min(chunk.units.get()?);
-                stretches.push((chunk_start(index, shift) as u32, next as u32));
+    /// The stretches of memory that were handed out: where a salvage looks, when nothing is being set.
+    pub(crate) fn stretches(&self) -> Result<Stretches, Corruption> {
+        let shift = self.control.shape()?.shift();
+        let (mut stretches, mut damage) = (Vec::new(), None);
+        for (index, used) in self.used.iter().enumerate() {
+            let there = self.control.get(ControlWord::base(index));
+            match there.and_then(|base| Ok((base, self.control.get(ControlWord::units(index))?))) {
+                Ok((0, _)) => {}
+                Ok((_, units)) => {
+                    // ORDERING: Relaxed: a bound for a search that checks all that it finds.
+                    let next = used.load(Ordering::Relaxed).min(units);
+                    stretches.push((chunk_start(index, shift) as u32, next as u32));
+                }
+                Err(corruption) => damage = damage.or(Some(corruption)),
             }
         }
-        Ok(stretches)
-    }
-
-    /// Compares every control word with its complement, when nothing is being set.
-    pub(crate) fn check_control(&self) -> Result<(), Corruption> {
-        for word in self.control_words() {
-            word.get_settled()?;
-        }
-        Ok(())
-    }
-
-    /// Every guarded word.
-    pub(crate) fn control_words(&self) -> impl Iterator<Item = &Guarded> {
-        let chunks = self.chunks.iter().flat_map(|chunk| [&chunk.base, &chunk.units]);
-        [&self.mask, &self.factor, &self.shape].into_iter().chain(chunks)
+        Ok((stretches, damage))
     }
 }
+
+/// Stretches of memory as (first unit, units), and what keeps further ones from being known.
+type Stretches = (Vec<(u32, u32)>, Option<Corruption>);
 
 /// First unit of a chunk's range.
 #[inline(always)]
@@ -402,7 +379,7 @@ pub(crate) struct Frame {
     first: usize,
     start: u32,
     units: u32,
-    shift: u32,
+    shape: Shape,
     /// What tags are made with.
     pub(crate) secret: Secret,
     /// Stored bytes of each digest.
@@ -412,6 +389,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// The sentinel of a list.
+    #[inline(always)]
+    pub(crate) fn head(&self, head: Head) -> u32 {
+        self.shape.head(head)
+    }
+
     /// What values are checked with.
     #[inline(always)]
     pub(crate) fn seal(&self) -> Seal {
@@ -482,11 +465,15 @@ impl<'a> View<'a> {
     #[cold]
     #[inline(never)]
     fn locate_elsewhere(self, offset: u32) -> Option<(usize, usize)> {
-        let magnitude = 31 - (offset | ((1u32 << self.shift) - 1)).leading_zeros();
-        let index = (magnitude + 1 - self.shift) as usize;
-        let chunk = self.arena.chunks.get(index)?;
-        let (base, units) = (chunk.base.get().ok()?, chunk.units.get().ok()?);
-        let ahead = u64::from(offset) - chunk_start(index, self.shift);
+        let shift = self.shape.shift();
+        let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
+        let index = (magnitude + 1 - shift) as usize;
+        if index >= CHUNKS_MAX {
+            return None;
+        }
+        let word = |word| self.arena.control.get(word).ok();
+        let (base, units) = (word(ControlWord::base(index))?, word(ControlWord::units(index))?);
+        let ahead = u64::from(offset) - chunk_start(index, shift);
         if base == 0 || ahead >= units {
             return None;
         }

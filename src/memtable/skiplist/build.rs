@@ -163,6 +163,7 @@ impl Shape {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::super::arena::{Arena, ArenaOptions};
+    use super::super::control::Head;
     use super::super::list::{DuplicatePolicy, Inserter, List};
     use super::*;
     use crate::error::Error;
@@ -177,8 +178,8 @@ mod tests {
         let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
         let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
         let arena = Arena::new(&options).unwrap();
-        let list = List::new(&arena, SeekChecks::Bracket, OrderChecks::Off).unwrap();
-        let search = list.search(arena.view().unwrap(), &Bytewise).unwrap();
+        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let search = list.search(Head::Points, arena.view().unwrap(), &Bytewise);
         let mut inserter = Inserter::default();
         let bytes: Vec<u8> = (1..=40).collect();
         for len in 0..bytes.len() {

@@ -159,6 +159,7 @@ impl<C: Comparator> Search<'_, C> {
 mod tests {
     use super::super::arena::{Arena, ArenaOptions};
     use super::super::build::Fields;
+    use super::super::control::Head;
     use super::super::list::{DuplicatePolicy, Inserter, List};
     use super::super::splice::NoTrail;
     use super::*;
@@ -175,8 +176,8 @@ mod tests {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
         let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
         let arena = Arena::new(&options).unwrap();
-        let list = List::new(&arena, SeekChecks::Bracket, OrderChecks::Off).unwrap();
-        let search = list.search(arena.view().unwrap(), &Bytewise).unwrap();
+        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let search = list.search(Head::Points, arena.view().unwrap(), &Bytewise);
         let mut inserter = Inserter::default();
         let keys: Vec<[u8; 8]> = (0..40u64).map(|n| (n * 0x0101_0204).to_be_bytes()).collect();
         for key in &keys {

@@ -21,13 +21,13 @@
 
 use super::arena::{Arena, Reservation, SubChunk, View};
 use super::build::{Built, Fields, Shape};
+use super::control::Head;
 use super::height::tower_height;
 use super::layout::{HEIGHT_MAX, Lengths, UNIT, node_units};
 use super::node::Verified;
 use super::raise::Tower;
 use super::splice::{Bracket, Course, Search, Splice, Trail};
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::guarded::Guarded;
 use crate::integrity::paranoid::{OrderChecks, SeekChecks};
 use crate::integrity::protection::{Kvos, Protected};
 use crate::invariants::{Bug, planted};
@@ -37,7 +37,6 @@ use crate::sync::{AtomicU32, Ordering};
 /// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct List {
-    sentinel: Guarded,
     /// Levels in use: a hint that only grows.
     top: AtomicU32,
     seek_checks: SeekChecks,
@@ -161,8 +160,13 @@ enum Verdict<'a> {
 const NEAR_HOPS: u32 = 4;
 
 impl List {
-    /// An empty list in `arena`.
-    pub(crate) fn new(arena: &Arena, seek_checks: SeekChecks, order_checks: OrderChecks) -> Result<List> {
+    /// An empty list in `arena`, which keeps where its head is.
+    pub(crate) fn new(
+        arena: &Arena,
+        head: Head,
+        seek_checks: SeekChecks,
+        order_checks: OrderChecks,
+    ) -> Result<List> {
         let view = arena.view()?;
         // The sentinel: a full tower below, and room for a back word above.
         let mut sub = SubChunk::default();
@@ -172,25 +176,16 @@ impl List {
             view.set_link(sentinel, level, sentinel)?;
         }
         view.set_back(sentinel, sentinel);
-        Ok(List {
-            sentinel: Guarded::new(u64::from(sentinel)),
-            top: AtomicU32::new(0),
-            seek_checks,
-            order_checks,
-        })
+        arena.control.set_head(head, sentinel)?;
+        Ok(List { top: AtomicU32::new(0), seek_checks, order_checks })
     }
 
-    /// What a search in this list needs.
+    /// What a search in this list needs; `head` is the one that it was made with.
     #[inline(always)]
-    pub(crate) fn search<'a, C>(
-        &self,
-        view: View<'a>,
-        comparator: &'a C,
-    ) -> Result<Search<'a, C>, Corruption> {
-        let top = self.top();
-        let sentinel = self.sentinel.get()? as u32;
+    pub(crate) fn search<'a, C>(&self, head: Head, view: View<'a>, comparator: &'a C) -> Search<'a, C> {
+        let (top, sentinel) = (self.top(), view.head(head));
         let (seek_checks, order_checks) = (self.seek_checks, self.order_checks);
-        Ok(Search { view, comparator, course: Course { sentinel, top, seek_checks, order_checks } })
+        Search { view, comparator, course: Course { sentinel, top, seek_checks, order_checks } }
     }
 
     #[inline(always)]
@@ -203,11 +198,6 @@ impl List {
     #[inline(always)]
     pub(crate) fn heighten<C>(&self, search: &mut Search<'_, C>) {
         search.course.top = self.top();
-    }
-
-    /// The guarded word of the list, for control checks.
-    pub(crate) fn control_word(&self) -> &Guarded {
-        &self.sentinel
     }
 
     /// Inserts an entry. Expected O(log n); O(1) behind the writer's last insert.

@@ -12,6 +12,7 @@ use crate::sync::model::{JoinHandle, check, spawn};
 
 use super::arena::{Arena, ArenaOptions, SubChunk};
 use super::build::Fields;
+use super::control::Head;
 use super::height::tower_height;
 use super::list::{DuplicatePolicy, Inserter, List, Placement};
 use super::splice::{NoTrail, Search};
@@ -38,12 +39,12 @@ struct Table {
 impl Table {
     fn new() -> Arc<Table> {
         let arena = arena();
-        let list = List::new(&arena, SeekChecks::Bracket, OrderChecks::On).unwrap();
+        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::On).unwrap();
         Arc::new(Table { arena, list })
     }
 
     fn search(&self) -> Search<'_, Bytewise> {
-        self.list.search(self.arena.view().unwrap(), &Bytewise).unwrap()
+        self.list.search(Head::Points, self.arena.view().unwrap(), &Bytewise)
     }
 
     /// An inserter with its space already taken: another model asks how two of them take it.

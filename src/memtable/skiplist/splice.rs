@@ -512,7 +512,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Before an error is reported, the control block is asked whether it is the culprit.
     #[cold]
     pub(crate) fn gap(self, corruption: Corruption, before: u32, behind: u32) -> Gap {
-        let corruption = self.view.arena().check_control().err().unwrap_or(corruption);
+        let corruption = self.view.arena().control.words().check().err().unwrap_or(corruption);
         Gap { corruption, before, behind }
     }
 

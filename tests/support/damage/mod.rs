@@ -19,7 +19,7 @@ pub mod trial;
 
 use later::Demand;
 use model::{Model, Row};
-use paranoid_memtable::{Bytewise, Door, Error};
+use paranoid_memtable::{Bytewise, Door, Error, MemTable};
 use plan::{Area, Kind};
 use trial::{Bounds, Trial, Verdict};
 
@@ -38,22 +38,31 @@ pub fn run_fault(
     frozen: Frozen,
     strike: impl FnOnce(&mut Door<'_, Bytewise>) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
-    let table = model.table()?;
+    run_fault_on(model, frozen, &model.table()?, strike)
+}
+
+/// The same with a table that the caller made.
+pub fn run_fault_on(
+    model: &Model,
+    frozen: Frozen,
+    table: &MemTable,
+    strike: impl FnOnce(&mut Door<'_, Bytewise>) -> (Area, Kind),
+) -> Result<(Area, Kind, Verdict), Error> {
     let early = if frozen == Frozen::Before { Some(table.freeze()?) } else { None };
     // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
     #[expect(unsafe_code, reason = "opens the fault door")]
-    let mut door = unsafe { Door::open(&table) }?;
+    let mut door = unsafe { Door::open(table) }?;
     let (area, kind) = strike(&mut door);
     let mut trial = Trial::new(model, Bounds::of(model, &door, frozen));
     let demand = if trial.bounds().must_find { Demand::Finding } else { Demand::Anything };
     drop(door);
     let rows: Vec<&Row> = model.rows.iter().collect();
-    trial.gets(&table);
-    trial.scrub(&table, demand);
-    trial.scans(&table, &rows);
-    trial.resolved_scans(&table);
-    trial.seeks(&table);
-    trial.further_reads(&table);
+    trial.gets(table);
+    trial.scrub(table, demand);
+    trial.scans(table, &rows);
+    trial.resolved_scans(table);
+    trial.seeks(table);
+    trial.further_reads(table);
     match early {
         Some(frozen) => {
             trial.flush(&frozen, &rows);
@@ -62,10 +71,10 @@ pub fn run_fault(
         None => {
             // A known limit: SAFETY.md, filters and point index.
             let wiped = trial.bounds().wiped;
-            let all = if wiped { model.rows.clone() } else { trial.inserts(&table) };
+            let all = if wiped { model.rows.clone() } else { trial.inserts(table) };
             let rows: Vec<&Row> = all.iter().collect();
-            trial.scans(&table, &rows);
-            if let Some(frozen) = trial.freeze(&table) {
+            trial.scans(table, &rows);
+            if let Some(frozen) = trial.freeze(table) {
                 trial.flush(&frozen, &rows);
                 trial.scrub(&frozen, Demand::Anything);
                 trial.salvage(&frozen, &rows);

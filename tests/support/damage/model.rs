@@ -209,6 +209,11 @@ impl Model {
 
     /// The same table every time.
     pub fn table(&self) -> Result<MemTable, Error> {
+        self.table_watched(|_, _| ())
+    }
+
+    /// The same; `watch` sees it before each write, by number.
+    pub fn table_watched(&self, mut watch: impl FnMut(usize, &MemTable)) -> Result<MemTable, Error> {
         let paranoid = ParanoidOptions::builder()
             .protection_bytes(self.shape.protection)
             .checksum_on_seek(self.shape.on_seek && self.shape.protection > 0)
@@ -229,7 +234,8 @@ impl Model {
             options = options.point_index(INDEX_SHARE);
         }
         let table = MemTable::new(options.build()?)?;
-        for row in &self.writes {
+        for (number, row) in self.writes.iter().enumerate() {
+            watch(number, &table);
             table.insert(row.sequence, row.kind, &row.key, &row.value)?;
         }
         Ok(table)

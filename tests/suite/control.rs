@@ -1,0 +1,241 @@
+//! The control block: what is copied from another place of it, exchanged, flipped, or went back to what it held before,
+//! is not believed.
+//!
+//! Every 16 aligned bytes and every line of 64 bytes over every other one, every pair of words exchanged, every bit, each
+//! word and line as it was before each write: in release builds all of them, in debug builds a share that
+//! `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not, of both representations.
+
+use paranoid_memtable::{Bytewise, Door, MemTable, Part, Representation};
+
+use super::corruption::damage::model::{Aids, Model, Shape};
+use super::corruption::damage::plan::{Area, Kind};
+use super::corruption::damage::{Frozen, run_fault, run_fault_on};
+use super::support::rng::seed_or;
+use super::support::watchdog::Watchdog;
+
+/// What is done to the control block; numbers are those of pieces.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Copy { from: usize, to: usize, len: usize },
+    Swap { left: usize, right: usize },
+    Flip { piece: usize, bit: usize },
+}
+
+/// A table's life up to the damage.
+#[derive(Debug, Clone, Copy)]
+struct Stage {
+    entries: usize,
+    representation: Representation,
+    aids: Aids,
+    frozen: Frozen,
+    /// One of how many faults is tried in a debug and in a release build.
+    share: (usize, usize),
+}
+
+const fn stage(entries: usize, frozen: Frozen, share: (usize, usize)) -> Stage {
+    Stage { entries, representation: Representation::SkipList, aids: Aids::Nothing, frozen, share }
+}
+
+const STAGES: [Stage; 9] = [
+    stage(12, Frozen::After, (61, 1)),
+    stage(12, Frozen::Before, (61, 1)),
+    stage(40, Frozen::After, (211, 5)),
+    stage(40, Frozen::Before, (211, 5)),
+    stage(1300, Frozen::After, (20_011, 2003)),
+    stage(1300, Frozen::Before, (20_011, 2003)),
+    Stage { aids: Aids::All, ..stage(20, Frozen::After, (211, 5)) },
+    Stage { representation: Representation::Vector, ..stage(20, Frozen::After, (211, 5)) },
+    Stage { representation: Representation::Vector, ..stage(20, Frozen::Before, (211, 5)) },
+];
+
+fn model_of(stage: &Stage) -> Model {
+    let Stage { entries, representation, aids, .. } = *stage;
+    let (on_seek, order_checks) = (false, false);
+    Model::new(Shape { protection: 8, on_seek, order_checks, representation, aids, entries, seed: 7 })
+}
+
+fn open(table: &MemTable) -> Door<'_, Bytewise> {
+    // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it.
+    #[expect(unsafe_code, reason = "opens the fault door")]
+    let door = unsafe { Door::open(table) };
+    door.unwrap()
+}
+
+fn control_pieces(door: &Door<'_, Bytewise>) -> Vec<usize> {
+    let control = |piece: &usize| door.pieces()[*piece].part == Part::Control;
+    (0..door.pieces().len()).filter(control).collect()
+}
+
+/// The pieces of the control block, line by line.
+fn lines(door: &Door<'_, Bytewise>) -> Vec<Vec<usize>> {
+    let mut lines: Vec<Vec<usize>> = Vec::new();
+    for piece in control_pieces(door) {
+        let place = |piece: &usize| door.place_in_line(*piece);
+        match lines.last_mut() {
+            Some(line) if line.last().is_some_and(|last| place(last) < place(&piece)) => line.push(piece),
+            _ => lines.push(vec![piece]),
+        }
+    }
+    lines
+}
+
+/// Every fault that changes something.
+fn faults(model: &Model, frozen: Frozen) -> Vec<Fault> {
+    let table = model.table().unwrap();
+    if frozen == Frozen::Before {
+        table.freeze().unwrap();
+    }
+    let door = open(&table);
+    let pieces = control_pieces(&door);
+    let mut faults = Vec::new();
+    let starts = |len: usize| pieces.iter().copied().filter(move |_| len > 0);
+    for (len, step) in [(16, 2), (64, 8)] {
+        let aligned = |piece: &usize| door.place_in_line(*piece).is_multiple_of(step);
+        let starts: Vec<usize> = starts(len).filter(aligned).collect();
+        for from in &starts {
+            let others = starts.iter().filter(|to| *to != from);
+            faults.extend(others.map(|to| Fault::Copy { from: *from, to: *to, len }));
+        }
+    }
+    for (index, left) in pieces.iter().enumerate() {
+        let others = pieces[index + 1..].iter().filter(|right| door.bytes(*left) != door.bytes(**right));
+        faults.extend(others.map(|right| Fault::Swap { left: *left, right: *right }));
+    }
+    let bits =
+        pieces.iter().flat_map(|piece| (0..8 * door.bytes(*piece).len()).map(move |bit| (*piece, bit)));
+    faults.extend(bits.map(|(piece, bit)| Fault::Flip { piece, bit }));
+    faults
+}
+
+fn strike(door: &mut Door<'_, Bytewise>, fault: Fault) -> (Area, Kind) {
+    let (piece, kind) = match fault {
+        Fault::Copy { from, to, len } => {
+            door.copy(from, to, len);
+            (to, Kind::Copy)
+        }
+        Fault::Swap { left, right } => {
+            door.swap(left, right);
+            (left, Kind::SwapLinks)
+        }
+        Fault::Flip { piece, bit } => {
+            door.flip(piece, bit);
+            (piece, Kind::Flip)
+        }
+    };
+    (Area::of(&door.pieces()[piece]), kind)
+}
+
+fn try_stages(test: &str, stages: &[Stage]) {
+    let seed = seed_or(29);
+    for stage in stages {
+        let _watchdog = Watchdog::new(test, seed);
+        let model = model_of(stage);
+        let share = if cfg!(debug_assertions) { stage.share.0 } else { stage.share.1 };
+        let faults = faults(&model, stage.frozen);
+        assert!(faults.len() > 5000, "{}", faults.len());
+        for fault in faults.iter().skip(seed as usize % share).step_by(share) {
+            let verdict = run_fault(&model, stage.frozen, |door| strike(door, *fault));
+            let (_, _, verdict) = verdict.unwrap();
+            let fine = verdict.wrong.is_none() && verdict.endless.is_none();
+            assert!(fine, "{fault:?}, {stage:?}, seed {seed:#x}: {verdict:?}");
+        }
+    }
+}
+
+/// Words and lines that were copied from another place of the block, words exchanged, and every bit.
+#[test]
+fn no_place_of_the_control_block_stands_for_another() {
+    try_stages("control::no_place_of_the_control_block_stands_for_another", &STAGES[..4]);
+}
+
+#[test]
+fn no_place_of_a_large_tables_control_block_stands_for_another() {
+    try_stages("control::no_place_of_a_large_tables_control_block_stands_for_another", &STAGES[4..6]);
+}
+
+#[test]
+fn no_control_word_of_filters_index_and_chains_stands_for_another() {
+    try_stages("control::no_control_word_of_filters_index_and_chains_stands_for_another", &STAGES[6..]);
+}
+
+/// What some pieces held before a write.
+type Old = Vec<(usize, Vec<u8>)>;
+
+/// The words and lines of the control block that held something else before some write, each with the number of that
+/// write; the freeze is the last one.
+fn earlier(model: &Model, frozen: Frozen) -> Vec<(usize, Vec<usize>)> {
+    let mut history: Vec<Vec<Vec<u8>>> = Vec::new();
+    let mut groups = Vec::new();
+    let mut look = |table: &MemTable| {
+        let door = open(table);
+        if groups.is_empty() {
+            let lines = lines(&door);
+            groups.extend(lines.iter().flatten().map(|piece| vec![*piece]));
+            groups.extend(lines.into_iter().filter(|line| line.len() > 1));
+        }
+        let first = groups.first().map_or(0, |group| group[0]);
+        // Pieces of the arena come and go with entries: the block is told by its place from the end.
+        let shift = control_pieces(&door)[0] - first;
+        let held = |group: &Vec<usize>| group.iter().flat_map(|piece| door.bytes(piece + shift)).collect();
+        history.push(groups.iter().map(held).collect());
+    };
+    let table = model.table_watched(|_, table| look(table)).unwrap();
+    look(&table);
+    if frozen == Frozen::Before {
+        table.freeze().unwrap();
+        look(&table);
+    }
+    let now = history.pop().unwrap();
+    let mut found = Vec::new();
+    for (number, then) in history.iter().enumerate() {
+        for (group, held) in then.iter().enumerate() {
+            let known = history[..number].iter().any(|before| before[group] == *held);
+            if !known && *held != now[group] {
+                let first = groups[0][0];
+                found.push((number, groups[group].iter().map(|piece| piece - first).collect()));
+            }
+        }
+    }
+    found
+}
+
+/// The fault model's lost write: a word or a line keeps what it held before some write.
+#[test]
+fn a_control_word_that_went_back_is_noticed() {
+    let seed = seed_or(31);
+    let mut tried = 0;
+    for stage in [&STAGES[..4], &STAGES[6..]].concat() {
+        let _watchdog = Watchdog::new("control::a_control_word_that_went_back_is_noticed", seed);
+        let model = model_of(&stage);
+        let share = if cfg!(debug_assertions) && stage.entries > 12 { 5 } else { 1 };
+        let all = earlier(&model, stage.frozen);
+        for (number, group) in all.iter().skip(seed as usize % share).step_by(share) {
+            let mut old: Old = Vec::new();
+            let mut look = |table: &MemTable| {
+                let door = open(table);
+                let first = control_pieces(&door)[0];
+                old = group.iter().map(|piece| (*piece, door.bytes(first + piece))).collect();
+            };
+            let table = model
+                .table_watched(|now, table| {
+                    if now == *number {
+                        look(table)
+                    }
+                })
+                .unwrap();
+            if *number == model.writes.len() {
+                look(&table);
+            }
+            let (_, _, verdict) = run_fault_on(&model, stage.frozen, &table, |door| {
+                let first = control_pieces(door)[0];
+                old.iter().for_each(|(piece, bytes)| door.overwrite(first + piece, bytes));
+                (Area::of(&door.pieces()[first]), Kind::Zero)
+            })
+            .unwrap();
+            let fine = verdict.wrong.is_none() && verdict.endless.is_none();
+            assert!(fine, "{group:?} as before write {number}, {stage:?}, seed {seed:#x}: {verdict:?}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 50, "{tried}");
+}
