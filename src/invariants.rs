@@ -109,8 +109,6 @@ bugs! {
     RangeEndsOverlap,
     /// The filter learns of a key after its node is published.
     FilterAfterPublication,
-    /// One copy of the filter's bits is enough for "absent".
-    FilterBelievesOneCopy,
     /// A filter's "absent" hides range tombstones.
     FilterHidesTombstones,
     /// Keys outside a prefix extractor's domain are asked for as if their prefix were empty.
@@ -123,9 +121,10 @@ bugs! {
     IndexBelievesFullBuckets,
     /// A slot is followed without Acquire.
     SlotLoadRelaxed,
-    /// Buckets are believed without their control word.
-    IndexForgetsControl,
-    RollForgotten,
+    /// Lines of filters and index are believed without their control word.
+    LineForgetsControl,
+    /// A control word keeps the weight of a word that was replaced.
+    ControlKeepsOldWord,
     /// The newest version is answered, whatever the snapshot.
     IndexForgetsSnapshot,
     /// Interleaved searches answer without verifying the left side of their bracket.

@@ -16,6 +16,8 @@ use crate::integrity::protection::key_part;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, KeyEquality};
 use crate::memtable::filter::{Answer, Bits, Filter, Holds};
+#[cfg(feature = "fault-injection")]
+use crate::memtable::lines::Role;
 use crate::memtable::lines::lost;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::point_index::{Bucket, PointIndex, Sight};
@@ -137,7 +139,7 @@ impl Aids {
     /// Every control word.
     pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
         let filters = self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter));
-        filters.map(Filter::control_words).chain(self.index.iter().flat_map(PointIndex::control_words))
+        filters.map(Filter::control_words).chain(self.index.iter().map(PointIndex::control_words))
     }
 
     /// Every word of filters and index, by its unit in the arena, for the fault door.
@@ -145,11 +147,11 @@ impl Aids {
     pub(crate) fn words(&self) -> Result<Vec<(u32, AidWord)>, Corruption> {
         let mut words = Vec::new();
         for filter in self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter)) {
-            words.extend(filter.words()?.into_iter().map(|unit| (unit, AidWord::Filter)));
+            words.extend(filter.lines().words()?.into_iter().map(|(unit, _)| (unit, AidWord::Filter)));
         }
         if let Some(index) = &self.index {
-            let what = |slot| if slot == 0 { AidWord::BucketControl } else { AidWord::Slot };
-            words.extend(index.words()?.into_iter().map(|(unit, slot)| (unit, what(slot))));
+            let what = |role| if role == Role::Control { AidWord::BucketControl } else { AidWord::Slot };
+            words.extend(index.lines().words()?.into_iter().map(|(unit, role)| (unit, what(role))));
         }
         Ok(words)
     }

@@ -56,7 +56,7 @@ pub enum Region {
     BackLink,
     /// Bytes that mean nothing: up to the next unit behind an entry, and the unused part of the head.
     Padding,
-    /// A word of one of a filter's two copies.
+    /// A word of a filter, or the control word of a line of it.
     FilterWord,
     /// A slot of the point index.
     IndexSlot,

@@ -46,6 +46,23 @@ enum Stage<'a> {
     Done(Option<Spot<'a>>),
 }
 
+/// The keys of a group that a filter let pass.
+#[derive(Debug, Clone, Copy, Default)]
+struct Passed(u32);
+
+const _: () = assert!(GROUP == u32::BITS as usize);
+
+impl Passed {
+    #[inline(always)]
+    fn insert(&mut self, place: usize) {
+        self.0 |= 1 << place;
+    }
+
+    fn has(self, place: usize) -> bool {
+        self.0 >> place & 1 == 1
+    }
+}
+
 impl<C: Comparator> Core<C> {
     /// Finds the newest visible entry of each key of a group.
     fn locate_group<'a, K: AsRef<[u8]>>(
@@ -55,16 +72,26 @@ impl<C: Comparator> Core<C> {
         snapshot: SequenceNumber,
         stages: &mut [Stage<'a>],
     ) {
+        let mut passed = Passed::default();
         if self.aids.shortcuts() == Shortcuts::Some {
             self.hash_group(search, keys, stages);
-            self.sift_group(search, stages);
+            passed = self.sift_group(search, stages);
             self.judge_group(search, keys, snapshot, stages);
         }
         self.search_group(search, keys, snapshot, stages);
         if self.aids.statistics.is_some() {
-            for stage in stages {
-                self.count_lookup(u64::from(matches!(stage, Stage::Done(Some(_)))));
-                self.aids.count(Event::MultiGetKey, 1);
+            self.count_group(stages, passed);
+        }
+    }
+
+    /// Counts the keys whose lookup ends here. The others are looked up one by one, and counted there.
+    #[cold]
+    fn count_group(&self, stages: &[Stage<'_>], passed: Passed) {
+        for (place, stage) in stages.iter().enumerate() {
+            let Stage::Done(found) = stage else { continue };
+            self.count_lookup(u64::from(found.is_some()));
+            if found.is_none() && passed.has(place) {
+                self.aids.count(Event::FilterFalsePositive, 1);
             }
         }
     }
@@ -84,13 +111,17 @@ impl<C: Comparator> Core<C> {
         }
     }
 
-    fn sift_group(&self, search: &Search<'_, C>, stages: &mut [Stage<'_>]) {
-        for stage in stages {
+    fn sift_group(&self, search: &Search<'_, C>, stages: &mut [Stage<'_>]) -> Passed {
+        let mut passed = Passed::default();
+        for (place, stage) in stages.iter_mut().enumerate() {
             let Stage::Hashed(bits, bucket) = stage else { continue };
             if bits.is_some_and(|bits| bits.ask(search.view()) == Answer::Absent) {
                 self.aids.count(Event::FilterNegative, 1);
                 *stage = Stage::Done(None);
                 continue;
+            }
+            if bits.is_some() {
+                passed.insert(place);
             }
             *stage = match bucket.and_then(|bucket| self.aids.look(search.view(), bucket)) {
                 Some(sight) => {
@@ -102,6 +133,7 @@ impl<C: Comparator> Core<C> {
                 None => Stage::AskList,
             };
         }
+        passed
     }
 
     fn judge_group<'a, K: AsRef<[u8]>>(
@@ -272,6 +304,7 @@ impl<C: Comparator> TableReader<C> {
             }
             let mut stages = [Stage::AskList; GROUP];
             let stages = &mut stages[..group.len()];
+            self.core.aids.count(Event::MultiGetKey, group.len() as u64);
             if let Order::List(search) = &order {
                 self.core.locate_group(search, group, snapshot, stages);
             }

@@ -256,8 +256,8 @@ impl MemTableOptionsBuilder {
     }
 
     /// A filter of whole keys that takes this share of the write buffer (default: none; above 0, up to 0.25). It answers
-    /// most reads of absent keys for one cache line. A share of 0.015 with entries of 140 bytes is 17 bits a key and
-    /// lets about 2 % of absent keys pass. Range tombstones are asked whatever it says.
+    /// most reads of absent keys for one cache line and a control word, from the first key on. A share of 0.015 with entries
+    /// of 140 bytes is 17 bits a key and lets about 0.5 % of absent keys pass. Range tombstones are asked whatever it says.
     #[must_use]
     pub fn whole_key_filter(mut self, share: f64) -> Self {
         self.shares.key_filter = Some(share);

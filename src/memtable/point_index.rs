@@ -1,10 +1,9 @@
-//! The point index: from a user key to its newest node in two cache lines.
+//! The point index: from a user key to its newest node in two cache lines and a control word.
 //!
 //! ```text
-//!   bucket (one line)   | control | slot 0 | slot 1 | ... | slot 6 |
+//!   bucket (one line)   | slot 0 | slot 1 | ... | slot 7 |        its control word stands elsewhere (lines.rs)
 //!
-//!   slot      node offset (32) | key tag (16) | check (16)      check = over slot place, offset, tag, secret
-//!   control   XOR of a 64-bit weight of every filled slot       weight = over slot place, slot word, secret
+//!   slot      node offset (32) | key tag (16) | check (16)       check = over slot place, offset, tag, secret
 //! ```
 //! The list is the truth. The index answers only where it can prove its answer; otherwise it says "unsure" and the
 //! list is searched.
@@ -15,23 +14,21 @@
 //!   returns only after its own node or a newer one is named. So at the start of a read the slot is at least as new as
 //!   every version whose insert has returned.
 //! * P3: a node is named only after it is in the list: its level-0 link leads to the older versions.
-//! * P4: no answer without an agreeing control word. A slot that was zeroed, flipped or copied from elsewhere changes the
-//!   XOR, and so does a writer between its two steps: readers of that bucket ask the list meanwhile.
+//! * P4: no answer without an agreeing control word (lines.rs, I5). A slot that was zeroed, flipped, copied from elsewhere
+//!   or went back to an older version disagrees, and so does a writer between its two steps: readers of that bucket ask
+//!   the list meanwhile. A bucket that was never used agrees: it has no key.
 //! * P5: a full bucket cannot tell who found no room. Its misses go to the list.
-//! * P6: an unused bucket looks like one that was zeroed as a whole, so it proves nothing by itself: the roll, one bit a
-//!   bucket on lines of its own, is set before a bucket is used for the first time. A bucket of zeros is empty only if
-//!   its bit is 0. An index that is too small for a roll sends the misses of such buckets to the list.
 //!
 //! Why a hit needs no bracket: an ordered answer says that nothing stands between two neighbours, so both are needed.
 //! A hit says "this node is the newest version of its key". That the node has the key is proved by its key digest and
-//! the comparison; that none newer has returned is P2, and P2 holds for the slot as read because control and check
-//! agree (P4). If the node is too new for the snapshot, its verified successors are the answer, each next to the one
-//! before by a tagged link; the first one of another key is the right side of a bracket whose left side is verified
-//! too. A miss of this key in an agreeing bucket that is not full follows from P1. A node that fails to verify, or a
-//! slot whose check fails, proves nothing: the list decides, and finds the damage if it matters.
+//! the comparison; that none newer has returned is P2, and P2 holds for the slot as read because the control word, in
+//! another cache line, changed with each version and agrees (P4). If the node is too new for the snapshot, its verified
+//! successors are the answer, each next to the one before by a tagged link; the first one of another key is the right side
+//! of a bracket whose left side is verified too. A miss of this key in an agreeing bucket that is not full follows from P1.
+//! A node that fails to verify, or a slot whose check fails, proves nothing: the list decides, and finds the damage if it
+//! matters.
 //!
-//! Any thread; lock-free. Not promised: that a bucket which was zeroed as a whole is still noticed once a new key has been
-//! put into it.
+//! Any thread; lock-free.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "slot words are packed")]
@@ -42,18 +39,13 @@ use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, SequenceNumber};
-use crate::memtable::lines::{LINE_BITS, LINE_BYTES, LINE_WORDS, LINES_BYTES_MIN, Line, Lines};
+use crate::memtable::lines::{LINE_WORDS, Line, Lines};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::Ordering;
 
-/// Lines between the buckets and the roll: no block of 256 bytes reaches from one into the other, so that one fault does not
-/// empty a bucket and its bit.
-const ROLL_GAP: u64 = 4;
-/// The first word of the roll.
-const ROLL_FIRST: u32 = ROLL_GAP as u32 * LINE_WORDS as u32;
 /// Slots of a bucket.
-pub(crate) const SLOTS: u32 = LINE_WORDS as u32 - 1;
+pub(crate) const SLOTS: usize = LINE_WORDS;
 /// A level that no link has: slot checks are link tags of it.
 const SLOT_LEVEL: u32 = 1 << 31;
 
@@ -61,8 +53,6 @@ const SLOT_LEVEL: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct PointIndex {
     lines: Lines,
-    /// Which lines are in use (P6).
-    roll: Option<Lines>,
 }
 
 /// A node that is in the list, and what it is a version of.
@@ -93,7 +83,7 @@ pub(crate) struct Bucket {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sight {
     bucket: Bucket,
-    words: [u64; SLOTS as usize],
+    words: [u64; SLOTS],
 }
 
 /// What the index knows about a key.
@@ -139,60 +129,18 @@ const fn slot_word(secret: Secret, place: u32, node: u32, tag: u16) -> u64 {
     (node as u64) << 32 | (tag as u64) << 16 | check as u64
 }
 
-/// What a slot adds to its control word; nothing if it is empty.
-#[inline(always)]
-const fn weight(secret: Secret, place: u32, word: u64) -> u64 {
-    if word == 0 { 0 } else { mix(word ^ secret.mask, secret.factor ^ (place as u64).rotate_left(17)) }
-}
-
 impl PointIndex {
     /// An empty index of at most `bytes` bytes.
     pub(crate) fn new(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<PointIndex> {
-        let roll_bytes = Lines::bytes_of(ROLL_GAP + bytes / LINE_BYTES / LINE_BITS + 1);
-        match bytes.checked_sub(roll_bytes).filter(|left| *left >= LINES_BYTES_MIN) {
-            Some(left) => {
-                let lines = Lines::carve(arena, sub, left)?;
-                Ok(PointIndex { lines, roll: Some(Lines::carve(arena, sub, roll_bytes)?) })
-            }
-            None => Ok(PointIndex { lines: Lines::carve(arena, sub, bytes)?, roll: None }),
-        }
+        Ok(PointIndex { lines: Lines::carve(arena, sub, bytes)? })
     }
 
-    /// Whether a bucket of zeros is known to be unused (P6).
-    #[inline(never)]
-    fn is_unused(&self, view: &View<'_>, bucket: Bucket) -> bool {
-        // ORDERING: Relaxed: an insert that returned before this read began is seen in its slot.
-        self.roll_bit(view, bucket.line).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit == 0)
-    }
-
-    /// Enters a bucket in the roll, before its first slot is filled (P6).
-    #[cold]
-    fn enroll(&self, view: &View<'_>, bucket: Bucket) {
-        if planted(Bug::RollForgotten) {
-            return;
-        }
-        if let Some((word, bit)) = self.roll_bit(view, bucket.line) {
-            // ORDERING: Relaxed: the roll is asked about buckets that damage has emptied, long afterwards.
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
-    }
-
-    /// The word of the roll with a line's bit, and the bit.
-    #[inline(always)]
-    fn roll_bit<'a>(&self, view: &View<'a>, line: Line) -> Option<(&'a AtomicU64, u64)> {
-        let number = self.lines.number(line)?;
-        let word = self.roll.as_ref()?.word(view, ROLL_FIRST + number / 64)?;
-        Some((word, 1 << (number % 64)))
-    }
-
-    /// Reads a bucket. `None`: it proves nothing (P4, P6).
+    /// Reads a bucket. `None`: it proves nothing (P4).
     #[inline(always)]
     pub(crate) fn look(&self, view: &View<'_>, bucket: Bucket) -> Option<Sight> {
-        let (control, sight) = bucket.read(view)?;
-        if control == 0 && (sight.words != [0; SLOTS as usize] || !self.is_unused(view, bucket)) {
-            return None;
-        }
-        Some(sight)
+        // ORDERING: Acquire pairs with the Release in `settle`: the node named is visible behind its slot.
+        let acquire = if planted(Bug::SlotLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        Some(Sight { bucket, words: bucket.line.read(view, acquire)? })
     }
 
     /// The bucket of a key with this K. `None`: the control words of the index are damaged.
@@ -213,10 +161,7 @@ impl PointIndex {
     ) {
         // Control words that are damaged for a writer are so for readers: they ask the list.
         let Some(bucket) = self.bucket(key_part) else { return };
-        if bucket.is_untouched(view) {
-            self.enroll(view, bucket);
-        }
-        for slot in 1..=SLOTS {
+        for slot in 0..SLOTS {
             match bucket.settle(view, comparator, version, slot) {
                 Some(Settled::Here) | None => return,
                 Some(Settled::Elsewhere) => {}
@@ -229,94 +174,40 @@ impl PointIndex {
     pub(crate) fn filled(&self, view: &View<'_>) -> usize {
         let line = self.lines.line(0).unwrap();
         // ORDERING: Relaxed: all writers have been joined.
-        (1..=SLOTS).filter(|slot| line.word(view, *slot).unwrap().load(Ordering::Relaxed) != 0).count()
+        (0..SLOTS).filter(|slot| line.word(view, *slot).unwrap().load(Ordering::Relaxed) != 0).count()
     }
 
-    /// The control words.
-    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
-        [Some(&self.lines), self.roll.as_ref()].into_iter().flatten().map(Lines::control_words)
+    /// The words that say where the lines are.
+    pub(crate) fn control_words(&self) -> Words<'_> {
+        self.lines.control_words()
     }
 
-    /// Checks every bucket and reports what disagrees. `settle` waits for the writers inside. O(buckets).
+    /// Checks every slot and every control word and reports what disagrees. `settle` waits for the writers inside. O(buckets).
     pub(crate) fn scrub(
         &self,
         view: &View<'_>,
         settle: &mut dyn FnMut(),
         report: &mut dyn FnMut(Corruption),
     ) -> Result<(), Corruption> {
-        for index in 0..self.lines.count()? {
-            let line = self.lines.line(index)?;
-            let bucket = Bucket { line, tag: 0 };
-            // A writer between its two steps disagrees as well, so the bucket is read again behind it. Under steady
-            // writes to one bucket that may happen each time: then it is not damaged, and the next pass looks again.
-            let mut damage = bucket.damage(view);
-            for _ in 0..SETTLE_ROUNDS {
-                let Some(first) = damage else { break };
-                settle();
-                damage = bucket.damage(view).filter(|again| *again == first);
-            }
-            if let Some(damage) = damage {
-                report(damage);
-            }
-        }
-        self.scrub_roll(view, settle, report)
+        let slots = |line: Line| (0..SLOTS).find_map(|slot| damage(view, line, slot));
+        self.lines.scrub(view, Place::Slot, &slots, settle, report)
     }
 
-    /// Compares each word of the roll with the buckets that it is about.
-    fn scrub_roll(
-        &self,
-        view: &View<'_>,
-        settle: &mut dyn FnMut(),
-        report: &mut dyn FnMut(Corruption),
-    ) -> Result<(), Corruption> {
-        let Some(roll) = &self.roll else { return Ok(()) };
-        let (first, lines) = (self.lines.line(0)?.0, self.lines.count()?);
-        let used = |number: u64| {
-            let line = u32::try_from(number).ok().map(|number| Line(first + number * LINE_WORDS as u32));
-            u64::from(line.is_some_and(|line| !Bucket { line, tag: 0 }.is_untouched(view)))
-        };
-        for number in 0..roll.count()? * LINE_WORDS as u64 {
-            // Nothing stands in the gap.
-            let part = number.checked_sub(u64::from(ROLL_FIRST)).map_or(lines, |part| 64 * part);
-            let about = (part..part + 64).take_while(|line| *line < lines);
-            let compare = || {
-                let word = roll.word(view, number as u32)?;
-                let expected = about.clone().fold(0, |sum, line| sum | used(line) << (line % 64));
-                // ORDERING: Relaxed: the caller waits for writers through their locks before it is asked again.
-                Some((expected, word.load(Ordering::Relaxed))).filter(|(expected, found)| expected != found)
-            };
-            if compare().is_some() {
-                settle();
-                if let Some((expected, found)) = compare() {
-                    let at = bytes_of(roll.line(0)?.0) + 8 * number;
-                    report(Corruption::new(Place::Slot, at, expected, found));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Every word, as (unit, 0 = control or 1 + slot), for the fault door.
+    /// The lines, for the fault door.
     #[cfg(feature = "fault-injection")]
-    pub(crate) fn words(&self) -> Result<Vec<(u32, u32)>, Corruption> {
-        let mut words = Vec::new();
-        for index in 0..self.lines.count()? {
-            let line = self.lines.line(index)?;
-            words.extend((0..=SLOTS).map(|word| (line.0 + word, word)));
-        }
-        for index in 0..self.roll.as_ref().map_or(Ok(0), Lines::count)? {
-            let line = self
-                .roll
-                .as_ref()
-                .map_or_else(|| Err(crate::memtable::lines::lost()), |roll| roll.line(index))?;
-            words.extend((0..LINE_WORDS as u32).map(|word| (line.0 + word, 0)));
-        }
-        Ok(words)
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
     }
 }
 
-/// How often a disagreeing bucket is read again before it is reported.
-const SETTLE_ROUNDS: u32 = 3;
+/// A filled slot whose check fails.
+fn damage(view: &View<'_>, line: Line, slot: usize) -> Option<Corruption> {
+    let place = line.unit(slot);
+    // ORDERING: Relaxed: only the word itself is looked at.
+    let word = line.word(view, slot)?.load(Ordering::Relaxed);
+    let expected = slot_word(view.secret, place, offset_in(word), tag_in(word));
+    (word != 0 && word != expected).then(|| Corruption::new(Place::Slot, bytes_of(place), expected, word))
+}
 
 impl Bucket {
     /// Claims the slot for the version or moves it on. `None`: there is no such word.
@@ -326,10 +217,9 @@ impl Bucket {
         view: &View<'_>,
         comparator: &C,
         version: &Version<'_>,
-        slot: u32,
+        slot: usize,
     ) -> Option<Settled> {
-        let place = self.line.0 + slot;
-        let (word, control) = (self.line.word(view, slot)?, self.line.word(view, 0)?);
+        let (place, word) = (self.line.unit(slot), self.line.word(view, slot)?);
         let mine = slot_word(view.secret, place, version.node, self.tag);
         loop {
             // ORDERING: Acquire pairs with the Release below: the node named is visible behind its slot.
@@ -347,10 +237,7 @@ impl Bucket {
             // ORDERING: Release pairs with the Acquire loads of slots; Relaxed on failure: the slot is read again.
             let swapped = word.compare_exchange(found, mine, Ordering::Release, Ordering::Relaxed);
             if swapped.is_ok() {
-                let change = weight(view.secret, place, found) ^ weight(view.secret, place, mine);
-                // ORDERING: Relaxed: the word proves nothing by its order; a reader believes it only if it agrees with
-                // the slots that the reader saw.
-                control.fetch_xor(change, Ordering::Relaxed);
+                self.line.account(view, slot, found, mine)?;
                 return Some(Settled::Here);
             }
             if planted(Bug::IndexLoserGoesOn) {
@@ -383,50 +270,7 @@ impl Bucket {
         }
     }
 
-    /// Whether no slot was ever counted here.
-    #[inline(always)]
-    fn is_untouched(&self, view: &View<'_>) -> bool {
-        // ORDERING: Relaxed: a control word that is late sends its reader to the roll.
-        self.line.word(view, 0).is_some_and(|control| control.load(Ordering::Relaxed) == 0)
-    }
-
-    /// Reads the bucket and its control word. `None`: they do not agree (P4).
-    #[inline(always)]
-    fn read(&self, view: &View<'_>) -> Option<(u64, Sight)> {
-        let [control, slots @ ..] = self.line.words(view)?;
-        // ORDERING: Relaxed: see `settle`.
-        let control = control.load(Ordering::Relaxed);
-        // ORDERING: Acquire pairs with the Release in `settle`: the node named is visible behind its slot.
-        let acquire = if planted(Bug::SlotLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
-        // ORDERING: as chosen above.
-        let words: [u64; SLOTS as usize] = std::array::from_fn(|slot| slots[slot].load(acquire));
-        let mut sum = 0;
-        for slot in 0..SLOTS {
-            sum ^= weight(view.secret, self.line.0 + 1 + slot, words[slot as usize]);
-        }
-        let agrees = sum == control || planted(Bug::IndexForgetsControl);
-        agrees.then_some((control, Sight { bucket: *self, words }))
-    }
-
-    /// The first thing that disagrees in this bucket.
-    fn damage(&self, view: &View<'_>) -> Option<Corruption> {
-        let mut sum = 0;
-        for slot in 1..=SLOTS {
-            let place = self.line.0 + slot;
-            // ORDERING: Relaxed: only the word itself is looked at.
-            let word = self.line.word(view, slot)?.load(Ordering::Relaxed);
-            let expected = slot_word(view.secret, place, offset_in(word), tag_in(word));
-            if word != 0 && word != expected {
-                return Some(Corruption::new(Place::Slot, bytes_of(place), expected, word));
-            }
-            sum ^= weight(view.secret, place, word);
-        }
-        // ORDERING: Relaxed: as above.
-        let control = self.line.word(view, 0)?.load(Ordering::Relaxed);
-        (sum != control).then(|| Corruption::new(Place::Slot, bytes_of(self.line.0), sum, control))
-    }
-
-    /// Asks for the line.
+    /// Asks for the line and its control word.
     #[inline(always)]
     pub(crate) fn prefetch(&self, view: &View<'_>) {
         self.line.prefetch(view);
@@ -448,11 +292,11 @@ impl Sight {
     #[inline(always)]
     pub(crate) fn judge<'a, C: Comparator>(&self, view: &View<'a>, comparator: &C, key: &[u8]) -> Known<'a> {
         for slot in 0..SLOTS {
-            let word = self.words[slot as usize];
+            let word = self.words[slot];
             if word == 0 {
                 return Known::Absent;
             }
-            match self.bucket.owner(view, comparator, key, self.bucket.line.0 + 1 + slot, word) {
+            match self.bucket.owner(view, comparator, key, self.bucket.line.unit(slot), word) {
                 Owner::Same(named) => return Known::Newest(named),
                 Owner::Other => {}
                 Owner::Damaged => return Known::Unsure,
@@ -513,7 +357,7 @@ mod tests {
     fn damage_to_any_word_gives_no_wrong_answer_and_scrub_names_it() {
         let arena = arena();
         let view = arena.view().unwrap();
-        let (index, nodes) = filled(&arena, 6, 190);
+        let (index, nodes) = filled(&arena, 6, 500);
         let newest = |n: usize| match ask(&index, &view, n as u64) {
             Known::Newest(entry) => Some(entry.node().offset() == nodes[n][0]),
             Known::Absent => Some(false),
@@ -523,8 +367,7 @@ mod tests {
         assert!((6..1000).all(|n| matches!(ask(&index, &view, n), Known::Absent)));
         let scrub = || places(&index, &view);
         assert_eq!(scrub(), []);
-        for word in 0..index.lines.count().unwrap() * 8 {
-            let place = index.lines.line(word / 8).unwrap().word(&view, (word % 8) as u32).unwrap();
+        for place in index.lines.every_word(&view) {
             // ORDERING: Relaxed: one thread.
             let clean = place.load(Ordering::Relaxed);
             let older = (0..6).map(|n| clean & 0xffff_ffff | u64::from(nodes[n][1]) << 32);
@@ -532,8 +375,8 @@ mod tests {
             for bent in bent.filter(|bent| *bent != clean) {
                 // ORDERING: Relaxed: one thread.
                 place.store(bent, Ordering::Relaxed);
-                assert!((0..6).all(|n| newest(n) != Some(false)), "word {word}: {bent:#x}");
-                assert_eq!(scrub(), [Place::Slot], "word {word}: {bent:#x}");
+                assert!((0..6).all(|n| newest(n) != Some(false)), "{clean:#x}: {bent:#x}");
+                assert_eq!(scrub(), [Place::Slot], "{clean:#x}: {bent:#x}");
             }
             // ORDERING: Relaxed: one thread.
             place.store(clean, Ordering::Relaxed);
@@ -547,10 +390,10 @@ mod tests {
         let (index, _) = filled(&arena, 150, 16 << 10);
         assert!((150..5000).all(|n| matches!(ask(&index, &view, n), Known::Absent)));
         for line in (0..index.lines.count().unwrap()).map(|line| index.lines.line(line).unwrap()) {
-            let used = usize::from(!Bucket { line, tag: 0 }.is_untouched(&view));
-            let words = || (0..=SLOTS).map(|word| line.word(&view, word).unwrap());
+            let words = || (0..SLOTS).map(|slot| line.word(&view, slot).unwrap());
             // ORDERING: Relaxed: one thread.
             let clean: Vec<u64> = words().map(|word| word.swap(0, Ordering::Relaxed)).collect();
+            let used = usize::from(clean[0] != 0);
             assert!((0..150).all(|n| !matches!(ask(&index, &view, n), Known::Absent)), "{line:?}");
             assert_eq!(places(&index, &view).len(), used, "{line:?}");
             // ORDERING: Relaxed: one thread.

@@ -26,9 +26,9 @@ pub const PREFIX_BYTES: usize = 8;
 /// The table's size on which shares are taken.
 const BUFFER: u64 = 64 << 10;
 /// Two lines a filter.
-const FILTER_SHARE: f64 = 0.003;
-/// Nine lines: room for 63 keys, so that large tables have full buckets.
-const INDEX_SHARE: f64 = 0.01;
+const FILTER_SHARE: f64 = 0.008;
+/// Eight lines: room for 64 keys, so that large tables have full buckets.
+const INDEX_SHARE: f64 = 0.015;
 
 /// What kind of table a trial runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
