@@ -69,8 +69,14 @@ bugs! {
     ZeroedFlagBelieved,
     /// A reverse step over a damaged entry trusts that entry's own back link.
     HoleTrustsBackLink,
-    /// A raw scan shows what stands behind a hole although the hole may have replaced it.
+    /// A scan shows what stands after a hole although the hole may have held a newer version of it.
     HoleShowsReplaced,
+    /// A descending range goes on around a hole that it has reported, as if it had not.
+    DescendingForgetsHole,
+    /// An end of a range takes no notice of the other one while that one stands in a hole.
+    EndsForgetHoles,
+    /// What a parked cursor stands on is not verified again.
+    ParkedBelieved,
     /// The caller's promise is not compared.
     PromiseIgnored,
     /// The key's hash over the caller's bytes is not compared with that over the arena's.

@@ -230,11 +230,11 @@ impl Subject for MemTable {
             let mut hash = 0;
             let mut cursor = self.cursor();
             for key in &keys {
-                cursor.seek(key).expect("intact memory");
+                let mut moved = cursor.seek(key);
                 for _ in 0..=STEPS {
-                    let Some(entry) = cursor.table_entry() else { break };
+                    let Some(entry) = moved.expect("intact memory") else { break };
                     hash = fold(hash, entry.value().expect("intact memory"));
-                    cursor.next().expect("intact memory");
+                    moved = cursor.next();
                 }
             }
             hash
@@ -246,19 +246,17 @@ impl Subject for MemTable {
         timed(|| {
             let mut hash = 0;
             let mut cursor = self.cursor();
-            match way {
+            let mut moved = match way {
                 Way::Forward => cursor.seek(&key),
                 Way::Backward => cursor.seek_for_prev(&key),
-            }
-            .expect("intact memory");
+            };
             for _ in 0..steps {
-                let Some(entry) = cursor.table_entry() else { break };
+                let Some(entry) = moved.expect("intact memory") else { break };
                 hash = fold(hash, entry.value().expect("intact memory"));
-                match way {
+                moved = match way {
                     Way::Forward => cursor.next(),
                     Way::Backward => cursor.prev(),
-                }
-                .expect("intact memory");
+                };
             }
             hash
         })

@@ -104,7 +104,8 @@ fn compare(db: &Db, model: &Model, keys: &[Vec<u8>], context: &str) {
     assert!(answers.into_iter().eq(expected), "{context}: MultiGet");
     let mut scan = Scan::new(&version, snapshot, None);
     let check = |scan: &Scan<'_>, expected: Option<(&Vec<u8>, &Vec<u8>)>| {
-        let shown = scan.entry().map(|entry| (entry.user_key().to_vec(), entry.value().unwrap().to_vec()));
+        let shown =
+            scan.entry().unwrap().map(|entry| (entry.user_key().to_vec(), entry.value().unwrap().to_vec()));
         assert_eq!(shown, expected.map(|(key, value)| (key.clone(), value.clone())), "{context}");
     };
     scan.first().unwrap();

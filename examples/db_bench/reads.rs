@@ -113,21 +113,19 @@ fn scan(thread: &mut Thread<'_>, way: Way) -> Result<(), Failure> {
     let version = std::sync::Arc::clone(thread.session.version());
     let mut scan = Scan::new(&version, snapshot, None);
     let (reads, mut read) = (thread.shared.settings.extent.reads, 0);
-    match way {
+    let mut moved = match way {
         Way::Forward => scan.first(),
         Way::Backward => scan.last(),
-    }
-    .map_err(of_read)?;
-    while let Some(entry) = scan.entry().filter(|_| read < reads) {
+    };
+    while let Some(entry) = moved.map_err(of_read)?.filter(|_| read < reads) {
         let value = entry.value().map_err(of_read)?;
         thread.stats.bytes += (entry.user_key().len() + value.len()) as u64;
         thread.finished(1);
         read += 1;
-        match way {
+        moved = match way {
             Way::Forward => scan.next(),
             Way::Backward => scan.prev(),
-        }
-        .map_err(of_read)?;
+        };
     }
     Ok(())
 }
@@ -143,14 +141,14 @@ pub(crate) fn seek_random(thread: &mut Thread<'_>) -> Result<(), Failure> {
         let snapshot = thread.session.db().snapshot();
         let prefix = reading.prefix.map(|len| &key[..len.min(key.len())]);
         let mut scan = Scan::new(thread.session.version(), snapshot, prefix);
-        scan.seek(&key).map_err(of_read)?;
+        let mut moved = scan.seek(&key).map_err(of_read)?;
         read += 1;
-        found += u64::from(scan.entry().is_some_and(|entry| entry.user_key() == key));
+        found += u64::from(moved.is_some_and(|entry| entry.user_key() == key));
         let mut bytes = 0;
         for _ in 0..reading.seek_nexts {
-            let Some(entry) = scan.entry() else { break };
+            let Some(entry) = moved else { break };
             bytes += (entry.user_key().len() + entry.value().map_err(of_read)?.len()) as u64;
-            if reading.backward { scan.prev() } else { scan.next() }.map_err(of_read)?;
+            moved = if reading.backward { scan.prev() } else { scan.next() }.map_err(of_read)?;
         }
         drop(scan);
         thread.stats.bytes += bytes;

@@ -54,58 +54,60 @@ impl<'v> Scan<'v> {
     }
 
     /// The entry under the scan.
-    pub(crate) fn entry(&self) -> Option<Entry<'_>> {
+    pub(crate) fn entry(&self) -> Result<Option<Entry<'v>>, Error> {
         match (self.cursors.as_slice(), self.heap.first()) {
-            ([only], _) => only.entry(),
-            (_, Some(at)) => self.cursors[*at].entry(),
-            _ => None,
+            ([only], _) => only.table_entry(),
+            (_, Some(at)) => self.cursors[*at].table_entry(),
+            _ => Ok(None),
         }
     }
 
-    pub(crate) fn first(&mut self) -> Result<(), Error> {
-        self.arrive(Way::Forward, |cursor| cursor.first())
+    pub(crate) fn first(&mut self) -> Result<Option<Entry<'_>>, Error> {
+        self.arrive(Way::Forward, |cursor| cursor.first().map(drop))
     }
 
-    pub(crate) fn last(&mut self) -> Result<(), Error> {
-        self.arrive(Way::Backward, |cursor| cursor.last())
+    pub(crate) fn last(&mut self) -> Result<Option<Entry<'_>>, Error> {
+        self.arrive(Way::Backward, |cursor| cursor.last().map(drop))
     }
 
-    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
-        self.arrive(Way::Forward, |cursor| cursor.seek(key))
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>, Error> {
+        self.arrive(Way::Forward, |cursor| cursor.seek(key).map(drop))
     }
 
-    pub(crate) fn next(&mut self) -> Result<(), Error> {
-        match self.cursors.as_mut_slice() {
-            [only] => only.next(),
-            _ => self.step(Way::Forward),
+    pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, Error> {
+        if self.cursors.len() == 1 {
+            return self.cursors[0].next();
         }
+        self.step(Way::Forward)?;
+        self.entry()
     }
 
-    pub(crate) fn prev(&mut self) -> Result<(), Error> {
-        match self.cursors.as_mut_slice() {
-            [only] => only.prev(),
-            _ => self.step(Way::Backward),
+    pub(crate) fn prev(&mut self) -> Result<Option<Entry<'_>>, Error> {
+        if self.cursors.len() == 1 {
+            return self.cursors[0].prev();
         }
+        self.step(Way::Backward)?;
+        self.entry()
     }
 
     fn arrive(
         &mut self,
         way: Way,
         mut go: impl FnMut(&mut Cursor<'v>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Entry<'_>>, Error> {
         for cursor in &mut self.cursors {
             go(cursor)?;
         }
-        if self.cursors.len() == 1 {
-            return Ok(());
+        if self.cursors.len() > 1 {
+            self.way = way;
+            self.pile()?;
+            self.settle()?;
         }
-        self.way = way;
-        self.pile();
-        self.settle()
+        self.entry()
     }
 
     fn step(&mut self, way: Way) -> Result<(), Error> {
-        if !self.keep_key() {
+        if !self.keep_key()? {
             return Ok(());
         }
         if self.way != way {
@@ -114,40 +116,39 @@ impl<'v> Scan<'v> {
                 match way {
                     Way::Forward => cursor.seek(&self.key)?,
                     Way::Backward => cursor.seek_for_prev(&self.key)?,
-                }
+                };
             }
-            self.pile();
+            self.pile()?;
         }
         self.pass()?;
         self.settle()
     }
 
     /// Keeps a copy of the key in front: whether there is one.
-    fn keep_key(&mut self) -> bool {
-        let mut key = std::mem::take(&mut self.key);
-        key.clear();
-        let kept = self.entry().map(|entry| key.extend_from_slice(entry.user_key())).is_some();
-        self.key = key;
-        kept
+    fn keep_key(&mut self) -> Result<bool, Error> {
+        let entry = self.entry()?;
+        self.key.clear();
+        self.key.extend_from_slice(entry.map_or(&[], |entry| entry.user_key()));
+        Ok(entry.is_some())
     }
 
     /// Moves every cursor that stands on the kept key past it.
     fn pass(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
             let cursor = &mut self.cursors[top];
-            if cursor.entry().is_none_or(|entry| entry.user_key() != self.key) {
+            if cursor.entry()?.is_none_or(|entry| entry.user_key() != self.key) {
                 break;
             }
-            match self.way {
+            let moved = match self.way {
                 Way::Forward => cursor.next()?,
                 Way::Backward => cursor.prev()?,
-            }
-            if cursor.entry().is_none() {
+            };
+            if moved.is_none() {
                 let last = self.heap.len() - 1;
                 self.heap.swap(0, last);
                 self.heap.truncate(last);
             }
-            self.sink(0);
+            self.sink(0)?;
         }
         Ok(())
     }
@@ -155,7 +156,7 @@ impl<'v> Scan<'v> {
     /// Goes on until the entry in front is deleted by no newer table (S2).
     fn settle(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
-            let Some(entry) = self.cursors[top].entry() else { return Ok(()) };
+            let Some(entry) = self.cursors[top].table_entry()? else { return Ok(()) };
             let key = entry.user_key();
             let newer = &self.version.tables[..top];
             let mut deleted = false;
@@ -165,42 +166,43 @@ impl<'v> Scan<'v> {
             if !deleted {
                 return Ok(());
             }
-            self.keep_key();
+            self.keep_key()?;
             self.pass()?;
         }
         Ok(())
     }
 
     /// Which of two cursors is shown first.
-    fn before(&self, a: usize, b: usize) -> bool {
-        let key = |at: usize| self.cursors[at].entry().map(|entry| entry.user_key());
-        let (Some(left), Some(right)) = (key(a), key(b)) else { return false };
+    fn before(&self, a: usize, b: usize) -> Result<bool, Error> {
+        let key = |at: usize| self.cursors[at].entry().map(|entry| entry.map(|entry| entry.user_key()));
+        let (Some(left), Some(right)) = (key(a)?, key(b)?) else { return Ok(false) };
         let order = match self.way {
             Way::Forward => left.cmp(right),
             Way::Backward => right.cmp(left),
         };
-        order.then(a.cmp(&b)) == Ordering::Less
+        Ok(order.then(a.cmp(&b)) == Ordering::Less)
     }
 
-    fn pile(&mut self) {
+    fn pile(&mut self) -> Result<(), Error> {
         self.heap.clear();
         self.heap.extend((0..self.cursors.len()).filter(|at| self.cursors[*at].is_valid()));
         for at in (0..self.heap.len() / 2).rev() {
-            self.sink(at);
+            self.sink(at)?;
         }
+        Ok(())
     }
 
-    fn sink(&mut self, mut at: usize) {
+    fn sink(&mut self, mut at: usize) -> Result<(), Error> {
         loop {
             let children = [2 * at + 1, 2 * at + 2].into_iter().filter(|child| *child < self.heap.len());
             let mut first = at;
             for child in children {
-                if self.before(self.heap[child], self.heap[first]) {
+                if self.before(self.heap[child], self.heap[first])? {
                     first = child;
                 }
             }
             if first == at {
-                return;
+                return Ok(());
             }
             self.heap.swap(at, first);
             at = first;

@@ -196,17 +196,17 @@ impl<'a> Load<'a> {
     fn check_scan(&self, index: usize) -> Result<u64, Failure> {
         let failed = |error: paranoid_memtable::Error| Failure::of_table("scan while writing", &error);
         let mut cursor = self.table.cursor();
-        cursor.seek(key(&self.paths[index])).map_err(failed)?;
         let mut last: Option<Vec<u8>> = None;
         let mut steps = 0;
-        while let Some(entry) = cursor.entry().filter(|_| steps < 32) {
+        let mut moved = cursor.seek(key(&self.paths[index]));
+        while let Some(entry) = moved.map_err(failed)?.filter(|_| steps < 32) {
             if last.as_deref().is_some_and(|last| last >= entry.user_key()) {
                 let name = String::from_utf8_lossy(entry.user_key()).into_owned();
                 return Err(Failure::Differs(format!("out of order while writers ran: {name}")));
             }
             last = Some(entry.user_key().to_vec());
             steps += 1;
-            cursor.next().map_err(failed)?;
+            moved = cursor.next();
         }
         Ok(steps)
     }

@@ -1,38 +1,80 @@
-//! The ends of what a scan may show.
+//! Positions that a walk keeps in its own memory: the ends of what it may show, and how far it has come.
 //!
-//! An edge stands between entries: in front of every version of a key, behind all of them, or at one of them. Pure data;
-//! any thread.
+//! ```text
+//!     a@9   a@5   |   b@7        an edge stands between entries: before every version of a key, after all of them,
+//!                edge            before or after one of them, or before or after everything
+//! ```
+//! Pure data; any thread.
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
-use crate::error::{Error, Result};
 use crate::key::{Comparator, SequenceNumber, Side, Target};
 
-/// One end of what a cursor may show.
+/// A position between entries. It owns its key: memory that is damaged later does not move it.
 #[derive(Debug, Clone)]
 pub(crate) struct Edge {
     key: Box<[u8]>,
     sequence: SequenceNumber,
+    /// Among entries of this key and sequence number.
+    revision: u32,
     side: Side,
 }
 
 impl Edge {
     pub(crate) fn target<'k, C: Comparator>(&'k self, comparator: &C) -> Target<'k> {
-        let target = Target::new(comparator, &self.key, self.sequence);
-        if self.side == Side::After { target.with_revision(0).with_side(Side::After) } else { target }
+        match self.side {
+            Side::Start | Side::End => Target::extreme(self.side),
+            Side::Before | Side::After => Target::new(comparator, &self.key, self.sequence)
+                .with_revision(self.revision)
+                .with_side(self.side),
+        }
     }
 
-    fn before(key: &[u8], sequence: SequenceNumber) -> Edge {
-        Edge { key: key.into(), sequence, side: Side::Before }
+    /// The position before this version of a key.
+    pub(crate) fn before(key: &[u8], sequence: SequenceNumber) -> Edge {
+        Edge { key: key.into(), sequence, revision: u32::MAX, side: Side::Before }
     }
 
-    fn after(key: &[u8], sequence: SequenceNumber) -> Edge {
-        Edge { key: key.into(), sequence, side: Side::After }
+    /// The position after this version of a key.
+    pub(crate) fn after(key: &[u8], sequence: SequenceNumber) -> Edge {
+        Edge { key: key.into(), sequence, revision: 0, side: Side::After }
     }
 
-    /// The edge in front of which a range begins.
+    /// The same position for one revision.
+    pub(crate) fn with_revision(self, revision: u32) -> Edge {
+        Edge { revision, ..self }
+    }
+
+    /// The position before everything.
+    pub(crate) fn start() -> Edge {
+        Edge { key: Box::default(), sequence: 0, revision: 0, side: Side::Start }
+    }
+
+    /// The position after everything.
+    pub(crate) fn end() -> Edge {
+        Edge { key: Box::default(), sequence: 0, revision: 0, side: Side::End }
+    }
+
+    /// Where this position stands relative to another one.
+    pub(crate) fn order<C: Comparator>(&self, comparator: &C, other: &Edge) -> Ordering {
+        let rank = |edge: &Edge| match edge.side {
+            Side::Start => 0,
+            Side::Before | Side::After => 1,
+            Side::End => 2,
+        };
+        let (left, right) = (rank(self), rank(other));
+        if (left, right) != (1, 1) {
+            return left.cmp(&right);
+        }
+        let version = || (other.sequence, other.revision).cmp(&(self.sequence, self.revision));
+        let sides = || (self.side == Side::After).cmp(&(other.side == Side::After));
+        comparator.compare(&self.key, &other.key).then_with(version).then_with(sides)
+    }
+
+    /// The edge before which a range begins.
     pub(crate) fn lower(bound: Bound<(&[u8], Option<SequenceNumber>)>) -> Option<Edge> {
         match bound {
             Bound::Included((key, sequence)) => {
@@ -43,7 +85,7 @@ impl Edge {
         }
     }
 
-    /// The edge in front of which a range ends.
+    /// The edge before which a range ends.
     pub(crate) fn upper(bound: Bound<(&[u8], Option<SequenceNumber>)>) -> Option<Edge> {
         match bound {
             Bound::Included((key, sequence)) => Some(Edge::after(key, sequence.unwrap_or(0))),
@@ -53,21 +95,6 @@ impl Edge {
             Bound::Unbounded => None,
         }
     }
-}
-
-/// The edges of a range of user keys.
-pub(crate) fn edges<C: Comparator>(
-    comparator: &C,
-    start: Bound<&[u8]>,
-    end: Bound<&[u8]>,
-) -> Result<(Option<Edge>, Option<Edge>)> {
-    if let (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) =
-        (start, end)
-        && comparator.compare(start, end).is_gt()
-    {
-        return Err(Error::InvalidArgument("a range must not end before its start".into()));
-    }
-    Ok((Edge::lower(start.map(|key| (key, None))), Edge::upper(end.map(|key| (key, None)))))
 }
 
 /// The edges of all keys that start with `prefix`, under bytewise order.

@@ -6,8 +6,13 @@
 //!   snapshot 8       a@5        c@4              newest version <= 8 of each key that is not deleted
 //! ```
 //! * V1: raw scans show the first of equals only (policy `Replace`), in both directions.
-//! * V2: behind a hole a snapshot scan also passes the next key: the hole may have held a newer version of it. A raw scan
-//!   passes the next entry and its equals under policy `Replace`: the hole may have held what replaced them.
+//! * V2: a hole may have held a newer version of the entry after it, or what replaced that entry. The entry is shown if
+//!   every damaged entry of the hole is proved to have another key (or, of equals, another sequence number), as a point
+//!   read does it; else it stays hidden, and the error that was reported stands for it.
+//! * V3: a run of entries that are not shown, of one key or equals, costs a few steps and then one search.
+//! * V4: what a step asks of the entry that it leaves, it verifies again; whether keys differ is told by their hashes,
+//!   which the walk keeps in its own memory.
+//! * V5: under a comparator that contradicts itself a walk ends as well: it takes no more steps than `StepLimit` allows.
 //!
 //! Any thread.
 
@@ -17,8 +22,9 @@ use std::cmp::Ordering;
 
 use crate::error::{Corruption, Place};
 use crate::invariants::{Bug, planted};
-use crate::key::{Comparator, SequenceNumber, Target};
-use crate::memtable::representation::{Around, END, Hole, Ordered, Spot};
+use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target};
+use crate::memtable::read::past_proved;
+use crate::memtable::representation::{END, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::{Parked, Verified, bytes_of};
@@ -51,15 +57,64 @@ impl Stand {
         Stand { at: entry.node().offset(), parked: Parked::new(entry) }
     }
 
-    /// The entry again.
-    #[inline(always)]
-    pub(crate) fn spot<'a>(&self, view: &View<'a>) -> Result<Spot<'a>, Hole> {
-        match self.parked.resume(view) {
-            Some(entry) => Ok(Spot { at: self.at, entry }),
-            None => {
-                Err(Hole { corruption: Corruption::new(Place::Control, 0, 0, 0), before: END, behind: END })
-            }
+    /// The entry, verified again (V4).
+    #[inline]
+    pub(crate) fn spot<'a, O: Ordered<'a>>(&self, order: &O) -> Result<Spot<'a>, Hole> {
+        match self.parked.verify(order.view()) {
+            Ok(entry) => Ok(Spot { at: self.at, entry }),
+            Err(corruption) => Err(order.hole_at(self.at, corruption)),
         }
+    }
+
+    /// Whether another entry has the same key (V4).
+    #[inline]
+    fn has_key_of<'a, C: Comparator, O: Ordered<'a>>(
+        &self,
+        core: &Core<C>,
+        order: &O,
+        other: &Spot<'a>,
+    ) -> Result<bool, Hole> {
+        if C::EQUALITY == KeyEquality::Bytes && self.parked.has_other_key(&other.entry) {
+            return Ok(false);
+        }
+        Ok(same_key(core, &self.spot(order)?, other))
+    }
+}
+
+/// Steps that a walk may take before every table has room for them.
+const STEPS_SPARE: u64 = 64;
+
+/// How many steps a walk may take (V5): twice as many as there are entries, and a few. An honest walk takes one step for
+/// each entry and one for each hole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StepLimit {
+    taken: u64,
+    limit: u64,
+}
+
+impl Default for StepLimit {
+    fn default() -> Self {
+        StepLimit { taken: 0, limit: STEPS_SPARE }
+    }
+}
+
+impl StepLimit {
+    /// Counts a step; an error once there were too many. Entries are counted when the limit is met: O(stripes).
+    #[inline]
+    pub(crate) fn count<C>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
+        self.taken += 1;
+        if self.taken <= self.limit { Ok(()) } else { self.extend(core) }
+    }
+
+    #[cold]
+    fn extend<C>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
+        let totals = core.stripes.totals();
+        let points = totals.entries.saturating_sub(totals.range_deletes).saturating_add(totals.displaced);
+        self.limit = points.saturating_mul(2).saturating_add(STEPS_SPARE);
+        if self.taken <= self.limit {
+            return Ok(());
+        }
+        Err(Corruption::new(Place::Order, 0, self.limit, self.taken))
     }
 }
 
@@ -87,6 +142,9 @@ pub(crate) mod sealed {
 
         /// Where a search for (key, `sequence`) starts: at that version, or at the key's first one.
         fn search_from(sequence: SequenceNumber) -> SequenceNumber;
+
+        /// The newest and the oldest version of its key that an entry shown stands for.
+        fn extent(sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber);
 
         /// The first entry shown at or behind a stored one, which is the first of its key unless all versions are shown.
         #[expect(private_interfaces, private_bounds, reason = "sealed")]
@@ -130,6 +188,7 @@ pub(crate) mod sealed {
             &self,
             core: &Core<C>,
             order: &O,
+            hole: Hole,
             spot: Spot<'a>,
         ) -> Result<Option<Spot<'a>>, Hole>;
     }
@@ -148,19 +207,135 @@ pub struct AtSnapshot {
 impl Lens for Raw {}
 impl Lens for AtSnapshot {}
 
-fn position(spot: Option<Spot<'_>>) -> u32 {
-    spot.map_or(END, |spot| spot.at)
-}
-
-/// Steps over versions of one key before a search takes over.
+/// Steps over entries of one run before a search takes over (V3).
 const STEPS_MAX: u32 = 8;
 
 fn same_key<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bool {
     core.comparator.compare(left.entry.key(), right.entry.key()).is_eq()
 }
 
-fn equal<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bool {
-    left.entry.node().sequence() == right.entry.node().sequence() && same_key(core, left, right)
+/// Neighbours of which a scan shows one at most (V3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Run {
+    /// One key and one sequence number: the first replaced the others.
+    Equals,
+    /// All versions of one key.
+    Key,
+}
+
+impl Run {
+    /// Whether another entry belongs to the run of `from`.
+    #[inline]
+    fn holds<'a, C: Comparator, O: Ordered<'a>>(
+        self,
+        core: &Core<C>,
+        order: &O,
+        from: &Stand,
+        other: &Spot<'a>,
+    ) -> Result<bool, Hole> {
+        if self == Run::Equals && other.entry.node().sequence() != from.parked.sequence() {
+            return Ok(false);
+        }
+        from.has_key_of(core, order, other)
+    }
+
+    /// The position before the run that an entry belongs to.
+    fn start<'k, C: Comparator>(self, core: &Core<C>, spot: &Spot<'k>) -> Target<'k> {
+        let newest = if self == Run::Key { SequenceNumber::MAX } else { spot.entry.node().sequence() };
+        Target::new(&core.comparator, spot.entry.key(), newest)
+    }
+
+    /// The position after it.
+    fn end<'k, C: Comparator>(self, core: &Core<C>, spot: &Spot<'k>) -> Target<'k> {
+        match self {
+            Run::Key => Target::behind_key(&core.comparator, spot.entry.key()),
+            Run::Equals => self.start(core, spot).with_revision(0).with_side(Side::After),
+        }
+    }
+}
+
+/// The first entry after a run, or the last one before it: a few steps, then a search (V3).
+#[inline]
+fn past_run<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    from: &Stand,
+    run: Run,
+    way: Way,
+) -> Result<Option<Spot<'a>>, Hole> {
+    let mut at = from.at;
+    for _ in 0..STEPS_MAX {
+        let next = match way {
+            Way::Forward => order.next(at)?,
+            Way::Backward => order.prev(at)?,
+        };
+        match next {
+            Some(next) if run.holds(core, order, from, &next)? => at = next.at,
+            next => return Ok(next),
+        }
+    }
+    let spot = from.spot(order)?;
+    match way {
+        Way::Forward => Ok(order.find(&run.end(core, &spot))?.behind),
+        Way::Backward => order.find_before(&run.start(core, &spot)),
+    }
+}
+
+/// What follows a hole, if nothing in it can be of the run that `spot` belongs to (V2).
+#[cold]
+fn past_hole<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    hole: Hole,
+    spot: &Spot<'a>,
+    run: Run,
+) -> Result<Option<Spot<'a>>, Hole> {
+    past_proved(order, hole, |key, sequence| {
+        (run == Run::Equals && sequence != spot.entry.node().sequence())
+            || core.comparator.compare(key, spot.entry.key()).is_ne()
+    })
+}
+
+/// The first entry of the run that `spot` belongs to: a few steps, then a search (V3). A hole before it that is proved not
+/// to be of the run is left for the next step (V2).
+fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    spot: Spot<'a>,
+    run: Run,
+) -> Result<Spot<'a>, Hole> {
+    let mut first = spot;
+    for _ in 0..STEPS_MAX {
+        match order.prev(first.at) {
+            Ok(Some(before)) if run.holds(core, order, &Stand::on(&first), &before)? => first = before,
+            Ok(_) => return Ok(first),
+            // A search may know a way around the hole.
+            Err(_) => break,
+        }
+    }
+    let found = match order.find(&run.start(core, &first)) {
+        Ok(around) => around.behind,
+        Err(hole) => past_hole(core, order, hole, &first, run)?,
+    };
+    match found {
+        Some(found) if run.holds(core, order, &Stand::on(&first), &found)? => Ok(found),
+        _ => Ok(first),
+    }
+}
+
+/// The first version of the key that `spot` belongs to.
+pub(crate) fn first_version<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    spot: Spot<'a>,
+) -> Result<Spot<'a>, Hole> {
+    first_of_run(core, order, spot, Run::Key)
+}
+
+/// A hole without sides: where the walk could go on is not known.
+#[cold]
+fn no_way(corruption: Corruption) -> Hole {
+    Hole { corruption, before: END, behind: END }
 }
 
 /// Where keys are not verified (0 protection bytes), a scan that searches its way could go round in a circle over a
@@ -169,11 +344,12 @@ fn equal<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bo
 fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
     order: &O,
-    from: &Spot<'a>,
+    from: &Stand,
     to: Option<Spot<'a>>,
     way: Ordering,
 ) -> Result<Option<Spot<'a>>, Hole> {
     let Some(next) = to.filter(|_| order.view().width.bytes() == 0) else { return Ok(to) };
+    let from = from.spot(order)?;
     let (here, there) = (from.entry.node(), next.entry.node());
     let moved = core.comparator.compare(next.entry.key(), from.entry.key());
     let moved = moved.then(here.sequence().cmp(&there.sequence()));
@@ -183,7 +359,7 @@ fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
         return Ok(to);
     }
     let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);
-    Err(Hole { corruption, before: END, behind: END })
+    Err(no_way(corruption))
 }
 
 #[expect(private_interfaces, private_bounds, reason = "sealed")]
@@ -204,6 +380,11 @@ impl sealed::Look for Raw {
     }
 
     #[inline(always)]
+    fn extent(sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber) {
+        (sequence, sequence)
+    }
+
+    #[inline(always)]
     fn forward<'a, C: Comparator, O: Ordered<'a>>(
         &self,
         _core: &Core<C>,
@@ -220,13 +401,12 @@ impl sealed::Look for Raw {
         order: &O,
         spot: Option<Spot<'a>>,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        let Some(mut spot) = spot else { return Ok(None) };
-        if core.options.duplicates == DuplicatePolicy::Replace && !planted(Bug::ReverseShowsLastOfEquals) {
-            while let Some(before) = order.prev(spot.at)?.filter(|before| equal(core, before, &spot)) {
-                spot = before;
+        match spot {
+            Some(spot) if replaces(core) && !planted(Bug::ReverseShowsLastOfEquals) => {
+                first_of_run(core, order, spot, Run::Equals).map(Some)
             }
+            spot => Ok(spot),
         }
-        Ok(Some(spot))
     }
 
     #[inline(always)]
@@ -236,14 +416,10 @@ impl sealed::Look for Raw {
         order: &O,
         from: &Stand,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        let mut next = order.next(from.at)?;
-        if core.options.duplicates == DuplicatePolicy::Replace {
-            let spot = &from.spot(order.view())?;
-            while let Some(equal_one) = next.filter(|next| equal(core, next, spot)) {
-                next = order.next(equal_one.at)?;
-            }
+        if replaces(core) {
+            return past_run(core, order, from, Run::Equals, Way::Forward);
         }
-        Ok(next)
+        order.next(from.at)
     }
 
     #[inline(always)]
@@ -253,32 +429,32 @@ impl sealed::Look for Raw {
         order: &O,
         from: &Stand,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        let mut prev = order.prev(from.at)?;
-        if core.options.duplicates == DuplicatePolicy::Replace {
-            // An equal entry in front was inserted after this one was shown.
-            let spot = &from.spot(order.view())?;
-            while let Some(newer) = prev.filter(|prev| equal(core, prev, spot)) {
-                prev = order.prev(newer.at)?;
-            }
+        if replaces(core) {
+            // An equal entry before this one was inserted after this one was shown.
+            return past_run(core, order, from, Run::Equals, Way::Backward);
         }
-        Ok(prev)
+        order.prev(from.at)
     }
 
     fn behind_hole<'a, C: Comparator, O: Ordered<'a>>(
         &self,
         core: &Core<C>,
         order: &O,
+        hole: Hole,
         spot: Spot<'a>,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        if core.options.duplicates != DuplicatePolicy::Replace || planted(Bug::HoleShowsReplaced) {
+        let shown = !replaces(core) || planted(Bug::HoleShowsReplaced);
+        if shown || past_hole(core, order, hole, &spot, Run::Equals).is_ok() {
             return Ok(Some(spot));
         }
-        let mut next = order.next(spot.at)?;
-        while let Some(replaced) = next.filter(|next| equal(core, next, &spot)) {
-            next = order.next(replaced.at)?;
-        }
-        Ok(next)
+        past_run(core, order, &Stand::on(&spot), Run::Equals, Way::Forward)
     }
+}
+
+/// Whether entries may have equals that they replaced.
+#[inline(always)]
+fn replaces<C>(core: &Core<C>) -> bool {
+    core.options.duplicates == DuplicatePolicy::Replace
 }
 
 impl AtSnapshot {
@@ -290,27 +466,38 @@ impl AtSnapshot {
         spot: &Spot<'a>,
     ) -> Result<Option<Spot<'a>>, Hole> {
         let target = Target::new(&core.comparator, spot.entry.key(), self.sequence);
-        let Around { behind, .. } = order.find(&target)?;
+        let behind = match order.find(&target) {
+            Ok(around) => around.behind,
+            Err(hole) => past_hole(core, order, hole, spot, Run::Key)?,
+        };
         Ok(behind.filter(|found| same_key(core, found, spot)))
     }
 
-    /// Whether a visible entry is shown: not a tombstone, not covered by one.
-    fn shows<'a, C: Comparator, O: Ordered<'a>>(
+    /// Whether the stored entry `spot`, the oldest version of its key, is the only one to look at: the one before it
+    /// belongs to another key or is too new. Before a hole it takes a search to tell.
+    fn is_alone<'a, C: Comparator, O: Ordered<'a>>(
         &self,
         core: &Core<C>,
         order: &O,
         spot: &Spot<'a>,
     ) -> Result<bool, Hole> {
+        match order.prev(spot.at) {
+            Ok(Some(before)) => Ok(before.entry.node().sequence() > self.sequence
+                || !Run::Key.holds(core, order, &Stand::on(spot), &before)?),
+            Ok(None) => Ok(true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Whether a visible entry is shown: not a tombstone, not covered by one.
+    fn shows<C: Comparator>(&self, core: &Core<C>, spot: &Spot<'_>) -> Result<bool, Hole> {
         if spot.entry.kind().is_point_delete() {
             return Ok(false);
         }
         let floor = Some(spot.entry.node().sequence());
         match core.covering(spot.entry.key(), self.sequence, floor) {
             Ok(cover) => Ok(cover.is_none()),
-            Err(corruption) => {
-                let before = Self::prev_key(core, order, spot).map_or_else(|hole| hole.before, position);
-                Err(Hole { corruption, before, behind: spot.at })
-            }
+            Err(corruption) => Err(Hole { corruption, before: spot.at, behind: spot.at }),
         }
     }
 
@@ -326,7 +513,7 @@ impl AtSnapshot {
             Some(run) => {
                 Ok(order.find(&Target::new(&core.comparator, &run.end, SequenceNumber::MAX))?.behind)
             }
-            None => Self::next_key(core, order, spot),
+            None => past_run(core, order, &Stand::on(spot), Run::Key, Way::Forward),
         }
     }
 
@@ -339,7 +526,7 @@ impl AtSnapshot {
     ) -> Result<Option<Spot<'a>>, Hole> {
         match self.dead_run(core, spot) {
             Some(run) => order.find_before(&Target::new(&core.comparator, &run.start, SequenceNumber::MAX)),
-            None => Self::prev_key(core, order, spot),
+            None => past_run(core, order, &Stand::on(spot), Run::Key, Way::Backward),
         }
     }
 
@@ -352,38 +539,6 @@ impl AtSnapshot {
         // Strictly newer: an entry of the tombstone's own sequence number is not covered.
         let newest = core.stripes.largest_point().min(self.sequence);
         (run.sequence > newest || planted(Bug::RunHidesNewerEntries)).then_some(run)
-    }
-
-    /// The last stored entry of the key in front.
-    fn prev_key<'a, C: Comparator, O: Ordered<'a>>(
-        core: &Core<C>,
-        order: &O,
-        spot: &Spot<'a>,
-    ) -> Result<Option<Spot<'a>>, Hole> {
-        let mut at = spot.at;
-        for _ in 0..STEPS_MAX {
-            match order.prev(at)? {
-                Some(prev) if same_key(core, &prev, spot) => at = prev.at,
-                prev => return Ok(prev),
-            }
-        }
-        order.find_before(&Target::new(&core.comparator, spot.entry.key(), SequenceNumber::MAX))
-    }
-
-    /// The first stored entry of the next key.
-    fn next_key<'a, C: Comparator, O: Ordered<'a>>(
-        core: &Core<C>,
-        order: &O,
-        spot: &Spot<'a>,
-    ) -> Result<Option<Spot<'a>>, Hole> {
-        let mut at = spot.at;
-        for _ in 0..STEPS_MAX {
-            match order.next(at)? {
-                Some(next) if same_key(core, &next, spot) => at = next.at,
-                next => return Ok(next),
-            }
-        }
-        Ok(order.find(&Target::behind_key(&core.comparator, spot.entry.key()))?.behind)
     }
 }
 
@@ -403,17 +558,24 @@ impl sealed::Look for AtSnapshot {
         from: &Stand,
         neighbour: &Verified<'_>,
     ) -> bool {
-        neighbour.node().sequence() <= self.sequence
-            && !neighbour.kind().is_point_delete()
-            && from
-                .parked
-                .resume(view)
-                .is_some_and(|from| core.comparator.compare(from.key(), neighbour.key()).is_ne())
+        let other_key = || {
+            if C::EQUALITY == KeyEquality::Bytes && from.parked.has_other_key(neighbour) {
+                return true;
+            }
+            let from = from.parked.verify(view);
+            from.is_ok_and(|from| core.comparator.compare(from.key(), neighbour.key()).is_ne())
+        };
+        neighbour.node().sequence() <= self.sequence && !neighbour.kind().is_point_delete() && other_key()
     }
 
     #[inline(always)]
     fn search_from(_sequence: SequenceNumber) -> SequenceNumber {
         SequenceNumber::MAX
+    }
+
+    #[inline(always)]
+    fn extent(_sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber) {
+        (SequenceNumber::MAX, 0)
     }
 
     fn forward<'a, C: Comparator, O: Ordered<'a>>(
@@ -422,13 +584,14 @@ impl sealed::Look for AtSnapshot {
         order: &O,
         spot: Option<Spot<'a>>,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        let mut next = spot;
+        let (mut next, mut limit) = (spot, StepLimit::default());
         let mut steps = 0;
         while let Some(spot) = next {
             let visible = spot.entry.node().sequence() <= self.sequence;
-            if visible && self.shows(core, order, &spot)? {
+            if visible && self.shows(core, &spot)? {
                 return Ok(Some(spot));
             }
+            limit.count(core).map_err(no_way)?;
             steps += 1;
             next = if visible {
                 self.behind_hidden(core, order, &spot)?
@@ -437,7 +600,7 @@ impl sealed::Look for AtSnapshot {
             } else {
                 order.next(spot.at)?
             };
-            next = moved_on(core, order, &spot, next, Ordering::Greater)?;
+            next = moved_on(core, order, &Stand::on(&spot), next, Ordering::Greater)?;
         }
         Ok(None)
     }
@@ -448,29 +611,25 @@ impl sealed::Look for AtSnapshot {
         order: &O,
         spot: Option<Spot<'a>>,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        let mut next = spot;
+        let (mut next, mut limit) = (spot, StepLimit::default());
         while let Some(spot) = next {
-            // The stored entry is the oldest version of its key: it is the newest visible one if the one in front of
-            // it belongs to another key or is too new.
-            let before = order.prev(spot.at)?;
-            let alone = before.is_none_or(|before| {
-                !same_key(core, &before, &spot) || before.entry.node().sequence() > self.sequence
-            });
+            let alone = self.is_alone(core, order, &spot)?;
             let visible = if alone {
                 Some(spot).filter(|spot| spot.entry.node().sequence() <= self.sequence)
             } else {
                 self.newest(core, order, &spot)?
             };
             if let Some(visible) = visible
-                && self.shows(core, order, &visible)?
+                && self.shows(core, &visible)?
             {
                 return Ok(Some(visible));
             }
+            limit.count(core).map_err(no_way)?;
             next = match visible {
                 Some(hidden) => self.before_hidden(core, order, &hidden)?,
-                None => Self::prev_key(core, order, &spot)?,
+                None => past_run(core, order, &Stand::on(&spot), Run::Key, Way::Backward)?,
             };
-            next = moved_on(core, order, &spot, next, Ordering::Less)?;
+            next = moved_on(core, order, &Stand::on(&spot), next, Ordering::Less)?;
         }
         Ok(None)
     }
@@ -481,8 +640,8 @@ impl sealed::Look for AtSnapshot {
         order: &O,
         from: &Stand,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        let from = from.spot(order.view())?;
-        moved_on(core, order, &from, Self::next_key(core, order, &from)?, Ordering::Greater)
+        let next = past_run(core, order, from, Run::Key, Way::Forward)?;
+        moved_on(core, order, from, next, Ordering::Greater)
     }
 
     fn before<'a, C: Comparator, O: Ordered<'a>>(
@@ -491,16 +650,21 @@ impl sealed::Look for AtSnapshot {
         order: &O,
         from: &Stand,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        let from = from.spot(order.view())?;
-        moved_on(core, order, &from, Self::prev_key(core, order, &from)?, Ordering::Less)
+        let prev = past_run(core, order, from, Run::Key, Way::Backward)?;
+        moved_on(core, order, from, prev, Ordering::Less)
     }
 
     fn behind_hole<'a, C: Comparator, O: Ordered<'a>>(
         &self,
         core: &Core<C>,
         order: &O,
+        hole: Hole,
         spot: Spot<'a>,
     ) -> Result<Option<Spot<'a>>, Hole> {
-        Self::next_key(core, order, &spot)
+        let shown = planted(Bug::HoleShowsReplaced);
+        if shown || past_hole(core, order, hole, &spot, Run::Key).is_ok() {
+            return Ok(Some(spot));
+        }
+        past_run(core, order, &Stand::on(&spot), Run::Key, Way::Forward)
     }
 }

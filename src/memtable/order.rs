@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::error::Corruption;
-use crate::key::{Comparator, Target};
+use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::representation::{Around, Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Verified;
@@ -56,10 +56,14 @@ impl<'a, C: Comparator> Ordered<'a> for Order<'a, C> {
         }
     }
 
-    fn past_other_keys(&self, hole: &Hole, key: &[u8]) -> Option<Option<Spot<'a>>> {
+    fn past_others(
+        &self,
+        hole: &Hole,
+        is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+    ) -> Option<Option<Spot<'a>>> {
         match self {
-            Order::List(search) => search.past_other_keys(hole, key),
-            Order::Sorted(search) => search.past_other_keys(hole, key),
+            Order::List(search) => search.past_others(hole, is_other),
+            Order::Sorted(search) => search.past_others(hole, is_other),
         }
     }
 

@@ -1,8 +1,14 @@
 //! Ranges: iterators over a cursor at each end.
 //!
 //! ```text
-//!   front ->  a@9  a@5  b@7  c@4  <- back        the two ends stop where they meet, once
+//!   front ->  a@9  a@5  [hole]  c@4  <- back        the two ends stop where they meet, once
 //! ```
+//! * E1: each end has a place in its own memory: how far it has come, over entries and holes. An end stops where the place
+//!   of the other one is, whatever lies there.
+//! * E2: a hole is reported by the end that reaches it first.
+//! * E3: a descending range never goes back to a key that is not before the last one, and reports a hole once, from
+//!   whichever side it meets it.
+//!
 //! One thread at a time moves a range; tables may be written meanwhile.
 
 #![forbid(unsafe_code)]
@@ -10,24 +16,30 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-use super::lens::{AtSnapshot, Lens, Raw, Way};
-use crate::error::Result;
+use super::lens::{AtSnapshot, Lens, Raw, StepLimit, Way};
+use crate::error::{Corruption, Error, Place, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
 use crate::memtable::edge::Edge;
 use crate::memtable::order::Order;
 use crate::memtable::read::Entry;
-use crate::memtable::scan::TableCursor;
-use crate::memtable::table::TableReader;
+use crate::memtable::scan::{Mark, TableCursor, passed};
+use crate::memtable::table::{Core, TableReader};
 
 /// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then
 /// goes on behind it.
 pub struct Range<'t, C: Comparator = Bytewise, L: Lens = Raw> {
-    front: TableCursor<'t, C, L>,
-    back: TableCursor<'t, C, L>,
-    front_state: End,
-    back_state: End,
+    front: Tip<'t, C, L>,
+    back: Tip<'t, C, L>,
     comparator: &'t C,
+}
+
+/// One end of a range.
+struct Tip<'t, C: Comparator, L: Lens> {
+    cursor: TableCursor<'t, C, L>,
+    state: End,
+    /// How far it has come, once both ends have moved (E1).
+    place: Option<Edge>,
 }
 
 /// Whether an end has moved.
@@ -40,75 +52,164 @@ enum End {
 
 impl<C: Comparator, L: Lens> fmt::Debug for Range<'_, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Range").field("front", &self.front).field("back", &self.back).finish_non_exhaustive()
+        let (front, back) = (&self.front.cursor, &self.back.cursor);
+        f.debug_struct("Range").field("front", front).field("back", back).finish_non_exhaustive()
+    }
+}
+
+impl<'t, C: Comparator, L: Lens> Tip<'t, C, L> {
+    fn new(cursor: TableCursor<'t, C, L>) -> Self {
+        Tip { cursor, state: End::Fresh, place: None }
+    }
+
+    /// One step; the first one goes to the end of the range. Not called once it is done.
+    #[inline(always)]
+    fn advance(&mut self, way: Way) -> Result<Option<Entry<'t>>> {
+        if self.state == End::Moving {
+            return self.cursor.advance(way);
+        }
+        self.state = End::Moving;
+        self.cursor.begin(way)
+    }
+
+    /// Whether the range is over with this move: at its end, or with an error that no hole explains.
+    #[inline(always)]
+    fn is_over(&self, moved: &Result<Option<Entry<'t>>>) -> bool {
+        match moved {
+            Ok(entry) => entry.is_none(),
+            Err(_) => self.cursor.hole().is_none(),
+        }
     }
 }
 
 impl<'t, C: Comparator, L: Lens> Range<'t, C, L> {
-    /// Whether the ends have met or passed each other.
-    fn crossed(&self) -> bool {
-        let (Some(front), Some(back)) = (self.front.table_entry(), self.back.table_entry()) else {
-            return false;
+    /// An end has moved, and so has the other one: what it reached is shown or reported if it lies before the place of the
+    /// other end (E1, E2).
+    #[inline(never)]
+    fn meet(&mut self, way: Way, moved: Result<Option<Entry<'t>>>) -> Option<Result<Entry<'t>>> {
+        let (tip, other, opposite) = match way {
+            Way::Forward => (&mut self.front, &mut self.back, Way::Backward),
+            Way::Backward => (&mut self.back, &mut self.front, Way::Forward),
         };
-        let order = self.comparator.compare(front.user_key(), back.user_key());
-        let order = order.then_with(|| back.sequence().cmp(&front.sequence()));
-        if planted(Bug::RangeEndsOverlap) { order.is_gt() } else { order.is_ge() }
+        if other.place.is_none() {
+            match other.cursor.progress(opposite) {
+                Ok(place) => other.place = Some(place),
+                Err(corruption) => {
+                    self.finish();
+                    return Some(Err(corruption.into()));
+                }
+            }
+        }
+        let inside = match (&moved, &other.place) {
+            (Ok(Some(entry)), Some(limit)) => {
+                (entry.is_before(self.comparator, &limit.target(self.comparator))
+                    || planted(Bug::RangeEndsOverlap))
+                    == (way == Way::Forward)
+            }
+            (Err(_), Some(limit)) => {
+                let begin = tip.cursor.hole_edge(way).or(tip.place.as_ref());
+                let order = begin.map(|edge| edge.order(self.comparator, limit));
+                let blind = planted(Bug::EndsForgetHoles);
+                blind
+                    || order
+                        .is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
+            }
+            _ => false,
+        };
+        if !inside {
+            self.finish();
+            return None;
+        }
+        if tip.is_over(&moved) {
+            self.finish();
+            return moved.transpose();
+        }
+        match moved {
+            Ok(entry) => {
+                tip.place = entry.map(|entry| passed::<L>(way, entry.user_key(), entry.sequence()));
+                entry.map(Ok)
+            }
+            Err(error) => {
+                tip.place = tip.cursor.progress(way).ok();
+                Some(Err(error))
+            }
+        }
     }
 
     fn finish(&mut self) {
-        self.front_state = End::Done;
-        self.back_state = End::Done;
+        self.front.state = End::Done;
+        self.back.state = End::Done;
     }
 }
 
 impl<'t, C: Comparator, L: Lens> Iterator for Range<'t, C, L> {
     type Item = Result<Entry<'t>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let moved = match self.front_state {
-            End::Moving => self.front.advance(Way::Forward),
-            End::Fresh => self.front.first().map(|()| self.front.table_entry()),
-            End::Done => return None,
-        };
-        self.front_state = End::Moving;
-        match moved {
-            Ok(Some(entry)) if self.back_state == End::Fresh || !self.crossed() => Some(Ok(entry)),
-            Err(error) => Some(Err(error)),
-            Ok(_) => {
-                self.finish();
-                None
-            }
+        if self.front.state == End::Done {
+            return None;
         }
+        let moved = self.front.advance(Way::Forward);
+        if self.back.state != End::Fresh {
+            return self.meet(Way::Forward, moved);
+        }
+        if self.front.is_over(&moved) {
+            self.finish();
+        }
+        moved.transpose()
     }
 }
 
 impl<C: Comparator, L: Lens> DoubleEndedIterator for Range<'_, C, L> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        let moved = match self.back_state {
-            End::Moving => self.back.advance(Way::Backward),
-            End::Fresh => self.back.last().map(|()| self.back.table_entry()),
-            End::Done => return None,
-        };
-        self.back_state = End::Moving;
-        match moved {
-            Ok(Some(entry)) if self.front_state == End::Fresh || !self.crossed() => Some(Ok(entry)),
-            Err(error) => Some(Err(error)),
-            Ok(_) => {
-                self.finish();
-                None
-            }
+        if self.back.state == End::Done {
+            return None;
         }
+        let moved = self.back.advance(Way::Backward);
+        if self.front.state != End::Fresh {
+            return self.meet(Way::Backward, moved);
+        }
+        if self.back.is_over(&moved) {
+            self.finish();
+        }
+        moved.transpose()
     }
 }
 
 impl<C: Comparator, L: Lens> std::iter::FusedIterator for Range<'_, C, L> {}
 
-/// Keys descending, the newest version of each first.
+/// Keys descending, the newest version of each first. A damaged place is reported once; the range goes on at its other
+/// side.
+///
+/// ```text
+///   a@9   b@7   b@4   c@2          Back: from the first version of a key to the key before it
+///         <---- first <- from      then to that key's first version, which is shown
+///         ----> ---->              Versions: and forward through the others
+/// ```
 pub struct Descending<'t, C: Comparator = Bytewise> {
     cursor: TableCursor<'t, C>,
-    key: Option<&'t [u8]>,
-    state: End,
-    comparator: &'t C,
+    phase: Phase,
+    /// The key whose versions are shown, in the range's own memory.
+    key: Option<Vec<u8>>,
+    /// Its first version, or the hole before it: where the way back goes on.
+    first: Option<Mark>,
+    /// The sides of the hole that was reported last.
+    reported: Option<(u32, u32)>,
+    limit: StepLimit,
+    core: &'t Core<C>,
+}
+
+/// What a descending range does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Fresh,
+    /// The cursor goes forward through the versions of the key.
+    Versions,
+    /// The cursor goes back to the key before.
+    Back,
+    Done,
 }
 
 impl<C: Comparator> fmt::Debug for Descending<'_, C> {
@@ -117,27 +218,103 @@ impl<C: Comparator> fmt::Debug for Descending<'_, C> {
     }
 }
 
+/// What comes of one move of a descending range.
+enum Came<'t> {
+    /// An entry, an error, or the end.
+    Out(Option<Result<Entry<'t>>>),
+    /// Nothing to show: it goes on.
+    On,
+}
+
 impl<'t, C: Comparator> Descending<'t, C> {
-    /// Goes to the newest version of the key in front of the current one.
-    fn step(&mut self) -> Result<Option<Entry<'t>>> {
-        if let (Some(key), End::Moving) = (self.key, self.state) {
-            self.cursor.next()?;
-            if let Some(entry) = self.cursor.table_entry()
-                && self.comparator.compare(entry.user_key(), key).is_eq()
-            {
-                return Ok(Some(entry));
-            }
-            self.cursor.seek_before(key)?;
-        } else if self.state == End::Fresh {
-            self.state = End::Moving;
-            self.cursor.last()?;
-        } else {
-            self.cursor.prev()?;
+    fn step(&mut self) -> Came<'t> {
+        if let Err(corruption) = self.limit.count(self.core) {
+            return self.end_with(corruption);
         }
-        let Some(last) = self.cursor.table_entry() else { return Ok(None) };
-        self.key = Some(last.user_key());
-        self.cursor.seek(last.user_key())?;
-        Ok(self.cursor.table_entry())
+        match self.phase {
+            Phase::Done => Came::Out(None),
+            Phase::Versions => {
+                let moved = self.cursor.advance(Way::Forward);
+                self.version(moved)
+            }
+            Phase::Back => {
+                let moved = self.cursor.advance(Way::Backward);
+                self.key_before(moved)
+            }
+            Phase::Fresh => {
+                self.phase = Phase::Back;
+                let moved = self.cursor.begin(Way::Backward);
+                self.key_before(moved)
+            }
+        }
+    }
+
+    /// The cursor went forward: another version of the key, or the key is done.
+    fn version(&mut self, moved: Result<Option<Entry<'t>>>) -> Came<'t> {
+        match moved {
+            Ok(Some(entry)) if self.order_of(&entry).is_eq() => return Came::Out(Some(Ok(entry))),
+            Err(error) if !self.knows_hole() => return Came::Out(Some(Err(error))),
+            _ => {}
+        }
+        self.phase = Phase::Back;
+        if let Some(first) = self.first.take() {
+            self.cursor.return_to(first);
+        }
+        Came::On
+    }
+
+    /// The cursor went back: on to the first version of the key that it came to.
+    fn key_before(&mut self, moved: Result<Option<Entry<'t>>>) -> Came<'t> {
+        let entry = match moved {
+            Ok(Some(entry)) => entry,
+            Ok(None) => {
+                self.phase = Phase::Done;
+                return Came::Out(None);
+            }
+            Err(_) if self.knows_hole() => return Came::On,
+            Err(error) => return Came::Out(Some(Err(error))),
+        };
+        if self.key.is_some() {
+            let order = self.order_of(&entry);
+            // A newer version of the key was inserted meanwhile.
+            if order.is_eq() {
+                return Came::On;
+            }
+            if order.is_gt() {
+                return self.end_with(Corruption::new(Place::Order, 0, 0, 0).with_sequence(entry.sequence()));
+            }
+        }
+        let key = self.key.get_or_insert_default();
+        key.clear();
+        key.extend_from_slice(entry.user_key());
+        let first = self.cursor.to_first_version();
+        self.phase = Phase::Versions;
+        self.first = Some(self.cursor.mark());
+        match first {
+            Err(_) if self.knows_hole() => Came::On,
+            first => first.transpose().map_or(Came::On, |first| Came::Out(Some(first))),
+        }
+    }
+
+    /// How an entry's key stands to the one that is shown.
+    fn order_of(&self, entry: &Entry<'t>) -> std::cmp::Ordering {
+        let key = self.key.as_deref().unwrap_or_default();
+        self.core.comparator.compare(entry.user_key(), key)
+    }
+
+    /// Whether the cursor is in a hole that was reported (E3). If not, it is from now on.
+    fn knows_hole(&mut self) -> bool {
+        let sides = self.cursor.hole().map(|hole| (hole.before, hole.behind));
+        let known = sides.is_some() && sides == self.reported && !planted(Bug::DescendingForgetsHole);
+        self.reported = sides.or(self.reported);
+        known
+    }
+
+    #[cold]
+    fn end_with(&mut self, corruption: Corruption) -> Came<'t> {
+        let error = (self.phase != Phase::Done).then_some(Err(Error::Corruption(corruption)));
+        self.phase = Phase::Done;
+        Came::Out(error)
     }
 }
 
@@ -145,19 +322,15 @@ impl<'t, C: Comparator> Iterator for Descending<'t, C> {
     type Item = Result<Entry<'t>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.state == End::Done {
-            return None;
+        loop {
+            if let Came::Out(item) = self.step() {
+                return item;
+            }
         }
-        let step = self.step();
-        match &step {
-            Ok(None) => self.state = End::Done,
-            // The rest of a damaged key is left out: the error stands for it.
-            Err(_) => self.key = None,
-            Ok(Some(_)) => {}
-        }
-        step.transpose()
     }
 }
+
+impl<C: Comparator> std::iter::FusedIterator for Descending<'_, C> {}
 
 /// About how much lies in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,13 +357,7 @@ impl<C: Comparator> TableReader<C> {
             let (lower, upper) = (Edge::lower(start), Edge::upper(end));
             TableCursor::with_lens(&self.core, lens).with_edges(lower, upper)
         };
-        Range {
-            front: cursor(),
-            back: cursor(),
-            front_state: End::Fresh,
-            back_state: End::Fresh,
-            comparator: &self.core.comparator,
-        }
+        Range { front: Tip::new(cursor()), back: Tip::new(cursor()), comparator: &self.core.comparator }
     }
 
     /// Every version of the keys in a range, from both ends. An inverted range is empty.
@@ -219,7 +386,15 @@ impl<C: Comparator> TableReader<C> {
     pub fn range_descending<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
         let (start, end) = keys(&range);
         let cursor = TableCursor::with_lens(&self.core, Raw).with_edges(Edge::lower(start), Edge::upper(end));
-        Descending { cursor, key: None, state: End::Fresh, comparator: &self.core.comparator }
+        Descending {
+            cursor,
+            phase: Phase::Fresh,
+            key: None,
+            first: None,
+            reported: None,
+            limit: StepLimit::default(),
+            core: &self.core,
+        }
     }
 
     /// About how many entries, and how many bytes of them, lie in a range of keys. Expected O(log n).

@@ -185,6 +185,12 @@ impl<'a> Entry<'a> {
         Entry { entry, seal: frame.seal() }
     }
 
+    /// Whether it stands before a position.
+    #[inline]
+    pub(crate) fn is_before<C: Comparator>(&self, comparator: &C, position: &Target<'_>) -> bool {
+        self.entry.node().order(comparator, position).is_lt()
+    }
+
     /// The user key.
     #[must_use]
     #[inline]
@@ -378,6 +384,19 @@ impl<'a, C: Comparator> Iterator for Operands<'a, C> {
     }
 }
 
+/// What follows a hole, if every damaged entry in it is proved to be another one: all that memory lost there are entries,
+/// and their keys and sequence numbers can be recovered.
+#[cold]
+pub(crate) fn past_proved<'a, O: Ordered<'a>>(
+    order: &O,
+    hole: Hole,
+    is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+) -> Result<Option<Spot<'a>>, Hole> {
+    let damaged_entry = matches!(hole.corruption.place, Place::Entry | Place::Header);
+    let behind = if damaged_entry { order.past_others(&hole, is_other) } else { None };
+    behind.ok_or(hole)
+}
+
 /// The newest visible entry, and what deletes the key.
 type Resolved<'a> = (Option<Spot<'a>>, Option<(SequenceNumber, DeletedBy)>);
 
@@ -393,17 +412,20 @@ impl<C: Comparator> Core<C> {
         let target = Target::new(&self.comparator, key, snapshot);
         let behind = match order.find(&target) {
             Ok(around) => around.behind,
-            Err(hole) => Self::past_hole(order, hole, key)?,
+            Err(hole) => self.past_hole(order, hole, key)?,
         };
         Ok(behind.filter(|spot| self.comparator.compare(spot.entry.key(), key).is_eq()))
     }
 
     /// What follows a hole, if nothing in it can be of this key.
     #[cold]
-    fn past_hole<'a, O: Ordered<'a>>(order: &O, hole: Hole, key: &[u8]) -> Result<Option<Spot<'a>>> {
-        let damaged_entry = matches!(hole.corruption.place, Place::Entry | Place::Header);
-        let behind = if damaged_entry { order.past_other_keys(&hole, key) } else { None };
-        behind.ok_or_else(|| hole.into())
+    fn past_hole<'a, O: Ordered<'a>>(
+        &self,
+        order: &O,
+        hole: Hole,
+        key: &[u8],
+    ) -> Result<Option<Spot<'a>>, Hole> {
+        past_proved(order, hole, |damaged, _| self.comparator.compare(damaged, key).is_ne())
     }
 
     /// The next older version of the same key; replaced equals are passed. What a `Vector` table took twice is there twice.
@@ -412,7 +434,7 @@ impl<C: Comparator> Core<C> {
         loop {
             let next = match order.next(at) {
                 Ok(next) => next,
-                Err(hole) => Self::past_hole(order, hole, spot.entry.key())?,
+                Err(hole) => self.past_hole(order, hole, spot.entry.key())?,
             };
             let Some(next) = next else { return Ok(None) };
             if !self.comparator.compare(next.entry.key(), spot.entry.key()).is_eq() {

@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Corruption;
-use crate::key::{Comparator, Target};
+use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::splice::{Gap, NoTrail, Search};
@@ -35,7 +35,8 @@ pub(crate) struct Around<'a> {
     pub(crate) behind: Option<Spot<'a>>,
 }
 
-/// What breaks an order: the corruption, and the positions on both sides of the hole.
+/// What breaks an order: the corruption, and the positions on both sides of the hole. Both sides are intact, or the end.
+/// Where both name one entry, no entry is missing: what covers this one cannot be told.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hole {
     pub(crate) corruption: Corruption,
@@ -64,9 +65,22 @@ pub(crate) trait Ordered<'a> {
     fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Hole>;
     /// The entry in front of `at`; in front of `END` stands the last one.
     fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Hole>;
-    /// What stands behind a hole, if every damaged entry in it is proved to be of another key than `key`. `None`: not
-    /// proved, the hole stays one.
-    fn past_other_keys(&self, hole: &Hole, key: &[u8]) -> Option<Option<Spot<'a>>>;
+    /// What stands behind a hole, if every damaged entry in it is proved to have a key and a sequence number for which
+    /// `is_other` is true. `None`: not proved, the hole stays one.
+    fn past_others(
+        &self,
+        hole: &Hole,
+        is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+    ) -> Option<Option<Spot<'a>>>;
+    /// The hole that is left where the entry at `at`, which was handed out before, does not verify any more: its links
+    /// still lead on.
+    #[cold]
+    fn hole_at(&self, at: u32, corruption: Corruption) -> Hole {
+        let position = |spot: Option<Spot<'a>>| spot.map_or(END, |spot| spot.at);
+        let before = self.prev(at).map_or_else(|hole| hole.before, position);
+        let behind = self.next(at).map_or_else(|hole| hole.behind, position);
+        Hole { corruption, before, behind }
+    }
     /// The entry at a position that was handed out before.
     fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption>;
     /// The checked values that accesses need.
@@ -124,7 +138,11 @@ impl<'a, C: Comparator> Ordered<'a> for Search<'a, C> {
     }
 
     #[cold]
-    fn past_other_keys(&self, hole: &Hole, key: &[u8]) -> Option<Option<Spot<'a>>> {
+    fn past_others(
+        &self,
+        hole: &Hole,
+        is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+    ) -> Option<Option<Spot<'a>>> {
         let (mut node, end) = (self.node(hole.before), self.node(hole.behind));
         for _ in 0..HOLE_ENTRIES_MAX {
             node = self.view.try_link(node, 0)?;
@@ -132,8 +150,7 @@ impl<'a, C: Comparator> Ordered<'a> for Search<'a, C> {
                 let entry = self.verified(node).ok()?;
                 return Some(entry.map(spot));
             }
-            let other = |damaged: &[u8]| !self.comparator.compare(damaged, key).is_eq();
-            if node == self.sentinel || !self.view.proves(node, other) {
+            if node == self.sentinel || !self.view.proves(node, &is_other) {
                 return None;
             }
         }

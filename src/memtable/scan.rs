@@ -1,14 +1,19 @@
-//! Cursors: a position in a table that moves both ways.
+//! Cursors: a place in a table that moves both ways.
 //!
 //! ```text
 //!             seek, first, last           next, prev
 //!   Nowhere ---------------------> At(entry) <------+
-//!      ^                            |   |  damage   |  goes on behind the hole
+//!      ^                            |   |  damage   |  goes on strictly beyond the hole
 //!      +----- ran off an end -------+   +--> Hole --+
 //! ```
-//! * Q1: a cursor reports a hole once; the next step goes on at its other side.
-//! * Q2: a cursor that stands nowhere has no entry, and steps leave it there.
+//! * Q1: a cursor reports a hole once and keeps the positions of both its sides in its own memory; the next step goes on
+//!   at the other side, strictly beyond what was reported.
+//! * Q2: a cursor that stands nowhere has no entry, and steps leave it there. So does a control block that is damaged.
 //! * Q3: a step never shows an entry twice; entries inserted behind the cursor are not shown, those in front may be.
+//! * Q4: what a call hands out, it has verified itself: a move the entry that it led to, `entry` the one that the cursor
+//!   is parked on. A step takes nothing else from the node that it leaves than its link, whose tag is bound to it, and
+//!   its key, verified again where the key decides.
+//! * Q5: however a comparator lies, a walk in one direction ends (`StepLimit`).
 //!
 //! One thread at a time moves a cursor; tables may be written meanwhile. Steps are expected O(1), seeks O(log n).
 
@@ -18,11 +23,11 @@ use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::edge::{Edge, edges, prefix_edges};
+use super::edge::{Edge, prefix_edges};
 use super::handle::sealed::Holds;
 use super::handle::{Borrowed, Handle, Owned};
-use super::lens::{AtSnapshot, Lens, Raw, Stand, Way};
-use crate::error::{Corruption, Result};
+use super::lens::{AtSnapshot, Lens, Raw, Stand, StepLimit, Way, first_version};
+use crate::error::{Corruption, Place, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
 use crate::memtable::filter::Answer;
 use crate::memtable::order::Order;
@@ -41,7 +46,24 @@ use crate::memtable::vector::{Sorted, SortedSearch};
 enum State {
     Nowhere,
     At(Stand),
-    Hole { before: u32, behind: u32 },
+    /// In the gap that was met last.
+    Hole,
+}
+
+/// A hole that was reported, and where it begins and ends, in the cursor's own memory. An edge is missing where the
+/// entry beside the hole did not verify any more.
+#[derive(Debug, Clone)]
+struct Gap {
+    hole: Hole,
+    begin: Option<Edge>,
+    end: Option<Edge>,
+}
+
+/// How long a walk has gone on in one direction by steps that decide.
+#[derive(Debug, Clone, Copy)]
+struct Heading {
+    way: Way,
+    limit: StepLimit,
 }
 
 /// A position in a table. Made by [`TableReader::cursor`], [`TableReader::cursor_at`] and their owned twins.
@@ -54,16 +76,20 @@ enum State {
 /// table.put(2, b"b", b"2")?;
 /// table.delete(3, b"a")?;
 /// let mut cursor = table.cursor_at(3);
-/// cursor.first()?;
-/// assert_eq!(cursor.entry().map(|entry| entry.user_key()), Some(b"b".as_slice()));
-/// cursor.next()?;
-/// assert!(cursor.entry().is_none());
+/// let entry = cursor.first()?.expect("b is there");
+/// assert_eq!(entry.user_key(), b"b");
+/// assert!(cursor.next()?.is_none());
 /// # Ok(()) }
 /// ```
+///
+/// Every move verifies the entry that it leads to and returns it. [`entry`](Self::entry) verifies the entry under the
+/// cursor once more, however long the cursor has stood there.
 pub struct Cursor<H: Handle, L: Lens = Raw> {
     handle: H,
     lens: L,
     state: State,
+    gap: Option<Box<Gap>>,
+    heading: Heading,
     /// The table's checked values as of the last seek.
     kept: Option<(Frame, Kept)>,
     lower: Option<Edge>,
@@ -101,6 +127,8 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
             handle,
             lens,
             state: State::Nowhere,
+            gap: None,
+            heading: Heading { way: Way::Forward, limit: StepLimit::default() },
             kept: None,
             lower: None,
             upper: None,
@@ -109,16 +137,27 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         }
     }
 
-    /// The same cursor, restricted to user keys in `range`. It stands nowhere.
+    /// The same cursor, restricted to user keys in `range`. It stands nowhere. An inverted range is empty. Where the type
+    /// of the keys is open, as with `..` or a pair of [`Bound`](std::ops::Bound)s, name it: `with_bounds::<&[u8]>(..)`.
     ///
-    /// # Errors
-    /// `InvalidArgument` if the range is inverted.
-    pub fn with_bounds<'k>(mut self, range: impl RangeBounds<&'k [u8]>) -> Result<Self> {
-        let (start, end) = (range.start_bound().map(|key| *key), range.end_bound().map(|key| *key));
-        (self.lower, self.upper) = edges(&self.handle.core().comparator, start, end)?;
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// let mut cursor = table.cursor().with_bounds("b".to_string()..);
+    /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    /// assert!(cursor.with_bounds("b".."a").first()?.is_none());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_bounds<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Self {
+        self.lower = Edge::lower(range.start_bound().map(|key| (key.as_ref(), None)));
+        self.upper = Edge::upper(range.end_bound().map(|key| (key.as_ref(), None)));
         self.prefix = None;
         self.state = State::Nowhere;
-        Ok(self)
+        self
     }
 
     /// Whether the cursor stands on an entry.
@@ -127,87 +166,120 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         matches!(self.state, State::At(..))
     }
 
-    /// The entry under the cursor.
-    #[must_use]
+    /// The entry under the cursor, verified now. `None`: the cursor stands on none.
+    ///
+    /// A move returns the entry that it led to, verified by the move: a loop over moves need not ask again.
+    ///
+    /// # Errors
+    /// `Corruption` if the entry under the cursor does not verify any more. The cursor stays where it is: the next step
+    /// goes on along the entry's links.
     #[inline]
-    pub fn entry(&self) -> Option<Entry<'_>> {
+    pub fn entry(&self) -> Result<Option<Entry<'_>>> {
+        verified(&self.state, self.kept.as_ref(), self.handle.core())
+    }
+
+    /// The entry that the move which ends here has verified.
+    #[inline(always)]
+    fn shown(&self) -> Option<Entry<'_>> {
         resume(&self.state, self.kept.as_ref(), self.handle.core())
     }
 
-    /// Goes to the first entry shown whose user key is `key` or behind it.
+    /// Goes to the first entry shown whose user key is `key` or behind it, and returns it.
     ///
     /// # Errors
     /// `Corruption` if the place cannot be certified; the next step goes on at the other side of the damage.
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+    pub fn seek(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
         self.seek_version(key, SequenceNumber::MAX)
     }
 
-    /// Goes to the first entry shown at or behind (`key`, `sequence`).
+    /// Goes to the first entry shown at or behind (`key`, `sequence`), and returns it.
     ///
     /// # Errors
     /// As [`seek`](Self::seek).
-    pub fn seek_version(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+    pub fn seek_version(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Entry<'_>>> {
         self.refresh()?;
         let target = Target::new(&self.handle.core().comparator, key, L::search_from(sequence));
-        let outcome = self.arrive(Way::Forward, &target)?;
+        let outcome = self.arrive(Way::Forward, &target);
         self.land(outcome)?;
         // A key's only version shown may stand in front of the position.
         let in_front = sequence < SequenceNumber::MAX
-            && self.entry().is_some_and(|entry| {
+            && self.shown().is_some_and(|entry| {
                 entry.sequence() > sequence
                     && self.handle.core().comparator.compare(entry.user_key(), key).is_eq()
             });
-        if in_front { self.next() } else { Ok(()) }
+        if in_front { self.next() } else { Ok(self.shown()) }
     }
 
-    /// Goes to the last entry shown whose user key is `key` or in front of it.
+    /// Goes to the last entry shown whose user key is `key` or in front of it, and returns it.
     ///
     /// # Errors
     /// As [`seek`](Self::seek).
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
         self.refresh()?;
         let target = Target::behind_key(&self.handle.core().comparator, key);
-        let outcome = self.arrive(Way::Backward, &target)?;
-        self.land(outcome)
+        let outcome = self.arrive(Way::Backward, &target);
+        self.land(outcome)?;
+        Ok(self.shown())
     }
 
-    /// Goes to the first entry shown.
+    /// Goes to the first entry shown, and returns it.
     ///
     /// # Errors
     /// As [`seek`](Self::seek).
-    pub fn first(&mut self) -> Result<()> {
-        self.refresh()?;
-        let outcome = self.arrive(Way::Forward, &Target::extreme(Side::Start))?;
-        self.land(outcome)
+    pub fn first(&mut self) -> Result<Option<Entry<'_>>> {
+        self.to_end(Way::Forward)?;
+        Ok(self.shown())
     }
 
-    /// Goes to the last entry shown.
+    /// Goes to the last entry shown, and returns it.
     ///
     /// # Errors
     /// As [`seek`](Self::seek).
-    pub fn last(&mut self) -> Result<()> {
-        self.refresh()?;
-        let outcome = self.arrive(Way::Backward, &Target::extreme(Side::End))?;
-        self.land(outcome)
+    pub fn last(&mut self) -> Result<Option<Entry<'_>>> {
+        self.to_end(Way::Backward)?;
+        Ok(self.shown())
     }
 
-    /// Goes to the next entry shown.
+    /// Goes to the next entry shown, and returns it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// # let table = paranoid_memtable::MemTable::new(Default::default())?;
+    /// # table.put(1, b"a", b"x")?;
+    /// let mut cursor = table.cursor();
+    /// let mut entry = cursor.first()?;
+    /// while let Some(found) = entry {
+    ///     println!("{} bytes", found.value()?.len());
+    ///     entry = cursor.next()?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// `Corruption` if what follows cannot be told; the next step goes on behind the damage.
     #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
     #[inline]
-    pub fn next(&mut self) -> Result<()> {
-        self.go(Way::Forward)
+    pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
+        self.go(Way::Forward)?;
+        Ok(self.shown())
     }
 
-    /// Goes to the previous entry shown.
+    /// Goes to the previous entry shown, and returns it.
     ///
     /// # Errors
     /// `Corruption` if what stands in front cannot be told; the next step goes on in front of the damage.
     #[inline]
-    pub fn prev(&mut self) -> Result<()> {
-        self.go(Way::Backward)
+    pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
+        self.go(Way::Backward)?;
+        Ok(self.shown())
+    }
+
+    /// Goes to the first entry shown of a walk in this direction.
+    fn to_end(&mut self, way: Way) -> Result<()> {
+        self.refresh()?;
+        let outcome =
+            self.arrive(way, &Target::extreme(if way == Way::Forward { Side::Start } else { Side::End }));
+        self.land(outcome)
     }
 
     #[inline(always)]
@@ -225,25 +297,72 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
 
     #[inline(never)]
     fn decide(&mut self, way: Way) -> Result<()> {
+        if matches!(self.state, State::Nowhere) {
+            return Ok(());
+        }
+        if self.heading.way != way {
+            self.heading = Heading { way, limit: StepLimit::default() };
+        }
+        if let Err(corruption) = self.heading.limit.count(self.handle.core()) {
+            self.state = State::Nowhere;
+            return Err(corruption.into());
+        }
         let mut scout = self.scout;
-        let outcome = self.step(self.handle.core(), way, &mut scout)?.map(park);
-        let landed = self.land(outcome);
+        let outcome = self.step(self.handle.core(), way, &mut scout).map(|outcome| outcome.map(park));
+        let landed = self.stand(outcome);
         self.scout = scout;
         landed
     }
 
+    /// Ends a move that is no step: a new walk begins.
     #[inline(always)]
-    fn land(&mut self, outcome: Result<Option<Stand>, Hole>) -> Result<()> {
+    fn land(&mut self, outcome: Arrival) -> Result<()> {
         self.scout = Scout::default();
+        self.heading.limit = StepLimit::default();
+        self.stand(outcome)
+    }
+
+    #[inline(always)]
+    fn stand(&mut self, outcome: Arrival) -> Result<()> {
         match outcome {
-            Ok(Some(stand)) => self.state = State::At(stand),
-            Ok(None) => self.state = State::Nowhere,
-            Err(hole) => {
-                self.state = State::Hole { before: hole.before, behind: hole.behind };
-                return Err(hole.corruption.into());
+            Ok(Ok(Some(stand))) => self.state = State::At(stand),
+            Ok(Ok(None)) => self.state = State::Nowhere,
+            Ok(Err(hole)) => return self.fall(hole),
+            Err(corruption) => {
+                self.state = State::Nowhere;
+                return Err(corruption.into());
             }
         }
         Ok(())
+    }
+
+    /// Into a hole: the positions of its sides are copied while they verify (Q1).
+    #[cold]
+    #[inline(never)]
+    fn fall(&mut self, hole: Hole) -> Result<()> {
+        let (mut begin, mut end) =
+            ((hole.before == END).then(Edge::start), (hole.behind == END).then(Edge::end));
+        if let Ok(order) = self.order(self.handle.core()) {
+            let at = |at: u32| order.entry(at).ok().filter(|_| at != END);
+            let revision = |entry: &Verified<'_>| entry.node().revision();
+            // One entry on both sides: what covers its key cannot be told.
+            if hole.before == hole.behind {
+                begin = begin.or(at(hole.before).map(|entry| Edge::before(entry.key(), SequenceNumber::MAX)));
+                end = end.or(at(hole.behind).map(|entry| Edge::after(entry.key(), 0)));
+            } else {
+                let after = |entry: Verified<'_>| {
+                    Edge::after(entry.key(), entry.node().sequence()).with_revision(revision(&entry))
+                };
+                let before = |entry: Verified<'_>| {
+                    Edge::before(entry.key(), entry.node().sequence()).with_revision(revision(&entry))
+                };
+                begin = begin.or(at(hole.before).map(after));
+                end = end.or(at(hole.behind).map(before));
+            }
+        }
+        self.gap = Some(Box::new(Gap { hole, begin, end }));
+        self.state = State::Hole;
+        Err(hole.corruption.into())
     }
 
     /// The table's list, if that is its order, through the values kept from the last seek.
@@ -271,6 +390,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         if let Some((_, Kept::Sorted(_))) = self.kept {
             return Ok(());
         }
+        self.state = State::Nowhere;
         let (frame, kept) = match self.handle.core().order(None)? {
             Order::List(search) => (search.view.frame, Kept::List(search.course)),
             Order::Sorted(search) => (search.view.frame, Kept::Sorted(search.sorted)),
@@ -280,7 +400,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     }
 
     /// The entry shown at or behind a position (or in front of it), inside the bounds.
-    fn arrive(&self, way: Way, target: &Target<'_>) -> Result<Result<Option<Stand>, Hole>> {
+    fn arrive(&self, way: Way, target: &Target<'_>) -> Arrival {
         let core = self.handle.core();
         let order = self.order(core)?;
         if let Some(prefix) = &self.prefix
@@ -374,10 +494,14 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     }
 
     #[inline]
-    fn step<'a>(&self, core: &'a Core<H::Order>, way: Way, scout: &mut Scout) -> Result<Outcome<'a>> {
-        match &self.state {
-            State::Nowhere => Ok(Ok(None)),
-            State::At(stand) => match self.list(core) {
+    fn step<'a>(
+        &self,
+        core: &'a Core<H::Order>,
+        way: Way,
+        scout: &mut Scout,
+    ) -> Result<Outcome<'a>, Corruption> {
+        match (&self.state, &self.gap) {
+            (State::At(stand), _) => match self.list(core) {
                 Some(search) => {
                     let outcome = self.step_from(core, &search, way, stand);
                     if let (Ok(Some(to)), Way::Forward) = (&outcome, way) {
@@ -387,10 +511,8 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
                 }
                 None => Ok(self.step_from(core, &self.order(core)?, way, stand)),
             },
-            State::Hole { before, behind } => {
-                let order = self.order(core)?;
-                Ok(self.step_over_hole(core, &order, way, (*before, *behind)))
-            }
+            (State::Hole, Some(gap)) => Ok(self.step_over_hole(core, &self.order(core)?, way, gap)),
+            (State::Nowhere | State::Hole, _) => Ok(Ok(None)),
         }
     }
 
@@ -438,42 +560,101 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         }
     }
 
-    /// Goes on at the far side of a hole (Q1).
+    /// Goes on at the far side of a hole, strictly beyond it (Q1).
     #[cold]
     fn step_over_hole<'a, O: Ordered<'a>>(
         &self,
         core: &'a Core<H::Order>,
         order: &O,
         way: Way,
-        (before, behind): (u32, u32),
+        gap: &Gap,
     ) -> Outcome<'a> {
-        let at = if way == Way::Forward { behind } else { before };
+        let hole = gap.hole;
+        let at = if way == Way::Forward { hole.behind } else { hole.before };
         if at == END {
             return Ok(None);
         }
-        let further = |moved: Result<Option<Spot<'a>>, Hole>, lost: fn(Hole) -> u32| match moved {
-            Ok(spot) => spot.map_or(END, |spot| spot.at),
-            Err(hole) => lost(hole),
+        let entry = match order.entry(at) {
+            Ok(entry) => entry,
+            // The far side was damaged since then: on along its links.
+            Err(corruption) => return Err(order.hole_at(at, corruption)),
         };
-        match (order.entry(at), way) {
-            (Ok(entry), _) => {
-                let spot = self.first_inside(core, order, way, Spot { at, entry })?;
-                let beside = spot.as_ref().is_some_and(|spot| spot.at == at);
-                match spot {
-                    Some(spot) if beside && way == Way::Forward => {
-                        let spot = self.lens.behind_hole(core, order, spot)?;
-                        self.show(core, order, way, spot)
-                    }
-                    spot => self.show(core, order, way, spot),
-                }
-            }
-            (Err(corruption), Way::Forward) => {
-                Err(Hole { corruption, before, behind: further(order.next(at), |hole| hole.behind) })
-            }
-            (Err(corruption), Way::Backward) => {
-                Err(Hole { corruption, before: further(order.prev(at), |hole| hole.before), behind })
-            }
+        let spot = Spot { at, entry };
+        if hole.before == hole.behind {
+            return self.step_from(core, order, way, &Stand::on(&spot));
         }
+        if !gap.is_passed_at(&core.comparator, way, &entry) {
+            let corruption = Corruption::new(Place::Order, hole.corruption.offset, u64::from(at), 0);
+            return Err(Hole { corruption, before: END, behind: END });
+        }
+        let spot = match self.first_inside(core, order, way, spot)? {
+            Some(spot) if spot.at == at && way == Way::Forward => {
+                self.lens.behind_hole(core, order, hole, spot)?
+            }
+            spot => spot,
+        };
+        self.show(core, order, way, spot)
+    }
+
+    /// How far a walk in this direction has come: all that lies on the near side of the edge is done.
+    #[cold]
+    pub(crate) fn progress(&self, way: Way) -> Result<Edge, Corruption> {
+        let core = self.handle.core();
+        let far = || if way == Way::Forward { Edge::end() } else { Edge::start() };
+        let stand = match (&self.state, &self.gap) {
+            (State::At(stand), _) => stand,
+            (State::Hole, Some(gap)) => return Ok(gap.far(way).cloned().unwrap_or_else(far)),
+            (State::Nowhere | State::Hole, _) => return Ok(far()),
+        };
+        let order = self.order(core)?;
+        if let Ok(entry) = stand.parked.verify(order.view()) {
+            return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
+        }
+        // Damaged since then: the walk has come to where its link leads.
+        let (next, hole) = match way {
+            Way::Forward => (order.next(stand.at), Edge::before as fn(&[u8], SequenceNumber) -> Edge),
+            Way::Backward => (order.prev(stand.at), Edge::after as fn(&[u8], SequenceNumber) -> Edge),
+        };
+        match next {
+            Ok(spot) => {
+                Ok(spot.map_or_else(far, |spot| hole(spot.entry.key(), spot.entry.node().sequence())))
+            }
+            Err(hole) => Err(hole.corruption),
+        }
+    }
+
+    /// The hole that the cursor is in, as long as it is in one.
+    pub(crate) fn hole(&self) -> Option<Hole> {
+        self.gap.as_ref().filter(|_| matches!(self.state, State::Hole)).map(|gap| gap.hole)
+    }
+
+    /// Where the hole that the cursor is in begins, as seen by a walk in this direction.
+    pub(crate) fn hole_edge(&self, way: Way) -> Option<&Edge> {
+        let gap = self.gap.as_ref().filter(|_| matches!(self.state, State::Hole))?;
+        gap.far(if way == Way::Forward { Way::Backward } else { Way::Forward })
+    }
+}
+
+/// The position after which a walk goes on that has shown an entry.
+#[inline]
+pub(crate) fn passed<L: Lens>(way: Way, key: &[u8], sequence: SequenceNumber) -> Edge {
+    let (newest, oldest) = L::extent(sequence);
+    if way == Way::Forward { Edge::after(key, oldest) } else { Edge::before(key, newest) }
+}
+
+impl Gap {
+    /// Whether an entry lies strictly beyond the hole, as far as its near side is known.
+    fn is_passed_at<C: Comparator>(&self, comparator: &C, way: Way, entry: &Verified<'_>) -> bool {
+        let is_before = |edge: &Edge| entry.node().order(comparator, &edge.target(comparator)).is_lt();
+        match way {
+            Way::Forward => self.begin.as_ref().is_none_or(|edge| !is_before(edge)),
+            Way::Backward => self.end.as_ref().is_none_or(is_before),
+        }
+    }
+
+    /// The far side of the hole for a walk in this direction.
+    fn far(&self, way: Way) -> Option<&Edge> {
+        if way == Way::Forward { self.end.as_ref() } else { self.begin.as_ref() }
     }
 }
 
@@ -506,6 +687,9 @@ impl<H: Handle + Holds<Order = Bytewise>, L: Lens> Cursor<H, L> {
 /// Where a move ended: an entry, an end, or a hole.
 type Outcome<'a> = Result<Option<Spot<'a>>, Hole>;
 
+/// The same without a borrow, or a control block that is damaged.
+type Arrival = Result<Result<Option<Stand>, Hole>, Corruption>;
+
 /// What a cursor keeps of an entry.
 #[inline(always)]
 fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
@@ -513,11 +697,13 @@ fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
 }
 
 impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
-    /// The entry under the cursor, for as long as the table is borrowed.
-    #[must_use]
+    /// As [`entry`](Self::entry), for as long as the table is borrowed.
+    ///
+    /// # Errors
+    /// As [`entry`](Self::entry).
     #[inline]
-    pub fn table_entry(&self) -> Option<Entry<'t>> {
-        resume(&self.state, self.kept.as_ref(), self.handle.0)
+    pub fn table_entry(&self) -> Result<Option<Entry<'t>>> {
+        verified(&self.state, self.kept.as_ref(), self.handle.0)
     }
 
     /// One step, and the entry that it led to.
@@ -533,19 +719,17 @@ impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
             return Ok(entry);
         }
         self.decide(way)?;
-        Ok(self.table_entry())
+        Ok(resume(&self.state, self.kept.as_ref(), self.handle.0))
+    }
+
+    /// Goes to the entry with which a walk in this direction begins.
+    pub(crate) fn begin(&mut self, way: Way) -> Result<Option<Entry<'t>>> {
+        self.to_end(way)?;
+        Ok(resume(&self.state, self.kept.as_ref(), self.handle.0))
     }
 
     pub(crate) fn with_lens(core: &'t Core<C>, lens: L) -> Self {
         Cursor::new(Borrowed(core), lens)
-    }
-
-    /// Goes to the last entry shown in front of every version of `key`.
-    pub(crate) fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.refresh()?;
-        let target = Target::new(&self.handle.0.comparator, key, SequenceNumber::MAX);
-        let outcome = self.arrive(Way::Backward, &target)?;
-        self.land(outcome)
     }
 
     pub(crate) fn with_edges(mut self, lower: Option<Edge>, upper: Option<Edge>) -> Self {
@@ -555,6 +739,50 @@ impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
     }
 }
 
+impl<'t, C: Comparator> TableCursor<'t, C> {
+    /// From any version of a key to its first one.
+    pub(crate) fn to_first_version(&mut self) -> Result<Option<Entry<'t>>> {
+        let core = self.handle.0;
+        let State::At(stand) = self.state else { return Ok(None) };
+        let first = self.order(core).map(|order| {
+            let spot = stand.spot(&order)?;
+            first_version(core, &order, spot).map(|spot| Some(Stand::on(&spot)))
+        });
+        self.stand(first)?;
+        Ok(resume(&self.state, self.kept.as_ref(), core))
+    }
+
+    /// Where the cursor stands, to come back to.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { state: self.state, gap: self.gap.clone() }
+    }
+
+    /// Back to where it stood.
+    pub(crate) fn return_to(&mut self, mark: Mark) {
+        (self.state, self.gap) = (mark.state, mark.gap);
+    }
+}
+
+/// A place that a cursor comes back to.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    state: State,
+    gap: Option<Box<Gap>>,
+}
+
+/// The entry under a cursor, verified again (Q4).
+#[inline]
+fn verified<'a, C>(
+    state: &State,
+    kept: Option<&(Frame, Kept)>,
+    core: &'a Core<C>,
+) -> Result<Option<Entry<'a>>> {
+    let State::At(stand) = state else { return Ok(None) };
+    let Some(view) = kept.and_then(|(frame, _)| frame.on(&core.arena)) else { return Ok(None) };
+    Ok(Some(Entry::new(stand.parked.verify(&view)?, &view)))
+}
+
+/// The entry that the call which asks has just verified.
 #[inline(always)]
 fn resume<'a, C>(state: &State, kept: Option<&(Frame, Kept)>, core: &'a Core<C>) -> Option<Entry<'a>> {
     let State::At(stand) = state else { return None };

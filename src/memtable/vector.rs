@@ -249,8 +249,12 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
         (index..end).find_map(|index| self.at(index).ok().map(|entry| Spot { at: index + 1, entry }))
     }
 
-    fn position(index: u32, len: u32) -> u32 {
-        if index < len { index + 1 } else { END }
+    /// The hole around a damaged entry, with the nearest intact entries on both sides.
+    #[cold]
+    fn hole_around(&self, index: u32, corruption: Corruption) -> Hole {
+        let before = (0..index).rev().find(|index| self.at(*index).is_ok()).map_or(END, |index| index + 1);
+        let behind = self.intact(index + 1, self.len()).map_or(END, |spot| spot.at);
+        Hole { corruption, before, behind }
     }
 }
 
@@ -269,13 +273,12 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
                 _ => high = middle,
             }
         }
-        let behind = |index| self.intact(index, self.len()).map_or(END, |spot| spot.at);
         if low == self.len() {
             return Ok(Around { before: low, behind: None });
         }
         match self.at(low) {
             Ok(entry) => Ok(Around { before: low, behind: Some(Spot { at: low + 1, entry }) }),
-            Err(corruption) => Err(Hole { corruption, before: low, behind: behind(low + 1) }),
+            Err(corruption) => Err(self.hole_around(low, corruption)),
         }
     }
 
@@ -285,9 +288,7 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
         }
         match self.at(at) {
             Ok(entry) => Ok(Some(Spot { at: at + 1, entry })),
-            Err(corruption) => {
-                Err(Hole { corruption, before: at, behind: Self::position(at + 1, self.len()) })
-            }
+            Err(corruption) => Err(self.hole_around(at, corruption)),
         }
     }
 
@@ -296,12 +297,16 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
         let Some(index) = behind.checked_sub(2) else { return Ok(None) };
         match self.at(index) {
             Ok(entry) => Ok(Some(Spot { at: index + 1, entry })),
-            Err(corruption) => Err(Hole { corruption, before: index, behind: at }),
+            Err(corruption) => Err(self.hole_around(index, corruption)),
         }
     }
 
     #[cold]
-    fn past_other_keys(&self, hole: &Hole, key: &[u8]) -> Option<Option<Spot<'a>>> {
+    fn past_others(
+        &self,
+        hole: &Hole,
+        is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+    ) -> Option<Option<Spot<'a>>> {
         if self.sorted.damage.is_some() {
             return None;
         }
@@ -313,8 +318,7 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
             if let Ok(entry) = self.at(index) {
                 return Some(Some(Spot { at: index + 1, entry }));
             }
-            let other = |damaged: &[u8]| !self.comparator.compare(damaged, key).is_eq();
-            if !self.view.proves(self.node_at(index).ok()?, other) {
+            if !self.view.proves(self.node_at(index).ok()?, &is_other) {
                 return None;
             }
         }

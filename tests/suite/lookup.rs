@@ -122,11 +122,11 @@ fn compare(random: &mut Random, table: &MemTable, oracle: &Oracle, letters: u64,
 fn compare_prefix(random: &mut Random, table: &MemTable, oracle: &Oracle, letters: u64, told_by: &str) {
     let prefix = key(random, letters);
     let mut cursor = table.cursor().with_prefix(&prefix);
-    cursor.first().unwrap();
     let mut shown = Vec::new();
-    while let Some(entry) = cursor.entry() {
-        shown.push(entry.user_key().to_vec());
-        cursor.next().unwrap();
+    let mut entry = cursor.first().unwrap();
+    while let Some(found) = entry {
+        shown.push(found.user_key().to_vec());
+        entry = cursor.next().unwrap();
     }
     let mut expected: Vec<(Vec<u8>, u64)> = Vec::new();
     for row in oracle.rows.iter().filter(|row| row.kind != Kind::RANGE_DELETE) {

@@ -30,4 +30,6 @@ mod span_threads;
 mod spans;
 mod threads;
 mod tidy;
+#[cfg(feature = "fault-injection")]
+mod walks;
 mod write_batch;

@@ -69,8 +69,7 @@ fn the_newest_of_equals_is_shown_in_both_directions() {
         assert_eq!(table.range(..).rev().map(shown).collect::<Vec<_>>(), reversed);
         assert_eq!(table.range_at(7, ..).rev().map(shown).collect::<Vec<_>>(), reversed);
         let mut cursor = table.cursor();
-        cursor.seek_for_prev(b"bb").unwrap();
-        assert_eq!(cursor.entry().unwrap().value().unwrap(), [4]);
+        assert_eq!(cursor.seek_for_prev(b"bb").unwrap().unwrap().value().unwrap(), [4]);
     };
     check(&table);
     check(&table.freeze().unwrap());

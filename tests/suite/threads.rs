@@ -117,15 +117,11 @@ fn read_at_random<T>(
     let mut cursor = table.cursor_at(u64::MAX);
     cursor.seek(&key).unwrap();
     for _ in 0..rng.below(10) {
-        let entry = cursor.entry().unwrap();
+        let entry = cursor.entry().unwrap().unwrap();
         testimony(&entry);
         after(&entry);
-        if rng.one_in(2) {
-            cursor.next().unwrap()
-        } else {
-            cursor.prev().unwrap()
-        }
-        if cursor.entry().is_none() {
+        let moved = if rng.one_in(2) { cursor.next() } else { cursor.prev() };
+        if moved.unwrap().is_none() {
             break;
         }
     }

@@ -14,12 +14,12 @@ fn options() -> paranoid_memtable::MemTableOptionsBuilder {
 
 fn contents<C: Comparator>(table: &MemTable<C>) -> Vec<(Vec<u8>, u64, u8, Vec<u8>)> {
     let mut cursor = table.cursor();
-    cursor.first().unwrap();
     let mut rows = Vec::new();
-    while let Some(entry) = cursor.entry() {
-        let value = entry.value().unwrap().to_vec();
-        rows.push((entry.user_key().to_vec(), entry.sequence(), entry.kind().as_u8(), value));
-        cursor.next().unwrap();
+    let mut entry = cursor.first().unwrap();
+    while let Some(found) = entry {
+        let value = found.value().unwrap().to_vec();
+        rows.push((found.user_key().to_vec(), found.sequence(), found.kind().as_u8(), value));
+        entry = cursor.next().unwrap();
     }
     for tombstone in [b"b".as_slice(), b"m", b"x"] {
         let covered = matches!(table.get(tombstone, u64::MAX).unwrap(), Lookup::Deleted { .. });

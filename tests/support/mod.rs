@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
 pub mod case;
+#[cfg(feature = "fault-injection")]
+pub mod ends;
 pub mod model;
 pub mod orders;
 pub mod reads;

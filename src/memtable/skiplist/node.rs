@@ -530,7 +530,7 @@ impl Parked {
         }
     }
 
-    /// The node again: bounds are checked (N1), what was verified then is not verified again (N2, N3).
+    /// The node again, for the call that has just verified it: bounds are checked (N1), nothing else (N2, N3).
     #[inline(always)]
     pub(crate) fn resume<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
         let (address, available) = view.locate(self.offset)?;
@@ -541,6 +541,37 @@ impl Parked {
         let key_address = address + key_at(view.width);
         let node = Node { key_address, lengths, sequence, offset, revision, arena: PhantomData };
         Some(Verified { node, key_part: self.key_part })
+    }
+
+    /// The node again, verified again (N3): its key must have the hash that it had then. All else that is used of it
+    /// was kept in the caller's memory.
+    #[inline]
+    pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
+        match self.resume(view) {
+            Some(entry) if view.width.bytes() == 0 || key_part(entry.key()) == self.key_part => Ok(entry),
+            _ if planted(Bug::ParkedBelieved) => self.resume(view).ok_or_else(|| no_node(self.offset)),
+            _ => Err(self.report(view)),
+        }
+    }
+
+    /// Why `verify` refused.
+    #[cold]
+    fn report(&self, view: &View<'_>) -> Corruption {
+        let plain = Corruption::new(Place::Entry, bytes_of(self.offset), self.key_part, 0);
+        let found = view.open(self.offset).and_then(|node| node.verify(view));
+        found.err().unwrap_or(plain.with_sequence(self.sequence))
+    }
+
+    /// Whether the two are known to have different bytes as keys. `false`: that takes a look at the keys.
+    #[inline(always)]
+    pub(crate) fn has_other_key(&self, entry: &Verified<'_>) -> bool {
+        self.key_part != entry.key_part
+    }
+
+    /// The sequence number.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.sequence
     }
 }
 

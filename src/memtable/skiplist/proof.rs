@@ -18,14 +18,15 @@ use super::arena::View;
 use super::node::Node;
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::invariants::{Bug, planted};
+use crate::key::SequenceNumber;
 
 /// Digest bytes that make a proof (J2).
 const PROOF_BYTES: usize = 8;
 
 impl View<'_> {
-    /// Whether the entry at `offset` is proved to have a key for which `holds` is true.
+    /// Whether the entry at `offset` is proved to have a key and a sequence number for which `holds` is true.
     #[cold]
-    pub(crate) fn proves(&self, offset: u32, holds: impl Fn(&[u8]) -> bool) -> bool {
+    pub(crate) fn proves(&self, offset: u32, holds: impl Fn(&[u8], SequenceNumber) -> bool) -> bool {
         if self.width.bytes() < PROOF_BYTES {
             return false;
         }
@@ -36,8 +37,9 @@ impl View<'_> {
     }
 
     /// The header's check matched: digests, key or value are damaged.
-    fn proves_key(&self, node: &Node<'_>, holds: impl Fn(&[u8]) -> bool) -> bool {
+    fn proves_key(&self, node: &Node<'_>, holds: impl Fn(&[u8], SequenceNumber) -> bool) -> bool {
         let key = node.key();
+        let holds = |key: &[u8]| holds(key, node.sequence());
         if node.has_key(key, self) || node.value_vouches(self) || planted(Bug::HurdleUnproved) {
             return holds(key);
         }
@@ -46,14 +48,14 @@ impl View<'_> {
     }
 
     /// The header's check did not match: it is damaged itself, or one bit of what it covers is.
-    fn proves_header(&self, offset: u32, holds: impl Fn(&[u8]) -> bool) -> bool {
+    fn proves_header(&self, offset: u32, holds: impl Fn(&[u8], SequenceNumber) -> bool) -> bool {
         let Some((fields, _)) = self.raw_header(offset) else { return false };
         let explains = |fields: &[u8]| {
             let Some(node) = fields.try_into().ok().and_then(|fields| self.open_as(offset, fields)) else {
                 return false;
             };
             let key = node.key();
-            key.len() <= DIAGNOSIS_LEN_MAX && node.has_key(key, self) && holds(key)
+            key.len() <= DIAGNOSIS_LEN_MAX && node.has_key(key, self) && holds(key, node.sequence())
         };
         explains(&fields) || single_bit(&fields, explains).is_some()
     }
@@ -92,7 +94,8 @@ mod tests {
     }
 
     fn proves(view: &View<'_>, offset: u32, other: &[u8]) -> bool {
-        view.proves(offset, |key| {
+        view.proves(offset, |key, sequence| {
+            assert_eq!(sequence, FIELDS.sequence);
             assert_eq!(key, FIELDS.key);
             key != other
         })
@@ -118,7 +121,7 @@ mod tests {
             for second in 1..8 * FIELDS.key.len() {
                 flip(view, offset, key_at);
                 flip(view, offset, key_at + second);
-                assert!(!view.proves(offset, |_| true), "bits 0 and {second}");
+                assert!(!view.proves(offset, |_, _| true), "bits 0 and {second}");
                 flip(view, offset, key_at);
                 flip(view, offset, key_at + second);
             }

@@ -30,12 +30,12 @@ impl Shown for Copied {
     }
 }
 
-fn copied<L: Lens>(cursor: &OwnedCursor<paranoid_memtable::Bytewise, L>) -> Option<Copied> {
-    let entry = cursor.entry()?;
+fn copied<L: Lens>(cursor: &OwnedCursor<paranoid_memtable::Bytewise, L>) -> Result<Option<Copied>, Error> {
+    let Some(entry) = cursor.entry()? else { return Ok(None) };
     let mut value = Vec::new();
     let refused = entry.value_into(&mut value).err();
     let key = entry.user_key().to_vec();
-    Some(Copied { row: Row { key, sequence: entry.sequence(), kind: entry.kind(), value }, refused })
+    Ok(Some(Copied { row: Row { key, sequence: entry.sequence(), kind: entry.kind(), value }, refused }))
 }
 
 impl Trial<'_> {
@@ -119,13 +119,13 @@ impl Trial<'_> {
         let mut cursor = table.owned_cursor();
         self.there_and_back(["shared scan", "reverse shared scan"], &rows, |step| {
             step.of(&mut cursor)?;
-            Ok(copied(&cursor))
+            copied(&cursor)
         });
         let rows: Vec<&Row> = model.resolved[1].iter().map(|row| &model.rows[*row]).collect();
         let mut cursor = table.owned_cursor_at(model.snapshots[1]);
         self.there_and_back(["shared resolved scan", "reverse shared resolved scan"], &rows, |step| {
             step.of(&mut cursor)?;
-            Ok(copied(&cursor))
+            copied(&cursor)
         });
     }
 
@@ -149,16 +149,13 @@ impl Trial<'_> {
     fn bounded<H: Handle, L: Lens, E: Shown>(
         &mut self,
         names: [&str; 2],
-        cursor: Result<paranoid_memtable::Cursor<H, L>, Error>,
+        mut cursor: paranoid_memtable::Cursor<H, L>,
         rows: &[&Row],
-        entry: impl Fn(&paranoid_memtable::Cursor<H, L>) -> Option<E>,
+        entry: impl Fn(&paranoid_memtable::Cursor<H, L>) -> Result<Option<E>, Error>,
     ) {
-        match cursor {
-            Err(error) => self.refused(&error, names[0]),
-            Ok(mut cursor) => self.there_and_back(names, rows, |step: Step| {
-                step.of(&mut cursor)?;
-                Ok(entry(&cursor))
-            }),
-        }
+        self.there_and_back(names, rows, |step: Step| {
+            step.of(&mut cursor)?;
+            entry(&cursor)
+        });
     }
 }

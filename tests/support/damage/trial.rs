@@ -185,10 +185,10 @@ pub enum Step {
 impl Step {
     pub fn of<H: Handle, L: Lens>(self, cursor: &mut Cursor<H, L>) -> Result<(), Error> {
         match self {
-            Step::First => cursor.first(),
-            Step::Next => cursor.next(),
-            Step::Last => cursor.last(),
-            Step::Prev => cursor.prev(),
+            Step::First => cursor.first().map(|_| ()),
+            Step::Next => cursor.next().map(|_| ()),
+            Step::Last => cursor.last().map(|_| ()),
+            Step::Prev => cursor.prev().map(|_| ()),
         }
     }
 }
@@ -396,7 +396,7 @@ impl<'m> Trial<'m> {
         let mut cursor = table.cursor();
         self.there_and_back(["raw scan", "reverse raw scan"], rows, |step| {
             step.of(&mut cursor)?;
-            Ok(cursor.table_entry())
+            cursor.table_entry()
         });
     }
 
@@ -407,7 +407,7 @@ impl<'m> Trial<'m> {
             let mut cursor = table.cursor_at(*snapshot);
             self.there_and_back(["resolved scan", "reverse resolved scan"], &rows, |step| {
                 step.of(&mut cursor)?;
-                Ok(cursor.table_entry())
+                cursor.table_entry()
             });
         }
     }
@@ -423,8 +423,8 @@ impl<'m> Trial<'m> {
                 cursor.first()?
             } else {
                 cursor.next()?
-            }
-            Ok(cursor.table_entry())
+            };
+            cursor.table_entry()
         });
     }
 
@@ -440,17 +440,17 @@ impl<'m> Trial<'m> {
         let shown = &model.resolved[1];
         for (probe, key) in model.probes.iter().enumerate() {
             let behind = model.rows.partition_point(|row| row.key < *key);
-            let moved = raw.seek(key).map(|()| raw.table_entry());
+            let moved = raw.seek(key);
             self.sought(probe, "seek", moved, model.rows.get(behind));
             let shown_behind = shown.get(shown.partition_point(|row| model.rows[*row].key < *key));
-            let moved = resolved.seek(key).map(|()| resolved.table_entry());
+            let moved = resolved.seek(key);
             self.sought(probe, "resolved seek", moved, shown_behind.map(|row| &model.rows[*row]));
             let last = model.rows.partition_point(|row| row.key <= *key).checked_sub(1);
-            let moved = raw.seek_for_prev(key).map(|()| raw.table_entry());
+            let moved = raw.seek_for_prev(key);
             self.sought(probe, "seek_for_prev", moved, last.map(|last| &model.rows[last]));
             let shown_before = shown.partition_point(|row| model.rows[*row].key <= *key).checked_sub(1);
             let shown_before = shown_before.map(|place| shown[place]);
-            let moved = resolved.seek_for_prev(key).map(|()| resolved.table_entry());
+            let moved = resolved.seek_for_prev(key);
             self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|row| &model.rows[row]));
         }
     }

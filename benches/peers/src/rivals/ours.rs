@@ -97,11 +97,11 @@ impl Ours {
         let mut hash = 0;
         let mut cursor = self.reader().cursor();
         for key in keys.iter() {
-            cursor.seek(key).expect(INTACT);
+            let mut moved = cursor.seek(key);
             for _ in 0..=steps {
-                let Some(entry) = cursor.table_entry() else { break };
+                let Some(entry) = moved.expect(INTACT) else { break };
                 hash = fold(hash, entry.value().expect(INTACT));
-                cursor.next().expect(INTACT);
+                moved = cursor.next();
             }
         }
         hash
@@ -110,19 +110,17 @@ impl Ours {
     fn scan(&self, key: &[u8], steps: usize, way: Way) -> u64 {
         let mut hash = 0;
         let mut cursor = self.reader().cursor();
-        match way {
+        let mut moved = match way {
             Way::Forward => cursor.seek(key),
             Way::Backward => cursor.seek_for_prev(key),
-        }
-        .expect(INTACT);
+        };
         for _ in 0..steps {
-            let Some(entry) = cursor.table_entry() else { break };
+            let Some(entry) = moved.expect(INTACT) else { break };
             hash = fold(hash, entry.value().expect(INTACT));
-            match way {
+            moved = match way {
                 Way::Forward => cursor.next(),
                 Way::Backward => cursor.prev(),
-            }
-            .expect(INTACT);
+            };
         }
         hash
     }

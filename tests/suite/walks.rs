@@ -1,0 +1,385 @@
+//! Walks of every kind over small tables with one flipped bit: before the walk, and while it is parked. Every bit of every
+//! piece; both ends of double-ended ranges in all patterns of eight steps.
+//!
+//! Debug builds take every so many-th bit; `PARANOID_TEST_SEED` moves the choice.
+
+use std::sync::Arc;
+
+use paranoid_memtable::{
+    Bytewise, Cursor, Door, DuplicatePolicy, Handle, Kind, Lens, MemTable, MemTableOptions, Piece, Region,
+    Representation,
+};
+
+use super::support::case::End;
+use super::support::ends::{Allowed, Came, Step, Told, both_ends, check_walks, judge, one_end, steps};
+use super::support::model::{Model, Row};
+use super::support::rng::seed_or;
+use super::support::watchdog::{Watchdog, replay_line};
+
+/// Which table, and when it is frozen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Setup {
+    representation: Representation,
+    policy: DuplicatePolicy,
+    is_frozen: bool,
+    writes: &'static [(&'static str, u64, Kind, &'static str)],
+}
+
+/// Five entries, one version each.
+const PLAIN: &[(&str, u64, Kind, &str)] = &[
+    ("c", 5, Kind::PUT, "cc"),
+    ("a", 2, Kind::PUT, "aa"),
+    ("e", 9, Kind::PUT, "ee"),
+    ("b", 4, Kind::PUT, ""),
+    ("d", 7, Kind::PUT, "a longer value"),
+];
+
+/// Overwrites: the later of equals counts.
+const REPLACED: &[(&str, u64, Kind, &str)] = &[
+    ("b", 3, Kind::PUT, "b0"),
+    ("a", 2, Kind::PUT, "a0"),
+    ("c", 4, Kind::PUT, "c0"),
+    ("b", 3, Kind::PUT, "b1"),
+    ("c", 4, Kind::PUT, "c1"),
+    ("c", 4, Kind::PUT, "c2"),
+    ("b", 6, Kind::PUT, "b6"),
+    ("d", 5, Kind::PUT, "d0"),
+    ("d", 5, Kind::PUT, "d1"),
+];
+
+/// Versions, deletes and range tombstones.
+const VERSIONS: &[(&str, u64, Kind, &str)] = &[
+    ("a", 2, Kind::PUT, "a2"),
+    ("c", 3, Kind::PUT, "c3"),
+    ("b", 4, Kind::PUT, "b4"),
+    ("d", 5, Kind::PUT, "d5"),
+    ("bb", 6, Kind::RANGE_DELETE, "cc"),
+    ("c", 7, Kind::PUT, "c7"),
+    ("d", 8, Kind::DELETE, ""),
+    ("c", 9, Kind::PUT, "c9"),
+    ("e", 10, Kind::MERGE, "e10"),
+    ("a", 11, Kind::RANGE_DELETE, "aa"),
+];
+
+const SNAPSHOTS: [u64; 4] = [4, 6, 8, u64::MAX];
+
+impl Setup {
+    fn all() -> Vec<Setup> {
+        let mut all = vec![];
+        for is_frozen in [false, true] {
+            for (representation, policy, writes) in [
+                (Representation::SkipList, DuplicatePolicy::Reject, PLAIN),
+                (Representation::SkipList, DuplicatePolicy::Replace, REPLACED),
+                (Representation::SkipList, DuplicatePolicy::Reject, VERSIONS),
+                (Representation::Vector, DuplicatePolicy::Reject, PLAIN),
+                (Representation::Vector, DuplicatePolicy::Reject, VERSIONS),
+            ] {
+                all.push(Setup { representation, policy, is_frozen, writes });
+            }
+        }
+        all
+    }
+
+    fn make(&self) -> (MemTable, Model<Bytewise>) {
+        let options = MemTableOptions::builder().representation(self.representation).duplicates(self.policy);
+        let options = options.write_buffer_size(16 << 10).seed(7).build().unwrap();
+        let (table, mut model) = (MemTable::new(options).unwrap(), Model::new(self.policy));
+        for (key, sequence, kind, value) in self.writes {
+            let (key, value) = (key.as_bytes(), value.as_bytes());
+            table.insert(*sequence, *kind, key, value).unwrap();
+            model.write(&Row { key: key.to_vec(), sequence: *sequence, kind: *kind, value: value.to_vec() });
+        }
+        if self.is_frozen {
+            table.freeze().unwrap();
+        }
+        (table, model)
+    }
+
+    fn allowed(&self, door: &Door<'_, Bytewise>) -> Allowed {
+        Allowed::of(door, self.representation, self.is_frozen)
+    }
+}
+
+fn open(table: &MemTable) -> Door<'_, Bytewise> {
+    // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it while the door works.
+    #[expect(unsafe_code, reason = "opens the fault door")]
+    let door = unsafe { Door::open(table) };
+    door.unwrap()
+}
+
+const EVERYTHING: (End, End) = ((0, Vec::new()), (0, Vec::new()));
+
+/// (piece, bit) of everything that a door lists; of long dull pieces only a few bits.
+fn bits(door: &Door<'_, Bytewise>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
+    let mut bits = vec![];
+    for (number, piece) in door.pieces().iter().enumerate() {
+        let dull = matches!(
+            piece.region,
+            Region::Free | Region::TombstoneIndex | Region::Control | Region::HeadLink
+        );
+        let stride = if dull { 61 * stride.min(3) } else { stride };
+        bits.extend(
+            (0..piece.len() * 8)
+                .skip((seed as usize + number) % stride)
+                .step_by(stride)
+                .map(|bit| (number, bit)),
+        );
+    }
+    bits
+}
+
+fn stride(debug: usize) -> usize {
+    if cfg!(debug_assertions) { debug } else { 1 }
+}
+
+/// Items 1, 2 and 4: the damage is there before the walk.
+#[test]
+fn every_flipped_bit_under_every_walk() {
+    let test = "walks::every_flipped_bit_under_every_walk";
+    let seed = seed_or(3);
+    let _watchdog = Watchdog::new(test, seed);
+    for setup in Setup::all() {
+        let (table, model) = setup.make();
+        let mut door = open(&table);
+        check_walks(
+            &table,
+            &model,
+            &SNAPSHOTS,
+            (&EVERYTHING.0, &EVERYTHING.1),
+            (0b0110_1001, 8),
+            &Allowed::default(),
+        )
+        .unwrap();
+        for (number, (piece, bit)) in bits(&door, stride(29), seed).into_iter().enumerate() {
+            door.flip(piece, bit);
+            let allowed = setup.allowed(&door);
+            for pattern in [0x55, 0xff, seed.wrapping_add(37 * number as u64) & 0xff] {
+                let ends = (&EVERYTHING.0, &EVERYTHING.1);
+                let verdict = check_walks(&table, &model, &SNAPSHOTS, ends, (pattern, 8), &allowed);
+                verdict.unwrap_or_else(|text| {
+                    let Piece { region, part, level, owner, .. } = &door.pieces()[piece];
+                    panic!(
+                        "{setup:?}\n{part:?} {region:?} level {level} of {owner:?}, bit {bit}: {text}\nreplay: {}",
+                        replay_line(test, seed)
+                    )
+                });
+            }
+            door.undo();
+        }
+    }
+}
+
+/// All patterns of eight steps, for one bit of each region of each entry, also between bounds.
+#[test]
+fn every_pattern_of_both_ends() {
+    let test = "walks::every_pattern_of_both_ends";
+    let seed = seed_or(4);
+    let _watchdog = Watchdog::new(test, seed);
+    let ends: [(End, End); 3] =
+        [EVERYTHING, ((1, b"b".to_vec()), (2, b"e".to_vec())), ((2, b"a".to_vec()), (1, b"d".to_vec()))];
+    for setup in Setup::all() {
+        let (table, model) = setup.make();
+        let mut door = open(&table);
+        let pieces: Vec<usize> =
+            (0..door.pieces().len()).filter(|piece| door.pieces()[*piece].owner.is_some()).collect();
+        for piece in pieces {
+            door.flip(piece, seed as usize + 7 * piece);
+            let allowed = setup.allowed(&door);
+            for pattern in (seed & 1..256).step_by(stride(5)) {
+                let (start, end) = &ends[pattern as usize % ends.len()];
+                let verdict =
+                    check_walks(&table, &model, &SNAPSHOTS[2..], (start, end), (pattern, 8), &allowed);
+                verdict.unwrap_or_else(|text| {
+                    let what = &door.pieces()[piece];
+                    panic!("{setup:?}\n{what:?}: {text}\nreplay: {}", replay_line(test, seed))
+                });
+            }
+            door.undo();
+        }
+    }
+}
+
+/// Item 3: what a parked cursor hands out and steps from is verified when it is asked for.
+fn parked<H: Handle, L: Lens>(
+    door: &mut Door<'_, Bytewise>,
+    (piece, bit): (usize, usize),
+    mut cursor: Cursor<H, L>,
+    (rows, snapshot): (&[&Row], Option<u64>),
+    (stops, step): (usize, Step),
+    setup: &Setup,
+) -> Result<(), String> {
+    let mut entry = cursor.first().unwrap().is_some();
+    for _ in 0..stops {
+        entry = cursor.next().unwrap().is_some();
+    }
+    assert!(entry);
+    door.flip(piece, bit);
+    let allowed = Allowed { anything: false, rows: setup.allowed(door).rows, ..setup.allowed(door) };
+    let row = rows[stops];
+    match cursor.entry() {
+        Err(error) if error.corruption().is_some() => {}
+        Ok(Some(entry)) if entry.user_key() == row.key && entry.sequence() == row.sequence => {
+            if entry.value().is_ok_and(|value| value != row.value) {
+                return Err(format!("the value of {row:?} is wrong"));
+            }
+        }
+        other => return Err(format!("{other:?} instead of {row:?}")),
+    }
+    let mut came = steps(&mut cursor, step, rows.len())?;
+    let rest = match step {
+        Step::Next => &rows[stops + 1..],
+        Step::Prev => {
+            came.reverse();
+            &rows[..stops]
+        }
+    };
+    judge(&came, rest, snapshot, &allowed, Told::InPlace)
+        .map_err(|text| format!("{step:?} from {row:?}: {text}: {came:?}"))
+}
+
+#[test]
+fn a_parked_cursor_verifies_again() {
+    let test = "walks::a_parked_cursor_verifies_again";
+    let seed = seed_or(5);
+    let _watchdog = Watchdog::new(test, seed);
+    for setup in Setup::all() {
+        let (table, model) = setup.make();
+        let mut door = open(&table);
+        for (number, bit) in bits(&door, stride(13), seed).into_iter().enumerate() {
+            if door.pieces()[bit.0].owner.is_none() {
+                continue;
+            }
+            let step = if number % 2 == 0 { Step::Next } else { Step::Prev };
+            let raw = model.raw();
+            for stops in 0..raw.len() {
+                let what = (raw.as_slice(), None);
+                let verdict = if stops % 2 == 0 {
+                    parked(&mut door, bit, table.cursor(), what, (stops, step), &setup)
+                } else {
+                    parked(&mut door, bit, table.owned_cursor(), what, (stops, step), &setup)
+                };
+                verdict.unwrap_or_else(|text| {
+                    panic!(
+                        "{setup:?}\n{:?} bit {}: {text}\nreplay: {}",
+                        door.pieces()[bit.0],
+                        bit.1,
+                        replay_line(test, seed)
+                    )
+                });
+                door.undo();
+            }
+            for snapshot in SNAPSHOTS {
+                let rows = model.resolved(snapshot);
+                for stops in 0..rows.len() {
+                    let what = (rows.as_slice(), Some(snapshot));
+                    let verdict =
+                        parked(&mut door, bit, table.cursor_at(snapshot), what, (stops, step), &setup);
+                    verdict.unwrap_or_else(|text| {
+                        panic!(
+                            "{setup:?}\n{:?} bit {} at {snapshot}: {text}\nreplay: {}",
+                            door.pieces()[bit.0],
+                            bit.1,
+                            replay_line(test, seed)
+                        )
+                    });
+                    door.undo();
+                }
+            }
+        }
+    }
+}
+
+/// Items 1 to 3 for ranges: the damage comes after some steps.
+#[test]
+fn a_parked_range_verifies_again() {
+    let test = "walks::a_parked_range_verifies_again";
+    let seed = seed_or(6);
+    let _watchdog = Watchdog::new(test, seed);
+    for setup in Setup::all() {
+        let (table, model) = setup.make();
+        let rows = model.raw();
+        let mut down = rows.clone();
+        down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
+        let mut door = open(&table);
+        for (number, (piece, bit)) in bits(&door, stride(13), seed).into_iter().enumerate() {
+            if door.pieces()[piece].owner.is_none() {
+                continue;
+            }
+            let pattern = (seed + 41 * number as u64) & 0xff;
+            for stops in 0..rows.len() {
+                let mut allowed = Allowed::default();
+                let mut strike = |door: &mut Door<'_, Bytewise>, step: usize| {
+                    if step == stops {
+                        door.flip(piece, bit);
+                        allowed = setup.allowed(door);
+                    }
+                };
+                let came =
+                    both_ends(table.range(..), (pattern, 8), rows.len(), |step| strike(&mut door, step));
+                let verdict =
+                    came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut door, &setup));
+                door.undo();
+                let descending =
+                    one_end(table.range_descending(..), rows.len(), |step| strike(&mut door, step));
+                let down =
+                    descending.and_then(|came| check(&came, (&down, Told::InTime), None, &mut door, &setup));
+                door.undo();
+                for snapshot in [6, u64::MAX] {
+                    let rows = model.resolved(snapshot);
+                    let range = table.range_at(snapshot, ..);
+                    let came = both_ends(range, (pattern, 8), rows.len(), |step| strike(&mut door, step));
+                    let resolved = came.and_then(|came| {
+                        check(&came, (&rows, Told::InPlace), Some(snapshot), &mut door, &setup)
+                    });
+                    door.undo();
+                    resolved.unwrap_or_else(|text| {
+                        fail(&setup, &door.pieces()[piece], bit, stops, pattern, &text, test, seed)
+                    });
+                }
+                verdict.and(down).unwrap_or_else(|text| {
+                    fail(&setup, &door.pieces()[piece], bit, stops, pattern, &text, test, seed)
+                });
+            }
+        }
+    }
+}
+
+fn check(
+    came: &[Came],
+    (rows, told): (&[&Row], Told),
+    snapshot: Option<u64>,
+    door: &mut Door<'_, Bytewise>,
+    setup: &Setup,
+) -> Result<(), String> {
+    judge(came, rows, snapshot, &setup.allowed(door), told)
+        .map_err(|text| format!("at {snapshot:?}: {text}: {came:?}"))
+}
+
+#[expect(clippy::too_many_arguments, reason = "everything that a person needs to see")]
+fn fail(
+    setup: &Setup,
+    piece: &Piece,
+    bit: usize,
+    stops: usize,
+    pattern: u64,
+    text: &str,
+    test: &str,
+    seed: u64,
+) {
+    panic!(
+        "{setup:?}\n{piece:?} bit {bit} after {stops} steps, pattern {pattern:b}: {text}\nreplay: {}",
+        replay_line(test, seed)
+    );
+}
+
+/// A cursor that is shared by reference count holds what it needs.
+#[test]
+fn an_owned_cursor_goes_on_after_its_table_handle_is_gone() {
+    let (table, _) = Setup::all()[0].make();
+    let table = Arc::new(table);
+    let mut cursor = table.owned_cursor();
+    assert_eq!(cursor.first().unwrap().unwrap().user_key(), b"a");
+    drop(table);
+    assert_eq!(cursor.next().unwrap().unwrap().user_key(), b"b");
+    assert_eq!(cursor.entry().unwrap().unwrap().user_key(), b"b");
+}
