@@ -12,6 +12,7 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 use crate::key::{Comparator, SequenceNumber, Side, Target};
+use crate::memtable::skiplist::node::Node;
 
 /// A position between entries. It owns its key: memory that is damaged later does not move it.
 #[derive(Debug, Clone)]
@@ -43,9 +44,14 @@ impl Edge {
         Edge { key: key.into(), sequence, revision: 0, side: Side::After }
     }
 
-    /// The same position for one revision.
-    pub(crate) fn with_revision(self, revision: u32) -> Edge {
-        Edge { revision, ..self }
+    /// The position right before a stored entry.
+    pub(crate) fn just_before(node: &Node<'_>) -> Edge {
+        Edge { revision: node.revision(), ..Edge::before(node.key(), node.sequence()) }
+    }
+
+    /// The position right after a stored entry.
+    pub(crate) fn just_after(node: &Node<'_>) -> Edge {
+        Edge { revision: node.revision(), ..Edge::after(node.key(), node.sequence()) }
     }
 
     /// The position before everything.

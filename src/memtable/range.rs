@@ -16,14 +16,16 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-use super::lens::{AtSnapshot, Lens, Raw, StepLimit, Way};
+use super::gap::passed;
+use super::lens::{AtSnapshot, Lens, Raw};
+use super::runs::{StepLimit, Way};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
 use crate::memtable::edge::Edge;
 use crate::memtable::order::Order;
 use crate::memtable::read::Entry;
-use crate::memtable::scan::{Mark, TableCursor, passed};
+use crate::memtable::scan::{Mark, TableCursor};
 use crate::memtable::table::{Core, TableReader};
 
 /// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then
@@ -287,7 +289,7 @@ impl<'t, C: Comparator> Descending<'t, C> {
         let key = self.key.get_or_insert_default();
         key.clear();
         key.extend_from_slice(entry.user_key());
-        let first = self.cursor.to_first_version();
+        let first = self.cursor.rewind_key();
         self.phase = Phase::Versions;
         self.first = Some(self.cursor.mark());
         match first {

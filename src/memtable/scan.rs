@@ -24,39 +24,29 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::edge::{Edge, prefix_edges};
+use super::gap::Gap;
 use super::handle::sealed::Holds;
 use super::handle::{Borrowed, Handle, Owned};
-use super::lens::{AtSnapshot, Lens, Raw, Stand, StepLimit, Way, first_version};
-use crate::error::{Corruption, Place, Result};
+use super::lens::{AtSnapshot, Lens, Raw};
+use super::runs::{Run, Stand, StepLimit, Way, first_of_run};
+use crate::error::{Corruption, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
-use crate::memtable::filter::Answer;
 use crate::memtable::order::Order;
 use crate::memtable::read::Entry;
-use crate::memtable::representation::{END, Hole, Ordered, Spot};
+use crate::memtable::representation::Hole;
 use crate::memtable::skiplist::arena::Frame;
-use crate::memtable::skiplist::node::Verified;
-use crate::memtable::skiplist::splice::{Course, Search};
+use crate::memtable::skiplist::splice::Course;
 use crate::memtable::skiplist::steps::Scout;
-use crate::memtable::statistics::Event;
 use crate::memtable::table::{Core, TableReader};
-use crate::memtable::vector::{Sorted, SortedSearch};
+use crate::memtable::vector::Sorted;
 
 /// Where a cursor stands.
 #[derive(Debug, Clone, Copy)]
-enum State {
+pub(crate) enum State {
     Nowhere,
     At(Stand),
     /// In the gap that was met last.
     Hole,
-}
-
-/// A hole that was reported, and where it begins and ends, in the cursor's own memory. An edge is missing where the
-/// entry beside the hole did not verify any more.
-#[derive(Debug, Clone)]
-struct Gap {
-    hole: Hole,
-    begin: Option<Edge>,
-    end: Option<Edge>,
 }
 
 /// How long a walk has gone on in one direction by steps that decide.
@@ -85,17 +75,17 @@ struct Heading {
 /// Every move verifies the entry that it leads to and returns it. [`entry`](Self::entry) verifies the entry under the
 /// cursor once more, however long the cursor has stood there.
 pub struct Cursor<H: Handle, L: Lens = Raw> {
-    handle: H,
-    lens: L,
-    state: State,
-    gap: Option<Box<Gap>>,
+    pub(super) handle: H,
+    pub(super) lens: L,
+    pub(super) state: State,
+    pub(super) gap: Option<Box<Gap>>,
     heading: Heading,
     /// The table's checked values as of the last seek.
-    kept: Option<(Frame, Kept)>,
-    lower: Option<Edge>,
-    upper: Option<Edge>,
+    pub(super) kept: Option<(Frame, Kept)>,
+    pub(super) lower: Option<Edge>,
+    pub(super) upper: Option<Edge>,
     /// What all keys shown start with, in prefix mode.
-    prefix: Option<Box<[u8]>>,
+    pub(super) prefix: Option<Box<[u8]>>,
     /// How far memory was asked for in advance.
     scout: Scout,
 }
@@ -114,9 +104,12 @@ impl<H: Handle, L: Lens> fmt::Debug for Cursor<H, L> {
     }
 }
 
+/// Where a move ended: an entry, an end, or a hole; or a control block that is damaged.
+pub(super) type Arrival = Result<Result<Option<Stand>, Hole>, Corruption>;
+
 /// What a cursor keeps of its table's order.
 #[derive(Debug, Clone)]
-enum Kept {
+pub(crate) enum Kept {
     List(Course),
     Sorted(Arc<Sorted>),
 }
@@ -227,7 +220,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     /// # Errors
     /// As [`seek`](Self::seek).
     pub fn first(&mut self) -> Result<Option<Entry<'_>>> {
-        self.to_end(Way::Forward)?;
+        self.go_to_end(Way::Forward)?;
         Ok(self.shown())
     }
 
@@ -236,7 +229,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     /// # Errors
     /// As [`seek`](Self::seek).
     pub fn last(&mut self) -> Result<Option<Entry<'_>>> {
-        self.to_end(Way::Backward)?;
+        self.go_to_end(Way::Backward)?;
         Ok(self.shown())
     }
 
@@ -275,7 +268,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     }
 
     /// Goes to the first entry shown of a walk in this direction.
-    fn to_end(&mut self, way: Way) -> Result<()> {
+    fn go_to_end(&mut self, way: Way) -> Result<()> {
         self.refresh()?;
         let outcome =
             self.arrive(way, &Target::extreme(if way == Way::Forward { Side::Start } else { Side::End }));
@@ -308,7 +301,7 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
             return Err(corruption.into());
         }
         let mut scout = self.scout;
-        let outcome = self.step(self.handle.core(), way, &mut scout).map(|outcome| outcome.map(park));
+        let outcome = self.step(self.handle.core(), way, &mut scout);
         let landed = self.stand(outcome);
         self.scout = scout;
         landed
@@ -340,49 +333,10 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     #[cold]
     #[inline(never)]
     fn fall(&mut self, hole: Hole) -> Result<()> {
-        let (mut begin, mut end) =
-            ((hole.before == END).then(Edge::start), (hole.behind == END).then(Edge::end));
-        if let Ok(order) = self.order(self.handle.core()) {
-            let at = |at: u32| order.entry(at).ok().filter(|_| at != END);
-            let revision = |entry: &Verified<'_>| entry.node().revision();
-            // One entry on both sides: what covers its key cannot be told.
-            if hole.before == hole.behind {
-                begin = begin.or(at(hole.before).map(|entry| Edge::before(entry.key(), SequenceNumber::MAX)));
-                end = end.or(at(hole.behind).map(|entry| Edge::after(entry.key(), 0)));
-            } else {
-                let after = |entry: Verified<'_>| {
-                    Edge::after(entry.key(), entry.node().sequence()).with_revision(revision(&entry))
-                };
-                let before = |entry: Verified<'_>| {
-                    Edge::before(entry.key(), entry.node().sequence()).with_revision(revision(&entry))
-                };
-                begin = begin.or(at(hole.before).map(after));
-                end = end.or(at(hole.behind).map(before));
-            }
-        }
-        self.gap = Some(Box::new(Gap { hole, begin, end }));
+        let order = self.order(self.handle.core()).ok();
+        self.gap = Some(Box::new(Gap::around(order.as_ref(), hole)));
         self.state = State::Hole;
         Err(hole.corruption.into())
-    }
-
-    /// The table's list, if that is its order, through the values kept from the last seek.
-    #[inline(always)]
-    fn list<'a>(&self, core: &'a Core<H::Order>) -> Option<Search<'a, H::Order>> {
-        let Some((frame, Kept::List(course))) = &self.kept else { return None };
-        let view = frame.on(&core.arena)?;
-        Some(Search { view, comparator: &core.comparator, course: *course })
-    }
-
-    /// The table's order through the values kept from the last seek.
-    #[inline]
-    fn order<'a>(&self, core: &'a Core<H::Order>) -> Result<Order<'a, H::Order>, Corruption> {
-        if let Some(search) = self.list(core) {
-            return Ok(Order::List(search));
-        }
-        let Some((frame, Kept::Sorted(sorted))) = &self.kept else { return core.order(None) };
-        let Some(view) = frame.on(&core.arena) else { return core.order(None) };
-        let (comparator, sorted) = (&core.comparator, Arc::clone(sorted));
-        Ok(Order::Sorted(SortedSearch { view, comparator, sorted }))
     }
 
     /// Looks at the control block again. A copy that was sorted for this cursor is kept.
@@ -399,230 +353,6 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         Ok(())
     }
 
-    /// The entry shown at or behind a position (or in front of it), inside the bounds.
-    fn arrive(&self, way: Way, target: &Target<'_>) -> Arrival {
-        let core = self.handle.core();
-        let order = self.order(core)?;
-        if let Some(prefix) = &self.prefix
-            && core.aids.may_start_with(order.view(), prefix) == Answer::Absent
-        {
-            core.aids.count(Event::FilterNegative, 1);
-            return Ok(Ok(None));
-        }
-        Ok(self.arrive_in(core, &order, way, target).map(park))
-    }
-
-    fn arrive_in<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
-        way: Way,
-        target: &Target<'_>,
-    ) -> Outcome<'a> {
-        let comparator = &core.comparator;
-        let spot = match way {
-            Way::Forward => order.find(target)?.behind,
-            Way::Backward => order.find_before(target)?,
-        };
-        // Outside the near bound: start at the bound instead.
-        let bound = match way {
-            Way::Forward => self.lower.as_ref(),
-            Way::Backward => self.upper.as_ref(),
-        };
-        let spot = match (spot, bound) {
-            (Some(spot), Some(edge)) => {
-                let edge = edge.target(comparator);
-                let in_front = spot.entry.node().order(comparator, &edge).is_lt();
-                match way {
-                    Way::Forward if in_front => order.find(&edge)?.behind,
-                    Way::Backward if !in_front => order.find_before(&edge)?,
-                    _ => Some(spot),
-                }
-            }
-            (spot, _) => spot,
-        };
-        self.show(core, order, way, spot)
-    }
-
-    /// What the lens shows from a stored entry on, inside the far bound.
-    #[inline(always)]
-    fn show<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
-        way: Way,
-        spot: Option<Spot<'a>>,
-    ) -> Outcome<'a> {
-        let (spot, far) = match way {
-            Way::Forward => (self.lens.forward(core, order, spot)?, self.upper.as_ref()),
-            Way::Backward => (self.lens.backward(core, order, spot)?, self.lower.as_ref()),
-        };
-        let (Some(spot), Some(edge)) = (spot, far) else { return Ok(spot) };
-        let in_front = spot.entry.node().order(&core.comparator, &edge.target(&core.comparator)).is_lt();
-        Ok((in_front == (way == Way::Forward)).then_some(spot))
-    }
-
-    /// A step where nothing has to be decided: in a list, from an entry to a neighbour that is shown. `None`: it is no such
-    /// step, or it met something unusual; `step` decides.
-    #[inline(always)]
-    fn glide<'a>(
-        &self,
-        core: &'a Core<H::Order>,
-        way: Way,
-        scout: &mut Scout,
-    ) -> Option<Option<Verified<'a>>> {
-        let State::At(stand) = &self.state else { return None };
-        if !self.lens.is_plain(core, way) {
-            return None;
-        }
-        let search = self.list(core)?;
-        let (next, far) = match way {
-            Way::Forward => (search.try_next(stand.at)?, &self.upper),
-            Way::Backward => (search.try_prev(stand.at)?, &self.lower),
-        };
-        match (&next, way) {
-            (Some(entry), Way::Forward) => search.look_ahead(scout, stand.at, entry.node().offset()),
-            (Some(entry), Way::Backward) => search.look_back(stand.at, entry.node().offset()),
-            _ => {}
-        }
-        if next.is_some_and(|entry| !self.lens.shows_neighbour(core, &search.view, stand, &entry)) {
-            return None;
-        }
-        let (Some(entry), Some(edge)) = (next, far) else { return Some(next) };
-        let in_front = entry.node().order(&core.comparator, &edge.target(&core.comparator)).is_lt();
-        Some((in_front == (way == Way::Forward)).then_some(entry))
-    }
-
-    #[inline]
-    fn step<'a>(
-        &self,
-        core: &'a Core<H::Order>,
-        way: Way,
-        scout: &mut Scout,
-    ) -> Result<Outcome<'a>, Corruption> {
-        match (&self.state, &self.gap) {
-            (State::At(stand), _) => match self.list(core) {
-                Some(search) => {
-                    let outcome = self.step_from(core, &search, way, stand);
-                    if let (Ok(Some(to)), Way::Forward) = (&outcome, way) {
-                        search.look_ahead(scout, stand.at, to.at);
-                    }
-                    Ok(outcome)
-                }
-                None => Ok(self.step_from(core, &self.order(core)?, way, stand)),
-            },
-            (State::Hole, Some(gap)) => Ok(self.step_over_hole(core, &self.order(core)?, way, gap)),
-            (State::Nowhere | State::Hole, _) => Ok(Ok(None)),
-        }
-    }
-
-    #[inline(always)]
-    fn step_from<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
-        way: Way,
-        from: &Stand,
-    ) -> Outcome<'a> {
-        let next = match way {
-            Way::Forward => self.lens.behind(core, order, from)?,
-            Way::Backward => self.lens.before(core, order, from)?,
-        };
-        self.show(core, order, way, next)
-    }
-
-    /// The first entry from `spot` on that is not outside the near bound: a hole may lie outside of it.
-    #[cold]
-    fn first_inside<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
-        way: Way,
-        mut spot: Spot<'a>,
-    ) -> Result<Option<Spot<'a>>, Hole> {
-        let bound = match way {
-            Way::Forward => self.lower.as_ref(),
-            Way::Backward => self.upper.as_ref(),
-        };
-        let Some(edge) = bound else { return Ok(Some(spot)) };
-        let edge = edge.target(&core.comparator);
-        loop {
-            let in_front = spot.entry.node().order(&core.comparator, &edge).is_lt();
-            if in_front == (way == Way::Backward) {
-                return Ok(Some(spot));
-            }
-            let next = match way {
-                Way::Forward => order.next(spot.at)?,
-                Way::Backward => order.prev(spot.at)?,
-            };
-            let Some(next) = next else { return Ok(None) };
-            spot = next;
-        }
-    }
-
-    /// Goes on at the far side of a hole, strictly beyond it (Q1).
-    #[cold]
-    fn step_over_hole<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
-        way: Way,
-        gap: &Gap,
-    ) -> Outcome<'a> {
-        let hole = gap.hole;
-        let at = if way == Way::Forward { hole.behind } else { hole.before };
-        if at == END {
-            return Ok(None);
-        }
-        let entry = match order.entry(at) {
-            Ok(entry) => entry,
-            // The far side was damaged since then: on along its links.
-            Err(corruption) => return Err(order.hole_at(at, corruption)),
-        };
-        let spot = Spot { at, entry };
-        if hole.before == hole.behind {
-            return self.step_from(core, order, way, &Stand::on(&spot));
-        }
-        if !gap.is_passed_at(&core.comparator, way, &entry) {
-            let corruption = Corruption::new(Place::Order, hole.corruption.offset, u64::from(at), 0);
-            return Err(Hole { corruption, before: END, behind: END });
-        }
-        let spot = match self.first_inside(core, order, way, spot)? {
-            Some(spot) if spot.at == at && way == Way::Forward => {
-                self.lens.behind_hole(core, order, hole, spot)?
-            }
-            spot => spot,
-        };
-        self.show(core, order, way, spot)
-    }
-
-    /// How far a walk in this direction has come: all that lies on the near side of the edge is done.
-    #[cold]
-    pub(crate) fn progress(&self, way: Way) -> Result<Edge, Corruption> {
-        let core = self.handle.core();
-        let far = || if way == Way::Forward { Edge::end() } else { Edge::start() };
-        let stand = match (&self.state, &self.gap) {
-            (State::At(stand), _) => stand,
-            (State::Hole, Some(gap)) => return Ok(gap.far(way).cloned().unwrap_or_else(far)),
-            (State::Nowhere | State::Hole, _) => return Ok(far()),
-        };
-        let order = self.order(core)?;
-        if let Ok(entry) = stand.parked.verify(order.view()) {
-            return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
-        }
-        // Damaged since then: the walk has come to where its link leads.
-        let (next, hole) = match way {
-            Way::Forward => (order.next(stand.at), Edge::before as fn(&[u8], SequenceNumber) -> Edge),
-            Way::Backward => (order.prev(stand.at), Edge::after as fn(&[u8], SequenceNumber) -> Edge),
-        };
-        match next {
-            Ok(spot) => {
-                Ok(spot.map_or_else(far, |spot| hole(spot.entry.key(), spot.entry.node().sequence())))
-            }
-            Err(hole) => Err(hole.corruption),
-        }
-    }
-
     /// The hole that the cursor is in, as long as it is in one.
     pub(crate) fn hole(&self) -> Option<Hole> {
         self.gap.as_ref().filter(|_| matches!(self.state, State::Hole)).map(|gap| gap.hole)
@@ -632,29 +362,6 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
     pub(crate) fn hole_edge(&self, way: Way) -> Option<&Edge> {
         let gap = self.gap.as_ref().filter(|_| matches!(self.state, State::Hole))?;
         gap.far(if way == Way::Forward { Way::Backward } else { Way::Forward })
-    }
-}
-
-/// The position after which a walk goes on that has shown an entry.
-#[inline]
-pub(crate) fn passed<L: Lens>(way: Way, key: &[u8], sequence: SequenceNumber) -> Edge {
-    let (newest, oldest) = L::extent(sequence);
-    if way == Way::Forward { Edge::after(key, oldest) } else { Edge::before(key, newest) }
-}
-
-impl Gap {
-    /// Whether an entry lies strictly beyond the hole, as far as its near side is known.
-    fn is_passed_at<C: Comparator>(&self, comparator: &C, way: Way, entry: &Verified<'_>) -> bool {
-        let is_before = |edge: &Edge| entry.node().order(comparator, &edge.target(comparator)).is_lt();
-        match way {
-            Way::Forward => self.begin.as_ref().is_none_or(|edge| !is_before(edge)),
-            Way::Backward => self.end.as_ref().is_none_or(is_before),
-        }
-    }
-
-    /// The far side of the hole for a walk in this direction.
-    fn far(&self, way: Way) -> Option<&Edge> {
-        if way == Way::Forward { self.end.as_ref() } else { self.begin.as_ref() }
     }
 }
 
@@ -682,18 +389,6 @@ impl<H: Handle + Holds<Order = Bytewise>, L: Lens> Cursor<H, L> {
         self.state = State::Nowhere;
         self
     }
-}
-
-/// Where a move ended: an entry, an end, or a hole.
-type Outcome<'a> = Result<Option<Spot<'a>>, Hole>;
-
-/// The same without a borrow, or a control block that is damaged.
-type Arrival = Result<Result<Option<Stand>, Hole>, Corruption>;
-
-/// What a cursor keeps of an entry.
-#[inline(always)]
-fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
-    spot.as_ref().map(Stand::on)
 }
 
 impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
@@ -724,7 +419,7 @@ impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
 
     /// Goes to the entry with which a walk in this direction begins.
     pub(crate) fn begin(&mut self, way: Way) -> Result<Option<Entry<'t>>> {
-        self.to_end(way)?;
+        self.go_to_end(way)?;
         Ok(resume(&self.state, self.kept.as_ref(), self.handle.0))
     }
 
@@ -741,12 +436,12 @@ impl<'t, C: Comparator, L: Lens> Cursor<Borrowed<'t, C>, L> {
 
 impl<'t, C: Comparator> TableCursor<'t, C> {
     /// From any version of a key to its first one.
-    pub(crate) fn to_first_version(&mut self) -> Result<Option<Entry<'t>>> {
+    pub(crate) fn rewind_key(&mut self) -> Result<Option<Entry<'t>>> {
         let core = self.handle.0;
         let State::At(stand) = self.state else { return Ok(None) };
         let first = self.order(core).map(|order| {
             let spot = stand.spot(&order)?;
-            first_version(core, &order, spot).map(|spot| Some(Stand::on(&spot)))
+            first_of_run(core, &order, spot, Run::Key).map(|spot| Some(Stand::on(&spot)))
         });
         self.stand(first)?;
         Ok(resume(&self.state, self.kept.as_ref(), core))

@@ -245,7 +245,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
             }
             let right = self.entry(search, next, left.as_ref());
             let height = right.map(|entry| {
-                tower_height(search.view.secret.nonce(), key_part(entry.key()), entry.node().sequence())
+                let (nonce, node) = (search.view.secret.nonce(), entry.node());
+                tower_height(nonce, key_part(entry.key()), node.sequence(), node.revision())
             });
             met.push(Met { node: next, height });
             (left, at) = (right, next);
@@ -332,7 +333,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         }
         if let Ok(entry) = search.view.open(target).and_then(|node| node.verify(&search.view)) {
             let nonce = search.view.secret.nonce();
-            let height = tower_height(nonce, key_part(entry.key()), entry.node().sequence());
+            let height =
+                tower_height(nonce, key_part(entry.key()), entry.node().sequence(), entry.node().revision());
             if height <= level {
                 let report =
                     Corruption::new(Place::Link, bytes_of(node), u64::from(height), u64::from(level));

@@ -213,7 +213,8 @@ impl<C: Comparator> Core<C> {
         }
         let inserter = &mut entered.inside.inserter;
         self.search_batch(&self.ranges, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
-        let bytes = writes.iter().map(|write| entry_bytes(&points.view, write)).sum();
+        let bytes =
+            writes.iter().map(|write| entry_bytes(&points.view, write, self.options.duplicates)).sum();
         self.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
         Ok(ways)
     }

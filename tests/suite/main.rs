@@ -30,6 +30,7 @@ mod span_threads;
 mod spans;
 mod threads;
 mod tidy;
+mod walk_costs;
 #[cfg(feature = "fault-injection")]
 mod walks;
 mod write_batch;

@@ -1,6 +1,7 @@
-//! Tower heights: branching e, a pure function of the table's seed, the key's hash and the sequence number.
+//! Tower heights: branching e, a pure function of the table's seed, the key's hash, the sequence number and the revision.
 //!
-//! * B1: the same (seed, key, sequence) always gets the same height, so a run replays and a scrub can recompute it.
+//! * B1: the same (seed, key, sequence, revision) always gets the same height, so a run replays and a scrub can recompute
+//!   it. Entries that replace each other differ in their revisions: a search passes them on upper levels.
 //! * B2: P(height > n) = e^-n. Branching e visits a tenth fewer nodes than branching 4 (measured in pairs).
 
 #![forbid(unsafe_code)]
@@ -26,8 +27,9 @@ const THRESHOLDS: [u64; HEIGHT_MAX - 1] = {
 
 /// The height of a node, 1..=HEIGHT_MAX.
 #[inline(always)]
-pub(crate) fn tower_height(seed: u64, key_part: u64, sequence: u64) -> u32 {
-    let draw = mix(key_part ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15), seed);
+pub(crate) fn tower_height(seed: u64, key_part: u64, sequence: u64, revision: u32) -> u32 {
+    let version = sequence.wrapping_add(u64::from(revision) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let draw = mix(key_part ^ version, seed);
     let mut height = 1;
     for threshold in THRESHOLDS {
         if draw >= threshold {
@@ -47,7 +49,7 @@ mod tests {
     fn heights_fall_by_e() {
         let mut counts = [0u32; HEIGHT_MAX + 2];
         for n in 0u64..200_000 {
-            let height = tower_height(77, key_part(&n.to_be_bytes()), n);
+            let height = tower_height(77, key_part(&n.to_be_bytes()), n, 0);
             for level in 1..=height {
                 counts[level as usize] += 1;
             }

@@ -73,9 +73,12 @@ impl Inserter {
     }
 }
 
-/// Bytes of the arena that an entry takes.
-pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>) -> u64 {
-    let height = tower_height(view.secret.nonce(), fields.key_part, fields.sequence);
+/// Bytes of the arena that an entry takes; under `Replace`, where the height depends on what it replaces, at most.
+pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
+    let height = match policy {
+        DuplicatePolicy::Replace => HEIGHT_MAX as u32,
+        _ => tower_height(view.secret.nonce(), fields.key_part, fields.sequence, 0),
+    };
     let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
     node_units(view.width, lengths, height) * UNIT as u64
 }
@@ -231,7 +234,7 @@ impl List {
         if bracket.entry.is_some_and(|entry| equals(search, &entry, fields)) {
             return Ok(Quick::Not(None));
         }
-        let mut site = self.site(search, inserter, fields)?;
+        let mut site = self.site(search, inserter, fields, 0)?;
         match self.attempt(search, &mut site, fields, 0, &bracket) {
             Ok(Some(linked)) => Ok(Quick::Linked(linked)),
             Ok(None) => Ok(Quick::Not(Some(site))),
@@ -278,11 +281,15 @@ impl List {
                 Verdict::Insert(displaced) => displaced,
                 Verdict::Kept(equal) => return Ok(Placement::Kept(equal)),
             };
+            let revision = next_revision(displaced.as_ref());
+            let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence, revision);
+            if let Some(other) = site.take_if(|site| site.height != height) {
+                self.give_back(search, inserter, other)?;
+            }
             let spot = match site {
                 Some(spot) => spot,
-                None => site.insert(self.site(search, inserter, fields)?),
+                None => site.insert(self.site(search, inserter, fields, revision)?),
             };
-            let revision = next_revision(displaced.as_ref());
             if let Some(linked) = self.attempt(search, spot, fields, revision, &bracket)? {
                 // What is published is never given back.
                 *site = None;
@@ -298,8 +305,9 @@ impl List {
         search: &Search<'_, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
+        revision: u32,
     ) -> Result<Site> {
-        let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence);
+        let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence, revision);
         let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
         let units = node_units(search.view.width, lengths, height);
         let reservation = search.view.arena().carve(&mut inserter.sub, units)?;

@@ -121,7 +121,7 @@ impl Table {
 
 /// A sequence number with which the key gets a tower of this height.
 fn sequence_with_height(key: &[u8], height: u32) -> u64 {
-    (1..1000).find(|sequence| tower_height(SECRET.nonce(), key_part(key), *sequence) == height).unwrap()
+    (1..1000).find(|sequence| tower_height(SECRET.nonce(), key_part(key), *sequence, 0) == height).unwrap()
 }
 
 fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {

@@ -1,0 +1,131 @@
+//! What walks cost: runs of entries that are not shown, and comparators that contradict themselves. Counted in questions to
+//! the comparator and in steps, not in time.
+
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use paranoid_memtable::{Comparator, DuplicatePolicy, KeyEquality, MemTable, MemTableOptions, TableReader};
+
+use super::support::rng::{scramble, seed_or};
+use super::support::watchdog::Watchdog;
+
+/// Bytewise order that counts how often it is asked, and answers wrongly once in so many times (0: never).
+#[derive(Debug, Default)]
+struct Counting {
+    asked: AtomicU64,
+    lies: AtomicU64,
+}
+
+impl Comparator for Counting {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        let asked = self.asked.fetch_add(1, Relaxed);
+        match self.lies.load(Relaxed) {
+            0 => left.cmp(right),
+            lies if scramble(asked).is_multiple_of(lies) => right.cmp(left),
+            _ => left.cmp(right),
+        }
+    }
+}
+
+/// Every walk over everything, each step of it through `step`; how many items there were.
+fn walk_everything(table: &TableReader<Counting>, snapshot: u64, mut step: impl FnMut(&str)) -> usize {
+    let mut count = 0;
+    let mut seen = |what: &str| {
+        count += 1;
+        step(what);
+    };
+    let names = ["range", "range_at", "range back", "range_at back", "both ends", "range_descending"];
+    table.range(..).for_each(|_| seen(names[0]));
+    table.range_at(snapshot, ..).for_each(|_| seen(names[1]));
+    table.range(..).rev().for_each(|_| seen(names[2]));
+    table.range_at(snapshot, ..).rev().for_each(|_| seen(names[3]));
+    let mut both = table.range_at(snapshot, ..);
+    while both.next().is_some() && both.next_back().is_some() {
+        seen(names[4]);
+    }
+    table.range_descending(..).for_each(|_| seen(names[5]));
+    let (mut raw, mut resolved) = (table.owned_cursor(), table.owned_cursor_at(snapshot));
+    for key in [b"a".as_slice(), b"m", b"z"] {
+        let _ = (raw.seek(key).is_ok(), seen("seek"));
+        let _ = (raw.seek_for_prev(key).is_ok(), seen("seek_for_prev"));
+        let _ = (resolved.seek(key).is_ok(), seen("resolved seek"));
+        let _ = (resolved.seek_for_prev(key).is_ok(), seen("resolved seek_for_prev"));
+    }
+    count
+}
+
+/// A run of entries that are not shown costs a search and not a walk, in every direction and under every lens.
+#[test]
+fn many_overwrites_and_versions_of_one_key_cost_a_search() {
+    const OVERWRITES: u64 = 20_000;
+    let _watchdog = Watchdog::new("walk_costs::many_overwrites_and_versions_of_one_key_cost_a_search", 0);
+    for policy in [DuplicatePolicy::Replace, DuplicatePolicy::Reject] {
+        let options = MemTableOptions::builder().duplicates(policy).seed(11).build().unwrap();
+        let table = MemTable::with_comparator(options, Counting::default()).unwrap();
+        let mut writer = table.writer();
+        writer.put(1, b"a", b"").unwrap();
+        writer.put(2, b"z", b"").unwrap();
+        for number in 0..OVERWRITES {
+            // Replaced entries, or versions that the snapshot does not see.
+            let sequence = if policy == DuplicatePolicy::Replace { 5 } else { 100 + number };
+            writer.put(sequence, b"m", &number.to_le_bytes()).unwrap();
+        }
+        let check = |table: &TableReader<Counting>| {
+            let raw = policy == DuplicatePolicy::Replace;
+            let (mut before, mut most) = (table.comparator().asked.load(Relaxed), 0);
+            let mut step = |what: &str| {
+                let now = table.comparator().asked.load(Relaxed);
+                most = most.max(now - before);
+                before = now;
+                assert!(most < 400, "a step of {what} under {policy:?} asks {most} times");
+            };
+            if raw {
+                walk_everything(table, u64::MAX, &mut step);
+            } else {
+                // All versions are shown to a raw scan: only what a snapshot sees is asked here.
+                table.range_at(50, ..).for_each(|_| step("range_at"));
+                table.range_at(50, ..).rev().for_each(|_| step("range_at back"));
+                let mut cursor = table.cursor_at(50);
+                cursor.seek_for_prev(b"y").unwrap();
+                step("resolved seek_for_prev");
+                cursor.seek(b"b").unwrap();
+                step("resolved seek");
+                cursor.prev().unwrap();
+                step("resolved prev");
+            }
+            assert!(most > 0);
+        };
+        check(&table);
+        check(&table.freeze().unwrap());
+    }
+}
+
+/// A comparator that contradicts itself makes answers meaningless, and no walk endless.
+#[test]
+fn a_comparator_that_lies_ends_every_walk() {
+    let seed = seed_or(8);
+    let _watchdog = Watchdog::new("walk_costs::a_comparator_that_lies_ends_every_walk", seed);
+    const ENTRIES: u64 = 60;
+    for (policy, lies) in
+        [(DuplicatePolicy::Reject, 8), (DuplicatePolicy::Replace, 8), (DuplicatePolicy::Reject, 2)]
+    {
+        for round in 0..20 {
+            let options = MemTableOptions::builder().duplicates(policy).seed(seed + round).build().unwrap();
+            let table = MemTable::with_comparator(options, Counting::default()).unwrap();
+            for number in 0..ENTRIES {
+                table.put(number / 3, &[b'a' + (number * 7 % 20) as u8], &[number as u8]).ok();
+            }
+            table.delete_range(ENTRIES, b"f", b"h").unwrap();
+            table.comparator().asked.store(scramble(seed ^ round) >> 1, Relaxed);
+            table.comparator().lies.store(lies, Relaxed);
+            let mut steps = 0;
+            let count = walk_everything(&table, ENTRIES / 4, |what| {
+                steps += 1;
+                assert!(steps < 40 * ENTRIES, "{what} does not end; seed {seed}, round {round}");
+            });
+            assert!(count > 0);
+        }
+    }
+}
