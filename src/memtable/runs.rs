@@ -17,7 +17,8 @@ use crate::error::{Corruption, Place};
 use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target};
 use crate::memtable::read::past_proved;
 use crate::memtable::representation::{END, Hole, Ordered, Spot};
-use crate::memtable::skiplist::node::{Parked, Verified, bytes_of};
+use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::table::Core;
 
 /// Which way a step goes.

@@ -19,6 +19,21 @@ use super::model::{Model, Row};
 use super::reads::Verdict;
 use super::walks::{bound, inside};
 
+/// How a table keeps its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arranged {
+    InOrder,
+    /// A log: the place of a damaged entry is not known.
+    AsWritten,
+}
+
+impl Arranged {
+    pub fn of(table: &TableReader) -> Arranged {
+        let log = table.options().representation() == Representation::Vector && !table.is_frozen();
+        if log { Arranged::AsWritten } else { Arranged::InOrder }
+    }
+}
+
 /// What the damage in a table may cost a walk.
 #[derive(Debug, Clone, Default)]
 pub struct Allowed {
@@ -34,8 +49,8 @@ pub struct Allowed {
 
 impl Allowed {
     /// What these changes may cost.
-    pub fn of(door: &Door<'_, Bytewise>, representation: Representation, is_frozen: bool) -> Allowed {
-        let log = representation == Representation::Vector && !is_frozen;
+    pub fn of(door: &Door<'_, Bytewise>, arranged: Arranged) -> Allowed {
+        let log = arranged == Arranged::AsWritten;
         let mut allowed = Allowed::default();
         for piece in door.changed().into_iter().map(|piece| &door.pieces()[piece]) {
             // Each end of a range over a log looks at all of it by itself.

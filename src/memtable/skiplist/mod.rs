@@ -9,6 +9,7 @@ pub(crate) mod layout;
 pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod node;
+pub(crate) mod parked;
 pub(crate) mod proof;
 pub(crate) mod raise;
 pub(crate) mod splice;

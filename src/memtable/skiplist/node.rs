@@ -450,6 +450,12 @@ impl<'a> Verified<'a> {
         self.node.key()
     }
 
+    /// K of the key, as it was verified; 0 at width 0.
+    #[inline(always)]
+    pub(super) fn key_part(&self) -> u64 {
+        self.key_part
+    }
+
     /// The kind.
     #[inline(always)]
     pub(crate) fn kind(&self) -> Kind {
@@ -506,72 +512,24 @@ impl<'a> Verified<'a> {
     }
 }
 
-/// A verified node on hold, without a borrow: for cursors. Lives in the caller's memory.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Parked {
-    offset: u32,
-    revision: u32,
-    lengths: Lengths,
-    sequence: SequenceNumber,
-    key_part: u64,
-}
-
-impl Parked {
-    /// Puts a node on hold.
+impl<'a> View<'a> {
+    /// A node again that was verified before: bounds are checked (N1), nothing else (N2, N3). Whoever asks has kept all of
+    /// this in memory of its own.
     #[inline(always)]
-    pub(crate) fn new(entry: &Verified<'_>) -> Self {
-        let node = &entry.node;
-        Parked {
-            offset: node.offset,
-            revision: node.revision,
-            lengths: node.lengths,
-            sequence: node.sequence,
-            key_part: entry.key_part,
-        }
-    }
-
-    /// The node again, for the call that has just verified it: bounds are checked (N1), nothing else (N2, N3).
-    #[inline(always)]
-    pub(crate) fn resume<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
-        let (address, available) = view.locate(self.offset)?;
-        if entry_end(view.width, self.lengths) > available {
+    pub(super) fn again(
+        &self,
+        (offset, revision): (u32, u32),
+        lengths: Lengths,
+        sequence: SequenceNumber,
+        key_part: u64,
+    ) -> Option<Verified<'a>> {
+        let (address, available) = self.locate(offset)?;
+        if entry_end(self.width, lengths) > available {
             return None;
         }
-        let (offset, revision, lengths, sequence) = (self.offset, self.revision, self.lengths, self.sequence);
-        let key_address = address + key_at(view.width);
+        let key_address = address + key_at(self.width);
         let node = Node { key_address, lengths, sequence, offset, revision, arena: PhantomData };
-        Some(Verified { node, key_part: self.key_part })
-    }
-
-    /// The node again, verified again (N3): its key must have the hash that it had then. All else that is used of it
-    /// was kept in the caller's memory.
-    #[inline]
-    pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
-        match self.resume(view) {
-            Some(entry) if view.width.bytes() == 0 || key_part(entry.key()) == self.key_part => Ok(entry),
-            _ if planted(Bug::ParkedBelieved) => self.resume(view).ok_or_else(|| no_node(self.offset)),
-            _ => Err(self.report(view)),
-        }
-    }
-
-    /// Why `verify` refused.
-    #[cold]
-    fn report(&self, view: &View<'_>) -> Corruption {
-        let plain = Corruption::new(Place::Entry, bytes_of(self.offset), self.key_part, 0);
-        let found = view.open(self.offset).and_then(|node| node.verify(view));
-        found.err().unwrap_or(plain.with_sequence(self.sequence))
-    }
-
-    /// Whether the two are known to have different bytes as keys. `false`: that takes a look at the keys.
-    #[inline(always)]
-    pub(crate) fn has_other_key(&self, entry: &Verified<'_>) -> bool {
-        self.key_part != entry.key_part
-    }
-
-    /// The sequence number.
-    #[inline(always)]
-    pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.sequence
+        Some(Verified { node, key_part })
     }
 }
 

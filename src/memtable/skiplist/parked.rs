@@ -1,0 +1,79 @@
+//! A verified node on hold, without a borrow: for cursors.
+//!
+//! ```text
+//!   Verified ----> Parked (offset, lengths, versions, K) ----> resume: by the call that has just verified it
+//!                  in the caller's own memory            ----> verify: the key must have the same hash K as then
+//! ```
+//! Any thread. Not promised by `resume`: that the node still is what it was.
+
+#![forbid(unsafe_code)]
+
+use super::arena::View;
+use super::layout::Lengths;
+use super::node::{Verified, bytes_of, no_node};
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::protection::key_part;
+use crate::invariants::{Bug, planted};
+use crate::key::SequenceNumber;
+
+/// See the head of the file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parked {
+    offset: u32,
+    revision: u32,
+    lengths: Lengths,
+    sequence: SequenceNumber,
+    key_part: u64,
+}
+
+impl Parked {
+    /// Puts a node on hold.
+    #[inline(always)]
+    pub(crate) fn new(entry: &Verified<'_>) -> Self {
+        let node = entry.node();
+        Parked {
+            offset: node.offset(),
+            revision: node.revision(),
+            lengths: node.lengths(),
+            sequence: node.sequence(),
+            key_part: entry.key_part(),
+        }
+    }
+
+    /// The node again, for the call that has just verified it.
+    #[inline(always)]
+    pub(crate) fn resume<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
+        view.again((self.offset, self.revision), self.lengths, self.sequence, self.key_part)
+    }
+
+    /// The node again, verified again: its key must have the hash that it had then. All else that is used of it was kept
+    /// in the caller's memory.
+    #[inline]
+    pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
+        match self.resume(view) {
+            Some(entry) if view.width.bytes() == 0 || key_part(entry.key()) == self.key_part => Ok(entry),
+            _ if planted(Bug::ParkedBelieved) => self.resume(view).ok_or_else(|| no_node(self.offset)),
+            _ => Err(self.report(view)),
+        }
+    }
+
+    /// Why `verify` refused.
+    #[cold]
+    fn report(&self, view: &View<'_>) -> Corruption {
+        let plain = Corruption::new(Place::Entry, bytes_of(self.offset), self.key_part, 0);
+        let found = view.open(self.offset).and_then(|node| node.verify(view));
+        found.err().unwrap_or(plain.with_sequence(self.sequence))
+    }
+
+    /// Whether the two are known to have different bytes as keys. `false`: that takes a look at the keys.
+    #[inline(always)]
+    pub(crate) fn has_other_key(&self, entry: &Verified<'_>) -> bool {
+        self.key_part != entry.key_part()
+    }
+
+    /// The sequence number.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+}
