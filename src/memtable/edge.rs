@@ -54,6 +54,16 @@ impl Edge {
         Edge { revision: node.revision(), ..Edge::after(node.key(), node.sequence()) }
     }
 
+    /// The position on the other side of the entry that this one is right beside.
+    pub(crate) fn across(&self) -> Edge {
+        let side = match self.side {
+            Side::Before => Side::After,
+            Side::After => Side::Before,
+            extreme => extreme,
+        };
+        Edge { side, ..self.clone() }
+    }
+
     /// The position before everything.
     pub(crate) fn start() -> Edge {
         Edge { key: Box::default(), sequence: 0, revision: 0, side: Side::Start }

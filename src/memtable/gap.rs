@@ -52,12 +52,13 @@ impl Gap {
         Gap { hole, begin, end }
     }
 
-    /// Whether an entry lies strictly beyond the hole, as far as its near side is known.
+    /// Whether an entry lies beyond the hole, as far as its near side is known. Duplicates of a `Vector` table stand at the
+    /// same position.
     pub(crate) fn is_passed_at<C: Comparator>(&self, comparator: &C, way: Way, entry: &Verified<'_>) -> bool {
         let is_before = |edge: &Edge| entry.node().order(comparator, &edge.target(comparator)).is_lt();
         match way {
-            Way::Forward => self.begin.as_ref().is_none_or(|edge| !is_before(edge)),
-            Way::Backward => self.end.as_ref().is_none_or(is_before),
+            Way::Forward => self.begin.as_ref().is_none_or(|edge| !is_before(&edge.across())),
+            Way::Backward => self.end.as_ref().is_none_or(|edge| is_before(&edge.across())),
         }
     }
 
