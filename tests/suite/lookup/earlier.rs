@@ -99,8 +99,7 @@ impl Life {
         }
         for start in self.keys.iter().map(|key| key[0]).collect::<BTreeSet<u8>>() {
             let mut cursor = self.table.cursor().with_prefix(&[start]);
-            cursor.first().unwrap();
-            let shown = cursor.entry().map(|entry| entry.user_key().to_vec());
+            let shown = cursor.first().unwrap().map(|entry| entry.user_key().to_vec());
             let first = self.oracle.rows.iter().map(|row| &row.key).filter(|key| key[0] == start).min();
             assert_eq!(shown.as_ref(), first, "prefix {start}; {told_by}");
         }
