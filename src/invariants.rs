@@ -53,6 +53,12 @@ bugs! {
     BackwalkStopsEarly,
     /// A back link is believed without its forward link.
     BackLinkUnconfirmed,
+    /// A back link is stored, whatever it names meanwhile.
+    BackLinkStored,
+    /// A link and the back link that vouches for it may share a cache line.
+    NodesStandTogether,
+    /// A link is believed without the back link of the node that it names.
+    BackLinkNotAsked,
     /// An entry may end behind its chunk.
     EntryAcrossChunks,
     /// A damaged entry is passed by its key as it reads, proved or not.

@@ -39,3 +39,5 @@ pub(crate) mod write_batch;
 mod loom;
 #[cfg(all(test, loom))]
 mod loom_lookup;
+#[cfg(all(test, not(loom)))]
+mod tests;

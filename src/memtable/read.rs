@@ -24,7 +24,7 @@ use crate::memtable::order::Order;
 use crate::memtable::representation::{Hole, Ordered, Spot};
 use crate::memtable::skiplist::arena::{Arena, Frame};
 use crate::memtable::skiplist::list::DuplicatePolicy;
-use crate::memtable::skiplist::node::{KeepsArena, Pinned, Verified};
+use crate::memtable::skiplist::node::{KeepsArena, Pinned, ValueIn, Verified};
 use crate::memtable::table::{Core, TableReader};
 use crate::memtable::vector::Sorted;
 
@@ -66,10 +66,9 @@ pub enum DeletedBy {
 /// A value in the table's memory, verified when it was handed out. Borrows the table.
 #[derive(Clone, Copy)]
 pub struct ValueRef<'a> {
-    value: &'a [u8],
+    value: ValueIn<'a>,
     sequence: SequenceNumber,
     kind: Kind,
-    arena: &'a Arena,
     owner: &'a dyn Pins,
 }
 
@@ -111,7 +110,7 @@ impl ValueRef<'_> {
     /// Never: the value comes from the table that is pinned.
     #[must_use]
     pub fn to_pinned(&self) -> PinnedValue {
-        match Pinned::new(self.owner.pin(), self.value, self.arena) {
+        match Pinned::new(self.owner.pin(), self.value) {
             Some(pinned) => PinnedValue { pinned: Arc::new(pinned) },
             None => unreachable!("a value is pinned in its own table"),
         }
@@ -121,20 +120,20 @@ impl ValueRef<'_> {
 impl Deref for ValueRef<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.value
+        self.value.bytes()
     }
 }
 
 impl AsRef<[u8]> for ValueRef<'_> {
     fn as_ref(&self) -> &[u8] {
-        self.value
+        self.value.bytes()
     }
 }
 
 impl fmt::Debug for ValueRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ValueRef")
-            .field("len", &self.value.len())
+            .field("len", &self.value.bytes().len())
             .field("sequence", &self.sequence)
             .finish_non_exhaustive()
     }
@@ -531,15 +530,9 @@ impl<C: Comparator> TableReader<C> {
                 base: Base::Below,
             }));
         }
-        let value = spot.entry.value(order.view().seal())?;
+        let value = spot.entry.value_in(order.view())?;
         self.core.count_digests(order.view(), 1);
-        Ok(Lookup::Value(ValueRef {
-            value,
-            sequence,
-            kind: spot.entry.kind(),
-            arena: order.view().arena(),
-            owner: &self.core,
-        }))
+        Ok(Lookup::Value(ValueRef { value, sequence, kind: spot.entry.kind(), owner: &self.core }))
     }
 
     /// The newest entry of `key` at or below `snapshot` as stored; range tombstones are not applied. Expected O(log n).

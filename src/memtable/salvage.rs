@@ -188,7 +188,7 @@ fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<Option<
 fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let word = |at: usize| {
         let word = view.word(offset.checked_add((at / UNIT) as u32)?)?;
-        // ORDERING: Acquire pairs with the Release in `set_back`; all other words stand still since the freeze.
+        // ORDERING: Acquire pairs with the Release in `exchange_back`; all other words stand still since the freeze.
         Some(word.load(Ordering::Acquire))
     };
     let (lengths, sequence) = (Lengths(word(0)?), word(SEQUENCE_AT)?);

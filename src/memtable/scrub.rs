@@ -232,7 +232,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         let (mut at, mut intact) = (search.sentinel, search.sentinel);
         let room = search.view.arena().handed_bytes() / HEADER as u64;
         while (met.len() as u64) < room {
-            let next = match search.view.link(at, 0) {
+            let next = match search.linked(at) {
                 Ok(next) => next,
                 Err(corruption) => {
                     self.find(corruption);

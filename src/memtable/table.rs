@@ -25,7 +25,7 @@ use crate::memtable::options::{MemTableOptions, Representation};
 use crate::memtable::order::Order;
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, View};
 use crate::memtable::skiplist::control::{ControlWord, Head};
-use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX, UNIT};
+use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX, PAD_UNITS_MAX, UNIT};
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::splice::Search;
 use crate::memtable::statistics::{Statistics, Stats};
@@ -202,7 +202,7 @@ impl MemTable {
     /// is beyond it.
     #[must_use]
     pub const fn max_entry_bytes(key_len: u64, value_len: u64) -> u64 {
-        let fixed = (HEIGHT_MAX * UNIT + HEADER + 16) as u64;
+        let fixed = ((HEIGHT_MAX + PAD_UNITS_MAX as usize) * UNIT + HEADER + 16) as u64;
         let bytes = fixed.saturating_add(key_len).saturating_add(value_len);
         match bytes.checked_next_multiple_of(UNIT as u64) {
             Some(bytes) => bytes,

@@ -5,10 +5,12 @@
 //!   stripe 1   S1 <-> n4
 //!   sorted     [n2 | n4 | n1 | n3]            words: node (32) | tag (32), bound to the index
 //! ```
-//! * Y1: a chain has one appender at a time (its stripe's lock), so its back links are exact, not hints: a chain with
-//!   a broken link is read from its other end.
+//! * Y1: a chain has one appender at a time (its stripe's lock), so its back links are exact, but for that of the sentinel
+//!   while the appender is between its two exchanges. They vouch for links as in a skiplist (`witness.rs`): a chain with
+//!   a link that is broken, or went back to an earlier value, is read from its other end.
 //! * Y2: a position in a sorted array is its index plus one. Neighbours in the array are neighbours in the order: the
-//!   array was made from all chains, and its words are bound to their indexes.
+//!   array was made from all chains, and its words are bound to their indexes and to the array's length, so that what an
+//!   earlier array left in the same memory is not believed.
 //! * Y3: entries of equal keys and sequence numbers stand side by side, ordered by their places: every copy, whatever its
 //!   chains' links say, has the same one first. None of them is lost; the freeze names them.
 //! * Y4: a damaged entry of a log could be any key, and so every read of that log answers `Corruption`. In a frozen
@@ -30,10 +32,14 @@ use crate::memtable::skiplist::build::{Built, Fields, Shape};
 use crate::memtable::skiplist::layout::{Lengths, node_units};
 use crate::memtable::skiplist::list::check_claim;
 use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::site::new_sentinel;
+use crate::memtable::skiplist::witness::Doubt;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The level that tags of sorted words are made for: no tower has it.
-const SORTED_LEVEL: u32 = 1 << 16;
+/// The level that the tags of an array of so many words are made for: no tower has it.
+const fn sorted_level(len: usize) -> u32 {
+    (len as u32).wrapping_add(1 << 16)
+}
 
 /// Entries in order, by their nodes.
 #[derive(Debug)]
@@ -47,24 +53,30 @@ pub(crate) struct Sorted {
 
 /// A new chain: its sentinel.
 pub(crate) fn new_chain(view: &View<'_>, sub: &mut SubChunk) -> Result<u32> {
-    let reservation = view.arena().carve(sub, 4)?;
-    let sentinel = reservation.start() + 1;
-    view.set_link(sentinel, 0, sentinel)?;
-    view.set_back(sentinel, sentinel);
-    Ok(sentinel)
+    new_sentinel(view, sub, 1)
 }
 
-/// Appends a built node to a chain; the caller holds the chain's stripe (Y1).
-fn append(view: &View<'_>, sentinel: u32, built: &Built) -> Result<()> {
-    let node = built.offset;
-    let last = view.back_hint(sentinel).ok_or_else(|| broken(sentinel))?;
+/// Appends a node that was built behind `last` to a chain; the caller holds the chain's stripe (Y1).
+fn append(view: &View<'_>, sentinel: u32, last: u32, node: u32) -> Result<()> {
     view.set_link(node, 0, sentinel)?;
-    view.set_back(node, last);
     if !view.publish_link(last, 0, sentinel, node)? {
         return Err(broken(last).into());
     }
-    view.set_back(sentinel, node);
+    if !view.renew_back(sentinel, last, node) {
+        view.settle_back(sentinel, node, sentinel);
+    }
     Ok(())
+}
+
+/// The last node of a chain: the one that the sentinel's back link names, unless that went back to an earlier value.
+fn last_of(view: &View<'_>, sentinel: u32) -> Result<u32, Corruption> {
+    let mut last = view.back_hint(sentinel).ok_or_else(|| broken(sentinel))?;
+    loop {
+        match view.link(last, 0)? {
+            next if next == sentinel => return Ok(last),
+            next => last = next,
+        }
+    }
 }
 
 #[cold]
@@ -77,11 +89,15 @@ fn chain(view: &View<'_>, sentinel: u32, nodes: &mut Vec<u32>, damage: &mut Opti
     let mut at = sentinel;
     loop {
         match view.link(at, 0) {
-            Ok(next) if next == sentinel => return,
-            Ok(next) => {
-                nodes.push(next);
-                at = next;
-            }
+            Ok(next) => match view.question(sentinel, at, next) {
+                Err(Doubt::Changed) => {}
+                Err(_) => return from_behind(view, sentinel, at, nodes, damage, broken(at)),
+                Ok(()) if next == sentinel => return,
+                Ok(()) => {
+                    nodes.push(next);
+                    at = next;
+                }
+            },
             Err(report) => return from_behind(view, sentinel, at, nodes, damage, report),
         }
     }
@@ -123,13 +139,11 @@ pub(crate) fn chain_nodes(view: &View<'_>, sentinel: u32, find: &mut impl FnMut(
     for node in std::iter::once(sentinel).chain(nodes.iter().copied()) {
         match view.link(node, 0) {
             Err(report) => find(report),
-            Ok(next) => {
-                // An appender names the new node from the back after it has linked it.
-                let confirmed = view.back_hint(next).is_some_and(|back| back == node || next == sentinel);
-                if !confirmed {
-                    find(broken(next));
-                }
-            }
+            Ok(next) if view.back_hint(next).is_none() => find(broken(next)),
+            Ok(next) => match view.question(sentinel, node, next) {
+                Ok(()) | Err(Doubt::Changed) => {}
+                Err(Doubt::Lost(_) | Doubt::Damage) => find(broken(node)),
+            },
         }
     }
     nodes
@@ -172,9 +186,10 @@ impl Sorted {
             let sequence = Some(left.node().sequence()).filter(|known| *known == right.node().sequence());
             sequence.filter(|_| comparator.compare(left.key(), right.key()).is_eq())
         });
+        let level = sorted_level(entries.len());
         let word = |(index, entry): (usize, &Verified<'_>)| {
             let (node, index) = (entry.node().offset(), u32::try_from(index).unwrap_or(u32::MAX));
-            AtomicU64::new(u64::from(node) << 32 | u64::from(view.secret.link_tag(index, SORTED_LEVEL, node)))
+            AtomicU64::new(u64::from(node) << 32 | u64::from(view.secret.link_tag(index, level, node)))
         };
         Sorted { words: entries.iter().enumerate().map(word).collect(), damage, duplicate }
     }
@@ -216,7 +231,8 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
         // ORDERING: Relaxed: the array was published whole, by the `Arc` or `OnceLock` that holds it.
         let word = word.load(Ordering::Relaxed);
         let (node, stored) = ((word >> 32) as u32, word & u64::from(u32::MAX));
-        let expected = u64::from(self.view.secret.link_tag(index, SORTED_LEVEL, node));
+        let level = sorted_level(self.sorted.words.len());
+        let expected = u64::from(self.view.secret.link_tag(index, level, node));
         if stored != expected && !planted(Bug::SortedWordUnchecked) {
             return Err(Corruption::new(Place::Link, u64::from(index) * 8, expected, stored));
         }
@@ -342,10 +358,11 @@ pub(crate) fn write(
     fields: &Fields<'_>,
 ) -> Result<(Built, u64)> {
     let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
+    let last = last_of(view, sentinel)?;
     let mut reservation = view.arena().carve(sub, node_units(view.width, lengths, 1))?;
-    let linked = view.build(&mut reservation, fields, Shape::LOW).and_then(|built| {
+    let linked = view.build(&mut reservation, fields, Shape { back: last, ..Shape::LOW }).and_then(|built| {
         check_claim(view, &built, fields)?;
-        append(view, sentinel, &built)?;
+        append(view, sentinel, last, built.offset)?;
         Ok(built)
     });
     match linked {

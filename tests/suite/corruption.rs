@@ -270,10 +270,10 @@ impl FlushSink for Nothing {
     }
 }
 
-/// A table of a, b and c where one word of an entry is what it was before b came: no tag can notice that.
-fn with_an_old_word(region: Region, key: &[u8]) -> MemTable {
+/// A table of a, b and c where these words are what they were before b came: no tag can notice that.
+fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build().unwrap()).unwrap();
-    let find = |door: &Door<'_, Bytewise>| {
+    let find = |door: &Door<'_, Bytewise>, (region, key): (Region, &[u8])| {
         let matches = |piece: &paranoid_memtable::Piece| {
             let owner = piece.owner.as_ref().map(|owner| &*owner.key);
             piece.region == region && piece.level == 0 && owner == Some(key)
@@ -283,29 +283,48 @@ fn with_an_old_word(region: Region, key: &[u8]) -> MemTable {
     table.put(1, b"a", b"1").unwrap();
     table.put(2, b"c", b"3").unwrap();
     let door = open(&table);
-    let old = door.bytes(find(&door));
+    let old: Vec<_> = words.iter().map(|word| door.bytes(find(&door, *word))).collect();
+    drop(door);
     table.put(3, b"b", b"2").unwrap();
     let mut door = open(&table);
-    let word = find(&door);
-    door.overwrite(word, &old);
+    for (word, old) in words.iter().zip(old) {
+        let word = find(&door, *word);
+        door.overwrite(word, &old);
+    }
     table
 }
 
-/// The link from `a` leaves `b` out.
-fn with_an_old_link() -> MemTable {
-    with_an_old_word(Region::Link, b"a")
+/// The link from `a` leaves `b` out, and nothing but the sums tells.
+fn without_a_witness() -> MemTable {
+    with_old_words(&[(Region::Link, b"a"), (Region::BackLink, b"c")])
 }
 
 #[test]
 fn an_old_back_link_is_confirmed() {
-    let table = with_an_old_word(Region::BackLink, b"c");
+    let table = with_old_words(&[(Region::BackLink, b"c")]);
     let keys: Vec<Vec<u8>> = table.range(..).rev().map(|entry| entry.unwrap().user_key().to_vec()).collect();
     assert_eq!(keys, [b"c", b"b", b"a"]);
 }
 
 #[test]
+fn an_old_link_is_noticed() {
+    let is_link = |error: Error| error.corruption().is_some_and(|report| report.place == Place::Link);
+    let table = with_old_words(&[(Region::Link, b"a")]);
+    assert!(is_link(table.get(b"b", 9).map(drop).unwrap_err()));
+    assert!(is_link(table.put(4, b"aa", b"4").map(drop).unwrap_err()));
+    assert!(table.get(b"c", 9).is_ok() && table.get(b"a", 9).is_ok());
+    let told: Vec<_> =
+        table.range(..).map(|entry| entry.map(|entry| entry.user_key().to_vec()).map_err(is_link)).collect();
+    assert_eq!(told, [Ok(b"a".to_vec()), Err(true), Ok(b"b".to_vec()), Ok(b"c".to_vec())]);
+    let report = table.scrub(|_| {});
+    assert_eq!((report.entries, report.findings.len()), (3, 1));
+    assert_eq!(report.findings[0].place, Place::Link);
+    assert!(is_link(table.freeze().unwrap().flush(&[], &mut Nothing).map(drop).unwrap_err()));
+}
+
+#[test]
 fn sums_notice_what_is_not_there() {
-    let frozen = with_an_old_link().freeze().unwrap();
+    let frozen = without_a_witness().freeze().unwrap();
     let error = frozen.flush(&[], &mut Nothing).unwrap_err();
     assert!(matches!(error, Error::Corruption(Corruption { place: Place::Sum, .. })), "{error}");
     let findings = frozen.scrub(|_| {}).findings;
@@ -314,7 +333,7 @@ fn sums_notice_what_is_not_there() {
 
 #[test]
 fn a_salvage_looks_through_the_arena() {
-    let frozen = with_an_old_link().freeze().unwrap();
+    let frozen = without_a_witness().freeze().unwrap();
     let salvage = frozen.salvage();
     let keys: Vec<&[u8]> = salvage.entries.iter().map(|salvaged| salvaged.entry.user_key()).collect();
     assert_eq!(keys, [b"a", b"b", b"c"]);

@@ -18,6 +18,7 @@ mod footers;
 mod growth;
 mod limits;
 mod lookup;
+mod lost_race;
 #[cfg(feature = "fault-injection")]
 mod lost_tombstones;
 mod model;

@@ -27,9 +27,9 @@ impl View<'_> {
         fields: &Fields<'_>,
         shape: Shape,
     ) -> Result<Built> {
-        let Shape { height, revision, back } = shape;
-        let offset = reservation.start() + height;
-        let tower = height as usize * UNIT;
+        let Shape { pad, height, revision, back } = shape;
+        let offset = reservation.start() + pad + height;
+        let tower = (pad + height) as usize * UNIT;
         let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
         let end = tower + entry_end(self.width, lengths);
         let bytes = self.plain(reservation, tower, end)?;
@@ -146,6 +146,8 @@ impl<'e> Fields<'e> {
 /// What a node has besides its entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
+    /// Free units in front of its links.
+    pub(crate) pad: u32,
     /// Its links.
     pub(crate) height: u32,
     /// How many equals it displaced.
@@ -156,7 +158,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// One link, nothing displaced, nothing known before it.
-    pub(crate) const LOW: Shape = Shape { height: 1, revision: 0, back: 0 };
+    pub(crate) const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0 };
 }
 
 #[cfg(all(test, not(loom)))]

@@ -11,6 +11,9 @@
 //! ```
 //! * L1: everything but the links and the upper 48 bits of the back word is immutable once the node is published.
 //! * L2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach 32 GiB.
+//! * L3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's line is its offset / 8. The
+//!   level-0 link of a node and the back word of a node that it ever named lie in two lines: units are left free in front
+//!   of the one that is built later. A sentinel's back word has a line without any other word.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -35,6 +38,10 @@ pub(crate) const HEADER: usize = 28;
 pub(crate) const SEQUENCE_AT: usize = 8;
 /// Where the back word stands.
 pub(crate) const BACK_AT: usize = 16;
+/// From a node to its back word, in units.
+pub(crate) const BACK_UNITS: u32 = (BACK_AT / UNIT) as u32;
+/// Units of a cache line.
+pub(crate) const LINE_UNITS: u32 = 8;
 /// Where the revision stands.
 pub(crate) const REVISION_AT: usize = 24;
 /// Longest key, in bytes.
@@ -91,6 +98,25 @@ pub(crate) const fn entry_end(width: Width, lengths: Lengths) -> usize {
 #[inline(always)]
 pub(crate) const fn node_units(width: Width, lengths: Lengths, height: u32) -> u64 {
     height as u64 + entry_end(width, lengths).div_ceil(UNIT) as u64
+}
+
+/// Whether neither link of a node that stands between `pred` and `succ` lies in one cache line with the back word that
+/// vouches for it (L3): pred's link with the node's back word, and the node's link with succ's.
+#[inline(always)]
+pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
+    let own = node.wrapping_add(BACK_UNITS) ^ pred.wrapping_sub(1);
+    let next = succ.wrapping_add(BACK_UNITS) ^ node.wrapping_sub(1);
+    own >= LINE_UNITS && next >= LINE_UNITS
+}
+
+/// Most units that are left free in front of a node whose writer owns the units behind it: its link stands at least two
+/// units behind the back word of a node that was written before it, in the same line.
+pub(crate) const PAD_UNITS_MAX: u32 = LINE_UNITS - 2;
+
+/// Units to be left free in front of a node for that: none for most. Two lines are passed by then.
+#[cold]
+pub(crate) fn pad_units(pred: u32, node: u32, succ: u32) -> u32 {
+    (0..2 * LINE_UNITS).find(|pad| stand_apart(pred, node.wrapping_add(*pad), succ)).unwrap_or(0)
 }
 
 /// A back word's parts.

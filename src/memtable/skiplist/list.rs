@@ -3,12 +3,12 @@
 //! ```text
 //!   find      bracket [pred | succ] around the position, by the writer's splice or from the top
 //!   build     node bytes, digests from the arena's own bytes, compared with the caller's promise
-//!   publish   pred's level-0 link, succ -> node, by compare-and-swap (Release)
+//!   publish   pred's level-0 link, succ -> node, by compare-and-swap (Release); then succ's back link, pred -> node
 //!   raise     the same at each higher level; a level that cannot be linked is left out
 //! ```
 //! * S1: a node is published once, at level 0, by one compare-and-swap in a certified bracket.
 //! * S2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links are derived.
-//! * S3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again.
+//! * S3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again, before anything else runs.
 //! * S4: a panicking comparator leaves the list as it was: it runs only before publication or while raising.
 //!
 //! Who may call what: everything takes `&self`; an `Inserter` belongs to one writer at a time.
@@ -19,13 +19,14 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
-use super::arena::{Arena, Reservation, SubChunk, View};
+use super::arena::{Arena, SubChunk, View};
 use super::build::{Built, Fields, Shape};
 use super::control::Head;
 use super::height::tower_height;
-use super::layout::{HEIGHT_MAX, Lengths, UNIT, node_units};
+use super::layout::{HEIGHT_MAX, Lengths, PAD_UNITS_MAX, UNIT, node_units};
 use super::node::Verified;
 use super::raise::Tower;
+use super::site::{Site, new_sentinel};
 use super::splice::{Bracket, Course, Search, Splice, Trail};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::paranoid::{OrderChecks, SeekChecks};
@@ -73,14 +74,14 @@ impl Inserter {
     }
 }
 
-/// Bytes of the arena that an entry takes; under `Replace`, where the height depends on what it replaces, at most.
+/// Most bytes of the arena that an entry takes; under `Replace`, where the height depends on what it replaces.
 pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
     let height = match policy {
         DuplicatePolicy::Replace => HEIGHT_MAX as u32,
         _ => tower_height(view.secret.nonce(), fields.key_part, fields.sequence, 0),
     };
     let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
-    node_units(view.width, lengths, height) * UNIT as u64
+    (node_units(view.width, lengths, height) + u64::from(PAD_UNITS_MAX)) * UNIT as u64
 }
 
 /// What happens when (user key, sequence) exists.
@@ -143,13 +144,6 @@ pub(crate) struct Linked {
     pub(crate) tower: Tower,
 }
 
-/// Where a node is built.
-#[derive(Debug)]
-pub(crate) struct Site {
-    reservation: Reservation,
-    height: u32,
-}
-
 /// What the duplicate policy says to a bracket.
 #[derive(Debug, Clone, Copy)]
 enum Verdict<'a> {
@@ -171,14 +165,7 @@ impl List {
         order_checks: OrderChecks,
     ) -> Result<List> {
         let view = arena.view()?;
-        // The sentinel: a full tower below, and room for a back word above.
-        let mut sub = SubChunk::default();
-        let reservation = arena.carve(&mut sub, HEIGHT_MAX as u64 + 3)?;
-        let sentinel = reservation.start() + HEIGHT_MAX as u32;
-        for level in 0..HEIGHT_MAX as u32 {
-            view.set_link(sentinel, level, sentinel)?;
-        }
-        view.set_back(sentinel, sentinel);
+        let sentinel = new_sentinel(&view, &mut SubChunk::default(), HEIGHT_MAX as u32)?;
         arena.control.set_head(head, sentinel)?;
         Ok(List { top: AtomicU32::new(0), seek_checks, order_checks })
     }
@@ -234,7 +221,7 @@ impl List {
         if bracket.entry.is_some_and(|entry| equals(search, &entry, fields)) {
             return Ok(Quick::Not(None));
         }
-        let mut site = self.site(search, inserter, fields, 0)?;
+        let mut site = self.site(search, inserter, fields, (0, &bracket))?;
         match self.attempt(search, &mut site, fields, 0, &bracket) {
             Ok(Some(linked)) => Ok(Quick::Linked(linked)),
             Ok(None) => Ok(Quick::Not(Some(site))),
@@ -283,12 +270,13 @@ impl List {
             };
             let revision = next_revision(displaced.as_ref());
             let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence, revision);
-            if let Some(other) = site.take_if(|site| site.height != height) {
-                self.give_back(search, inserter, other)?;
+            let unfit = |site: &mut Site| site.height() != height || !site.fits(bracket.pred, bracket.succ);
+            if let Some(old) = site.take_if(unfit) {
+                self.give_back(search, inserter, old)?;
             }
             let spot = match site {
                 Some(spot) => spot,
-                None => site.insert(self.site(search, inserter, fields, revision)?),
+                None => site.insert(self.site(search, inserter, fields, (revision, &bracket))?),
             };
             if let Some(linked) = self.attempt(search, spot, fields, revision, &bracket)? {
                 // What is published is never given back.
@@ -305,14 +293,15 @@ impl List {
         search: &Search<'_, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
-        revision: u32,
+        (revision, bracket): (u32, &Bracket<'_>),
     ) -> Result<Site> {
         let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence, revision);
         let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
         let units = node_units(search.view.width, lengths, height);
-        let reservation = search.view.arena().carve(&mut inserter.sub, units)?;
-        search.prefetch_ahead(reservation.start());
-        Ok(Site { reservation, height })
+        let site =
+            Site::take(&search.view, &mut inserter.sub, (units, height), (bracket.pred, bracket.succ))?;
+        search.prefetch_ahead(site.node());
+        Ok(site)
     }
 
     /// The bracket around a position at most a few hops behind the writer's last insert.
@@ -358,23 +347,25 @@ impl List {
         bracket: &Bracket<'a>,
     ) -> Result<Option<Linked>> {
         let view = &search.view;
-        let shape = Shape { height: site.height, revision, back: bracket.pred };
-        let built = view.build(&mut site.reservation, fields, shape)?;
+        let height = site.height();
+        let shape = Shape { pad: site.pad(), height, revision, back: bracket.pred };
+        let built = view.build(site.reservation(), fields, shape)?;
         let node = built.offset;
         check_claim(view, &built, fields)?;
-        for level in 1..site.height {
+        for level in 1..height {
             view.set_link(node, level, search.sentinel)?;
         }
         view.set_link(node, 0, bracket.succ)?;
         if !view.publish_link(bracket.pred, 0, bracket.succ, node)? {
             if !planted(Bug::LostRaceBelieved) {
+                site.wipe(view)?;
                 return Ok(None);
             }
-        } else {
-            view.set_back(bracket.succ, node);
+        } else if !view.renew_back(bracket.succ, bracket.pred, node) {
+            view.settle_back(search.sentinel, node, bracket.succ);
         }
-        let tower = Tower { node, height: site.height, revision, pred: bracket.pred };
-        Ok(Some(Linked { digest: built.digest, bytes: site.reservation.bytes(), tower }))
+        let tower = Tower { node, height, revision, pred: bracket.pred };
+        Ok(Some(Linked { digest: built.digest, bytes: site.bytes(), tower }))
     }
 
     /// Links a published node at its higher levels, after its writer has counted it: the comparator may panic here (S4).
@@ -425,7 +416,7 @@ impl List {
     #[cold]
     #[inline(never)]
     fn give_back<C>(&self, search: &Search<'_, C>, inserter: &mut Inserter, site: Site) -> Result<()> {
-        search.view.arena().give_back(&mut inserter.sub, site.reservation)
+        site.give_back(&search.view, &mut inserter.sub)
     }
 }
 

@@ -179,6 +179,127 @@ fn loom_publish_and_raise() {
     });
 }
 
+impl Table {
+    /// Inserts a key with a tower of one link.
+    fn insert_low(&self, inserter: Inserter, key: &[u8]) {
+        let sequence = sequence_with_height(key, 1);
+        self.insert(inserter, (key, sequence), DuplicatePolicy::Reject).unwrap();
+    }
+
+    fn spawn_insert(self: &Arc<Self>, key: &'static [u8]) -> JoinHandle<()> {
+        let (table, inserter) = (Arc::clone(self), self.inserter());
+        spawn(move || table.insert_low(inserter, key))
+    }
+
+    /// Whether a key is found, or the way to it is reported as damaged: not that it is absent.
+    fn admits(&self, key: &[u8]) -> bool {
+        let search = self.search();
+        let found = search.find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail);
+        found.is_err() || found.is_ok_and(|bracket| bracket.entry.is_some_and(|entry| entry.key() == key))
+    }
+
+    /// The level-0 link of each node in turn goes back to each node further on that it may ever have named: no key is
+    /// absent then.
+    fn lose_each_link(&self, keys: &[&[u8]]) {
+        let search = self.search();
+        let mut nodes = vec![search.sentinel];
+        while let Some(entry) = search.next(nodes[nodes.len() - 1]).unwrap() {
+            nodes.push(entry.node().offset());
+        }
+        let ring = |place: usize| nodes.get(place).copied().unwrap_or(search.sentinel);
+        for place in 0..nodes.len() {
+            for earlier in place + 2..=nodes.len() {
+                search.view.set_link(nodes[place], 0, ring(earlier)).unwrap();
+                for key in keys {
+                    assert!(self.admits(key), "{key:?} is hidden by link {place} to {earlier}");
+                }
+            }
+            search.view.set_link(nodes[place], 0, ring(place + 1)).unwrap();
+        }
+        assert_eq!(self.rows().len(), keys.len());
+    }
+}
+
+/// Two writers between the same neighbours: once they are done, no link can be lost unnoticed. Red for `BackLinkStored`.
+#[test]
+fn loom_a_lost_link_is_noticed_after_two_writers() {
+    for keys in [[b"b".as_slice(), b"c"], [b"c", b"b"]] {
+        check(move || {
+            let table = Table::new();
+            table.insert_low(table.inserter(), b"a");
+            join(keys.map(|key| table.spawn_insert(key)));
+            table.lose_each_link(&[b"a", b"b", b"c"]);
+        });
+    }
+}
+
+/// The same with three.
+#[test]
+fn loom_a_lost_link_is_noticed_after_three_writers() {
+    check(|| {
+        let table = Table::new();
+        join([b"b".as_slice(), b"a", b"c"].map(|key| table.spawn_insert(key)));
+        table.lose_each_link(&[b"a", b"b", b"c"]);
+    });
+}
+
+/// One writer's link is lost as soon as its insert has returned, whatever another one is about.
+#[test]
+fn loom_a_link_that_is_lost_meanwhile_is_noticed() {
+    for [first, second] in [[b"b".as_slice(), b"c"], [b"c", b"b"]] {
+        check(move || {
+            let table = Table::new();
+            table.insert_low(table.inserter(), b"a");
+            let victim = {
+                let (table, inserter) = (Arc::clone(&table), table.inserter());
+                spawn(move || {
+                    table.insert_low(inserter, first);
+                    let search = table.search();
+                    let a = search.view.link(search.sentinel, 0).unwrap();
+                    search.view.set_link(a, 0, search.sentinel).unwrap();
+                })
+            };
+            let other = {
+                let (table, inserter) = (Arc::clone(&table), table.inserter());
+                spawn(move || {
+                    let (key, sequence) = (second, sequence_with_height(second, 1));
+                    match table.insert(inserter, (key, sequence), DuplicatePolicy::Reject) {
+                        Ok(_) => true,
+                        Err(Error::Corruption(_)) => false,
+                        Err(other) => panic!("{other}"),
+                    }
+                })
+            };
+            victim.join().unwrap();
+            let linked = other.join().unwrap();
+            assert!(table.admits(b"a") && table.admits(first), "an entry is hidden");
+            assert!(!linked || table.admits(second), "an entry is hidden");
+        });
+    }
+}
+
+/// Readers meet writers at every point: nobody is accused.
+#[test]
+fn loom_readers_accuse_nobody() {
+    check(|| {
+        let table = Table::new();
+        table.insert_low(table.inserter(), b"a");
+        let writers = [table.spawn_insert(b"b"), table.spawn_insert(b"c")];
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || {
+                let search = table.search();
+                let first = search.next(search.sentinel).unwrap().unwrap();
+                search.next(first.node().offset()).unwrap();
+                search.find(&Target::extreme(Side::End), &mut NoTrail).unwrap();
+            })
+        };
+        join(writers);
+        reader.join().unwrap();
+        assert_eq!(table.rows().len(), 3);
+    });
+}
+
 /// Red for `LostRaceBelieved`.
 #[test]
 fn loom_one_duplicate_wins() {

@@ -1,6 +1,6 @@
 //! Where chunks come from: the heap for small ones, lazily committed mappings for large ones.
 //!
-//! Chunks start zeroed. Large ones are aligned to 2 MiB and, behind their first 2 MiB, advised for huge pages: random
+//! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, behind their first 2 MiB, advised for huge pages: random
 //! reads gain 15 to 40 % from them, and a table that stays small does not pay 2 MiB for one entry.
 
 #![forbid(unsafe_code)]
@@ -9,6 +9,8 @@ use memmap2::{MmapMut, MmapOptions};
 
 /// Size and alignment of a huge page, in bytes.
 const HUGE_PAGE: usize = 2 << 20;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Chunks of at least this many bytes are mapped, smaller ones come from the heap.
 const MAP_FROM: usize = 256 << 10;
 
@@ -28,10 +30,11 @@ impl Memory {
     pub(crate) fn allocate(bytes: usize) -> Option<(Memory, usize)> {
         if bytes < MAP_FROM {
             let mut words = Vec::new();
-            words.try_reserve_exact(bytes / 8).ok()?;
-            words.resize(bytes / 8, 0u64);
+            let needed = bytes / 8 + LINE / 8 - 1;
+            words.try_reserve_exact(needed).ok()?;
+            words.resize(needed, 0u64);
             let address = words.as_mut_ptr().expose_provenance();
-            return Some((Memory::Heap(words), address));
+            return Some((Memory::Heap(words), address.next_multiple_of(LINE)));
         }
         let mut map =
             MmapOptions::new().len(bytes.checked_add(HUGE_PAGE)?).no_reserve_swap().map_anon().ok()?;

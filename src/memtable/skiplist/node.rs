@@ -8,8 +8,7 @@
 //!   that was opened without (`open_as`) is good for nothing but to be verified.
 //! * N2: lengths are read once; what was checked is what is used.
 //! * N3: a `Verified` exists only if the key digest matched (or the width is 0); values come only out of one.
-//! * N4: links and back words are atomics and carry tags bound to their slot; an offset leaves this file only behind
-//!   a tag that matched.
+//! * N4: links and back words are atomics; who follows one goes by `links.rs` and `witness.rs`, behind a tag that matched.
 //!
 //! Who may call what: any thread. Not promised: that a node is linked, or where.
 
@@ -24,7 +23,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::arena::{Arena, View};
-use super::layout::{BACK_AT, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at};
+use super::layout::{
+    BACK_AT, BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::integrity::protection::{Kvos, Placed, Protected, Seal, Width, key_part};
@@ -65,6 +66,12 @@ impl<'a> View<'a> {
     /// Opens the node at `offset`: header check and bounds (N1). O(1).
     #[inline(always)]
     pub(crate) fn try_open(&self, offset: u32) -> Option<Node<'a>> {
+        self.try_open_with_back(offset).map(|(node, _)| node)
+    }
+
+    /// Opens the node at `offset`, and tells which node its back link names. That is a hint: its tag was not compared.
+    #[inline(always)]
+    pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
         match self.locate_near(offset) {
             Some(address) => self.open_at(offset, address, self.near_end()),
             None => self.try_open_elsewhere(offset),
@@ -73,13 +80,13 @@ impl<'a> View<'a> {
 
     #[cold]
     #[inline(never)]
-    fn try_open_elsewhere(self, offset: u32) -> Option<Node<'a>> {
+    fn try_open_elsewhere(self, offset: u32) -> Option<(Node<'a>, u32)> {
         let (address, available) = self.locate(offset)?;
         self.open_at(offset, address, address + available)
     }
 
     #[inline(always)]
-    fn open_at(&self, offset: u32, address: usize, end: usize) -> Option<Node<'a>> {
+    fn open_at(&self, offset: u32, address: usize, end: usize) -> Option<(Node<'a>, u32)> {
         if address + HEADER > end {
             return None;
         }
@@ -91,13 +98,14 @@ impl<'a> View<'a> {
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
         // SAFETY: A2: as above, aligned to 4.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
-        let stored = self.header_check_at(offset, address);
+        let back = self.back_word_at(offset, address);
         let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
-        if stored != expected || !self.fits(lengths, end - address) {
+        if back.header_check() != expected || !self.fits(lengths, end - address) {
             return None;
         }
         let key_address = address + key_at(self.width);
-        Some(Node { key_address, lengths, sequence, offset, revision, arena: PhantomData })
+        let node = Node { key_address, lengths, sequence, offset, revision, arena: PhantomData };
+        Some((node, back.target()))
     }
 
     /// Whether an entry of these lengths ends inside its chunk (N1).
@@ -106,27 +114,28 @@ impl<'a> View<'a> {
         entry_end(self.width, lengths) <= available || planted(Bug::EntryAcrossChunks)
     }
 
-    /// The stored header check of the node at an address that has room for a header.
+    /// The back word of the node at an address that has room for a header.
     #[cfg(not(loom))]
     #[inline(always)]
-    fn header_check_at(&self, _offset: u32, address: usize) -> u16 {
+    fn back_word_at(&self, _offset: u32, address: usize) -> BackWord {
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address + BACK_AT);
         // SAFETY: A2: the caller checked that a header fits; A4: back words are only accessed as atomics.
         let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
         // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here.
-        BackWord(word.load(Ordering::Relaxed)).header_check()
+        // A back link that was read without Acquire is compared with a node, and never followed.
+        BackWord(word.load(Ordering::Relaxed))
     }
 
     /// Loom's twin.
     #[cfg(loom)]
-    fn header_check_at(&self, offset: u32, _address: usize) -> u16 {
-        self.back_word(offset).map_or(0, BackWord::header_check)
+    fn back_word_at(&self, offset: u32, _address: usize) -> BackWord {
+        self.back_word(offset).unwrap_or(BackWord(0))
     }
 
     /// An atomic word's value with the ordering of a link that is followed.
     #[cfg(not(loom))]
     #[inline(always)]
-    fn load_link(&self, slot: u32) -> Option<u64> {
+    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
         let Some(address) = self.locate_near(slot).or_else(|| self.locate_first(slot)) else {
             return self.load_link_elsewhere(slot);
         };
@@ -139,7 +148,7 @@ impl<'a> View<'a> {
 
     /// Loom's twin.
     #[cfg(loom)]
-    fn load_link(&self, slot: u32) -> Option<u64> {
+    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
         self.load_link_elsewhere(slot)
     }
 
@@ -201,9 +210,10 @@ impl<'a> View<'a> {
     }
 
     #[inline(always)]
-    fn back_word(&self, offset: u32) -> Option<BackWord> {
-        let word = self.word(offset.wrapping_add((BACK_AT / UNIT) as u32))?;
-        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here.
+    pub(super) fn back_word(&self, node: u32) -> Option<BackWord> {
+        let word = self.word(node.wrapping_add(BACK_UNITS))?;
+        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here; the target
+        // is only compared with a node.
         Some(BackWord(word.load(Ordering::Relaxed)))
     }
 
@@ -219,90 +229,6 @@ impl<'a> View<'a> {
         let bit = single_bit(fields, |bytes| bytes.try_into().is_ok_and(|fields| check(fields) == stored));
         report.flipped_bit = bit.map(|bit| if bit >= 128 { bit - 128 + 8 * REVISION_AT as u64 } else { bit });
         report
-    }
-
-    /// The slot of a node's (or head's) link.
-    #[inline(always)]
-    pub(crate) fn slot(node: u32, level: u32) -> u32 {
-        node.wrapping_sub(1).wrapping_sub(level)
-    }
-
-    /// Follows a link: the target behind a tag that matched (N4).
-    #[inline(always)]
-    pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
-        let slot = Self::slot(node, level);
-        let link = self.load_link(slot)?;
-        let target = (link >> 32) as u32;
-        let tag = self.secret.link_tag(slot, level, target);
-        (link as u32 == tag || planted(Bug::LinkTagIgnored)).then_some(target)
-    }
-
-    /// What a link names, unchecked: for hints that read nothing.
-    #[inline(always)]
-    pub(crate) fn peek_link(&self, node: u32, level: u32) -> Option<u32> {
-        Some((self.load_link(Self::slot(node, level))? >> 32) as u32)
-    }
-
-    /// The same with a report of what is wrong.
-    #[inline]
-    pub(crate) fn link(&self, node: u32, level: u32) -> Result<u32, Corruption> {
-        self.try_link(node, level).ok_or_else(|| self.link_report(node, level))
-    }
-
-    /// Why `try_link` refused.
-    #[cold]
-    fn link_report(self, node: u32, level: u32) -> Corruption {
-        let slot = Self::slot(node, level);
-        let Some(word) = self.word(slot) else { return no_node(slot) };
-        // ORDERING: Relaxed: for a report.
-        let link = word.load(Ordering::Relaxed);
-        bad_link(slot, self.secret.link_tag(slot, level, (link >> 32) as u32), link as u32)
-    }
-
-    /// A link word that names `target`.
-    #[inline(always)]
-    fn link_word(&self, node: u32, level: u32, target: u32) -> u64 {
-        u64::from(target) << 32 | u64::from(self.secret.link_tag(Self::slot(node, level), level, target))
-    }
-
-    /// Sets a link of a node that is not reachable at this level yet.
-    #[inline(always)]
-    pub(crate) fn set_link(&self, node: u32, level: u32, target: u32) -> Result<(), Corruption> {
-        let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
-        // ORDERING: Relaxed: the node becomes reachable at this level only through a later `publish_link`.
-        word.store(self.link_word(node, level, target), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Makes `node` name `new` instead of `old` at `level`. `false`: somebody else was faster, or the link is damaged.
-    #[inline(always)]
-    pub(crate) fn publish_link(&self, node: u32, level: u32, old: u32, new: u32) -> Result<bool, Corruption> {
-        let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
-        let (from, to) = (self.link_word(node, level, old), self.link_word(node, level, new));
-        // ORDERING: Release pairs with the Acquire in `link`; Relaxed on failure: the caller reads the link again.
-        let release = if planted(Bug::PublishRelaxed) { Ordering::Relaxed } else { Ordering::Release };
-        Ok(word.compare_exchange(from, to, release, Ordering::Relaxed).is_ok())
-    }
-
-    /// The node that `node` names as its predecessor at level 0: a hint, to be confirmed by that node's own link.
-    #[inline]
-    pub(crate) fn back_hint(&self, node: u32) -> Option<u32> {
-        let word = self.word(node.wrapping_add((BACK_AT / UNIT) as u32))?;
-        // ORDERING: Acquire pairs with the Release in `set_back`: the target's bytes are visible behind it.
-        let back = BackWord(word.load(Ordering::Acquire));
-        let target = back.target();
-        (back.tag() == self.secret.back_tag(node, target)).then_some(target)
-    }
-
-    /// Changes the hint and leaves the header check beside it as it is.
-    #[inline(always)]
-    pub(crate) fn set_back(&self, node: u32, target: u32) {
-        let Some(word) = self.word(node.wrapping_add((BACK_AT / UNIT) as u32)) else { return };
-        // ORDERING: Relaxed: only the header check is taken from it, which is immutable.
-        let check = BackWord(word.load(Ordering::Relaxed)).header_check();
-        let back = BackWord::pack(target, self.secret.back_tag(node, target), check);
-        // ORDERING: Release pairs with the Acquire in `back_hint`. Concurrent stores may land in any order: a hint.
-        word.store(back.0, Ordering::Release);
     }
 }
 
@@ -470,6 +396,19 @@ impl<'a> Verified<'a> {
         Ok(value)
     }
 
+    /// The value, verified, with the arena that holds it. O(value length).
+    #[inline(always)]
+    pub(crate) fn value_in(&self, view: &View<'a>) -> Result<ValueIn<'a>, Corruption> {
+        let bytes = self.value(view.seal())?;
+        let offset = self.node.offset;
+        match view.locate(offset) {
+            Some((address, _)) if address + key_at(view.width) == self.node.key_address => {
+                Ok(ValueIn { bytes, arena: view.arena() })
+            }
+            _ => Err(no_node(offset)),
+        }
+    }
+
     /// The value as it lies there: for a copy that is verified afterwards.
     pub(crate) fn value_unverified(&self) -> &'a [u8] {
         self.node.value_bytes()
@@ -539,6 +478,22 @@ pub(crate) trait KeepsArena: Send + Sync + 'static {
     fn arena(&self) -> &Arena;
 }
 
+/// The bytes of a value that was verified, inside the chunks of this arena: the proof that they may be pinned. Made only
+/// of an entry whose key stands where the arena says (A2, N1), so that its value ends inside the same chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct ValueIn<'a> {
+    bytes: &'a [u8],
+    arena: &'a Arena,
+}
+
+impl<'a> ValueIn<'a> {
+    /// The bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
 /// Bytes of an arena together with what keeps it alive.
 pub(crate) struct Pinned {
     address: usize,
@@ -549,10 +504,11 @@ pub(crate) struct Pinned {
 
 impl Pinned {
     /// Pins a verified value. `None` if the owner keeps another arena.
-    pub(crate) fn new(owner: Arc<dyn KeepsArena>, value: &[u8], arena: &Arena) -> Option<Pinned> {
+    pub(crate) fn new(owner: Arc<dyn KeepsArena>, value: ValueIn<'_>) -> Option<Pinned> {
+        let ValueIn { bytes, arena } = value;
         std::ptr::eq(owner.arena(), arena).then(|| Pinned {
-            address: value.as_ptr().expose_provenance(),
-            len: value.len(),
+            address: bytes.as_ptr().expose_provenance(),
+            len: bytes.len(),
             _owner: owner,
         })
     }
@@ -560,7 +516,8 @@ impl Pinned {
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: N3: the slice came out of a verified entry of the arena that `_owner` keeps alive (A1); L1: immutable.
+        // SAFETY: N3: a `ValueIn` proves that the slice is a verified value inside a chunk of the arena that `_owner` keeps
+        // alive (A1); L1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }
 }
@@ -583,13 +540,4 @@ pub(crate) fn bytes_of(offset: u32) -> u64 {
 #[cold]
 pub(crate) fn no_node(offset: u32) -> Corruption {
     Corruption::new(Place::Link, bytes_of(offset), 0, 0)
-}
-
-#[cold]
-fn bad_link(slot: u32, expected: u32, found: u32) -> Corruption {
-    let mut report = Corruption::new(Place::Link, bytes_of(slot), u64::from(expected), u64::from(found));
-    if (expected ^ found).is_power_of_two() {
-        report.flipped_bit = Some(u64::from((expected ^ found).trailing_zeros()));
-    }
-    report
 }

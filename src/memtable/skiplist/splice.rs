@@ -9,12 +9,13 @@
 //!
 //! * W1: `at` only ever moves to a node that compared less than the target, so whatever misled the walk, it never
 //!   starts the last level behind the target.
-//! * W2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link whose tag matched, both
-//!   key digests verified. It holds whatever path was taken (tower, splice, hint, index).
+//! * W2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link whose tag matched and for which
+//!   succ's back link vouches (`witness.rs`), both key digests verified. It holds whatever path was taken (tower, splice,
+//!   hint, index).
 //! * W3: if a bracket fails, the walk is repeated with care: every key verified, damaged nodes stepped over by their
 //!   own links. What remains open is a `Gap`.
-//! * W4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node that
-//!   upper levels reached, along back links that forward links confirm.
+//! * W4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node that upper
+//!   levels, or a link that went back to an earlier value, reached: along back links that forward links confirm.
 //!
 //! Any thread; lock-free. Not promised: how many steps. Expected O(log n).
 
@@ -27,6 +28,7 @@
 use super::arena::View;
 use super::layout::HEIGHT_MAX;
 use super::node::{Node, Verified, bytes_of};
+use super::witness::Doubt;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::paranoid::{OrderChecks, SeekChecks};
 use crate::invariants::{Bug, planted};
@@ -342,99 +344,43 @@ impl<'a, C: Comparator> Search<'a, C> {
         self.find_carefully(target, trail)
     }
 
-    /// At most `hops` steps on level 0 from `at`: for writers that go on where they were. Each node is opened once.
-    /// `None`: not found there, or anything unusual.
-    #[inline(always)]
-    pub(crate) fn find_near<T: Trail>(
-        &self,
-        at: u32,
-        hops: u32,
-        target: &Target<'_>,
-        trail: &mut T,
-    ) -> Option<Bracket<'a>> {
-        let pred = match at {
-            start if start == self.sentinel => None,
-            last => Some(self.view.try_open(last).filter(|node| self.is_before(node, target))?),
-        };
-        let (next, succ) = self.look_behind(at)?;
-        let near = match succ {
-            Some(node) if self.is_before(&node, target) => self.hop_on(next, node, hops, target)?,
-            _ => self.certify_opened((at, pred), (next, succ))?,
-        };
-        trail.record(0, near.pred);
-        Some(near)
-    }
-
-    /// The same from the second node on.
-    #[inline(never)]
-    fn hop_on(&self, mut at: u32, mut pred: Node<'a>, hops: u32, target: &Target<'_>) -> Option<Bracket<'a>> {
-        for _ in 0..hops {
-            let (next, succ) = self.look_behind(at)?;
-            match succ {
-                Some(node) if self.is_before(&node, target) => (at, pred) = (next, node),
-                _ => return self.certify_opened((at, Some(pred)), (next, succ)),
-            }
-        }
-        None
-    }
-
-    #[inline(always)]
-    fn is_before(&self, node: &Node<'a>, target: &Target<'_>) -> bool {
-        node.order(self.comparator, target).is_lt()
-    }
-
-    /// The next node on level 0, open; the sentinel is `None`.
-    #[inline(always)]
-    fn look_behind(&self, at: u32) -> Option<(u32, Option<Node<'a>>)> {
-        let next = self.view.try_link(at, 0)?;
-        let succ = if next == self.sentinel { None } else { Some(self.view.try_open(next)?) };
-        Some((next, succ))
-    }
-
-    /// Verifies both sides of a bracket (W2) that are open.
-    #[inline(always)]
-    fn certify_opened(
-        &self,
-        (at, pred): (u32, Option<Node<'a>>),
-        (next, succ): (u32, Option<Node<'a>>),
-    ) -> Option<Bracket<'a>> {
-        if let Some(node) = pred
-            && !planted(Bug::BracketForgetsPred)
-        {
-            node.try_verify(&self.view)?;
-        }
-        let entry = match succ {
-            Some(node) => Some(node.try_verify(&self.view)?),
-            None => None,
-        };
-        if self.order_checks == OrderChecks::On && !self.is_in_order(at, next) {
-            return None;
-        }
-        Some(Bracket { pred: at, succ: next, entry })
-    }
-
-    /// Order checks of two nodes by their offsets: those who do without keep what they opened in registers.
-    #[cold]
-    #[inline(never)]
-    fn is_in_order(self, left: u32, right: u32) -> bool {
-        let (Ok(left), Ok(right)) = (self.verified(left), self.verified(right)) else { return false };
-        self.check_order(left.as_ref(), right.as_ref()).is_ok()
-    }
-
-    /// Verifies both sides of a bracket (W2).
+    /// Verifies both sides of a bracket and the link between them (W2).
     #[inline(always)]
     pub(crate) fn certify(&self, pred: u32, succ: u32) -> Option<Bracket<'a>> {
+        self.try_certify(pred, succ).ok()
+    }
+
+    /// The same with what is in doubt.
+    #[inline(always)]
+    fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
         if pred != self.sentinel && !planted(Bug::BracketForgetsPred) {
-            self.view.try_open(pred)?.try_verify(&self.view)?;
+            self.view.try_open(pred).and_then(|node| node.try_verify(&self.view)).ok_or(Doubt::Damage)?;
         }
-        let entry = match succ {
-            end if end == self.sentinel => None,
-            node => Some(self.view.try_open(node)?.try_verify(&self.view)?),
-        };
+        let entry = self.vouched(pred, succ)?;
         if self.order_checks == OrderChecks::On {
-            self.check_order(self.verified(pred).ok()?.as_ref(), entry.as_ref()).ok()?;
+            let left = self.verified(pred).map_err(|_| Doubt::Damage)?;
+            self.check_order(left.as_ref(), entry.as_ref()).map_err(|_| Doubt::Damage)?;
         }
-        Some(Bracket { pred, succ, entry })
+        Ok(Bracket { pred, succ, entry })
+    }
+
+    /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches for that link. `None`:
+    /// the sentinel.
+    #[inline(always)]
+    pub(super) fn vouched(&self, pred: u32, succ: u32) -> Result<Option<Verified<'a>>, Doubt> {
+        let (node, back) = if succ == self.sentinel {
+            (None, self.view.back_target(succ).ok_or(Doubt::Damage)?)
+        } else {
+            let (node, back) = self.view.try_open_with_back(succ).ok_or(Doubt::Damage)?;
+            (Some(node), back)
+        };
+        if back != pred && !planted(Bug::BackLinkNotAsked) {
+            self.view.question(self.sentinel, pred, succ)?;
+        }
+        match node {
+            Some(node) => node.try_verify(&self.view).map(Some).ok_or(Doubt::Damage),
+            None => Ok(None),
+        }
     }
 
     /// Why `certify` refused.
@@ -491,6 +437,19 @@ impl<'a, C: Comparator> Search<'a, C> {
         target: &Target<'_>,
         trail: &mut T,
     ) -> Result<Bracket<'a>, Gap> {
+        loop {
+            if let Some(found) = self.try_carefully(target, trail) {
+                return found;
+            }
+        }
+    }
+
+    /// `None`: another writer came between the two nodes where the walk ended.
+    fn try_carefully<T: Trail>(
+        &self,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Option<Result<Bracket<'a>, Gap>> {
         let mut walk = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
         if planted(Bug::RetryForgetsUpperLevels) {
             walk.level = 0;
@@ -500,13 +459,19 @@ impl<'a, C: Comparator> Search<'a, C> {
             progress = self.step::<Careful, T>(&mut walk, target, trail);
         }
         if let Progress::Stopped(from) = progress {
-            return self.find_backwards(from, &walk, target);
+            return Some(self.find_backwards(from, &walk, target));
         }
         if walk.hurdle != 0 {
-            return Err(self.gap(self.node_report(walk.hurdle), walk.at, walk.greater));
+            return Some(Err(self.gap(self.node_report(walk.hurdle), walk.at, walk.greater)));
         }
-        self.certify(walk.at, walk.greater)
-            .ok_or_else(|| self.gap(self.bracket_report(walk.at, walk.greater), walk.at, walk.greater))
+        Some(match self.try_certify(walk.at, walk.greater) {
+            Ok(bracket) => Ok(bracket),
+            Err(Doubt::Changed) => return None,
+            Err(Doubt::Lost(_)) => self.find_backwards(walk.at, &walk, target),
+            Err(Doubt::Damage) => {
+                Err(self.gap(self.bracket_report(walk.at, walk.greater), walk.at, walk.greater))
+            }
+        })
     }
 
     /// Before an error is reported, the control block is asked whether it is the culprit.
@@ -516,16 +481,25 @@ impl<'a, C: Comparator> Search<'a, C> {
         Gap { corruption, before, behind }
     }
 
-    /// The level-0 link of `from` is broken: comes back from `greater` (W4).
+    /// Why the link from `pred` is not believed: its tag, or the back link of the node that it names.
+    #[cold]
+    pub(super) fn link_report(self, pred: u32) -> Corruption {
+        let succ = match self.view.link(pred, 0) {
+            Ok(succ) => succ,
+            Err(broken) => return broken,
+        };
+        match self.view.question(self.sentinel, pred, succ) {
+            Err(Doubt::Lost(hint)) => lost_link(pred, hint, succ),
+            _ => self.bracket_report(pred, succ),
+        }
+    }
+
+    /// The level-0 link of `from` is broken, or went back to an earlier value: comes back from `greater` (W4).
     #[cold]
     fn find_backwards(self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
         let mut right = walk.greater;
         loop {
-            let open = || {
-                let broken = self.view.link(from, 0).err();
-                let report = broken.unwrap_or_else(|| self.bracket_report(from, right));
-                Err(self.gap(report, walk.at, right))
-            };
+            let open = || Err(self.gap(self.link_report(from), walk.at, right));
             let Some(left) = self.view.back_hint(right) else { return open() };
             if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
                 return open();
@@ -541,4 +515,10 @@ impl<'a, C: Comparator> Search<'a, C> {
             right = left;
         }
     }
+}
+
+/// A link from `pred` that names `found`, where the back link of that one names `expected`.
+#[cold]
+fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
+    Corruption::new(Place::Link, bytes_of(View::slot(pred, 0)), u64::from(expected), u64::from(found))
 }

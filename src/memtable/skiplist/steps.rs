@@ -4,16 +4,18 @@
 //!   next   at --link--> next                     verified; a damaged node is passed by its own link
 //!   prev   at --hint--> h --link--> .. --> at     a back link is a hint that forward links confirm
 //! ```
-//! * C1: a step's answer is certified: the link's tag matched and the entry's key digest verified.
+//! * C1: a step's answer is certified: the link's tag matched, the back link of the node that it names vouches for it
+//!   (`witness.rs`), and the entry's key digest verified.
 //! * C2: what cannot be certified is a `Gap` between intact nodes, found through upper levels and back links.
 //!
 //! Any thread; lock-free. A step back is expected O(1): a stale hint is walked forward, and renewed.
 
 #![forbid(unsafe_code)]
 
-use super::node::{Node, Verified, bytes_of};
+use super::node::{Node, Verified};
 use super::splice::{Gap, NoTrail, Search};
-use crate::error::{Corruption, Place, Result};
+use super::witness::Doubt;
+use crate::error::{Corruption, Result};
 use crate::integrity::paranoid::OrderChecks;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Side, Target};
@@ -59,14 +61,14 @@ impl<'a, C: Comparator> Search<'a, C> {
     #[inline(always)]
     pub(crate) fn try_next(&self, at: u32) -> Option<Option<Verified<'a>>> {
         let next = self.view.try_link(at, 0)?;
-        if next == self.sentinel {
-            return Some(None);
-        }
-        let entry = self.view.try_open(next)?.try_verify(&self.view)?;
-        if self.order_checks == OrderChecks::On && at != self.sentinel {
+        let entry = self.vouched(at, next).ok()?;
+        if let Some(entry) = &entry
+            && self.order_checks == OrderChecks::On
+            && at != self.sentinel
+        {
             self.confirm_order(&self.view.try_open(at)?, entry.node())?;
         }
-        Some(Some(entry))
+        Some(entry)
     }
 
     /// Order checks of a plain step: the neighbour that the walk comes from was verified when it came there.
@@ -155,13 +157,28 @@ impl<'a, C: Comparator> Search<'a, C> {
     #[cold]
     #[inline(never)]
     fn next_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
-        let Some(next) = self.view.try_link(at, 0) else { return Err(self.behind_link(at)) };
-        if next == self.sentinel {
-            return Ok(None);
+        loop {
+            let Some(next) = self.view.try_link(at, 0) else { return Err(self.behind_link(at)) };
+            match self.vouched(at, next) {
+                Ok(None) => return Ok(None),
+                Ok(entry) => return self.in_order(at, entry),
+                Err(Doubt::Changed) => {}
+                Err(Doubt::Lost(_)) => return Err(self.behind_link(at)),
+                Err(Doubt::Damage) => return Err(self.behind_node(at, next)),
+            }
         }
-        match self.view.try_open(next).and_then(|node| node.try_verify(&self.view)) {
-            Some(entry) => self.in_order(at, Some(entry)),
-            None => Err(self.behind_node(at, next)),
+    }
+
+    /// The node behind `at` at level 0, by a link that is believed, whether that node is intact or not.
+    #[cold]
+    pub(crate) fn linked(self, at: u32) -> Result<u32, Corruption> {
+        loop {
+            let next = self.view.link(at, 0)?;
+            match self.view.question(self.sentinel, at, next) {
+                Err(Doubt::Changed) => {}
+                Err(Doubt::Lost(_)) => return Err(self.link_report(at)),
+                Ok(()) | Err(Doubt::Damage) => return Ok(next),
+            }
         }
     }
 
@@ -189,12 +206,11 @@ impl<'a, C: Comparator> Search<'a, C> {
         self.gap(self.node_report(bad), at, behind)
     }
 
-    /// Nothing leads on from `at`.
+    /// Nothing leads on from `at`, or its link went back to an earlier value.
     #[cold]
     #[inline(never)]
     fn behind_link(self, at: u32) -> Gap {
-        let report = self.view.link(at, 0).err().unwrap_or(Corruption::new(Place::Link, bytes_of(at), 0, 0));
-        self.gap(report, at, self.resume_behind(at))
+        self.gap(self.link_report(at), at, self.resume_behind(at))
     }
 
     /// Upper levels and back links find the node where order begins again behind `at`.
@@ -270,10 +286,11 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// The node whose level-0 link names `at`, found from the hint.
+    /// The node whose level-0 link names `at`, found from the hint: the last one before it on the way from there.
     #[inline]
     fn confirmed_back(&self, at: u32) -> Option<u32> {
-        let hint = self.view.back_hint(at)?;
+        let back = self.view.load_back(at).filter(|back| self.view.is_tagged(at, *back))?;
+        let hint = back.target();
         if planted(Bug::BackLinkUnconfirmed) {
             return Some(hint);
         }
@@ -282,7 +299,7 @@ impl<'a, C: Comparator> Search<'a, C> {
             let next = self.view.try_link(node, 0)?;
             if next == at {
                 if node != hint {
-                    self.view.set_back(at, node);
+                    self.view.exchange_back(at, back, node);
                 }
                 return Some(node);
             }
@@ -294,6 +311,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         None
     }
 
+    /// The hint leads nowhere: the bracket in front of `at`, or the gap there. Nothing is written over a hint whose tag
+    /// matches: it is late and renewed by now, or it is what a lost write is known by.
     #[cold]
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let found = match self.verified(at) {
@@ -301,7 +320,14 @@ impl<'a, C: Comparator> Search<'a, C> {
             Ok(None) => self.find(&Target::extreme(Side::End), &mut NoTrail),
             Err(corruption) => Err(self.gap(corruption, self.sentinel, at)),
         }?;
-        self.view.set_back(at, found.pred);
+        if found.succ != at {
+            return Err(self.gap(self.link_report(found.pred), found.pred, at));
+        }
+        if let Some(back) = self.view.load_back(at)
+            && !self.view.is_tagged(at, back)
+        {
+            self.view.exchange_back(at, back, found.pred);
+        }
         self.verified(found.pred).map_err(|corruption| self.gap(corruption, self.sentinel, at))
     }
 }

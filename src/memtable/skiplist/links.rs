@@ -1,0 +1,92 @@
+//! Links: tagged words that name nodes.
+//!
+//! ```text
+//!   slot(node, level) --load--> target (32) | tag (32) --tag matches slot, level and target--> a node may stand there
+//! ```
+//! * E1: a link is followed only behind a tag that matched its slot, its level and its target.
+//! * E2: what a link names was whole before the link was published: Release here, Acquire in `load_link`.
+//!
+//! Any thread; lock-free. Not promised: that a link names what it named last; `witness.rs` asks that of level 0.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "words are packed of 32-bit halves")]
+
+use super::arena::View;
+use super::node::{bytes_of, no_node};
+use crate::error::{Corruption, Place, Result};
+use crate::invariants::{Bug, planted};
+use crate::sync::Ordering;
+
+impl View<'_> {
+    /// The slot of a node's (or head's) link.
+    #[inline(always)]
+    pub(crate) fn slot(node: u32, level: u32) -> u32 {
+        node.wrapping_sub(1).wrapping_sub(level)
+    }
+
+    /// Follows a link: the target behind a tag that matched (N4).
+    #[inline(always)]
+    pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
+        let slot = Self::slot(node, level);
+        let link = self.load_link(slot)?;
+        let target = (link >> 32) as u32;
+        let tag = self.secret.link_tag(slot, level, target);
+        (link as u32 == tag || planted(Bug::LinkTagIgnored)).then_some(target)
+    }
+
+    /// What a link names, unchecked: for hints that read nothing.
+    #[inline(always)]
+    pub(crate) fn peek_link(&self, node: u32, level: u32) -> Option<u32> {
+        Some((self.load_link(Self::slot(node, level))? >> 32) as u32)
+    }
+
+    /// The same with a report of what is wrong.
+    #[inline]
+    pub(crate) fn link(&self, node: u32, level: u32) -> Result<u32, Corruption> {
+        self.try_link(node, level).ok_or_else(|| self.link_report(node, level))
+    }
+
+    /// Why `try_link` refused.
+    #[cold]
+    fn link_report(self, node: u32, level: u32) -> Corruption {
+        let slot = Self::slot(node, level);
+        let Some(word) = self.word(slot) else { return no_node(slot) };
+        // ORDERING: Relaxed: for a report.
+        let link = word.load(Ordering::Relaxed);
+        bad_link(slot, self.secret.link_tag(slot, level, (link >> 32) as u32), link as u32)
+    }
+
+    /// A link word that names `target`.
+    #[inline(always)]
+    fn link_word(&self, node: u32, level: u32, target: u32) -> u64 {
+        u64::from(target) << 32 | u64::from(self.secret.link_tag(Self::slot(node, level), level, target))
+    }
+
+    /// Sets a link of a node that is not reachable at this level yet.
+    #[inline(always)]
+    pub(crate) fn set_link(&self, node: u32, level: u32, target: u32) -> Result<(), Corruption> {
+        let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
+        // ORDERING: Relaxed: the node becomes reachable at this level only through a later `publish_link`.
+        word.store(self.link_word(node, level, target), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes `node` name `new` instead of `old` at `level`. `false`: somebody else was faster, or the link is damaged.
+    #[inline(always)]
+    pub(crate) fn publish_link(&self, node: u32, level: u32, old: u32, new: u32) -> Result<bool, Corruption> {
+        let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
+        let (from, to) = (self.link_word(node, level, old), self.link_word(node, level, new));
+        // ORDERING: Release pairs with the Acquire in `load_link`; Relaxed on failure: the caller reads the link again.
+        let release = if planted(Bug::PublishRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        Ok(word.compare_exchange(from, to, release, Ordering::Relaxed).is_ok())
+    }
+}
+
+#[cold]
+fn bad_link(slot: u32, expected: u32, found: u32) -> Corruption {
+    let mut report = Corruption::new(Place::Link, bytes_of(slot), u64::from(expected), u64::from(found));
+    if (expected ^ found).is_power_of_two() {
+        report.flipped_bit = Some(u64::from((expected ^ found).trailing_zeros()));
+    }
+    report
+}

@@ -1,0 +1,192 @@
+//! Back links vouch for level-0 links: a link that went back to an earlier value is found by the node that it names.
+//!
+//! ```text
+//!   lost     a -----------------------> b      the link a -> x went back to what it was before x came: its tag matches
+//!            x <- y <------------------ b      b's back link does not name a, and the walk from y never meets a
+//!   late     p <----------------------- b      a is linked, and its writer has not exchanged b's back link yet
+//!            p ---------> a ----------> b      the walk from p meets a: whoever sees it makes b name a
+//! ```
+//! Invariants:
+//! * B1: a back link names a node before its own, changes by compare-and-swap only, and only to a node further on: the
+//!   last one before its own on a walk from the node that it named.
+//! * B2: a writer that linked n between a and b returns only after b's back link names n, or a node behind n. So, while
+//!   no writer is between the two exchanges, every back link names the node before its own.
+//! * B3: a link a -> b is believed if b's back link names a; if it is late; or if its tag does not match: then the back
+//!   word itself is damaged. It is lost if neither a's link has changed meanwhile nor the walk meets a.
+//! * B4: nobody overwrites the evidence: a walk that does not meet a changes nothing. A walk goes on in order, whatever
+//!   earlier values its links have, so it ends.
+//!
+//! Why B3 accuses nobody wrongly: what b's back link names is before b and in the list, and its writer's first exchange
+//! is visible to whoever loads the back link with Acquire. If it is behind a, a's link has changed. If it is before a,
+//! every link on the way to a was exchanged before a became known to the reader.
+//!
+//! Not promised: the window. While a writer is between its two exchanges its node has no witness yet: if the link to it is
+//! lost just then and another writer links a node in its place, one of the two may stay unseen. What the first one finds
+//! when it comes to its second exchange is told to both (`accuse`).
+//!
+//! Any thread; lock-free.
+
+#![forbid(unsafe_code)]
+
+use super::arena::View;
+use super::layout::{BACK_UNITS, BackWord, HEADER};
+use crate::invariants::{Bug, planted};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Why a link is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// What it names does not verify, or not in this order.
+    Damage,
+    /// It names another node by now: to be followed again.
+    Changed,
+    /// It went back to an earlier value (B3): the back link names this node.
+    Lost(u32),
+}
+
+/// Where a walk to a node leads that started at a hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Walked {
+    /// It meets the node that was asked for; this is the last one.
+    Met(u32),
+    /// It does not.
+    Missed,
+    /// A link on the way is damaged.
+    Broken,
+}
+
+impl<'a> View<'a> {
+    /// The word that holds a node's back link and header check.
+    #[inline(always)]
+    fn back_slot(&self, node: u32) -> Option<&'a AtomicU64> {
+        self.word(node.wrapping_add(BACK_UNITS))
+    }
+
+    /// The node that a back link names, to be compared with one: its tag was not.
+    #[inline(always)]
+    pub(super) fn back_target(&self, node: u32) -> Option<u32> {
+        self.back_word(node).map(BackWord::target)
+    }
+
+    /// The node that `node` names as its predecessor at level 0: a hint, to be confirmed by that node's own link.
+    #[inline]
+    pub(crate) fn back_hint(&self, node: u32) -> Option<u32> {
+        let back = self.load_back(node)?;
+        self.is_tagged(node, back).then_some(back.target())
+    }
+
+    /// A back word whose target may be followed if its tag matches.
+    #[inline]
+    pub(super) fn load_back(&self, node: u32) -> Option<BackWord> {
+        // ORDERING: Acquire pairs with the Release in `exchange_back`: the target's bytes are visible behind it, and so is
+        // every link that leads to the target.
+        Some(BackWord(self.back_slot(node)?.load(Ordering::Acquire)))
+    }
+
+    /// Whether a back word's tag matches its target.
+    #[inline]
+    pub(super) fn is_tagged(&self, node: u32, back: BackWord) -> bool {
+        back.tag() == self.secret.back_tag(node, back.target())
+    }
+
+    /// Sets the back link of a node that is not published yet, and leaves the header check beside it as it is.
+    #[inline]
+    pub(crate) fn set_back(&self, node: u32, target: u32) {
+        let Some(slot) = self.back_slot(node) else { return };
+        // ORDERING: Relaxed: the node is not published yet.
+        let check = BackWord(slot.load(Ordering::Relaxed)).header_check();
+        let back = BackWord::pack(target, self.secret.back_tag(node, target), check);
+        // ORDERING: Relaxed: as above.
+        slot.store(back.0, Ordering::Relaxed);
+    }
+
+    /// Makes `node` name `new` in front of it if it names `old`, whatever that one's tag. `false`: it names another one.
+    #[inline(always)]
+    pub(crate) fn renew_back(&self, node: u32, old: u32, new: u32) -> bool {
+        self.back_word(node).is_some_and(|back| back.target() == old && self.exchange_back(node, back, new))
+    }
+
+    /// Exchanges a back word that was read for one that names `target`. `false`: it has changed since.
+    #[inline(always)]
+    pub(super) fn exchange_back(&self, node: u32, old: BackWord, target: u32) -> bool {
+        let Some(slot) = self.back_slot(node) else { return false };
+        let new = BackWord::pack(target, self.secret.back_tag(node, target), old.header_check());
+        if planted(Bug::BackLinkStored) {
+            // ORDERING: Release pairs with the Acquire in `load_back`.
+            slot.store(new.0, Ordering::Release);
+            return true;
+        }
+        // ORDERING: Release pairs with the Acquire in `load_back`; Relaxed on failure: the word is read again.
+        slot.compare_exchange(old.0, new.0, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the back link of `succ` vouches for the link from `pred`, which names it and is not named there (B3).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn question(self, sentinel: u32, pred: u32, succ: u32) -> Result<(), Doubt> {
+        let back = self.load_back(succ).ok_or(Doubt::Damage)?;
+        let hint = back.target();
+        if hint == pred || !self.is_tagged(succ, back) {
+            return Ok(());
+        }
+        if self.try_link(pred, 0) != Some(succ) {
+            return Err(Doubt::Changed);
+        }
+        match self.walk(sentinel, hint, pred, succ) {
+            Walked::Met(last) => {
+                // Whoever was faster has made it name this node or a later one.
+                self.exchange_back(succ, back, last);
+                Ok(())
+            }
+            // A line that went back may hold the link of the node that the hint names, too.
+            Walked::Missed | Walked::Broken => Err(Doubt::Lost(hint)),
+        }
+    }
+
+    /// Walks from `from` to `succ` and looks for `sought` on the way.
+    fn walk(&self, sentinel: u32, from: u32, sought: u32, succ: u32) -> Walked {
+        let (mut at, mut met) = (from, from == sought);
+        // The bound is for links that agree with their tags by chance.
+        for _ in 0..=self.arena().handed_bytes() / HEADER as u64 {
+            match self.try_link(at, 0) {
+                None => return Walked::Broken,
+                Some(next) if next == succ && met => return Walked::Met(at),
+                Some(next) if next == succ || next == sentinel => return Walked::Missed,
+                Some(next) => at = next,
+            }
+            met |= at == sought;
+        }
+        Walked::Broken
+    }
+
+    /// The second exchange of a writer that linked `node` in front of `succ`, where `renew_back` found another node than
+    /// the one it had expected (B2).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle_back(self, sentinel: u32, node: u32, succ: u32) {
+        while let Some(back) = self.load_back(succ) {
+            let hint = back.target();
+            if hint == node || !self.is_tagged(succ, back) {
+                return;
+            }
+            match self.walk(sentinel, hint, node, succ) {
+                Walked::Met(last) if self.exchange_back(succ, back, last) => return,
+                Walked::Met(_) => {}
+                // The hint is behind the node, unless nothing came between the node and `succ`: then one of the two
+                // is on no way that leads here.
+                Walked::Missed if self.try_link(node, 0) == Some(succ) => return self.accuse(node, hint),
+                Walked::Missed | Walked::Broken => return,
+            }
+        }
+    }
+
+    /// A writer found that its node and another one both lead to the same node and neither leads to the other. Each is
+    /// made to name the other: no link to either of them is believed any more.
+    fn accuse(&self, node: u32, other: u32) {
+        for (node, other) in [(node, other), (other, node)] {
+            while let Some(back) = self.load_back(node)
+                && !self.exchange_back(node, back, other)
+            {}
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A writer loses its race for a place, and its comparator panics while it looks for another one.
+
+use std::cmp::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use paranoid_memtable::{Comparator, KeyEquality, MemTable, MemTableOptions};
+
+use crate::support::watchdog::Watchdog;
+
+/// What a comparator does in the middle of an insert.
+#[derive(Debug, Clone, Copy)]
+enum Plot {
+    /// After so many comparisons another entry is written; after so many more, it panics.
+    Rival {
+        after: u32,
+        then: u32,
+    },
+    Panic {
+        after: u32,
+    },
+    Over,
+}
+
+/// Lets a writer lose its race, and panics while it looks for another place.
+#[derive(Debug)]
+struct Ambush {
+    plot: Mutex<Plot>,
+    table: OnceLock<Weak<MemTable<Ambush>>>,
+}
+
+impl Ambush {
+    fn lock(&self) -> MutexGuard<'_, Plot> {
+        self.plot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Comparator for Ambush {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        let plot = *self.lock();
+        *self.lock() = match plot {
+            Plot::Rival { after: 0, .. } | Plot::Panic { after: 0 } | Plot::Over => Plot::Over,
+            Plot::Rival { after, then } => Plot::Rival { after: after - 1, then },
+            Plot::Panic { after } => Plot::Panic { after: after - 1 },
+        };
+        match plot {
+            Plot::Rival { after: 0, then } => {
+                self.table.get().and_then(Weak::upgrade).unwrap().put(9, b"b", b"rival").unwrap();
+                *self.lock() = Plot::Panic { after: then };
+            }
+            Plot::Panic { after: 0 } => std::panic::resume_unwind(Box::new("without a message")),
+            _ => {}
+        }
+        left.cmp(right)
+    }
+}
+
+/// What a writer built before it lost its race is gone before the comparator is asked again: no salvage finds it.
+#[test]
+fn a_panic_after_a_lost_race_leaves_no_entry() {
+    let _watchdog = Watchdog::new("lost_race::a_panic_after_a_lost_race_leaves_no_entry", 0);
+    let mut panics = 0;
+    for (after, then) in (0..6).flat_map(|after| (0..6).map(move |then| (after, then))) {
+        let comparator = Ambush { plot: Mutex::new(Plot::Over), table: OnceLock::new() };
+        let table = Arc::new(
+            MemTable::with_comparator(MemTableOptions::builder().build().unwrap(), comparator).unwrap(),
+        );
+        table.comparator().table.set(Arc::downgrade(&table)).unwrap();
+        table.put(1, b"a", b"first").unwrap();
+        table.put(2, b"d", b"last").unwrap();
+        *table.comparator().lock() = Plot::Rival { after, then };
+        panics += u32::from(catch_unwind(AssertUnwindSafe(|| table.put(3, b"c", b"victim"))).is_err());
+        *table.comparator().lock() = Plot::Over;
+        let stored: Vec<Vec<u8>> = table.range(..).map(|entry| entry.unwrap().user_key().to_vec()).collect();
+        let frozen = table.freeze().unwrap();
+        let salvage = frozen.salvage();
+        let salvaged: Vec<_> = salvage.entries.iter().map(|found| found.entry.user_key().to_vec()).collect();
+        assert_eq!(salvaged, stored, "a rival after {after} comparisons, a panic after {then} more");
+    }
+    assert!(panics > 0);
+}
