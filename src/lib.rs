@@ -17,7 +17,7 @@ pub use integrity::checksum_kind::ChecksumKind;
 #[cfg(feature = "block")]
 pub use integrity::footer::Footer;
 pub use integrity::paranoid::{ParanoidOptions, ParanoidOptionsBuilder};
-pub use integrity::protection::{Kvo, Kvos, Protected};
+pub use integrity::protection::{Kvo, Kvos, Protected, StoredProtection};
 pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
 pub use memtable::batch::{BatchEntries, BatchEntry, SequenceMode, WriteBatch};
 #[cfg(all(feature = "fault-injection", not(loom)))]

@@ -7,8 +7,11 @@
 //!   with its sequence        K ^ V ^ O ^ S                Protected<Kvos>
 //!   stored key digest        K ^ O ^ S ^ L ^ P            low protection bytes
 //!   stored value digest      V ^ K ^ S ^ P                low protection bytes
+//!   key digest that left     K ^ O ^ S                    } StoredProtection: low protection bytes
+//!   value digest that left   V ^ K ^ S                    }
 //! ```
-//! * D1: the seeds of all parts but P are global, so a sum leaves its table by XORing P (and L) out.
+//! * D1: the seeds of all parts but P are global, so a sum leaves its table by XORing P (and L) out. No byte of key or
+//!   value is read for that: a flip that came after the digests were computed still disagrees with them.
 //! * D2: P binds an entry to its place and to the life of its table.
 //! * D3: V is bound to K and S: two entries cannot trade values.
 //!
@@ -141,6 +144,78 @@ fn place_part(offset: u32, nonce: u64) -> u64 {
     mix(u64::from(offset) ^ nonce, SEED_PLACE)
 }
 
+/// The two digests that a table stored with an entry, without their place: what a later stage compares the bytes with
+/// that it holds. They were computed when the entry was written, and no byte of it was read to hand them on.
+///
+/// ```
+/// use paranoid_memtable::{Kind, Protected, StoredProtection};
+/// let promise = StoredProtection::of(b"key", b"value", 7, Kind::PUT);
+/// assert_eq!(promise.bytes(), 8);
+/// let whole = Protected::of(b"key", b"value", Kind::PUT).with_sequence(7);
+/// assert_eq!(promise.check(b"key", b"value", 7, Kind::PUT), Some(whole));
+/// assert_eq!(promise.check(b"key", b"valve", 7, Kind::PUT), None);
+/// assert_eq!(promise.check(b"key", b"value", 7, Kind::MERGE), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredProtection {
+    key: u64,
+    value: u64,
+    width: Width,
+}
+
+impl StoredProtection {
+    /// Digests over an entry in the caller's own buffers, of 8 bytes each: the start of a chain. O(length).
+    #[must_use]
+    pub fn of(key: &[u8], value: &[u8], sequence: SequenceNumber, kind: Kind) -> Self {
+        StoredProtection::of_parts(key_part(key), value_part(value), sequence, kind)
+    }
+
+    fn of_parts(key_part: u64, value_part: u64, sequence: SequenceNumber, kind: Kind) -> Self {
+        let version = key_part ^ sequence_part(sequence);
+        StoredProtection { key: version ^ kind_part(kind), value: value_part ^ version, width: Width(8) }
+    }
+
+    /// How many bytes of each digest are compared: the table's protection bytes. With 0 every entry agrees.
+    #[must_use]
+    pub const fn bytes(&self) -> u8 {
+        self.width.0
+    }
+
+    /// The digests of the same key and value under another sequence number and kind. Exact as long as `from` is what the
+    /// table stored; else nothing agrees any more. O(1).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, StoredProtection};
+    /// let stored = StoredProtection::of(b"key", b"", 7, Kind::SINGLE_DELETE);
+    /// let rewritten = stored.rewritten((7, Kind::SINGLE_DELETE), (0, Kind::DELETE));
+    /// assert_eq!(rewritten, StoredProtection::of(b"key", b"", 0, Kind::DELETE));
+    /// ```
+    #[must_use]
+    pub fn rewritten(self, from: (SequenceNumber, Kind), to: (SequenceNumber, Kind)) -> Self {
+        let version = sequence_part(from.0) ^ sequence_part(to.0);
+        let kinds = kind_part(from.1) ^ kind_part(to.1);
+        StoredProtection { key: self.key ^ version ^ kinds, value: self.value ^ version, width: self.width }
+    }
+
+    /// The whole digest of an entry as the caller holds it now, if its key, value, sequence number and kind agree with
+    /// what the table stored. O(length).
+    #[inline]
+    #[must_use]
+    pub fn check(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        sequence: SequenceNumber,
+        kind: Kind,
+    ) -> Option<Protected<Kvos>> {
+        let (key_part, value_part) = (key_part(key), value_part(value));
+        let found = StoredProtection::of_parts(key_part, value_part, sequence, kind);
+        let differs = (found.key ^ self.key) | (found.value ^ self.value);
+        (differs & self.width.mask() == 0)
+            .then(|| Protected::of_parts(key_part, value_part, kind).with_sequence(sequence))
+    }
+}
+
 /// How many bytes of each digest are stored with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Width(u8);
@@ -216,6 +291,16 @@ impl Placed {
             return value_part;
         }
         value_part ^ key_part ^ sequence_part(self.sequence) ^ place_part(self.offset, nonce)
+    }
+
+    /// The stored digests without their place and lengths (D1).
+    pub(crate) fn stripped(&self, key_digest: u64, value_digest: u64, seal: Seal) -> StoredProtection {
+        let place = place_part(self.offset, seal.nonce);
+        StoredProtection {
+            key: key_digest ^ lengths_part(self.lengths, self.revision) ^ place,
+            value: value_digest ^ place,
+            width: seal.width,
+        }
     }
 
     /// What leaves the table with the entry: the sum without its place (D1), from the bytes as they are.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::guarded::Words;
-use crate::integrity::protection::{Kvos, Protected};
+use crate::integrity::protection::StoredProtection;
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, KeyEquality, Kind, SequenceNumber};
 use crate::memtable::representation::{END, Ordered, Spot};
@@ -64,13 +64,16 @@ pub struct FlushEntry<'a> {
     pub kind: Kind,
     /// A copy of the value, verified after it was made.
     pub value: &'a [u8],
+    /// The digests that the table stored when the entry was written: the next stage compares its own bytes with them.
+    pub protection: StoredProtection,
 }
 
-impl FlushEntry<'_> {
-    /// A digest over what is handed out, for the next stage to compare with. O(length).
+impl<'a> FlushEntry<'a> {
+    /// An entry from somewhere else than a table. Its digests are computed here, over the caller's bytes. O(length).
     #[must_use]
-    pub fn protection(&self) -> Protected<Kvos> {
-        Protected::of(self.user_key, self.value, self.kind).with_sequence(self.sequence)
+    pub fn new(user_key: &'a [u8], sequence: SequenceNumber, kind: Kind, value: &'a [u8]) -> Self {
+        let protection = StoredProtection::of(user_key, value, sequence, kind);
+        FlushEntry { user_key, sequence, kind, value, protection }
     }
 }
 
@@ -246,18 +249,20 @@ impl<'a, C: Comparator> Pass<'a, C> {
                 self.filter.start_key();
             }
             newer = Some(spot.entry);
-            self.hand_out(&spot, sink)?;
+            self.hand_out(&spot, order.view(), sink)?;
         }
         Ok(())
     }
 
-    fn hand_out(&mut self, spot: &Spot<'_>, sink: &mut impl FlushSink) -> Result<()> {
+    fn hand_out(&mut self, spot: &Spot<'_>, view: &View<'_>, sink: &mut impl FlushSink) -> Result<()> {
         let (sequence, kind) = (spot.entry.node().sequence(), spot.entry.kind());
         if !self.filter.admits(sequence, kind) {
             self.summary.hidden += 1;
             return Ok(());
         }
-        let entry = FlushEntry { user_key: spot.entry.key(), sequence, kind, value: &self.buffer };
+        let protection = spot.entry.stored_protection(view.seal());
+        let entry =
+            FlushEntry { user_key: spot.entry.key(), sequence, kind, value: &self.buffer, protection };
         self.summary.entries += 1;
         self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
         sink.entry(entry).map_err(Error::Sink)
@@ -276,12 +281,14 @@ impl<'a, C: Comparator> Pass<'a, C> {
             self.seen.meet(&spot.entry, Hidden::No, order.view());
             fragmenter.add(spot.entry.key(), self.buffer.as_slice(), spot.entry.node().sequence())?;
         }
-        for fragment in fragmenter.finish().iter() {
+        let fragments = fragmenter.finish();
+        for fragment in fragments.iter() {
             self.summary.fragments += 1;
             self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
             sink.fragment(fragment).map_err(Error::Sink)?;
         }
-        Ok(())
+        // Fragments are a chain of their own: what was handed out is still what was built.
+        fragments.verify()
     }
 }
 

@@ -13,6 +13,7 @@ mod control;
 mod corruption;
 mod duplicates;
 mod examples;
+mod flush_protection;
 #[cfg(feature = "block")]
 mod footers;
 mod growth;

@@ -28,7 +28,7 @@ use super::layout::{
 };
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
-use crate::integrity::protection::{Kvos, Placed, Protected, Seal, Width, key_part};
+use crate::integrity::protection::{Kvos, Placed, Protected, Seal, StoredProtection, Width, key_part};
 use crate::invariants::{Bug, planted};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::sync::Ordering;
@@ -443,6 +443,12 @@ impl<'a> Verified<'a> {
             None
         };
         report
+    }
+
+    /// The stored digests, without their place: for whoever gets the entry. Reads no byte of key or value.
+    pub(crate) fn stored_protection(&self, seal: Seal) -> StoredProtection {
+        let digest = |which| self.node.stored_digest(seal.width, which);
+        self.node.placed().stripped(digest(0), digest(1), seal)
     }
 
     /// The entry's own sum over key, value, kind and sequence, from the bytes as they are.

@@ -1,0 +1,161 @@
+//! Any directory or trace into a memtable, the memtable into a table file, the file read back and compared:
+//! `cargo run --release -p paranoid-sst --example memtable_to_sst -- [SOURCE] [--out FILE]`.
+//!
+//! A directory: a path is a key, what the file begins with is its value. A file: a block-I/O trace (CSV; the fields of a
+//! line are split at commas), a line's last field is the key, the line its value. Without a source: the Rust toolchain.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::Parser;
+use paranoid_memtable::{ChecksumKind, HiddenVersions, ImmutableMemTable, MemTable, MemTableOptions};
+use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, Written};
+
+type Anything<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Flushes a memtable to a file that RocksDB opens, and proves that the file holds it.
+#[derive(Parser)]
+struct Arguments {
+    /// A directory, or a trace.
+    source: Option<PathBuf>,
+    /// The file to write. Default: one in the temporary directory, which is removed.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Checksum of the blocks: none, crc32c, xxhash, xxhash64, xxh3.
+    #[arg(long, default_value = "xxh3")]
+    checksum: ChecksumKind,
+    /// RocksDB's format version, 2 to 6.
+    #[arg(long, default_value_t = 5)]
+    format_version: u32,
+    /// At most so many entries.
+    #[arg(long, default_value_t = 200_000)]
+    max_entries: u64,
+}
+
+/// Longest part of a file that becomes its value.
+const VALUE_LEN_MAX: u64 = 1024;
+
+/// Puts every path below a directory.
+fn put_tree(table: &MemTable, root: &Path, max: u64) -> Anything<()> {
+    let mut left = vec![root.to_path_buf()];
+    while let Some(folder) = left.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            if table.len() >= max {
+                return Ok(());
+            }
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            let mut value = vec![];
+            if kind.is_dir() {
+                left.push(path.clone());
+            } else if let Some(file) = kind.is_file().then(|| fs::File::open(&path).ok()).flatten() {
+                file.take(VALUE_LEN_MAX).read_to_end(&mut value)?;
+            }
+            let key = path.strip_prefix(root)?.as_os_str().as_encoded_bytes();
+            table.put(table.len() + 1, key, &value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts every line of a trace.
+fn put_trace(table: &MemTable, trace: &Path, max: u64) -> Anything<()> {
+    for line in BufReader::new(fs::File::open(trace)?).split(b'\n') {
+        let line = line?;
+        if table.len() >= max {
+            break;
+        }
+        let key = line.rsplit(|byte| *byte == b',').next().unwrap_or_default();
+        table.put(table.len() + 1, key, &line)?;
+    }
+    Ok(())
+}
+
+/// The toolchain that built this program.
+fn toolchain() -> Anything<PathBuf> {
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output()?;
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
+}
+
+fn write(table: &ImmutableMemTable, path: &Path, options: SortedTableOptions) -> Anything<Written> {
+    let mut writer = SortedTableWriter::create(path, options)?;
+    table.flush_with(&[], HiddenVersions::Keep, &mut writer)?;
+    Ok(writer.finish()?)
+}
+
+/// Every entry of the table and every entry of the file, side by side; then each key by a get.
+fn compare(table: &ImmutableMemTable, file: &SortedTable) -> Anything<u64> {
+    let mut cursor = file.cursor();
+    cursor.first()?;
+    let mut entries = 0;
+    for entry in table.range_versions(..) {
+        let entry = entry?;
+        let found = cursor.entry().ok_or("the file ends early")?;
+        let same = (entry.user_key(), entry.sequence(), entry.kind())
+            == (found.user_key, found.sequence, found.kind);
+        if !same || entry.value()? != found.value {
+            return Err(format!("entry {entries} differs").into());
+        }
+        if !file.may_hold(entry.user_key()) {
+            return Err(format!("the filter denies entry {entries}").into());
+        }
+        entries += 1;
+        cursor.next()?;
+    }
+    if cursor.is_valid() { Err("the file holds more".into()) } else { Ok(entries) }
+}
+
+fn speed(bytes: u64, since: Instant) -> String {
+    let seconds = since.elapsed().as_secs_f64();
+    format!("{:.3} s, {:.0} MB/s", seconds, bytes as f64 / seconds / 1e6)
+}
+
+fn run(arguments: &Arguments) -> Anything<()> {
+    let source = arguments.source.clone().map_or_else(toolchain, Ok)?;
+    let table = MemTable::new(MemTableOptions::default())?;
+    let start = Instant::now();
+    match source.is_dir() {
+        true => put_tree(&table, &source, arguments.max_entries)?,
+        false => put_trace(&table, &source, arguments.max_entries)?,
+    }
+    let (entries, bytes) = (table.len(), table.data_bytes());
+    println!("source          {}", source.display());
+    println!("memtable        {entries} entries, {bytes} bytes: {}", speed(bytes, start));
+    let frozen: Arc<ImmutableMemTable> = table.freeze()?;
+    let folder = tempfile::tempdir()?;
+    let path = arguments.out.clone().unwrap_or_else(|| folder.path().join("000001.sst"));
+    let new = || {
+        SortedTableOptions::builder().checksum(arguments.checksum).format_version(arguments.format_version)
+    };
+    let start = Instant::now();
+    write(&frozen, &folder.path().join("000000.sst"), new().verify_after_write(false).build()?)?;
+    println!("flush           {}", speed(bytes, start));
+    let start = Instant::now();
+    let written = write(&frozen, &path, new().build()?)?;
+    println!("and read back   {}", speed(bytes, start));
+    println!("file            {}, {} bytes", written.path.display(), written.file_size);
+    println!("  data blocks   {} in {} bytes", written.data_blocks, written.data_size);
+    println!("  filter        {} bytes", written.filter_size);
+    println!("  index         {} bytes", written.index_size);
+    let start = Instant::now();
+    let file = SortedTable::open(&path)?;
+    let report = file.verify()?;
+    println!("verify          {}", speed(report.file_size, start));
+    println!("{} entries equal to the memtable", compare(&frozen, &file)?);
+    println!("All of it agrees.");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memtable_to_sst: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

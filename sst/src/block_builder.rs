@@ -1,0 +1,117 @@
+//! Builds a block: keys that share prefixes, restarts, a count.
+//!
+//! ```text
+//!   entry:  shared (varint32) | not shared (varint32) | value length (varint32) | key bytes not shared | value
+//!   block:  entry | entry | ... | restart offset (4) ... | restart count (4)
+//! ```
+//! * B1: bytes are those of RocksDB for the same entries and restart interval.
+//! * B2: the first entry of each restart shares nothing.
+//! * B3: in the index of format versions 4 and up the value length is left out. A value that stands after a key with a
+//!   shared prefix is the short form (`after`), any other the whole one.
+//!
+//! One owner. Not promised: that keys ascend, which the caller checks.
+
+use crate::coding::{put_varint, varint_len};
+
+/// How values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ValueForm {
+    /// Length, then bytes.
+    Plain,
+    /// Block handles without a length, relative to the one before where the key shares a prefix (B3).
+    DeltaHandles,
+}
+
+/// A block in the making.
+#[derive(Debug)]
+pub(crate) struct BlockBuilder {
+    buffer: Vec<u8>,
+    restarts: Vec<u32>,
+    interval: u32,
+    /// Entries since the last restart.
+    counter: u32,
+    last_key: Vec<u8>,
+    form: ValueForm,
+}
+
+impl BlockBuilder {
+    pub(crate) fn new(interval: u32, form: ValueForm) -> Self {
+        BlockBuilder { buffer: vec![], restarts: vec![0], interval, counter: 0, last_key: vec![], form }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The last key that was added.
+    pub(crate) fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Bytes of the block if it ended here.
+    pub(crate) fn size(&self) -> usize {
+        self.buffer.len() + 4 * self.restarts.len() + 4
+    }
+
+    /// What RocksDB guesses for the block with one more entry: its rule, not the truth.
+    pub(crate) fn size_after(&self, key_len: usize, value_len: usize) -> usize {
+        let restart = if self.counter >= self.interval { 4 } else { 0 };
+        let lengths = 4 + varint_len(key_len as u64) + varint_len(value_len as u64);
+        self.size() + key_len + value_len + restart + lengths
+    }
+
+    /// Adds an entry.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.add_either(key, value, value);
+    }
+
+    /// Adds an entry whose value is `after` if the key shares a prefix with the one before, else `whole`.
+    pub(crate) fn add_either(&mut self, key: &[u8], whole: &[u8], after: &[u8]) {
+        let shared = if self.counter >= self.interval {
+            // A block over 4 GiB is refused before it comes to this.
+            self.restarts.push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
+            self.counter = 0;
+            0
+        } else {
+            shared_len(&self.last_key, key)
+        };
+        let value = if shared == 0 { whole } else { after };
+        put_varint(&mut self.buffer, shared as u64);
+        put_varint(&mut self.buffer, (key.len() - shared) as u64);
+        if self.form == ValueForm::Plain {
+            put_varint(&mut self.buffer, value.len() as u64);
+        }
+        self.buffer.extend_from_slice(&key[shared..]);
+        self.buffer.extend_from_slice(value);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.counter += 1;
+    }
+
+    /// Ends the block. `reset` makes room for the next one.
+    pub(crate) fn finish(&mut self) -> &[u8] {
+        for restart in &self.restarts {
+            self.buffer.extend_from_slice(&restart.to_le_bytes());
+        }
+        let count = u32::try_from(self.restarts.len()).unwrap_or(u32::MAX);
+        self.buffer.extend_from_slice(&count.to_le_bytes());
+        &self.buffer
+    }
+
+    /// Starts the next block in the same memory.
+    pub(crate) fn reset(&mut self) {
+        self.buffer.clear();
+        self.restarts.clear();
+        self.restarts.push(0);
+        self.counter = 0;
+        self.last_key.clear();
+    }
+}
+
+/// Bytes that two keys have in common at their start, eight at a time.
+fn shared_len(left: &[u8], right: &[u8]) -> usize {
+    let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
+    let words = left_words.iter().zip(right_words).take_while(|(left, right)| left == right).count();
+    let start = 8 * words;
+    start + left[start..].iter().zip(&right[start..]).take_while(|(left, right)| left == right).count()
+}

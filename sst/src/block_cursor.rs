@@ -1,0 +1,319 @@
+//! Reads a block of any bytes: parse, seek, steps both ways.
+//!
+//! ```text
+//!   entry:  shared (varint32) | not shared (varint32) | value length (varint32) | key bytes not shared | value
+//!   block:  entries | hash index (optional) | restart offsets (4 each) | packed word (4)
+//!   packed word: restarts (28 bits) | values stored apart (1) | hint (1) | 0 (1) | hash index present (1)
+//! ```
+//! * R1: every length and offset is compared with what is there before it is used.
+//! * R2: memory: the longest key of the block, which is not longer than the block.
+//! * R3: each step goes on in the block or ends; a search reads each restart at most once.
+//!
+//! One owner at a time. Not promised: that keys ascend; who must know asks for it.
+
+use paranoid_memtable::BlockHandle;
+
+use crate::block_builder::ValueForm;
+use crate::coding::{take_varint, take_varint32, u32_at, unzigzag};
+use crate::error::Damage;
+
+/// Bytes of a block's trailer in the file.
+pub(crate) const TRAILER_LEN: u64 = 5;
+
+const RESTARTS_MASK: u32 = (1 << 28) - 1;
+const VALUES_APART: u32 = 1 << 28;
+const RESERVED: u32 = 1 << 30;
+const HASH_INDEX: u32 = 1 << 31;
+
+/// Where the parts of a block are.
+#[derive(Debug, Clone)]
+struct Parts {
+    entries_end: usize,
+    restarts_at: usize,
+    restarts: usize,
+}
+
+fn parts(bytes: &[u8]) -> Result<Parts, Damage> {
+    let damage = |what| Err(Damage(what));
+    let Some(word_at) = bytes.len().checked_sub(4) else { return damage("too short for a block") };
+    let word = u32_at(bytes, word_at).unwrap_or(0);
+    if word & RESERVED != 0 {
+        return damage("reserved bits of the restart count are set");
+    }
+    if word & VALUES_APART != 0 {
+        return damage("keys and values are stored apart, which is not supported");
+    }
+    let mut end = word_at;
+    if word & HASH_INDEX != 0 {
+        let buckets = end.checked_sub(2).and_then(|at| bytes.get(at..)?.first_chunk::<2>());
+        let taken = buckets.map_or(usize::MAX, |count| 2 + usize::from(u16::from_le_bytes(*count)));
+        let Some(before) = end.checked_sub(taken) else { return damage("the hash index does not fit") };
+        end = before;
+    }
+    let restarts = (word & RESTARTS_MASK) as usize;
+    let Some(restarts_at) = restarts.checked_mul(4).and_then(|len| end.checked_sub(len)) else {
+        return damage("the restarts do not fit");
+    };
+    if restarts == 0 {
+        return damage("no restart");
+    }
+    Ok(Parts { entries_end: restarts_at, restarts_at, restarts })
+}
+
+/// The fixed part of an entry.
+struct Head {
+    shared: usize,
+    key: (usize, usize),
+    value: (usize, usize),
+}
+
+/// A position in a block.
+#[derive(Debug, Clone)]
+pub(crate) struct BlockCursor<B> {
+    bytes: B,
+    parts: Parts,
+    form: ValueForm,
+    key_len_min: usize,
+    /// Where the entry starts at which the cursor stands.
+    at: usize,
+    /// Where the one after it starts.
+    next: usize,
+    key: Vec<u8>,
+    /// How much of the key the entry shares.
+    shared: usize,
+    /// Where the entry's value lies in the block.
+    pub(crate) value: (usize, usize),
+    handle: BlockHandle,
+    /// Whether it stands at an entry.
+    pub(crate) valid: bool,
+}
+
+impl<B: AsRef<[u8]>> BlockCursor<B> {
+    /// A cursor that stands nowhere. Keys shorter than `key_len_min` are damage.
+    pub(crate) fn new(bytes: B, form: ValueForm, key_len_min: usize) -> Result<Self, Damage> {
+        let parts = parts(bytes.as_ref())?;
+        let handle = BlockHandle::default();
+        Ok(BlockCursor {
+            bytes,
+            parts,
+            form,
+            key_len_min,
+            at: 0,
+            next: 0,
+            key: vec![],
+            shared: 0,
+            value: (0, 0),
+            handle,
+            valid: false,
+        })
+    }
+
+    /// The entry's key.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The entry's value; of a handle without length, its bytes.
+    pub(crate) fn value(&self) -> &[u8] {
+        self.bytes.as_ref().get(self.value.0..self.value.1).unwrap_or_default()
+    }
+
+    /// The entry's value as a handle.
+    pub(crate) fn handle(&self) -> Result<BlockHandle, Damage> {
+        match self.form {
+            ValueForm::DeltaHandles => Ok(self.handle),
+            ValueForm::Plain => {
+                take_handle(self.value()).map(|(handle, _)| handle).ok_or(Damage("no handle"))
+            }
+        }
+    }
+
+    /// Reads the lengths of the entry at `at`.
+    fn head(&self, at: usize) -> Result<Head, Damage> {
+        let entries = &self.bytes.as_ref()[..self.parts.entries_end];
+        let rest = entries.get(at..).ok_or(Damage("an entry that starts after the last one"))?;
+        let (shared, rest) = take_varint32(rest).ok_or(Damage("the shared length is no number"))?;
+        let (not_shared, rest) = take_varint32(rest).ok_or(Damage("the key length is no number"))?;
+        let (value_len, rest) = match self.form {
+            ValueForm::Plain => take_varint32(rest).ok_or(Damage("the value length is no number"))?,
+            ValueForm::DeltaHandles => (0, rest),
+        };
+        let key_at = entries.len() - rest.len();
+        let (not_shared, value_len) = (not_shared as usize, value_len as usize);
+        let fits = not_shared.checked_add(value_len).is_some_and(|len| len <= rest.len());
+        if !fits {
+            return Err(Damage("an entry that ends after the last one"));
+        }
+        let value_at = key_at + not_shared;
+        Ok(Head { shared: shared as usize, key: (key_at, value_at), value: (value_at, value_at + value_len) })
+    }
+
+    /// Goes to the entry at `next`. `false`: there is none.
+    pub(crate) fn advance(&mut self) -> Result<bool, Damage> {
+        self.valid = false;
+        if self.next >= self.parts.entries_end {
+            return Ok(false);
+        }
+        let head = self.head(self.next)?;
+        self.at = self.next;
+        if head.shared > self.key.len() {
+            return Err(Damage("a key that shares more than the one before has"));
+        }
+        self.shared = head.shared;
+        self.key.truncate(head.shared);
+        self.key.extend_from_slice(&self.bytes.as_ref()[head.key.0..head.key.1]);
+        if self.key.len() < self.key_len_min {
+            return Err(Damage("a key that is too short"));
+        }
+        self.value = head.value;
+        self.next = head.value.1;
+        if self.form == ValueForm::DeltaHandles {
+            self.take_delta(head.shared)?;
+        }
+        self.valid = true;
+        Ok(true)
+    }
+
+    /// Reads a handle that has no length before it.
+    fn take_delta(&mut self, shared: usize) -> Result<(), Damage> {
+        let damage = Damage("a handle that is none");
+        let rest = &self.bytes.as_ref()[self.next..self.parts.entries_end];
+        let left = if shared == 0 {
+            let (handle, left) = take_handle(rest).ok_or(damage)?;
+            self.handle = handle;
+            left.len()
+        } else {
+            let (delta, left) = take_varint(rest).ok_or(damage)?;
+            let BlockHandle { offset, size } = self.handle;
+            let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER_LEN));
+            let offset = next.ok_or(damage)?;
+            self.handle =
+                BlockHandle { offset, size: size.checked_add_signed(unzigzag(delta)).ok_or(damage)? };
+            left.len()
+        };
+        self.next = self.parts.entries_end - left;
+        self.value.1 = self.next;
+        Ok(())
+    }
+
+    fn restart(&self, index: usize) -> usize {
+        u32_at(self.bytes.as_ref(), self.parts.restarts_at + 4 * index).unwrap_or(u32::MAX) as usize
+    }
+
+    /// The next step leads to the first entry of a restart.
+    fn rewind(&mut self, index: usize) {
+        self.next = self.restart(index);
+        self.key.clear();
+        self.valid = false;
+    }
+
+    /// Goes to the first entry.
+    pub(crate) fn first(&mut self) -> Result<bool, Damage> {
+        self.rewind(0);
+        if self.next != 0 {
+            return Err(Damage("the first restart is not the first entry"));
+        }
+        self.advance()
+    }
+
+    /// Goes to the last entry. O(restart interval).
+    pub(crate) fn last(&mut self) -> Result<bool, Damage> {
+        self.rewind(self.parts.restarts - 1);
+        if self.parts.entries_end == 0 {
+            return Ok(false);
+        }
+        if self.next >= self.parts.entries_end {
+            return Err(Damage("a restart after the last entry"));
+        }
+        while self.advance()? && self.next < self.parts.entries_end {}
+        Ok(true)
+    }
+
+    /// Goes to the first entry whose key is not `before` the wanted place. Those before it must come first.
+    /// O(log restarts + restart interval).
+    pub(crate) fn seek(&mut self, before: impl Fn(&[u8]) -> bool) -> Result<bool, Damage> {
+        self.valid = false;
+        if self.parts.entries_end == 0 {
+            return Ok(false);
+        }
+        // Restarts below `low` start before the place, those from `high` on do not.
+        let (mut low, mut high) = (0, self.parts.restarts);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let at = self.restart(middle);
+            let head = self.head(at)?;
+            if head.shared != 0 {
+                return Err(Damage("a restart whose key is not whole"));
+            }
+            let key = &self.bytes.as_ref()[head.key.0..head.key.1];
+            if key.len() < self.key_len_min {
+                return Err(Damage("a key that is too short"));
+            }
+            if before(key) { low = middle + 1 } else { high = middle }
+        }
+        self.rewind(low.saturating_sub(1));
+        while self.advance()? {
+            if !before(&self.key) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes to the entry before the one at which the cursor stands. O(log restarts + restart interval).
+    pub(crate) fn prev(&mut self) -> Result<bool, Damage> {
+        let end = self.at;
+        self.valid = false;
+        if end == 0 {
+            return Ok(false);
+        }
+        let (mut low, mut high) = (0, self.parts.restarts);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.restart(middle) < end { low = middle + 1 } else { high = middle }
+        }
+        self.rewind(low.saturating_sub(1));
+        while self.next < end && self.advance()? {}
+        if !self.valid || self.next != end {
+            return Err(Damage("entries that do not lead to the one after them"));
+        }
+        Ok(true)
+    }
+}
+
+/// Checks in a walk over all entries that every restart is the start of an entry that shares nothing, in order.
+#[derive(Debug, Default)]
+pub(crate) struct RestartCheck {
+    next: usize,
+}
+
+impl RestartCheck {
+    /// The walk is at an entry.
+    #[inline]
+    pub(crate) fn meet<B: AsRef<[u8]>>(&mut self, cursor: &BlockCursor<B>) -> Result<(), Damage> {
+        if self.next < cursor.parts.restarts && cursor.restart(self.next) == cursor.at {
+            if cursor.shared != 0 {
+                return Err(Damage("a restart whose key is not whole"));
+            }
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// The walk is over.
+    pub(crate) fn end<B: AsRef<[u8]>>(&self, cursor: &BlockCursor<B>) -> Result<(), Damage> {
+        // A block without entries has one restart all the same.
+        let parts = &cursor.parts;
+        if self.next == parts.restarts || parts.entries_end == 0 && parts.restarts == 1 {
+            return Ok(());
+        }
+        Err(Damage("a restart that is no entry's start"))
+    }
+}
+
+/// Offset and size at the start of `bytes`, and what follows them.
+pub(crate) fn take_handle(bytes: &[u8]) -> Option<(BlockHandle, &[u8])> {
+    let (offset, rest) = take_varint(bytes)?;
+    let (size, rest) = take_varint(rest)?;
+    Some((BlockHandle { offset, size }, rest))
+}

@@ -1,0 +1,268 @@
+//! A cursor over the entries of a table, both ways.
+//!
+//! ```text
+//!   index: | block 0 | block 1 | block 2 |          one block is in memory; it was verified when it was fetched
+//!                         `-> entry, entry, [entry], entry
+//! ```
+//! * C1: blocks ascend in the file as their entries do: a walk visits no byte twice and therefore ends.
+//! * C2: after an error the cursor stands nowhere, and may be sought anew.
+//!
+//! One owner at a time; `Send`. A cursor holds its table.
+
+use paranoid_memtable::{BlockHandle, Kind, SequenceNumber};
+
+use crate::block_cursor::{BlockCursor, TRAILER_LEN};
+use crate::error::{BlockKind, Damage, Result};
+use crate::internal_key::{SEQUENCE_MAX, kind_of, sequence_of, split};
+use crate::source::BlockBytes;
+use crate::table::SortedTable;
+
+/// An entry of a table file. Borrows the cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableEntry<'a> {
+    /// The user key.
+    pub user_key: &'a [u8],
+    /// The sequence number; in an ingested file the global one.
+    pub sequence: SequenceNumber,
+    /// The kind.
+    pub kind: Kind,
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// A position in a table file, among entries as they are stored.
+#[derive(Debug)]
+pub struct TableCursor {
+    table: SortedTable,
+    index: Option<BlockCursor<BlockBytes>>,
+    data: Option<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    cursor: BlockCursor<BlockBytes>,
+    handle: BlockHandle,
+}
+
+/// Which way a walk goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Forward,
+    Backward,
+}
+
+/// A place among entries: (user key, sequence number), before what is equal or after it.
+#[derive(Debug, Clone, Copy)]
+struct Place<'k> {
+    user_key: &'k [u8],
+    sequence: SequenceNumber,
+    after_equal: bool,
+}
+
+impl Place<'_> {
+    /// Whether an internal key stands before the place.
+    fn is_after(&self, key: &[u8], global: Option<SequenceNumber>) -> bool {
+        let Some((user_key, packed)) = split(key) else { return true };
+        let sequence = || global.unwrap_or(sequence_of(packed));
+        match user_key.cmp(self.user_key) {
+            std::cmp::Ordering::Less => true,
+            std::cmp::Ordering::Greater => false,
+            std::cmp::Ordering::Equal if self.after_equal => sequence() >= self.sequence,
+            std::cmp::Ordering::Equal => sequence() > self.sequence,
+        }
+    }
+}
+
+impl TableCursor {
+    pub(crate) fn new(table: SortedTable) -> Self {
+        TableCursor { table, index: None, data: None }
+    }
+
+    /// The entry at which the cursor stands.
+    #[must_use]
+    pub fn entry(&self) -> Option<TableEntry<'_>> {
+        let cursor = &self.data.as_ref().filter(|data| data.cursor.valid)?.cursor;
+        let (user_key, packed) = split(cursor.key())?;
+        let sequence = self.table.inner.global_sequence.unwrap_or(sequence_of(packed));
+        Some(TableEntry { user_key, sequence, kind: kind_of(packed), value: cursor.value() })
+    }
+
+    /// Whether the cursor stands at an entry.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| data.cursor.valid)
+    }
+
+    /// Where the block lies in which the cursor stands.
+    #[must_use]
+    pub fn block(&self) -> Option<BlockHandle> {
+        self.data.as_ref().map(|data| data.handle)
+    }
+
+    /// Goes to the first entry.
+    ///
+    /// # Errors
+    /// `Corruption`, `Io`, `NotSupported`. The cursor stands nowhere then.
+    pub fn first(&mut self) -> Result<()> {
+        let more = self.in_index(BlockCursor::first)?;
+        self.enter(more, Way::Forward, None)
+    }
+
+    /// Goes to the last entry.
+    ///
+    /// # Errors
+    /// As [`first`](Self::first).
+    pub fn last(&mut self) -> Result<()> {
+        let more = self.in_index(BlockCursor::last)?;
+        self.enter(more, Way::Backward, None)
+    }
+
+    /// Goes to the first entry of `user_key` with at most this sequence number, or to the first entry of a later key.
+    ///
+    /// # Errors
+    /// As [`first`](Self::first).
+    pub fn seek(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.seek_place(&Place { user_key, sequence: sequence.min(SEQUENCE_MAX), after_equal: false })
+    }
+
+    /// Goes to the last entry of `user_key` with at least this sequence number, or to the last entry of an earlier key.
+    ///
+    /// # Errors
+    /// As [`first`](Self::first).
+    pub fn seek_for_prev(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.seek_place(&Place { user_key, sequence, after_equal: true })?;
+        if self.is_valid() { self.prev() } else { self.last() }
+    }
+
+    /// Goes to the next entry, or nowhere after the last one.
+    ///
+    /// # Errors
+    /// As [`first`](Self::first).
+    pub fn next(&mut self) -> Result<()> {
+        if !self.is_valid() {
+            return Ok(());
+        }
+        if self.in_data(BlockCursor::advance)? {
+            return Ok(());
+        }
+        let left = self.block();
+        let more = self.in_index(BlockCursor::advance)?;
+        self.enter(more, Way::Forward, left)
+    }
+
+    /// Goes to the entry before, or nowhere before the first one.
+    ///
+    /// # Errors
+    /// As [`first`](Self::first).
+    pub fn prev(&mut self) -> Result<()> {
+        if !self.is_valid() || self.in_data(BlockCursor::prev)? {
+            return Ok(());
+        }
+        let left = self.block();
+        let more = self.in_index(BlockCursor::prev)?;
+        self.enter(more, Way::Backward, left)
+    }
+
+    fn seek_place(&mut self, place: &Place<'_>) -> Result<()> {
+        let inner = self.table.inner.clone();
+        let more = if inner.index_form.user_keys {
+            self.in_index(|index| index.seek(|key| key < place.user_key))?
+        } else {
+            self.in_index(|index| index.seek(|key| place.is_after(key, inner.global_sequence)))?
+        };
+        let before = self.data.take();
+        if !more {
+            return Ok(());
+        }
+        self.load(before)?;
+        let found = self.in_data(|data| data.seek(|key| place.is_after(key, inner.global_sequence)))?;
+        if found {
+            return Ok(());
+        }
+        let left = self.block();
+        let more = self.in_index(BlockCursor::advance)?;
+        self.enter(more, Way::Forward, left)
+    }
+
+    /// Goes to the near end of the block at which the index stands, or of the next one that holds anything. `left` is the
+    /// block that the walk comes from.
+    fn enter(&mut self, mut more: bool, way: Way, mut left: Option<BlockHandle>) -> Result<()> {
+        let mut before = self.data.take();
+        while more {
+            self.load(before.take())?;
+            let here = self.block();
+            self.check_way(left, here, way)?;
+            let found = match way {
+                Way::Forward => self.in_data(BlockCursor::first)?,
+                Way::Backward => self.in_data(BlockCursor::last)?,
+            };
+            if found {
+                return Ok(());
+            }
+            left = here;
+            more = match way {
+                Way::Forward => self.in_index(BlockCursor::advance)?,
+                Way::Backward => self.in_index(BlockCursor::prev)?,
+            };
+        }
+        self.data = None;
+        Ok(())
+    }
+
+    /// C1.
+    fn check_way(&mut self, left: Option<BlockHandle>, here: Option<BlockHandle>, way: Way) -> Result<()> {
+        let (Some(left), Some(here)) = (left, here) else { return Ok(()) };
+        let end = |handle: BlockHandle| handle.offset.saturating_add(handle.size).saturating_add(TRAILER_LEN);
+        let goes_on = match way {
+            Way::Forward => here.offset >= end(left),
+            Way::Backward => end(here) <= left.offset,
+        };
+        if goes_on {
+            return Ok(());
+        }
+        self.data = None;
+        Err(self.table.inner.index_damaged()(Damage("blocks that do not ascend in the file")))
+    }
+
+    /// Fetches the block at which the index stands, unless it is the one that was there.
+    fn load(&mut self, before: Option<Loaded>) -> Result<()> {
+        let Some(index) = &self.index else { return Ok(()) };
+        let handle = index.handle().map_err(self.table.inner.index_damaged())?;
+        self.data = match before {
+            Some(before) if before.handle == handle => Some(before),
+            _ => Some(Loaded { cursor: self.table.inner.data(handle)?, handle }),
+        };
+        Ok(())
+    }
+
+    fn in_index(
+        &mut self,
+        act: impl FnOnce(&mut BlockCursor<BlockBytes>) -> Result<bool, Damage>,
+    ) -> Result<bool> {
+        let inner = &self.table.inner;
+        let result = match &mut self.index {
+            Some(index) => act(index),
+            None => inner.index_cursor().and_then(|index| act(self.index.insert(index))),
+        };
+        if result.is_err() {
+            self.data = None;
+        }
+        result.map_err(inner.index_damaged())
+    }
+
+    fn in_data(
+        &mut self,
+        act: impl FnOnce(&mut BlockCursor<BlockBytes>) -> Result<bool, Damage>,
+    ) -> Result<bool> {
+        let Some(loaded) = &mut self.data else { return Ok(false) };
+        let result = act(&mut loaded.cursor);
+        match result {
+            Ok(found) => Ok(found),
+            Err(damage) => {
+                let handle = loaded.handle;
+                self.data = None;
+                Err(self.table.inner.base.damaged(BlockKind::Data, handle)(damage))
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Everything that can go wrong with a file, as one enum and one plain struct.
+//!
+//! Who may call what: all types here are plain data, `Send` and `Sync`.
+//! Not promised: the wording of messages. Match on variants and fields.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong.
+///
+/// ```
+/// use paranoid_sst::{Error, SortedTableOptions};
+/// let error = SortedTableOptions::builder().format_version(7).build().unwrap_err();
+/// assert!(matches!(error, Error::InvalidArgument(_)));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option that makes no sense, or an entry that RocksDB's files cannot hold. The text names it.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+    /// An intact file that uses a feature which this reader does not know. The text names it.
+    #[error("{file}: not supported: {feature}", file = file.display())]
+    NotSupported {
+        /// The file.
+        file: Arc<Path>,
+        /// What it uses.
+        feature: String,
+    },
+    /// The operating system refused.
+    #[error("{action} {path}: {source}", path = path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A file, or a block that is about to become part of one, does not hold what was written.
+    #[error("corruption: {0}")]
+    Corruption(Corruption),
+    /// The memtable refused or is damaged.
+    #[error(transparent)]
+    Memtable(#[from] paranoid_memtable::Error),
+}
+
+impl Error {
+    /// The corruption report, if this is one.
+    #[must_use]
+    pub fn corruption(&self) -> Option<&Corruption> {
+        match self {
+            Error::Corruption(corruption) => Some(corruption),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io { action, path: path.to_path_buf(), source }
+    }
+}
+
+/// Which part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum BlockKind {
+    /// The last 53 bytes.
+    Footer,
+    /// The block that names the other ones.
+    Metaindex,
+    /// The properties.
+    Properties,
+    /// The index.
+    Index,
+    /// The Bloom filter.
+    Filter,
+    /// The range tombstones.
+    RangeDeletions,
+    /// The compression dictionary.
+    Dictionary,
+    /// A block of entries.
+    Data,
+}
+
+/// Where a file does not hold what was written to it. No bytes of keys or values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Corruption {
+    /// The file.
+    pub file: Arc<Path>,
+    /// Which part of it.
+    pub block: BlockKind,
+    /// Offset in the file: of the block, in the footer of the damaged field.
+    pub offset: u64,
+    /// What does not hold.
+    pub what: &'static str,
+    /// The value that was computed, and the one that the file holds, if two values differ.
+    pub values: Option<(u64, u64)>,
+    /// If flipping one single bit explains the damage: that bit, counted from the block's start (byte * 8 + bit).
+    pub flipped_bit: Option<u64>,
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {:?} block at offset {}: {}",
+            self.file.display(),
+            self.block,
+            self.offset,
+            self.what
+        )?;
+        if let Some((expected, found)) = self.values {
+            write!(f, ": {found:#x} stored, {expected:#x} computed")?;
+        }
+        if let Some(bit) = self.flipped_bit {
+            write!(f, "; one flipped bit explains it: byte {} bit {}", bit / 8, bit % 8)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Corruption {}
+
+/// What does not hold inside a block, before anybody knows which block of which file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damage(pub(crate) &'static str);
+
+impl Damage {
+    /// The report: the block lies at `offset` of `file`.
+    #[cold]
+    pub(crate) fn in_file(self, file: &Arc<Path>, block: BlockKind, offset: u64) -> Error {
+        let (file, what) = (Arc::clone(file), self.0);
+        Error::Corruption(Corruption { file, block, offset, what, values: None, flipped_bit: None })
+    }
+}

@@ -1,0 +1,62 @@
+//! Internal keys: a user key and eight bytes of sequence number and kind, and their order.
+//!
+//! ```text
+//!   user key | sequence number (56) kind (8), little-endian
+//!   order: user key ascending (bytewise), then that number descending
+//! ```
+//! Pure functions; any thread.
+
+use std::cmp::Ordering;
+
+use paranoid_memtable::{Kind, SequenceNumber};
+
+/// Bytes after the user key.
+pub(crate) const TAIL_LEN: usize = 8;
+
+/// Largest sequence number that fits into 56 bits.
+pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
+
+/// The kind of shortened separators: RocksDB's type for seeks, the largest of the kinds in data blocks.
+pub(crate) const SEEK_KIND: u8 = 0x18;
+
+/// The kinds of RocksDB's data blocks. 0x11 and up are read, never written: blob index, deletion with timestamp, wide
+/// column, value with preferred sequence number.
+pub(crate) const DATA_KINDS: [u8; 8] = [0, 1, 2, 7, 0x11, 0x14, 0x16, 0x18];
+
+/// Sequence number and kind as one number.
+pub(crate) const fn pack(sequence: SequenceNumber, kind: u8) -> u64 {
+    sequence << 8 | kind as u64
+}
+
+/// User key and packed number. `None`: too short.
+#[inline]
+pub(crate) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
+    let (user_key, tail) = key.split_last_chunk::<TAIL_LEN>()?;
+    Some((user_key, u64::from_le_bytes(*tail)))
+}
+
+/// The user key of an internal key; all of one that is too short.
+#[inline]
+pub(crate) fn user_key(key: &[u8]) -> &[u8] {
+    split(key).map_or(key, |(user_key, _)| user_key)
+}
+
+/// The sequence number of a packed number.
+pub(crate) const fn sequence_of(packed: u64) -> SequenceNumber {
+    packed >> 8
+}
+
+/// The kind of a packed number.
+pub(crate) const fn kind_of(packed: u64) -> Kind {
+    Kind::from_u8(packed.to_le_bytes()[0])
+}
+
+/// The order of internal keys. What is too short to be one stands before all others.
+pub(crate) fn compare(left: &[u8], right: &[u8]) -> Ordering {
+    match (split(left), split(right)) {
+        (Some((left, left_tail)), Some((right, right_tail))) => {
+            left.cmp(right).then(right_tail.cmp(&left_tail))
+        }
+        (left, right) => left.is_some().cmp(&right.is_some()),
+    }
+}

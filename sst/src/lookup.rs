@@ -1,0 +1,102 @@
+//! Gets: what a table says about a key at a snapshot.
+//!
+//! Range deletions are asked first, then the filter; neither answer hides the other one's. Any thread.
+
+use paranoid_memtable::{DeletedBy, Kind, SequenceNumber};
+
+use crate::error::Result;
+use crate::table::SortedTable;
+
+/// What a table says about a key at a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableLookup {
+    /// The key has this value.
+    Value {
+        /// The entry's sequence number.
+        sequence: SequenceNumber,
+        /// A copy of the value.
+        value: Vec<u8>,
+    },
+    /// The key is deleted. Final: older tables need not be asked.
+    Deleted {
+        /// The tombstone's sequence number.
+        sequence: SequenceNumber,
+        /// What deleted it.
+        by: DeletedBy,
+    },
+    /// Merge operands, newest first, and what they stand on.
+    Merge {
+        /// The operands, each with its sequence number.
+        operands: Vec<(SequenceNumber, Vec<u8>)>,
+        /// What is below the last one.
+        base: MergeBase,
+    },
+    /// The table says nothing about the key.
+    NotFound,
+}
+
+/// What merge operands stand on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MergeBase {
+    /// A value.
+    Value(Vec<u8>),
+    /// Nothing: the key was deleted before.
+    Deleted,
+    /// What older tables say.
+    Below,
+}
+
+impl SortedTable {
+    /// What the table says about `user_key` to a reader at `snapshot`. O(log blocks), and one block read and verified.
+    ///
+    /// # Errors
+    /// `Corruption` with file, offset and block; `Io`; `NotSupported` for kinds of values that are not read here (blob
+    /// indexes, wide columns, timestamps).
+    pub fn get(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<TableLookup> {
+        let covering = self.covering_tombstone(user_key, snapshot)?;
+        let none = match covering {
+            Some(sequence) => TableLookup::Deleted { sequence, by: DeletedBy::Range },
+            None => TableLookup::NotFound,
+        };
+        if !self.may_hold(user_key) {
+            return Ok(none);
+        }
+        let mut cursor = self.cursor();
+        cursor.seek(user_key, snapshot)?;
+        let mut operands = vec![];
+        while let Some(entry) = cursor.entry().filter(|entry| entry.user_key == user_key) {
+            // In an ingested file range deletions have the sequence number of the entries and leave them alone.
+            if covering.is_some_and(|covering| covering > entry.sequence) {
+                break;
+            }
+            let (sequence, value) = (entry.sequence, || entry.value.to_vec());
+            let deleted = |by| TableLookup::Deleted { sequence, by };
+            return Ok(match entry.kind {
+                Kind::MERGE => {
+                    operands.push((sequence, value()));
+                    cursor.next()?;
+                    continue;
+                }
+                Kind::PUT if operands.is_empty() => TableLookup::Value { sequence, value: value() },
+                Kind::PUT => TableLookup::Merge { operands, base: MergeBase::Value(value()) },
+                Kind::DELETE => answer(operands, MergeBase::Deleted, deleted(DeletedBy::Point)),
+                Kind::SINGLE_DELETE => answer(operands, MergeBase::Deleted, deleted(DeletedBy::Single)),
+                kind => {
+                    return Err(self.inner.base.not_supported(format!("an entry of {kind:?}")));
+                }
+            });
+        }
+        let base = if covering.is_some() { MergeBase::Deleted } else { MergeBase::Below };
+        Ok(answer(operands, base, none))
+    }
+
+    /// What the table says about each of `keys`, in their order.
+    pub fn multi_get(&self, keys: &[&[u8]], snapshot: SequenceNumber) -> Vec<Result<TableLookup>> {
+        keys.iter().map(|key| self.get(key, snapshot)).collect()
+    }
+}
+
+/// `alone` without operands, else the operands on `base`.
+fn answer(operands: Vec<(SequenceNumber, Vec<u8>)>, base: MergeBase, alone: TableLookup) -> TableLookup {
+    if operands.is_empty() { alone } else { TableLookup::Merge { operands, base } }
+}

@@ -1,0 +1,189 @@
+//! What a table file is made with.
+//!
+//! Plain data; any thread. An option that the files of its format version cannot have is `InvalidArgument` from `build`.
+
+use std::num::NonZeroU32;
+
+use paranoid_memtable::ChecksumKind;
+
+use crate::error::{Error, Result};
+
+/// Largest block size that can be asked for. A single entry may make a block larger.
+pub(crate) const BLOCK_SIZE_MAX: u32 = 16 << 20;
+
+/// How data blocks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Compression {
+    /// Not at all (default).
+    #[default]
+    None,
+    /// By lz4, where that saves an eighth or more. Feature `lz4`.
+    #[cfg(feature = "lz4")]
+    Lz4,
+}
+
+/// How the index shortens the keys that stand between two blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum IndexShortening {
+    /// Not at all: each block's own last key.
+    None,
+    /// Between blocks, as RocksDB does by default (default).
+    #[default]
+    Separators,
+    /// The last key of the file as well.
+    SeparatorsAndSuccessor,
+}
+
+/// The column family that a file belongs to. Repair believes it: a file of another one is moved away.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ColumnFamily {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+}
+
+impl ColumnFamily {
+    /// No column family in particular: what files to be ingested say.
+    #[must_use]
+    pub fn unknown() -> Self {
+        ColumnFamily { id: 0x7fff_ffff, name: String::new() }
+    }
+}
+
+impl Default for ColumnFamily {
+    /// Number 0, `default`.
+    fn default() -> Self {
+        ColumnFamily { id: 0, name: "default".into() }
+    }
+}
+
+/// What [`SortedTableWriter`](crate::SortedTableWriter) is made with.
+///
+/// ```
+/// use paranoid_memtable::ChecksumKind;
+/// use paranoid_sst::SortedTableOptions;
+/// let options = SortedTableOptions::builder().checksum(ChecksumKind::Crc32c).block_size(16 << 10).build()?;
+/// assert_eq!(options, SortedTableOptions::builder().checksum(ChecksumKind::Crc32c).block_size(16 << 10).build()?);
+/// assert!(SortedTableOptions::builder().checksum(ChecksumKind::Crc32).build().is_err(), "RocksDB has no such kind");
+/// # Ok::<(), paranoid_sst::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortedTableOptions {
+    pub(crate) format_version: u32,
+    pub(crate) checksum: ChecksumKind,
+    pub(crate) compression: Compression,
+    pub(crate) block_size: u32,
+    pub(crate) block_size_deviation: u32,
+    pub(crate) block_restart_interval: u32,
+    pub(crate) index_block_restart_interval: u32,
+    pub(crate) index_shortening: IndexShortening,
+    pub(crate) bloom_millibits: u32,
+    pub(crate) column_family: ColumnFamily,
+    pub(crate) creation_time: Option<u64>,
+    pub(crate) context_base: Option<NonZeroU32>,
+    pub(crate) verify_after_write: bool,
+}
+
+impl Default for SortedTableOptions {
+    fn default() -> Self {
+        SortedTableOptions {
+            format_version: 5,
+            checksum: ChecksumKind::Xxh3,
+            compression: Compression::None,
+            block_size: 4096,
+            block_size_deviation: 10,
+            block_restart_interval: 16,
+            index_block_restart_interval: 1,
+            index_shortening: IndexShortening::default(),
+            bloom_millibits: 10_000,
+            column_family: ColumnFamily::default(),
+            creation_time: None,
+            context_base: None,
+            verify_after_write: true,
+        }
+    }
+}
+
+impl SortedTableOptions {
+    /// Defaults to change.
+    #[must_use]
+    pub fn builder() -> SortedTableOptionsBuilder {
+        SortedTableOptionsBuilder { options: SortedTableOptions::default() }
+    }
+}
+
+/// Makes [`SortedTableOptions`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct SortedTableOptionsBuilder {
+    options: SortedTableOptions,
+}
+
+macro_rules! setters {
+    ($($(#[$about:meta])* $name:ident: $kind:ty => $field:ident;)*) => {
+        impl SortedTableOptionsBuilder {
+            $($(#[$about])*
+            pub fn $name(mut self, value: $kind) -> Self {
+                self.options.$field = value.into();
+                self
+            })*
+        }
+    };
+}
+
+setters! {
+    /// RocksDB's format version, 2 to 6. Default 5: every RocksDB since 6.6 opens it.
+    format_version: u32 => format_version;
+    /// The checksum of every block. Default XXH3; `Crc32` is refused, since RocksDB has not got it.
+    checksum: ChecksumKind => checksum;
+    /// How data blocks are compressed. Default not at all.
+    compression: Compression => compression;
+    /// Bytes of a data block, about. Default 4096.
+    block_size: u32 => block_size;
+    /// A block ends early, this many per cent before its size, if the next entry would make it larger. Default 10.
+    block_size_deviation: u32 => block_size_deviation;
+    /// Every so many entries of a data block a key is stored whole. Default 16.
+    block_restart_interval: u32 => block_restart_interval;
+    /// Every so many entries of the index a key is stored whole. Default 1.
+    index_block_restart_interval: u32 => index_block_restart_interval;
+    /// How separators are shortened.
+    index_shortening: IndexShortening => index_shortening;
+    /// Bits of the Bloom filter a key, in thousandths: 10000 (default) are 10 bits. 0: no filter.
+    bloom_millibits_per_key: u32 => bloom_millibits;
+    /// The column family. Default 0, `default`.
+    column_family: ColumnFamily => column_family;
+    /// Seconds since 1970 to be stored as the time of creation. Default: the clock when the file is begun.
+    creation_time: u64 => creation_time;
+    /// What the checksums of format version 6 are bound to. Default: at random, another for each file.
+    context_base: NonZeroU32 => context_base;
+    /// Whether the file is read back, every byte of it, before it gets its name. Default yes.
+    #[expect(clippy::fn_params_excessive_bools, reason = "an option of that name")]
+    verify_after_write: bool => verify_after_write;
+}
+
+impl SortedTableOptionsBuilder {
+    /// The options.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, which names the option.
+    pub fn build(self) -> Result<SortedTableOptions> {
+        let options = self.options;
+        let (bits, percent) = (options.bloom_millibits, options.block_size_deviation);
+        let intervals = [options.block_restart_interval, options.index_block_restart_interval];
+        for (holds, what, value) in [
+            ((2..=6).contains(&options.format_version), "format version", options.format_version),
+            (options.checksum <= ChecksumKind::Xxh3, "checksum kind", options.checksum.as_u8().into()),
+            ((1..=BLOCK_SIZE_MAX).contains(&options.block_size), "block size", options.block_size),
+            (percent <= 100, "block size deviation", percent),
+            (!intervals.contains(&0), "restart interval", 0),
+            (bits == 0 || (1000..=1_000_000).contains(&bits), "thousandths of bits a key", bits),
+        ] {
+            if !holds {
+                return Err(Error::InvalidArgument(format!("{what} {value}")));
+            }
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,128 @@
+//! The properties block: names and values, in order of names.
+//!
+//! * P1: names ascend and differ. A number is a varint of 64 bits, a `fixed` one is little-endian.
+//! * P2: memory is bounded by the block: what shared prefixes blow up beyond 64 times its size is refused.
+//!
+//! Plain data; any thread.
+
+use std::collections::BTreeMap;
+
+use crate::block_builder::{BlockBuilder, ValueForm};
+use crate::block_cursor::BlockCursor;
+use crate::coding::{put_varint, take_varint, u32_at, u64_at};
+use crate::error::Damage;
+
+pub(crate) const INDEX_TYPE: &str = "rocksdb.block.based.table.index.type";
+pub(crate) const INDEX_KEY_IS_USER_KEY: &str = "rocksdb.index.key.is.user.key";
+pub(crate) const INDEX_VALUE_IS_DELTA: &str = "rocksdb.index.value.is.delta.encoded";
+pub(crate) const COMPARATOR: &str = "rocksdb.comparator";
+pub(crate) const NUM_ENTRIES: &str = "rocksdb.num.entries";
+pub(crate) const NUM_RANGE_DELETIONS: &str = "rocksdb.num.range-deletions";
+pub(crate) const NUM_DATA_BLOCKS: &str = "rocksdb.num.data.blocks";
+pub(crate) const RAW_KEY_SIZE: &str = "rocksdb.raw.key.size";
+pub(crate) const RAW_VALUE_SIZE: &str = "rocksdb.raw.value.size";
+pub(crate) const FORMAT_VERSION: &str = "rocksdb.format.version";
+pub(crate) const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
+pub(crate) const GLOBAL_SEQUENCE: &str = "rocksdb.external_sst_file.global_seqno";
+pub(crate) const WHOLE_KEY_FILTERING: &str = "rocksdb.block.based.table.whole.key.filtering";
+pub(crate) const PREFIX_FILTERING: &str = "rocksdb.block.based.table.prefix.filtering";
+pub(crate) const BYTEWISE: &str = "leveldb.BytewiseComparator";
+
+/// How many bytes names and values may have, for each byte of the block they come from.
+pub(crate) const EXPANSION_MAX: usize = 64;
+pub(crate) const EXPANSION_BASE: usize = 4096;
+
+/// What a file says about itself.
+///
+/// ```
+/// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
+/// # use paranoid_memtable::Kind;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("1.sst");
+/// # let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
+/// # writer.add(b"k", 1, Kind::PUT, b"v")?;
+/// # writer.finish()?;
+/// let table = SortedTable::open(&path)?;
+/// let properties = table.properties();
+/// assert_eq!(properties.number("rocksdb.num.entries"), Some(1));
+/// assert_eq!(properties.get("rocksdb.comparator"), Some(b"leveldb.BytewiseComparator".as_slice()));
+/// # Ok::<(), paranoid_sst::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Properties {
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Where the value of the global sequence number lies in the block.
+    pub(crate) global_sequence_at: Option<usize>,
+}
+
+impl Properties {
+    /// The value of this name, as stored.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.values.get(name.as_bytes()).map(Vec::as_slice)
+    }
+
+    /// The value of this name as a number. `None`: there is none, or it is no varint.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match take_varint(self.get(name)?) {
+            Some((number, [])) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// All names and values, in order of names.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.values.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
+    }
+
+    pub(crate) fn fixed32(&self, name: &str) -> Option<u32> {
+        self.get(name).filter(|value| value.len() == 4).and_then(|value| u32_at(value, 0))
+    }
+
+    pub(crate) fn fixed64(&self, name: &str) -> Option<u64> {
+        self.get(name).filter(|value| value.len() == 8).and_then(|value| u64_at(value, 0))
+    }
+
+    pub(crate) fn put(&mut self, name: &str, value: impl Into<Vec<u8>>) {
+        self.values.insert(name.as_bytes().to_vec(), value.into());
+    }
+
+    pub(crate) fn put_number(&mut self, name: &str, number: u64) {
+        let mut value = vec![];
+        put_varint(&mut value, number);
+        self.put(name, value);
+    }
+
+    /// The block.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut block = BlockBuilder::new(u32::MAX, ValueForm::Plain);
+        for (name, value) in &self.values {
+            block.add(name, value);
+        }
+        block.finish().to_vec()
+    }
+
+    /// Reads a block (P1, P2).
+    pub(crate) fn decode(block: &[u8]) -> Result<Properties, Damage> {
+        let mut cursor = BlockCursor::new(block, ValueForm::Plain, 0)?;
+        let mut properties = Properties::default();
+        let mut left = block.len() * EXPANSION_MAX + EXPANSION_BASE;
+        let mut more = cursor.first()?;
+        while more {
+            let (name, value) = (cursor.key(), cursor.value());
+            let taken = name.len() + value.len();
+            left = left.checked_sub(taken).ok_or(Damage("names that never end"))?;
+            let ascends = properties.values.last_key_value().is_none_or(|(last, _)| last.as_slice() < name);
+            if !ascends {
+                return Err(Damage("names that do not ascend"));
+            }
+            if name == GLOBAL_SEQUENCE.as_bytes() {
+                properties.global_sequence_at = Some(cursor.value.0);
+            }
+            properties.values.insert(name.to_vec(), value.to_vec());
+            more = cursor.advance()?;
+        }
+        Ok(properties)
+    }
+}

@@ -1,0 +1,120 @@
+//! Where a reader takes its bytes from: a file by positioned reads, or memory that somebody mapped or filled.
+//!
+//! Any thread; reads of one source do not disturb each other.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// Memory that a reader shares: a `Vec<u8>`, or a mapping of a file by the crate of the caller's choice.
+pub type SharedMemory = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// The bytes of a table file.
+#[derive(Debug)]
+pub struct TableSource {
+    kind: Kind,
+    len: u64,
+}
+
+#[derive(Debug)]
+enum Kind {
+    File(File),
+    Memory(BlockBytes),
+}
+
+impl TableSource {
+    /// A file. Its length is asked once.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn file(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        Ok(TableSource { kind: Kind::File(file), len })
+    }
+
+    /// Memory. Blocks that are not compressed are read where they lie.
+    #[must_use]
+    pub fn memory(bytes: SharedMemory) -> Self {
+        let len = (*bytes).as_ref().len() as u64;
+        TableSource { kind: Kind::Memory(BlockBytes { end: usize::MAX, all: bytes, start: 0 }), len }
+    }
+
+    /// Bytes of the whole.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// `len` bytes from `offset` on. The caller has compared both with the length of the whole.
+    pub(crate) fn read(&self, offset: u64, len: u64) -> io::Result<BlockBytes> {
+        let too_large = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let len = usize::try_from(len).map_err(|_| too_large())?;
+        match &self.kind {
+            Kind::File(file) => {
+                let mut bytes = vec![0; len];
+                read_exact_at(file, &mut bytes, offset)?;
+                Ok(bytes.into())
+            }
+            Kind::Memory(memory) => {
+                let start = usize::try_from(offset).map_err(|_| too_large())?;
+                let end = start.checked_add(len).ok_or_else(too_large)?;
+                if (*memory.all).as_ref().get(start..end).is_none() {
+                    return Err(too_large());
+                }
+                Ok(BlockBytes { all: Arc::clone(&memory.all), start, end })
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, offset)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes = &mut bytes[read..];
+        offset += read as u64;
+    }
+    Ok(())
+}
+
+/// The bytes of a block. Clones share them.
+#[derive(Clone)]
+pub(crate) struct BlockBytes {
+    all: SharedMemory,
+    start: usize,
+    end: usize,
+}
+
+impl fmt::Debug for BlockBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockBytes({})", self.end - self.start)
+    }
+}
+
+impl From<Vec<u8>> for BlockBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        BlockBytes { end: bytes.len(), all: Arc::new(bytes), start: 0 }
+    }
+}
+
+impl AsRef<[u8]> for BlockBytes {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        (*self.all).as_ref().get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+impl BlockBytes {
+    /// Cuts the end off.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.end = self.end.min(self.start.saturating_add(len));
+    }
+}

@@ -1,0 +1,341 @@
+//! The reader: opens a table file of any bytes, and fetches its blocks.
+//!
+//! ```text
+//!   footer -> metaindex -> properties -> range deletions, index, filter (kept in memory)
+//!   block: handle compared with the file's length -> bytes read -> checksum -> decompressed
+//! ```
+//! * O1: every length is compared with what is there before it is used; memory is bounded by a multiple of the file.
+//! * O2: every block is verified each time it is fetched, before a byte of it is believed.
+//! * O3: a filter that is damaged or of an unknown kind says "maybe"; `verify` reports the damaged one.
+//!
+//! Any thread: a table is immutable, and a clone shares it. Not promised: that blocks which were fetched and verified,
+//! the index among them, stay intact in the reader's own memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use paranoid_memtable::{BlockHandle, Footer, SequenceNumber};
+
+use crate::block_builder::ValueForm;
+use crate::block_cursor::{BlockCursor, take_handle};
+use crate::cursor::TableCursor;
+use crate::error::{BlockKind, Damage, Error, Result};
+use crate::filter;
+use crate::finish::{DICTIONARY, FILTER, INDEX, PROPERTIES, RANGE_DELETIONS};
+use crate::index_builder::IndexForm;
+use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN};
+use crate::properties::{self, Properties};
+use crate::source::{BlockBytes, TableSource};
+use crate::storage::{Disk, Storage};
+use crate::table_file::{TableFile, report};
+use crate::tombstones::{self, Tombstones};
+
+/// A table file that is open for reading.
+///
+/// ```
+/// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
+/// # use paranoid_memtable::Kind;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("1.sst");
+/// # let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
+/// # writer.add(b"apple", 7, Kind::PUT, b"red")?;
+/// # writer.finish()?;
+/// let table = SortedTable::open(&path)?;
+/// table.verify()?;                                     // every block, every entry
+/// assert!(matches!(table.get(b"apple", 7)?, TableLookup::Value { sequence: 7, .. }));
+/// assert!(matches!(table.get(b"apple", 6)?, TableLookup::NotFound));
+/// let mut cursor = table.cursor();
+/// cursor.last()?;
+/// assert_eq!(cursor.entry().map(|entry| entry.user_key), Some(b"apple".as_slice()));
+/// # Ok::<(), paranoid_sst::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct SortedTable {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) base: TableFile,
+    pub(crate) properties: Properties,
+    pub(crate) index: BlockBytes,
+    pub(crate) index_handle: BlockHandle,
+    pub(crate) index_form: IndexForm,
+    filter: Option<BlockBytes>,
+    pub(crate) tombstones: Tombstones,
+    /// Every block but data and index that the file names.
+    pub(crate) named: Vec<(BlockKind, BlockHandle)>,
+    /// The sequence number of every entry, if the file was ingested.
+    pub(crate) global_sequence: Option<SequenceNumber>,
+}
+
+/// What the metaindex names.
+#[derive(Default)]
+struct Names {
+    filter: Option<BlockHandle>,
+    index: Option<BlockHandle>,
+    properties: Option<BlockHandle>,
+    range_deletions: Option<BlockHandle>,
+    dictionary: Option<BlockHandle>,
+}
+
+impl SortedTable {
+    /// Opens a file. Reads all of it but the data blocks.
+    ///
+    /// # Errors
+    /// `Io`; `Corruption` with file, offset and block; `NotSupported` for an intact file of another table format, order
+    /// of keys or index.
+    pub fn open(path: impl AsRef<Path>) -> Result<SortedTable> {
+        let path = path.as_ref();
+        SortedTable::from_source(path, Disk.open(path).map_err(Error::io("open", path))?)
+    }
+
+    /// Opens a table whose bytes lie in memory or in a file that is open already. `name` is for reports.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_source(name: impl AsRef<Path>, source: TableSource) -> Result<SortedTable> {
+        SortedTable::with_global_sequence(name, source, None)
+    }
+
+    /// As [`from_source`](Self::from_source) for an ingested file whose sequence number stands elsewhere (in the manifest
+    /// of its database): every entry has `global_sequence`. Files that were not made for ingestion take no notice.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `InvalidArgument` if the file states another sequence number.
+    pub fn with_global_sequence(
+        name: impl AsRef<Path>,
+        source: TableSource,
+        global_sequence: Option<SequenceNumber>,
+    ) -> Result<SortedTable> {
+        let inner = TableFile::new(name.as_ref(), source)?.open(global_sequence)?;
+        Ok(SortedTable { inner: Arc::new(inner) })
+    }
+
+    /// What the file says about itself.
+    #[must_use]
+    pub fn properties(&self) -> &Properties {
+        &self.inner.properties
+    }
+
+    /// The footer: format version and kind of checksum.
+    #[must_use]
+    pub fn footer(&self) -> &Footer {
+        &self.inner.base.footer
+    }
+
+    /// Where the index lies, and every other block beside the data, with what it is.
+    pub fn blocks(&self) -> impl Iterator<Item = (BlockKind, BlockHandle)> {
+        let index = (BlockKind::Index, self.inner.index_handle);
+        self.inner.named.iter().copied().chain([index])
+    }
+
+    /// Range deletions as they are stored: start, end, sequence number.
+    pub fn range_tombstones(&self) -> impl Iterator<Item = (&[u8], &[u8], SequenceNumber)> {
+        self.inner.tombstones.iter()
+    }
+
+    /// The largest sequence number up to `snapshot` of a range deletion over `user_key`.
+    ///
+    /// # Errors
+    /// `Memtable` if the memory that holds them is damaged.
+    pub fn covering_tombstone(
+        &self,
+        user_key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<SequenceNumber>> {
+        self.inner.tombstones.covering(user_key, snapshot)
+    }
+
+    /// A cursor over entries as they are stored: every version, range deletions not applied. It stands nowhere.
+    #[must_use]
+    pub fn cursor(&self) -> TableCursor {
+        TableCursor::new(self.clone())
+    }
+
+    /// Whether there may be entries of this user key, by the filter alone. `false` is certain as long as the filter in
+    /// memory is intact.
+    #[must_use]
+    pub fn may_hold(&self, user_key: &[u8]) -> bool {
+        self.inner
+            .filter
+            .as_ref()
+            .is_none_or(|block| filter::may_hold(block.as_ref(), filter::hash(user_key)))
+    }
+}
+
+impl TableFile {
+    fn open(self, wanted: Option<SequenceNumber>) -> Result<Inner> {
+        let names = self.names()?;
+        if names.dictionary.is_some() {
+            return Err(self.not_supported("a compression dictionary"));
+        }
+        let properties = self.properties(&names)?;
+        let index_form = self.index_form(&properties)?;
+        let global_sequence = self.global_sequence(&properties, wanted)?;
+        let Some(index_handle) = names.index.or(self.footer.index()) else {
+            return Err(self.missing("the metaindex names no index"));
+        };
+        let index = self.fetch(BlockKind::Index, index_handle)?;
+        let mut list = vec![];
+        if let Some(handle) = names.range_deletions {
+            let block = self.fetch(BlockKind::RangeDeletions, handle)?;
+            let read = tombstones::read(block.as_ref(), global_sequence);
+            list = read.map_err(self.damaged(BlockKind::RangeDeletions, handle))?;
+        }
+        let whole_keys = properties.get(properties::WHOLE_KEY_FILTERING).is_none_or(|value| value == b"1");
+        // O3: damage is left to `verify`.
+        let filter = names.filter.filter(|_| whole_keys);
+        let filter = filter.and_then(|handle| self.fetch(BlockKind::Filter, handle).ok());
+        let named = [
+            (BlockKind::Metaindex, Some(self.footer.metaindex())),
+            (BlockKind::Properties, names.properties),
+            (BlockKind::RangeDeletions, names.range_deletions),
+            (BlockKind::Filter, names.filter),
+        ];
+        Ok(Inner {
+            index,
+            index_handle,
+            index_form,
+            filter,
+            tombstones: Tombstones::new(list)?,
+            named: named.into_iter().filter_map(|(kind, handle)| Some((kind, handle?))).collect(),
+            global_sequence,
+            properties,
+            base: self,
+        })
+    }
+
+    #[cold]
+    fn missing(&self, what: &'static str) -> Error {
+        self.damaged(BlockKind::Metaindex, self.footer.metaindex())(Damage(what))
+    }
+
+    fn names(&self) -> Result<Names> {
+        let handle = self.footer.metaindex();
+        let block = self.fetch(BlockKind::Metaindex, handle)?;
+        read_names(block.as_ref()).map_err(self.damaged(BlockKind::Metaindex, handle))
+    }
+
+    /// Properties are read although their checksum differs if it agrees once the global sequence number is zero: databases
+    /// overwrite it in place.
+    fn properties(&self, names: &Names) -> Result<Properties> {
+        let Some(handle) = names.properties else { return Err(self.missing("no properties are named")) };
+        let block = self.fetch_properties(handle)?;
+        Properties::decode(block.as_ref()).map_err(self.damaged(BlockKind::Properties, handle))
+    }
+
+    fn index_form(&self, properties: &Properties) -> Result<IndexForm> {
+        if let Some(comparator) = properties.get(properties::COMPARATOR)
+            && comparator != properties::BYTEWISE.as_bytes()
+        {
+            return Err(self.not_supported(format!("comparator {}", comparator.escape_ascii())));
+        }
+        let kind = properties.fixed32(properties::INDEX_TYPE).unwrap_or(0);
+        if kind > 1 {
+            return Err(self.not_supported(format!("index type {kind}")));
+        }
+        let version = properties.number(properties::FORMAT_VERSION).unwrap_or(0);
+        let stored = u64::from(self.footer.format_version());
+        if version != 0 && version != stored {
+            let what = "the format version is not the one that the properties state";
+            return Err(report(&self.file, BlockKind::Footer, self.footer_offset(), what, (version, stored)));
+        }
+        let flag = |name| properties.number(name).unwrap_or(0) != 0;
+        Ok(IndexForm {
+            user_keys: flag(properties::INDEX_KEY_IS_USER_KEY),
+            values: match flag(properties::INDEX_VALUE_IS_DELTA) {
+                true => ValueForm::DeltaHandles,
+                false => ValueForm::Plain,
+            },
+        })
+    }
+
+    fn global_sequence(
+        &self,
+        properties: &Properties,
+        wanted: Option<SequenceNumber>,
+    ) -> Result<Option<SequenceNumber>> {
+        let stated = properties.fixed64(properties::GLOBAL_SEQUENCE);
+        let version = properties.fixed32(properties::EXTERNAL_VERSION);
+        let holds = match version {
+            None => stated.is_none(),
+            Some(1) => stated.unwrap_or(0) == 0,
+            Some(2) => stated.is_some_and(|sequence| sequence <= SEQUENCE_MAX),
+            Some(_) => false,
+        };
+        if !holds {
+            return Err(self.missing("properties of an ingested file that contradict each other"));
+        }
+        let (Some(2), Some(stated)) = (version, stated) else { return Ok(None) };
+        match wanted {
+            Some(wanted) if stated != 0 && stated != wanted => {
+                Err(Error::InvalidArgument(format!("global sequence {wanted}: the file states {stated}")))
+            }
+            wanted => Ok(Some(wanted.unwrap_or(stated))),
+        }
+    }
+}
+
+fn read_names(block: &[u8]) -> Result<Names, Damage> {
+    let mut cursor = BlockCursor::new(block, ValueForm::Plain, 0)?;
+    let mut names = Names::default();
+    let mut last: Option<Vec<u8>> = None;
+    let mut more = cursor.first()?;
+    while more {
+        if last.as_deref().is_some_and(|last| last >= cursor.key()) {
+            return Err(Damage("names that do not ascend"));
+        }
+        let place = match cursor.key() {
+            FILTER => Some(&mut names.filter),
+            INDEX => Some(&mut names.index),
+            PROPERTIES => Some(&mut names.properties),
+            RANGE_DELETIONS => Some(&mut names.range_deletions),
+            DICTIONARY => Some(&mut names.dictionary),
+            _ => None,
+        };
+        if let Some(place) = place {
+            match take_handle(cursor.value()) {
+                Some((handle, [])) => *place = Some(handle),
+                _ => return Err(Damage("no handle")),
+            }
+        }
+        last = Some(cursor.key().to_vec());
+        more = cursor.advance()?;
+    }
+    Ok(names)
+}
+
+impl Inner {
+    /// A verified data block with a cursor that stands nowhere.
+    pub(crate) fn data(&self, handle: BlockHandle) -> Result<BlockCursor<BlockBytes>> {
+        let block = self.base.fetch(BlockKind::Data, handle)?;
+        BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)
+            .map_err(self.base.damaged(BlockKind::Data, handle))
+    }
+
+    /// A cursor over the index.
+    pub(crate) fn index_cursor(&self) -> Result<BlockCursor<BlockBytes>, Damage> {
+        let key_len_min = if self.index_form.user_keys { 0 } else { TAIL_LEN };
+        BlockCursor::new(self.index.clone(), self.index_form.values, key_len_min)
+    }
+
+    /// Makes a report about the index.
+    pub(crate) fn index_damaged(&self) -> impl Fn(Damage) -> Error + '_ {
+        self.base.damaged(BlockKind::Index, self.index_handle)
+    }
+
+    /// Reads the footer and every named block again.
+    pub(crate) fn fetch_named(&self) -> Result<()> {
+        if self.base.read_footer()? != self.base.footer {
+            return Err(Damage("another footer than before").in_file(&self.base.file, BlockKind::Footer, 0));
+        }
+        for &(kind, handle) in &self.named {
+            match kind {
+                BlockKind::Properties => self.base.fetch_properties(handle)?,
+                _ => self.base.fetch(kind, handle)?,
+            };
+        }
+        self.base.fetch(BlockKind::Index, self.index_handle).map(|_| ())
+    }
+}

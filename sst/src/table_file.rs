@@ -1,0 +1,151 @@
+//! A table file as a row of blocks: the footer, and any block that a handle names.
+//!
+//! ```text
+//!   handle -> compared with the file's length -> bytes read -> checksum -> decompressed
+//! ```
+//! * O1: every length is compared with what is there before it is used; memory is bounded by a multiple of the file.
+//! * O2: every block is verified each time it is fetched, before a byte of it is believed.
+//!
+//! Any thread.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+use paranoid_memtable::{BlockHandle, ChecksumKind, Footer, TableMagic};
+
+use crate::block_cursor::TRAILER_LEN;
+use crate::compression::{Refusal, decompress};
+use crate::error::{BlockKind, Corruption, Damage, Error, Result};
+use crate::properties::Properties;
+use crate::source::{BlockBytes, TableSource};
+
+/// An open file, and what its footer says.
+#[derive(Debug)]
+pub(crate) struct TableFile {
+    pub(crate) file: Arc<Path>,
+    pub(crate) source: TableSource,
+    pub(crate) footer: Footer,
+}
+
+impl TableFile {
+    pub(crate) fn new(name: &Path, source: TableSource) -> Result<Self> {
+        let file: Arc<Path> = Arc::from(name);
+        let footer = read_footer(&file, &source)?;
+        Ok(TableFile { file, source, footer })
+    }
+
+    /// Reads the footer again.
+    pub(crate) fn read_footer(&self) -> Result<Footer> {
+        read_footer(&self.file, &self.source)
+    }
+
+    pub(crate) fn footer_offset(&self) -> u64 {
+        self.source.len() - Footer::LEN_MAX as u64
+    }
+
+    #[cold]
+    pub(crate) fn not_supported(&self, feature: impl Into<String>) -> Error {
+        Error::NotSupported { file: Arc::clone(&self.file), feature: feature.into() }
+    }
+
+    /// Makes reports about a block.
+    pub(crate) fn damaged(&self, kind: BlockKind, handle: BlockHandle) -> impl Fn(Damage) -> Error + '_ {
+        move |damage| damage.in_file(&self.file, kind, handle.offset)
+    }
+
+    /// A block's bytes with their trailer, once they are known to lie in the file (O1).
+    fn stored(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
+        let len = handle.size.checked_add(TRAILER_LEN);
+        let end = len.and_then(|len| handle.offset.checked_add(len)).unwrap_or(u64::MAX);
+        if end > self.footer_offset() {
+            let values = (self.footer_offset(), end);
+            return Err(report(&self.file, kind, handle.offset, "a block that ends in the footer", values));
+        }
+        self.source.read(handle.offset, handle.size + TRAILER_LEN).map_err(Error::io("read", &self.file))
+    }
+
+    /// A verified block, decompressed (O2).
+    pub(crate) fn fetch(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
+        let mut bytes = self.stored(kind, handle)?;
+        let verified = self.footer.checks().verify(bytes.as_ref(), handle.offset);
+        let (block, compression) = verified.map_err(|error| foreign(&self.file, kind, error))?;
+        let len = block.len();
+        match decompress(block, compression) {
+            Ok(Cow::Borrowed(_)) => {
+                bytes.truncate(len);
+                Ok(bytes)
+            }
+            Ok(Cow::Owned(raw)) => Ok(raw.into()),
+            Err(Refusal::Unknown) => Err(self.not_supported(format!("compression type {compression}"))),
+            #[cfg(feature = "lz4")]
+            Err(Refusal::Damaged) => {
+                Err(self.damaged(kind, handle)(Damage("a block that does not decompress")))
+            }
+        }
+    }
+
+    /// The properties, although their checksum differs, if it agrees once the global sequence number is zero: databases
+    /// overwrite it in place.
+    pub(crate) fn fetch_properties(&self, handle: BlockHandle) -> Result<BlockBytes> {
+        let error = match self.fetch(BlockKind::Properties, handle) {
+            Ok(block) => return Ok(block),
+            Err(error) => error,
+        };
+        let mut bytes = self.stored(BlockKind::Properties, handle)?;
+        let size = usize::try_from(handle.size).unwrap_or(usize::MAX);
+        let mut zeroed = bytes.as_ref().to_vec();
+        // The block is not believed yet: all that is taken from it is a place for eight zeros.
+        let properties = zeroed.get(..size).and_then(|block| Properties::decode(block).ok());
+        let at = properties.and_then(|properties| properties.global_sequence_at);
+        let field = at.and_then(|at| zeroed.get_mut(at..)?.first_chunk_mut::<8>());
+        *field.ok_or(error)? = [0; 8];
+        let verified = self.footer.checks().verify(&zeroed, handle.offset);
+        verified.map_err(|error| foreign(&self.file, BlockKind::Properties, error))?;
+        bytes.truncate(size);
+        Ok(bytes)
+    }
+}
+
+fn read_footer(file: &Arc<Path>, source: &TableSource) -> Result<Footer> {
+    let len = source.len();
+    let tail_len = len.min(Footer::LEN_MAX as u64);
+    let tail = source.read(len - tail_len, tail_len).map_err(Error::io("read", file))?;
+    let not_supported = |feature| Error::NotSupported { file: Arc::clone(file), feature };
+    let footer = Footer::decode(tail.as_ref(), len).map_err(|error| match error {
+        paranoid_memtable::Error::NotSupported(feature) => not_supported(feature.to_owned()),
+        error => foreign(file, BlockKind::Footer, error),
+    })?;
+    if footer.magic() != TableMagic::BlockBased {
+        return Err(not_supported(format!("{:?} tables", footer.magic())));
+    }
+    let kind = footer.checks().kind();
+    if kind > ChecksumKind::Xxh3 {
+        let (what, values) = ("a checksum kind that RocksDB has not", (4, kind.as_u8().into()));
+        return Err(report(file, BlockKind::Footer, len - tail_len, what, values));
+    }
+    Ok(footer)
+}
+
+/// A report about two values that should be one.
+#[cold]
+pub(crate) fn report(
+    file: &Arc<Path>,
+    block: BlockKind,
+    offset: u64,
+    what: &'static str,
+    values: (u64, u64),
+) -> Error {
+    let file = Arc::clone(file);
+    Error::Corruption(Corruption { file, block, offset, what, values: Some(values), flipped_bit: None })
+}
+
+/// A report of the crate that knows blocks, as one that names the file.
+#[cold]
+fn foreign(file: &Arc<Path>, block: BlockKind, error: paranoid_memtable::Error) -> Error {
+    let Some(found) = error.corruption().copied() else { return error.into() };
+    let what = if block == BlockKind::Footer { "no footer" } else { "checksum mismatch" };
+    let (file, values) = (Arc::clone(file), Some((found.expected, found.found)));
+    let (offset, flipped_bit) = (found.offset, found.flipped_bit);
+    Error::Corruption(Corruption { file, block, offset, what, values, flipped_bit })
+}

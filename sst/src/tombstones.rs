@@ -1,0 +1,86 @@
+//! Range deletions of a file: as they are stored, and the newest one over a key.
+//!
+//! The questions are put to a memtable that holds nothing else: it answers in bounded time and memory whatever the ranges
+//! are (overlapping, nested, unsorted), and its memory is checked at every question.
+//!
+//! Any thread: immutable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use paranoid_memtable::{ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions, SequenceNumber};
+
+use crate::block_builder::ValueForm;
+use crate::block_cursor::BlockCursor;
+use crate::error::{Damage, Result};
+use crate::internal_key::{TAIL_LEN, kind_of, sequence_of, split};
+use crate::properties::{EXPANSION_BASE, EXPANSION_MAX};
+
+/// Soft limit of the memtable, which grows as it must.
+const WRITE_BUFFER_SIZE: u64 = 64 << 10;
+
+/// Start, end, sequence number.
+pub(crate) type Tombstone = (Vec<u8>, Vec<u8>, SequenceNumber);
+
+/// The range deletions of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Tombstones {
+    /// As they are stored.
+    list: Vec<Tombstone>,
+    index: Option<Arc<ImmutableMemTable>>,
+}
+
+impl Tombstones {
+    /// Puts the tombstones of a block in order.
+    pub(crate) fn new(list: Vec<Tombstone>) -> Result<Self> {
+        // Of two with the same start and sequence number the longer one says it all; empty ones say nothing.
+        let mut ranges: BTreeMap<(&[u8], SequenceNumber), &[u8]> = BTreeMap::new();
+        for (start, end, sequence) in list.iter().filter(|(start, end, _)| start < end) {
+            let longest = ranges.entry((start, *sequence)).or_insert(end);
+            *longest = (*longest).max(end);
+        }
+        if ranges.is_empty() {
+            return Ok(Tombstones { list, index: None });
+        }
+        let options = MemTableOptions::builder().write_buffer_size(WRITE_BUFFER_SIZE).build()?;
+        let index = MemTable::new(options)?;
+        for ((start, sequence), end) in ranges {
+            index.delete_range(sequence, start, end)?;
+        }
+        let index = Some(index.freeze()?);
+        Ok(Tombstones { list, index })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], SequenceNumber)> {
+        self.list.iter().map(|(start, end, sequence)| (&**start, &**end, *sequence))
+    }
+
+    /// The newest one over a key that a snapshot sees.
+    pub(crate) fn covering(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<SequenceNumber>> {
+        let Some(index) = &self.index else { return Ok(None) };
+        match index.get(key, snapshot)? {
+            Lookup::Deleted { sequence, .. } => Ok(Some(sequence)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Reads a block. With a global sequence number every tombstone has that one.
+pub(crate) fn read(block: &[u8], global: Option<SequenceNumber>) -> Result<Vec<Tombstone>, Damage> {
+    let mut cursor = BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)?;
+    let mut left = block.len() * EXPANSION_MAX + EXPANSION_BASE;
+    let mut list = vec![];
+    let mut more = cursor.first()?;
+    while more {
+        let taken = cursor.key().len() + cursor.value().len();
+        left = left.checked_sub(taken).ok_or(Damage("range deletions that never end"))?;
+        let (start, packed) = split(cursor.key()).ok_or(Damage("a key that is too short"))?;
+        if kind_of(packed) != Kind::RANGE_DELETE {
+            return Err(Damage("an entry that is no range deletion"));
+        }
+        let sequence = global.unwrap_or(sequence_of(packed));
+        list.push((start.to_vec(), cursor.value().to_vec(), sequence));
+        more = cursor.advance()?;
+    }
+    Ok(list)
+}

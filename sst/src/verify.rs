@@ -1,0 +1,235 @@
+//! `verify`: every block of a file, every entry, and what the blocks say about each other.
+//!
+//! * Y1: all blocks are read from the source again and their checksums compared.
+//! * Y2: keys strictly ascend inside and between blocks; separators stand between; restarts are where entries begin; an
+//!   index of user keys has no user key on both sides of a separator.
+//! * Y3: the filter denies no key; counts and sums of lengths are those of the properties.
+//! * Y4: blocks do not overlap. Bytes of no block are counted, not judged.
+//!
+//! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file has.
+
+use paranoid_memtable::{BlockHandle, Protected, SequenceNumber};
+
+use crate::block_cursor::{BlockCursor, RestartCheck, TRAILER_LEN};
+use crate::error::{BlockKind, Damage, Error, Result};
+use crate::internal_key::{self, DATA_KINDS, TAIL_LEN, kind_of, sequence_of, split, user_key};
+use crate::properties;
+use crate::separator::same_user_key;
+use crate::source::BlockBytes;
+use crate::table::SortedTable;
+use crate::table_file::report;
+
+/// What a whole pass over a file found in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Bytes of the file.
+    pub file_size: u64,
+    /// Data blocks.
+    pub data_blocks: u64,
+    /// Bytes of data blocks with their trailers.
+    pub data_size: u64,
+    /// Entries without range deletions.
+    pub entries: u64,
+    /// Range deletions.
+    pub range_deletions: u64,
+    /// Bytes of no block and no footer: padding. 0 in files of this crate.
+    pub unaccounted_bytes: u64,
+    /// Smallest and largest sequence number of entries and range deletions.
+    pub sequences: Option<(SequenceNumber, SequenceNumber)>,
+    /// Sum of the digests of all entries and range deletions. The digest is this version's own: good for comparing what
+    /// was written with what was read, not for keeping.
+    pub digest_sum: u64,
+    raw_key_bytes: u64,
+    raw_value_bytes: u64,
+}
+
+impl VerifyReport {
+    fn meet(&mut self, user_key: &[u8], packed: u64, value: &[u8], sequence: SequenceNumber) {
+        let digest =
+            Protected::of(user_key, value, kind_of(packed)).with_sequence(sequence_of(packed)).to_bits();
+        self.digest_sum = self.digest_sum.wrapping_add(digest);
+        self.raw_key_bytes += (user_key.len() + TAIL_LEN) as u64;
+        self.raw_value_bytes += value.len() as u64;
+        let (low, high) = self.sequences.unwrap_or((sequence, sequence));
+        self.sequences = Some((low.min(sequence), high.max(sequence)));
+    }
+}
+
+/// A pass over the data blocks.
+struct Pass<'a> {
+    table: &'a SortedTable,
+    report: VerifyReport,
+    /// The last internal key; empty before the first.
+    last: Vec<u8>,
+    /// The separator after the block before.
+    separator: Option<Vec<u8>>,
+    handles: Vec<BlockHandle>,
+}
+
+impl SortedTable {
+    /// Reads and verifies every block.
+    ///
+    /// # Errors
+    /// `Corruption` for the first thing that does not hold, with file, offset and block; `Io`; `NotSupported`.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        let inner = &self.inner;
+        inner.fetch_named()?;
+        let mut pass = Pass {
+            table: self,
+            report: VerifyReport { file_size: inner.base.source.len(), ..VerifyReport::default() },
+            last: vec![],
+            separator: None,
+            handles: self.blocks().map(|(_, handle)| handle).collect(),
+        };
+        let index_damaged = inner.index_damaged();
+        let mut index = inner.index_cursor().map_err(&index_damaged)?;
+        let mut restarts = RestartCheck::default();
+        let mut more = index.first().map_err(&index_damaged)?;
+        while more {
+            let handle = index.handle().map_err(&index_damaged)?;
+            restarts.meet(&index).map_err(&index_damaged)?;
+            pass.block(handle, index.key())?;
+            more = index.advance().map_err(&index_damaged)?;
+        }
+        restarts.end(&index).map_err(&index_damaged)?;
+        pass.ranges();
+        pass.compare_counts()?;
+        pass.account()
+    }
+}
+
+impl Pass<'_> {
+    fn index_error(&self, what: &'static str) -> Error {
+        self.table.inner.index_damaged()(Damage(what))
+    }
+
+    /// A data block with the separator after it.
+    fn block(&mut self, handle: BlockHandle, separator: &[u8]) -> Result<()> {
+        let table = self.table;
+        let previous_end = self.handles.last().filter(|_| self.report.data_blocks > 0);
+        let ascends = previous_end.is_none_or(|last| last.offset.saturating_add(last.size) < handle.offset);
+        if !ascends {
+            return Err(self.index_error("blocks that do not ascend in the file"));
+        }
+        let mut data = table.inner.data(handle)?;
+        let damaged = table.inner.base.damaged(BlockKind::Data, handle);
+        let mut restarts = RestartCheck::default();
+        let mut more = data.first().map_err(&damaged)?;
+        if !more {
+            return Err(damaged(Damage("a data block without entries")));
+        }
+        self.edge(data.key())?;
+        while more {
+            restarts.meet(&data).map_err(&damaged)?;
+            self.entry(&data).map_err(&damaged)?;
+            more = data.advance().map_err(&damaged)?;
+        }
+        restarts.end(&data).map_err(&damaged)?;
+        let stands_after = match table.inner.index_form.user_keys {
+            true => user_key(&self.last) <= separator,
+            false => internal_key::compare(&self.last, separator).is_le(),
+        };
+        if !stands_after {
+            return Err(self.index_error("a separator before its block's last key"));
+        }
+        self.separator = Some(separator.to_vec());
+        self.handles.push(handle);
+        self.report.data_blocks += 1;
+        self.report.data_size += handle.size + TRAILER_LEN;
+        Ok(())
+    }
+
+    /// Between two blocks: the first key of the second.
+    fn edge(&self, first: &[u8]) -> Result<()> {
+        let Some(separator) = &self.separator else { return Ok(()) };
+        let user_keys = self.table.inner.index_form.user_keys;
+        if user_keys && same_user_key(&self.last, first) {
+            return Err(self.index_error("an index of user keys over a key on both sides of a separator"));
+        }
+        let stands_before = match user_keys {
+            true => separator.as_slice() < user_key(first),
+            false => internal_key::compare(separator, first).is_lt(),
+        };
+        if stands_before { Ok(()) } else { Err(self.index_error("a separator not before the next block")) }
+    }
+
+    fn entry(&mut self, data: &BlockCursor<BlockBytes>) -> Result<(), Damage> {
+        let (user_key, packed) = split(data.key()).ok_or(Damage("a key that is too short"))?;
+        if self.report.entries > 0 && internal_key::compare(&self.last, data.key()).is_ge() {
+            return Err(Damage("keys that do not ascend"));
+        }
+        if !DATA_KINDS.contains(&kind_of(packed).as_u8()) {
+            return Err(Damage("an unknown kind"));
+        }
+        let global = self.table.inner.global_sequence;
+        if global.is_some() && sequence_of(packed) != 0 {
+            return Err(Damage("a sequence number in an ingested file"));
+        }
+        if !self.table.may_hold(user_key) {
+            return Err(Damage("a key that the filter denies"));
+        }
+        let sequence = global.unwrap_or(sequence_of(packed));
+        self.report.meet(user_key, packed, data.value(), sequence);
+        self.report.entries += 1;
+        self.last.clear();
+        self.last.extend_from_slice(data.key());
+        Ok(())
+    }
+
+    fn ranges(&mut self) {
+        for (start, end, sequence) in self.table.inner.tombstones.iter() {
+            let kind = paranoid_memtable::Kind::RANGE_DELETE.as_u8();
+            self.report.meet(start, internal_key::pack(sequence, kind), end, sequence);
+            self.report.range_deletions += 1;
+        }
+    }
+
+    /// What the properties state, as far as they state it.
+    fn compare_counts(&self) -> Result<()> {
+        let (inner, found) = (&self.table.inner, &self.report);
+        let bounds = found.sequences.filter(|_| inner.global_sequence.is_none());
+        let stated = |name| inner.properties.number(name);
+        for (name, found) in [
+            (properties::NUM_ENTRIES, Some(found.entries + found.range_deletions)),
+            (properties::NUM_RANGE_DELETIONS, Some(found.range_deletions)),
+            (properties::NUM_DATA_BLOCKS, Some(found.data_blocks)),
+            (properties::RAW_KEY_SIZE, Some(found.raw_key_bytes)),
+            (properties::RAW_VALUE_SIZE, Some(found.raw_value_bytes)),
+            ("rocksdb.key.smallest.seqno", bounds.map(|(low, _)| low)),
+            ("rocksdb.key.largest.seqno", bounds.map(|(_, high)| high)),
+        ] {
+            if let (Some(stated), Some(found)) = (stated(name), found)
+                && stated != found
+            {
+                let offset = self.offset_of(BlockKind::Properties);
+                let what = "a count that the file does not hold";
+                return Err(report(&inner.base.file, BlockKind::Properties, offset, what, (found, stated)));
+            }
+        }
+        Ok(())
+    }
+
+    fn offset_of(&self, wanted: BlockKind) -> u64 {
+        let found = self.table.blocks().find(|(kind, _)| *kind == wanted);
+        found.map_or(0, |(_, handle)| handle.offset)
+    }
+
+    /// Y4.
+    fn account(mut self) -> Result<VerifyReport> {
+        self.handles.sort_unstable_by_key(|handle| handle.offset);
+        let (mut end, mut unaccounted) = (0, 0);
+        for handle in &self.handles {
+            // Each block was fetched, so this cannot overflow.
+            let Some(gap) = handle.offset.checked_sub(end) else {
+                let (file, values) = (&self.table.inner.base.file, (end, handle.offset));
+                return Err(report(file, BlockKind::Data, handle.offset, "blocks that overlap", values));
+            };
+            unaccounted += gap;
+            end = handle.offset + handle.size + TRAILER_LEN;
+        }
+        let footer = self.table.inner.base.footer_offset();
+        self.report.unaccounted_bytes = unaccounted + footer.saturating_sub(end);
+        Ok(self.report)
+    }
+}

@@ -1,0 +1,178 @@
+//! Our files under RocksDB's `sst_dump`: verified, scanned, compared with the model.
+
+use paranoid_memtable::{Bytewise, ChecksumKind, Fragmenter};
+use paranoid_sst::{IndexShortening, SortedTable, SortedTableOptions, SortedTableOptionsBuilder};
+
+use crate::model::{Model, Row, file_in, folder, hex};
+use crate::rng::{Rng, amount, seed_or};
+use crate::tools;
+use crate::watchdog::Watchdog;
+
+/// Every row of our reader.
+pub(crate) fn rows_of(table: &SortedTable) -> Vec<Row> {
+    let mut cursor = table.cursor();
+    let mut rows = vec![];
+    cursor.first().unwrap();
+    while let Some(entry) = cursor.entry() {
+        rows.push(Row {
+            key: entry.user_key.to_vec(),
+            sequence: entry.sequence,
+            kind: entry.kind,
+            value: entry.value.to_vec(),
+        });
+        cursor.next().unwrap();
+    }
+    rows
+}
+
+/// Start, end, in hexadecimal digits, of every fragment that `raw` prints.
+fn fragments_in(dump: &str) -> Vec<(String, String)> {
+    let text = dump.split("Range deletions:").nth(1).unwrap_or_default();
+    let text = text.split("Data Block").next().unwrap_or_default();
+    let fragment = |line: &str| {
+        let (start, end) = line.trim().strip_prefix("HEX")?.split_once(':')?;
+        Some((start.trim().to_lowercase(), end.trim().to_lowercase()))
+    };
+    text.lines().filter_map(fragment).collect()
+}
+
+/// The same by this crate's fragmenter: one line a sequence number.
+pub(crate) fn fragments_of(model: &Model) -> Vec<(String, String)> {
+    let mut fragmenter = Fragmenter::new(Bytewise);
+    for (start, end, sequence) in &model.ranges {
+        fragmenter.add(start.as_slice(), end.as_slice(), *sequence).unwrap();
+    }
+    let fragments = fragmenter.finish();
+    let lines = fragments.iter().flat_map(|fragment| {
+        let line = (hex(fragment.start()), hex(fragment.end()));
+        std::iter::repeat_n(line, fragment.sequences().len())
+    });
+    lines.collect()
+}
+
+fn agrees(model: &Model, options: SortedTableOptionsBuilder, sst_dump: Option<&std::path::Path>) {
+    let folder = folder();
+    let path = file_in(&folder);
+    model.write(&path, options);
+    let table = SortedTable::open(&path).unwrap();
+    table.verify().unwrap();
+    assert!(rows_of(&table) == model.rows, "our own reader differs");
+    if let Some(sst_dump) = sst_dump {
+        tools::verify(sst_dump, &path);
+        assert!(tools::scan(sst_dump, &path) == model.rows, "sst_dump's scan differs");
+        let raw = format!("--file={}", path.display());
+        tools::run(sst_dump, &[&raw, "--command=raw"]);
+        let dump = std::fs::read(path.with_file_name("000007_dump.txt")).unwrap();
+        let dump = String::from_utf8_lossy(&dump);
+        assert!(fragments_in(&dump) == fragments_of(model), "range deletions of `raw` differ");
+    }
+}
+
+#[test]
+fn every_version_and_kind() {
+    let seed = seed_or(0x5e7);
+    let _watchdog = Watchdog::new("rocksdb::every_version_and_kind", seed);
+    let sst_dump = tools::find("sst_dump");
+    let mut rng = Rng::new(seed);
+    for version in 2..=6 {
+        for kind in 0..=4 {
+            let model = Model::random(&mut rng, amount(3_000, 600));
+            let kind = ChecksumKind::try_from(kind).unwrap();
+            let options = SortedTableOptions::builder().format_version(version).checksum(kind);
+            // Debian's sst_dump knows versions up to 5.
+            agrees(&model, options, sst_dump.as_deref().filter(|_| version <= 5));
+        }
+    }
+}
+
+#[test]
+fn every_other_option() {
+    let seed = seed_or(0x0b7);
+    let _watchdog = Watchdog::new("rocksdb::every_other_option", seed);
+    let sst_dump = tools::find("sst_dump");
+    let mut rng = Rng::new(seed);
+    let new = SortedTableOptions::builder;
+    for options in [
+        new().block_restart_interval(1),
+        new().block_restart_interval(2).index_block_restart_interval(4),
+        new().block_restart_interval(128).index_block_restart_interval(16),
+        new().format_version(3).index_block_restart_interval(16),
+        new().index_shortening(IndexShortening::None),
+        new().index_shortening(IndexShortening::SeparatorsAndSuccessor),
+        new().bloom_millibits_per_key(0),
+        new().bloom_millibits_per_key(3_300),
+        new().block_size(1).block_size_deviation(0),
+        new().block_size(100_000),
+    ] {
+        let model = Model::random(&mut rng, amount(1_000, 300));
+        agrees(&model, options, sst_dump.as_deref());
+    }
+}
+
+#[test]
+fn few_entries_and_many() {
+    let seed = seed_or(0xfe3);
+    let _watchdog = Watchdog::new("rocksdb::few_entries_and_many", seed);
+    let sst_dump = tools::find("sst_dump");
+    let mut rng = Rng::new(seed);
+    let row = |key: &[u8], value: &[u8]| {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        Row { key, sequence: 5, kind: paranoid_memtable::Kind::PUT, value }
+    };
+    let single = [row(b"", b""), row(b"one", &[7; 100_000]), row(&[b'k'; 70_000], b"v")];
+    for row in single {
+        agrees(
+            &Model { rows: vec![row], ranges: vec![] },
+            SortedTableOptions::builder(),
+            sst_dump.as_deref(),
+        );
+    }
+    let only_ranges =
+        Model { rows: vec![], ranges: vec![(vec![], b"z".to_vec(), 3), (b"q".into(), b"r".into(), 9)] };
+    agrees(&only_ranges, SortedTableOptions::builder(), sst_dump.as_deref());
+    // One key over many blocks: the index turns to internal keys.
+    let versions = (1..3_000).map(|sequence| Row { sequence, ..row(b"same", &[1; 30]) }).collect();
+    agrees(&Model::from_rows(versions), SortedTableOptions::builder(), sst_dump.as_deref());
+    let many = Model::random(&mut rng, amount(1_000_000, 10_000));
+    agrees(&many, SortedTableOptions::builder(), sst_dump.as_deref());
+}
+
+/// Blocks that compression makes smaller by an eighth or more are compressed, others are not: in one file.
+#[cfg(feature = "lz4")]
+#[test]
+fn compressed_blocks_among_others() {
+    let seed = seed_or(0x124);
+    let _watchdog = Watchdog::new("rocksdb::compressed_blocks_among_others", seed);
+    let sst_dump = tools::find("sst_dump");
+    let mut rng = Rng::new(seed);
+    let new = || SortedTableOptions::builder().compression(paranoid_sst::Compression::Lz4);
+    let mut model = Model::random(&mut rng, amount(3_000, 600));
+    for (number, row) in model.rows.iter_mut().enumerate() {
+        if number % 200 < 120 && row.kind == paranoid_memtable::Kind::PUT {
+            row.value = vec![number as u8; 100];
+        }
+    }
+    for version in 2..=6 {
+        let options = new().format_version(version);
+        agrees(&model, options, sst_dump.as_deref().filter(|_| version <= 5));
+    }
+    let folder = folder();
+    let path = file_in(&folder);
+    let small = model.write(&path, new());
+    let mut bytes = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(small.file_size < model.write(&path, SortedTableOptions::builder()).file_size);
+    // Behind a checksum that checks nothing: bytes that do not decompress, and sizes that are not true.
+    std::fs::remove_file(&path).unwrap();
+    model.write(&path, new().checksum(ChecksumKind::None));
+    let whole = std::fs::read(&path).unwrap();
+    for _ in 0..amount(20_000, 2_000) {
+        bytes.clone_from(&whole);
+        let at = rng.index(bytes.len() - 53);
+        bytes[at] ^= 1 << rng.below(8);
+        let source = paranoid_sst::TableSource::memory(std::sync::Arc::new(bytes.clone()));
+        if let Ok(table) = SortedTable::from_source("lz4", source) {
+            let _ = table.verify();
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! RocksDB's programs: where they are, and what they say.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use paranoid_memtable::Kind;
+
+use crate::model::Row;
+
+/// The program, or nothing if the machine has not got it and need not have it.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        let required = std::env::var("PARANOID_SST_TOOLS").is_ok_and(|value| value == "required");
+        assert!(!required, "{name} is missing: install Debian's rocksdb-tools");
+        println!("SKIPPED: {name} is not installed (Debian: rocksdb-tools)");
+    }
+    found
+}
+
+/// Runs a program; gives its output if it ended with 0, and panics otherwise.
+pub(crate) fn run(program: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success(), "{} {arguments:?}: {}\n{text}", program.display(), output.status);
+    text
+}
+
+/// Runs a program with a text on its standard input; gives what it printed, however it ended.
+pub(crate) fn output(program: &Path, arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new(program);
+    let mut child = command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let text = input.to_owned();
+    // It may stop reading before the end.
+    let feeder = std::thread::spawn(move || stdin.write_all(text.as_bytes()).is_ok());
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether RocksDB finds nothing wrong with a file: exit code and sentence, for either alone says little.
+pub(crate) fn verify(sst_dump: &Path, file: &Path) {
+    let file = format!("--file={}", file.display());
+    let out = run(sst_dump, &[&file, "--command=verify", "--verify_checksum"]);
+    assert!(out.contains("The file is ok") && !out.contains("orruption"), "{out}");
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
+}
+
+/// The rows that RocksDB reads in a file, range deletions not among them.
+pub(crate) fn scan(sst_dump: &Path, file: &Path) -> Vec<Row> {
+    let file = format!("--file={}", file.display());
+    let out = run(sst_dump, &[&file, "--command=scan", "--output_hex", "--verify_checksum"]);
+    let row = |line: &str| {
+        let (key, rest) = line.strip_prefix('\'')?.split_once("' seq:")?;
+        let (sequence, rest) = rest.split_once(", type:")?;
+        let (kind, value) = rest.split_once(" => ")?;
+        Some(Row {
+            key: unhex(key),
+            sequence: sequence.parse().ok()?,
+            kind: Kind::from_u8(kind.parse().ok()?),
+            value: unhex(value),
+        })
+    };
+    out.lines().filter_map(row).collect()
+}

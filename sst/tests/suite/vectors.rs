@@ -1,0 +1,46 @@
+//! Literal bytes: what RocksDB writes for four entries.
+
+use paranoid_memtable::{BlockChecks, ChecksumKind, Kind};
+use paranoid_sst::{BlockKind, SortedTable, SortedTableOptions, SortedTableWriter};
+
+use crate::model::{file_in, folder, hex};
+
+const DATA: &str =
+    "0009016101030000000000003101090062000200000000000002090363020100000000000078797a0000000001000000";
+const TRAILERS: [&str; 5] = ["0000000000", "0052a0780b", "003941b919", "0045012cb5", "00dd762e56"];
+const FILTER: &str = "0200000000000e000000000000400000000000000000001000000000040000402000030002400000000010000000000000000020800000000000010000004000ff00060000";
+const INDEX: &str = "000361626300300000000001000000";
+const RANGE_DELETIONS: &str = "000901620f09000000000000640000000001000000";
+
+#[test]
+fn the_bytes_of_a_small_file() {
+    for (number, trailer) in TRAILERS.iter().enumerate() {
+        let kind = ChecksumKind::try_from(number as u8).unwrap();
+        let folder = folder();
+        let path = file_in(&folder);
+        let options = SortedTableOptions::builder().checksum(kind).build().unwrap();
+        let mut writer = SortedTableWriter::create(&path, options).unwrap();
+        writer.add(b"a", 3, Kind::PUT, b"1").unwrap();
+        writer.add(b"ab", 2, Kind::DELETE, b"").unwrap();
+        writer.add(b"abc", 1, Kind::MERGE, b"xyz").unwrap();
+        writer.add_range(b"b", b"d", 9).unwrap();
+        let written = writer.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(written.file_size, bytes.len() as u64);
+        assert_eq!(hex(&bytes[..48]), DATA);
+        assert_eq!(hex(&bytes[48..53]), *trailer, "{kind}");
+        let table = SortedTable::open(&path).unwrap();
+        for (wanted, text) in [
+            (BlockKind::Filter, FILTER),
+            (BlockKind::Index, INDEX),
+            (BlockKind::RangeDeletions, RANGE_DELETIONS),
+        ] {
+            let handle = table.blocks().find(|(kind, _)| *kind == wanted).unwrap().1;
+            let (start, len) = (handle.offset as usize, handle.size as usize);
+            assert_eq!(hex(&bytes[start..start + len]), text, "{wanted:?}");
+            let stored = &bytes[start..start + len + 5];
+            assert_eq!(BlockChecks::new(kind).verify(stored, handle.offset).unwrap().1, 0);
+        }
+        assert_eq!(table.verify().unwrap().entries, 3);
+    }
+}
