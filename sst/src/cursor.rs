@@ -44,6 +44,9 @@ struct Loaded {
     handle: BlockHandle,
 }
 
+/// A step of a cursor in the index.
+type Step = fn(&mut BlockCursor<BlockBytes>) -> Result<bool, Damage>;
+
 /// Which way a walk goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -104,8 +107,7 @@ impl TableCursor {
     /// # Errors
     /// `Corruption`, `Io`, `NotSupported`. The cursor stands nowhere then.
     pub fn first(&mut self) -> Result<()> {
-        let more = self.in_index(BlockCursor::first)?;
-        self.enter(more, Way::Forward, None)
+        self.enter(BlockCursor::first, Way::Forward, None)
     }
 
     /// Goes to the last entry.
@@ -113,8 +115,7 @@ impl TableCursor {
     /// # Errors
     /// As [`first`](Self::first).
     pub fn last(&mut self) -> Result<()> {
-        let more = self.in_index(BlockCursor::last)?;
-        self.enter(more, Way::Backward, None)
+        self.enter(BlockCursor::last, Way::Backward, None)
     }
 
     /// Goes to the first entry of `user_key` with at most this sequence number, or to the first entry of a later key.
@@ -138,6 +139,7 @@ impl TableCursor {
     ///
     /// # Errors
     /// As [`first`](Self::first).
+    #[expect(clippy::should_implement_trait, reason = "a cursor: the entry is asked for apart from the step")]
     pub fn next(&mut self) -> Result<()> {
         if !self.is_valid() {
             return Ok(());
@@ -146,8 +148,7 @@ impl TableCursor {
             return Ok(());
         }
         let left = self.block();
-        let more = self.in_index(BlockCursor::advance)?;
-        self.enter(more, Way::Forward, left)
+        self.enter(BlockCursor::advance, Way::Forward, left)
     }
 
     /// Goes to the entry before, or nowhere before the first one.
@@ -159,8 +160,7 @@ impl TableCursor {
             return Ok(());
         }
         let left = self.block();
-        let more = self.in_index(BlockCursor::prev)?;
-        self.enter(more, Way::Backward, left)
+        self.enter(BlockCursor::prev, Way::Backward, left)
     }
 
     fn seek_place(&mut self, place: &Place<'_>) -> Result<()> {
@@ -180,13 +180,13 @@ impl TableCursor {
             return Ok(());
         }
         let left = self.block();
-        let more = self.in_index(BlockCursor::advance)?;
-        self.enter(more, Way::Forward, left)
+        self.enter(BlockCursor::advance, Way::Forward, left)
     }
 
-    /// Goes to the near end of the block at which the index stands, or of the next one that holds anything. `left` is the
-    /// block that the walk comes from.
-    fn enter(&mut self, mut more: bool, way: Way, mut left: Option<BlockHandle>) -> Result<()> {
+    /// Takes a step in the index and goes to the near end of the block there, or of the next one that holds anything.
+    /// `left` is the block that the walk comes from.
+    fn enter(&mut self, step: Step, way: Way, mut left: Option<BlockHandle>) -> Result<()> {
+        let mut more = self.in_index(step)?;
         let mut before = self.data.take();
         while more {
             self.load(before.take())?;

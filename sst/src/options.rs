@@ -108,7 +108,6 @@ impl Default for SortedTableOptions {
 
 impl SortedTableOptions {
     /// Defaults to change.
-    #[must_use]
     pub fn builder() -> SortedTableOptionsBuilder {
         SortedTableOptionsBuilder { options: SortedTableOptions::default() }
     }
@@ -159,7 +158,6 @@ setters! {
     /// What the checksums of format version 6 are bound to. Default: at random, another for each file.
     context_base: NonZeroU32 => context_base;
     /// Whether the file is read back, every byte of it, before it gets its name. Default yes.
-    #[expect(clippy::fn_params_excessive_bools, reason = "an option of that name")]
     verify_after_write: bool => verify_after_write;
 }
 

@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn separators_stand_between() {
-        let cases: [(&[u8], &[u8], Option<&[u8]>); 9] = [
+        type Case<'a> = (&'a [u8], &'a [u8], Option<&'a [u8]>);
+        let cases: [Case<'_>; 9] = [
             (b"apple", b"apricot", Some(b"apq")),
             (b"abc", b"abd", None),
             (b"abcx", b"abd", Some(b"abcy")),

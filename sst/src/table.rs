@@ -198,7 +198,7 @@ impl TableFile {
             index_handle,
             index_form,
             filter,
-            tombstones: Tombstones::new(list)?,
+            tombstones: Tombstones::new(list),
             named: named.into_iter().filter_map(|(kind, handle)| Some((kind, handle?))).collect(),
             global_sequence,
             properties,

@@ -6,7 +6,7 @@
 //! Any thread: immutable.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use paranoid_memtable::{ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions, SequenceNumber};
 
@@ -27,28 +27,30 @@ pub(crate) type Tombstone = (Vec<u8>, Vec<u8>, SequenceNumber);
 pub(crate) struct Tombstones {
     /// As they are stored.
     list: Vec<Tombstone>,
-    index: Option<Arc<ImmutableMemTable>>,
+    /// Built by the first question.
+    index: OnceLock<Arc<ImmutableMemTable>>,
 }
 
 impl Tombstones {
-    /// Puts the tombstones of a block in order.
-    pub(crate) fn new(list: Vec<Tombstone>) -> Result<Self> {
+    /// The tombstones of a block.
+    pub(crate) fn new(list: Vec<Tombstone>) -> Self {
+        Tombstones { list, index: OnceLock::new() }
+    }
+
+    /// A memtable that holds nothing else.
+    fn build(&self) -> Result<Arc<ImmutableMemTable>> {
         // Of two with the same start and sequence number the longer one says it all; empty ones say nothing.
         let mut ranges: BTreeMap<(&[u8], SequenceNumber), &[u8]> = BTreeMap::new();
-        for (start, end, sequence) in list.iter().filter(|(start, end, _)| start < end) {
+        for (start, end, sequence) in self.list.iter().filter(|(start, end, _)| start < end) {
             let longest = ranges.entry((start, *sequence)).or_insert(end);
             *longest = (*longest).max(end);
-        }
-        if ranges.is_empty() {
-            return Ok(Tombstones { list, index: None });
         }
         let options = MemTableOptions::builder().write_buffer_size(WRITE_BUFFER_SIZE).build()?;
         let index = MemTable::new(options)?;
         for ((start, sequence), end) in ranges {
             index.delete_range(sequence, start, end)?;
         }
-        let index = Some(index.freeze()?);
-        Ok(Tombstones { list, index })
+        Ok(index.freeze()?)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], SequenceNumber)> {
@@ -57,9 +59,15 @@ impl Tombstones {
 
     /// The newest one over a key that a snapshot sees.
     pub(crate) fn covering(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<SequenceNumber>> {
-        let Some(index) = &self.index else { return Ok(None) };
-        match index.get(key, snapshot)? {
-            Lookup::Deleted { sequence, .. } => Ok(Some(sequence)),
+        if self.list.is_empty() {
+            return Ok(None);
+        }
+        if self.index.get().is_none() {
+            // Whoever comes second has built the same.
+            let _ = self.index.set(self.build()?);
+        }
+        match self.index.get().map(|index| index.get(key, snapshot)).transpose()? {
+            Some(Lookup::Deleted { sequence, .. }) => Ok(Some(sequence)),
             _ => Ok(None),
         }
     }

@@ -141,7 +141,7 @@ fn long(data: &[u8]) -> u64 {
     for (i, part) in tail.chunks_exact(STRIPE).enumerate() {
         stripe(&mut lanes, part, 8 * i);
     }
-    if data.len() % STRIPE != 0 {
+    if !data.len().is_multiple_of(STRIPE) {
         stripe(&mut lanes, &data[data.len() - STRIPE..], 121);
     }
     let mut sum = (data.len() as u64).wrapping_mul(P1);

@@ -28,12 +28,13 @@ impl MergeOperator for Append {
     }
 }
 
-fn random(rng: &mut Rng, merges: bool) -> Arc<ImmutableMemTable> {
+/// Merges only among more than five kinds of operations.
+fn random(rng: &mut Rng, operations: u64) -> Arc<ImmutableMemTable> {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     let key = |rng: &mut Rng| format!("key{:03}", rng.below(300)).into_bytes();
     for sequence in 1..=1500 {
         let (key, value) = (key(rng), sequence.to_string());
-        let written = match rng.below(if merges { 7 } else { 5 }) {
+        let written = match rng.below(operations) {
             0 => table.delete(sequence, &key),
             1 => table.single_delete(sequence, &key),
             5.. => table.merge(sequence, &key, value.as_bytes()),
@@ -79,7 +80,7 @@ fn each_key_comes_out_as_a_read_would_say() {
     let _watchdog = Watchdog::new("ingest::each_key_comes_out_as_a_read_would_say", seed);
     let mut rng = Rng::new(seed);
     for _ in 0..amount(40, 8) {
-        let table = random(&mut rng, true);
+        let table = random(&mut rng, 7);
         let folder = folder();
         let written =
             ingestible(&table, file_in(&folder), SortedTableOptions::default(), Some(&Append)).unwrap();
@@ -134,7 +135,7 @@ fn rocksdb_ingests_and_answers() {
     let _watchdog = Watchdog::new("ingest::rocksdb_ingests_and_answers", seed);
     let Some(ldb) = tools::find("ldb") else { return };
     let mut rng = Rng::new(seed);
-    let table = random(&mut rng, false);
+    let table = random(&mut rng, 5);
     let folder = folder();
     let (file, database) = (folder.path().join("in.sst"), folder.path().join("db"));
     ingestible(&table, &file, SortedTableOptions::default(), None).unwrap();

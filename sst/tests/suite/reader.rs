@@ -49,6 +49,59 @@ fn here(cursor: &TableCursor) -> Option<Row> {
     Some(Row { key, sequence: entry.sequence, kind: entry.kind, value })
 }
 
+/// Random moves of a cursor, and gets between them.
+fn walk(table: &SortedTable, model: &Model, rng: &mut Rng, name: &str) {
+    let mut place: Option<usize> = None;
+    let mut cursor = table.cursor();
+    for step in 0..400 {
+        let row = rng.pick(&model.rows);
+        let mut key = row.key.clone();
+        if rng.one_in(4) {
+            key.push(rng.below(256) as u8);
+        }
+        let sequence = match rng.below(4) {
+            0 => u64::MAX,
+            1 => rng.below(1 << 40),
+            _ => row.sequence.wrapping_add(rng.below(3)).wrapping_sub(1),
+        };
+        let before = |row: &Row, after_equal| match row.key.as_slice().cmp(&key) {
+            std::cmp::Ordering::Equal if after_equal => row.sequence >= sequence,
+            std::cmp::Ordering::Equal => row.sequence > sequence,
+            order => order.is_lt(),
+        };
+        match rng.below(9) {
+            0 => {
+                cursor.first().unwrap();
+                place = Some(0);
+            }
+            1 => {
+                cursor.last().unwrap();
+                place = model.rows.len().checked_sub(1);
+            }
+            2 | 3 => {
+                cursor.seek(&key, sequence).unwrap();
+                place = Some(model.rows.partition_point(|row| before(row, false)));
+            }
+            4 => {
+                cursor.seek_for_prev(&key, sequence).unwrap();
+                place = model.rows.partition_point(|row| before(row, true)).checked_sub(1);
+            }
+            5 | 6 => {
+                cursor.next().unwrap();
+                place = place.map(|place| place + 1);
+            }
+            7 => {
+                cursor.prev().unwrap();
+                place = place.and_then(|place| place.checked_sub(1));
+            }
+            _ => assert_eq!(table.get(&key, sequence).unwrap(), wanted(model, &key, sequence)),
+        }
+        place = place.filter(|place| *place < model.rows.len());
+        let row = place.map(|place| &model.rows[place]);
+        assert_eq!(here(&cursor).as_ref(), row, "{name} step {step}");
+    }
+}
+
 #[test]
 fn gets_and_cursors_agree_with_the_model() {
     let seed = seed_or(0x6e7);
@@ -69,55 +122,7 @@ fn gets_and_cursors_agree_with_the_model() {
             let bytes = std::fs::read(file_in(&folder)).unwrap();
             SortedTable::from_source("memory", TableSource::memory(Arc::new(bytes))).unwrap()
         };
-        let mut place: Option<usize> = None;
-        let mut cursor = table.cursor();
-        for step in 0..400 {
-            let row = rng.pick(&model.rows);
-            let mut key = row.key.clone();
-            if rng.one_in(4) {
-                key.push(rng.below(256) as u8);
-            }
-            let sequence = match rng.below(4) {
-                0 => u64::MAX,
-                1 => rng.below(1 << 40),
-                _ => row.sequence.wrapping_add(rng.below(3)).wrapping_sub(1),
-            };
-            let before = |row: &Row, after_equal| match row.key.as_slice().cmp(&key) {
-                std::cmp::Ordering::Equal if after_equal => row.sequence >= sequence,
-                std::cmp::Ordering::Equal => row.sequence > sequence,
-                order => order.is_lt(),
-            };
-            match rng.below(9) {
-                0 => {
-                    cursor.first().unwrap();
-                    place = Some(0);
-                }
-                1 => {
-                    cursor.last().unwrap();
-                    place = model.rows.len().checked_sub(1);
-                }
-                2 | 3 => {
-                    cursor.seek(&key, sequence).unwrap();
-                    place = Some(model.rows.partition_point(|row| before(row, false)));
-                }
-                4 => {
-                    cursor.seek_for_prev(&key, sequence).unwrap();
-                    place = model.rows.partition_point(|row| before(row, true)).checked_sub(1);
-                }
-                5 | 6 => {
-                    cursor.next().unwrap();
-                    place = place.map(|place| place + 1);
-                }
-                7 => {
-                    cursor.prev().unwrap();
-                    place = place.and_then(|place| place.checked_sub(1));
-                }
-                _ => assert_eq!(table.get(&key, sequence).unwrap(), wanted(&model, &key, sequence)),
-            }
-            place = place.filter(|place| *place < model.rows.len());
-            let row = place.map(|place| &model.rows[place]);
-            assert_eq!(here(&cursor).as_ref(), row, "seed {seed:#x} round {round} step {step}");
-        }
+        walk(&table, &model, &mut rng, &format!("seed {seed:#x} round {round}"));
         let keys: Vec<&[u8]> = model.rows.iter().map(|row| row.key.as_slice()).collect();
         for (key, found) in keys.iter().zip(table.multi_get(&keys, u64::MAX)) {
             assert_eq!(found.unwrap(), wanted(&model, key, u64::MAX));
