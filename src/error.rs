@@ -10,7 +10,8 @@ use std::fmt;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. An error leaves the table as it was: nothing changed, nothing lost.
+/// What went wrong. An error leaves the table as it was: nothing changed, nothing lost. (`BatchInterrupted` says what it
+/// left.)
 ///
 /// ```
 /// use paranoid_memtable::{Error, ParanoidOptions};
@@ -61,8 +62,8 @@ pub enum Error {
     /// The table was frozen; it takes no more writes.
     #[error("the memtable is frozen")]
     Frozen,
-    /// A batch was stopped after its checks had passed, by damage found on the way or by a panic in a comparator.
-    /// The caller must not publish the batch's sequence numbers.
+    /// A batch was stopped after its checks had passed, by damage found on the way or by a writer that took the same key
+    /// and sequence number meanwhile. The caller must not publish the batch's sequence numbers.
     #[error("batch interrupted after {applied} entries: {cause}")]
     BatchInterrupted {
         /// How many entries of the batch are in the table.
@@ -148,7 +149,8 @@ impl Place {
     }
 }
 
-/// Where memory lied, as data. Holds no user bytes and no heap memory.
+/// Where memory lied, as data. Holds no user bytes and no heap memory: which key was hit, the caller knows, or a scan at
+/// `sequence` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Corruption {

@@ -107,7 +107,12 @@ pub enum KeyOrder {
 }
 
 /// The order of user keys. Must be a total order that never changes; a comparator that disagrees with itself makes
-/// answers meaningless, but never unsafe and never endless.
+/// answers meaningless, but never unsafe and never endless; where keys are sorted (a freeze, a flush, a salvage, a
+/// `multi_get`, a batch) the standard library's sort may notice and panic.
+///
+/// A comparator may panic: the panic goes on to the caller, the table stays as it was or has the entry that was being
+/// written. It may read and write the table that it orders, and need not end if it does so each time; a freeze of that
+/// table from inside a write is `InvalidArgument`.
 ///
 /// ```
 /// use paranoid_memtable::{Comparator, KeyEquality};

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::{Error, WriteBatch};
+use paranoid_memtable::{Error, Kind, WriteBatch};
 
 /// The same entries, written again.
 fn rewritten(batch: &WriteBatch, protection: u8) -> Result<WriteBatch, Error> {
@@ -35,7 +35,15 @@ fuzz_target!(|data: &[u8]| {
     };
     assert_eq!(batch.as_bytes(), bytes);
     assert_eq!(batch.entries().count(), batch.len());
-    let mut again = rewritten(&batch, 8).expect("what was read can be written");
+    let is_empty_range = |kind, key: &[u8], end: &[u8]| kind == Kind::RANGE_DELETE && key == end;
+    let mut again = match rewritten(&batch, 8) {
+        Ok(again) => again,
+        Err(Error::InvalidArgument(_)) => {
+            let found = batch.entries().flatten().any(|entry| is_empty_range(entry.kind(), entry.key(), entry.value()));
+            return assert!(found, "what was read can be written");
+        }
+        Err(other) => panic!("{other}"),
+    };
     assert!(same_entries(&batch, &again));
     // Log data is kept, but is no entry: only without it are the bytes the same.
     assert!(again.as_bytes() == bytes || again.data_size() < bytes.len());

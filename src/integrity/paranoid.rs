@@ -22,7 +22,6 @@ pub struct ParanoidOptions {
     width: Width,
     checksum_on_seek: SeekChecks,
     order_checks: OrderChecks,
-    keys_in_errors: KeysInErrors,
 }
 
 /// Whether every node that a search enters is verified.
@@ -41,15 +40,6 @@ pub(crate) enum OrderChecks {
     Off,
     /// They do.
     On,
-}
-
-/// Whether reports may hold the first bytes of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeysInErrors {
-    /// Never.
-    Hidden,
-    /// They may.
-    Shown,
 }
 
 impl Default for ParanoidOptions {
@@ -85,12 +75,6 @@ impl ParanoidOptions {
         self.order_checks == OrderChecks::On
     }
 
-    /// Whether reports may hold the first bytes of a key.
-    #[must_use]
-    pub fn keys_in_errors(&self) -> bool {
-        self.keys_in_errors == KeysInErrors::Shown
-    }
-
     pub(crate) fn width(&self) -> Width {
         self.width
     }
@@ -102,7 +86,6 @@ pub struct ParanoidOptionsBuilder {
     protection_bytes: u8,
     checksum_on_seek: SeekChecks,
     order_checks: OrderChecks,
-    keys_in_errors: KeysInErrors,
 }
 
 impl Default for ParanoidOptionsBuilder {
@@ -111,7 +94,6 @@ impl Default for ParanoidOptionsBuilder {
             protection_bytes: 8,
             checksum_on_seek: SeekChecks::Bracket,
             order_checks: OrderChecks::Off,
-            keys_in_errors: KeysInErrors::Hidden,
         }
     }
 }
@@ -143,14 +125,6 @@ impl ParanoidOptionsBuilder {
         self
     }
 
-    /// Let `Corruption` carry the first bytes of the key concerned (default off).
-    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
-    #[must_use]
-    pub fn keys_in_errors(mut self, on: bool) -> Self {
-        self.keys_in_errors = if on { KeysInErrors::Shown } else { KeysInErrors::Hidden };
-        self
-    }
-
     /// The options.
     ///
     /// # Errors
@@ -171,11 +145,6 @@ impl ParanoidOptionsBuilder {
     }
 
     fn finish(self, width: Width) -> ParanoidOptions {
-        ParanoidOptions {
-            width,
-            checksum_on_seek: self.checksum_on_seek,
-            order_checks: self.order_checks,
-            keys_in_errors: self.keys_in_errors,
-        }
+        ParanoidOptions { width, checksum_on_seek: self.checksum_on_seek, order_checks: self.order_checks }
     }
 }

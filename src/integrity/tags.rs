@@ -16,7 +16,7 @@
 use super::hash::{fold, splitmix};
 
 /// What a table mixes into its tags and place digests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Secret {
     /// XORed into what is tagged.
     pub(crate) mask: u64,

@@ -12,7 +12,8 @@
 //!
 //! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
-//! Not promised: that ranges run forward, or that keys are new. Only the table has the comparator; it checks.
+//! Not promised: that ranges run forward, or that keys are new. Only the table has the comparator;
+//! `MemTable::check_batch` tells.
 
 #![forbid(unsafe_code)]
 
@@ -64,7 +65,7 @@ enum Promises {
 /// assert_eq!(kinds, [Kind::PUT, Kind::DELETE]);
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct WriteBatch {
     buffer: Vec<u8>,
     promises: Vec<Protected<Kvo>>,
@@ -170,11 +171,11 @@ impl WriteBatch {
         self.insert(Kind::MERGE, key, operand)
     }
 
-    /// Deletes all keys from `start` up to `end`, exclusive. An empty or inverted range is refused by the table,
-    /// which knows the order.
+    /// Deletes all keys from `start` up to `end`, exclusive. An inverted range is refused by the table, which knows the
+    /// order: see [`MemTable::check_batch`](crate::MemTable::check_batch).
     ///
     /// # Errors
-    /// As [`WriteBatch::put`]; both ends are keys.
+    /// As [`WriteBatch::put`]; both ends are keys. `InvalidArgument` if they are the same bytes.
     pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
         self.insert(Kind::RANGE_DELETE, start, end)
     }
@@ -182,7 +183,8 @@ impl WriteBatch {
     /// Adds an entry of any kind that tables take. For [`Kind::RANGE_DELETE`] the value is the end of the range.
     ///
     /// # Errors
-    /// As [`WriteBatch::put`], and `InvalidArgument` for an unknown kind or a point delete with a value.
+    /// As [`WriteBatch::put`], and `InvalidArgument` for an unknown kind, a point delete with a value, or a range whose
+    /// ends are the same bytes.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
@@ -192,7 +194,7 @@ impl WriteBatch {
     /// assert_eq!(batch.len(), 1);
     /// ```
     pub fn insert(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
-        admit(kind, key, value)?;
+        admit(kind, key, value, LIMITS)?;
         let Some(count) = self.header.count.checked_add(1) else {
             return Err(Error::InvalidArgument("a batch holds at most 2^32 - 1 entries".into()));
         };
@@ -260,7 +262,8 @@ impl WriteBatch {
     /// # Errors
     /// `Corruption` (`Place::Encoding`) with the byte offset of the first thing that is wrong: a short header, an
     /// unknown tag, a column family, a length that leads outside or is spelled too long, a count that differs.
-    /// `KeyTooLarge` for a whole record with a key over the limit.
+    /// `KeyTooLarge` for a whole record with a key over the limit. What a record means is not checked here, and an empty
+    /// range passes: [`MemTable::check_batch`](crate::MemTable::check_batch) looks at that.
     ///
     /// ```
     /// use paranoid_memtable::{Place, WriteBatch};
@@ -318,24 +321,44 @@ impl WriteBatch {
     }
 }
 
-/// Refuses what no batch may hold.
-fn admit(kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+/// How long keys and values may be, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) key_len_max: u64,
+    pub(crate) value_len_max: u64,
+}
+
+/// The limits of the encoding: no table takes more.
+const LIMITS: Limits = Limits { key_len_max: KEY_LEN_MAX, value_len_max: VALUE_LEN_MAX };
+
+/// Refuses what is wrong with an entry under every order of keys: one rule for batches and tables.
+pub(crate) fn admit(kind: Kind, key: &[u8], value: &[u8], limits: Limits) -> Result<()> {
     if !kind.is_known() {
         return Err(Error::InvalidArgument(format!("{kind:?} is not a kind that tables take")));
     }
-    if kind.is_point_delete() && !value.is_empty() {
-        return Err(Error::InvalidArgument(format!("{kind:?} takes no value, {} bytes given", value.len())));
-    }
+    let Limits { key_len_max, value_len_max } = limits;
     let end_len = if kind == Kind::RANGE_DELETE { value.len() } else { 0 };
     let len = key.len().max(end_len) as u64;
-    if len > KEY_LEN_MAX {
-        return Err(Error::KeyTooLarge { len, max: KEY_LEN_MAX });
+    if len > key_len_max {
+        return Err(Error::KeyTooLarge { len, max: key_len_max });
+    }
+    if kind == Kind::RANGE_DELETE {
+        return if key == value { Err(not_a_range()) } else { Ok(()) };
     }
     let len = value.len() as u64;
-    if len > VALUE_LEN_MAX {
-        return Err(Error::ValueTooLarge { len, max: VALUE_LEN_MAX });
+    if kind.is_point_delete() && len > 0 {
+        return Err(Error::InvalidArgument(format!("{kind:?} takes no value, {len} bytes given")));
+    }
+    if len > value_len_max {
+        return Err(Error::ValueTooLarge { len, max: value_len_max });
     }
     Ok(())
+}
+
+/// The error for a range that deletes nothing.
+#[cold]
+pub(crate) fn not_a_range() -> Error {
+    Error::InvalidArgument("a range must end after its start".into())
 }
 
 /// One entry of a batch, borrowed from it. Its key and value were checked when it was read, not since.
@@ -351,7 +374,7 @@ fn admit(kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
 /// }
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct BatchEntry<'b> {
     kind: Kind,
     key: &'b [u8],
@@ -395,7 +418,6 @@ enum State {
 }
 
 /// Iterator over the entries of a [`WriteBatch`].
-#[derive(Debug)]
 pub struct BatchEntries<'b> {
     batch: &'b WriteBatch,
     records: Records<'b>,

@@ -15,7 +15,7 @@ use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::skiplist::node::Node;
 
 /// A position between entries. It owns its key: memory that is damaged later does not move it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Edge {
     key: Box<[u8]>,
     sequence: SequenceNumber,

@@ -87,7 +87,7 @@ pub enum Part {
 }
 
 /// Whose bytes a piece holds.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The user key (of a range tombstone: its start).
     pub key: Arc<[u8]>,
@@ -96,7 +96,7 @@ pub struct Owner {
 }
 
 /// A stretch of bytes in the fault model.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Piece {
     /// What it is.
     pub region: Region,
@@ -139,7 +139,6 @@ impl Piece {
 /// assert!(table.get(b"key", 1).is_ok());
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct Door<'t, C> {
     core: &'t Core<C>,
     /// In ascending order of places in the arena, disjoint; control words behind them.

@@ -54,7 +54,7 @@ pub trait FlushSink {
 }
 
 /// A verified entry on its way to a file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct FlushEntry<'a> {
     /// The user key.
     pub user_key: &'a [u8],
@@ -301,6 +301,10 @@ impl<C: Comparator> Comparator for TableOrder<C> {
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         self.0.comparator.compare(left, right)
+    }
+
+    fn prefix(&self, key: &[u8]) -> u64 {
+        self.0.comparator.prefix(key)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::memtable::skiplist::node::Verified;
 
 /// A hole that was reported, and where it begins and ends, in the cursor's own memory. An edge is missing where the
 /// entry beside the hole did not verify any more.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Gap {
     pub(crate) hole: Hole,
     begin: Option<Edge>,

@@ -38,7 +38,7 @@ fn put_leased(gate: &Arc<Stripes>) -> JoinHandle<bool> {
 fn freeze(gate: &Arc<Stripes>) -> JoinHandle<Totals> {
     let gate = Arc::clone(gate);
     spawn(move || {
-        gate.freeze();
+        gate.freeze().unwrap();
         let sealed = gate.totals();
         assert_eq!(sealed.entries % 2, 0, "a writer is still inside");
         assert!(gate.write(|_| Some(()), || None).is_none(), "the freezer itself is kept out");

@@ -4,6 +4,7 @@ pub(crate) mod aids;
 pub(crate) mod batch;
 mod batch_encoding;
 pub(crate) mod cover;
+mod debug;
 pub(crate) mod edge;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod fault;

@@ -39,7 +39,7 @@ pub enum Representation {
 /// assert_eq!(options.write_buffer_size(), 16 << 20);
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MemTableOptions {
     pub(crate) write_buffer_size: u64,
     pub(crate) hard_limit: u64,

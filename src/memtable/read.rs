@@ -281,7 +281,7 @@ pub enum Found {
 }
 
 /// One merge operand.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Operand<'a> {
     /// Its sequence number.
     pub sequence: SequenceNumber,
@@ -290,7 +290,7 @@ pub struct Operand<'a> {
 }
 
 /// What merge operands stand on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub enum Base<'a> {
     /// This value, verified.
     Value(&'a [u8]),

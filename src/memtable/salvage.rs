@@ -58,7 +58,7 @@ pub struct Salvaged<'t> {
 }
 
 /// What a salvage brought back.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 #[must_use]
 pub struct Salvage<'t> {

@@ -459,7 +459,7 @@ impl<'t, C: Comparator> TableCursor<'t, C> {
 }
 
 /// A place that a cursor comes back to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Mark {
     state: State,
     gap: Option<Box<Gap>>,

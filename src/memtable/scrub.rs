@@ -49,7 +49,7 @@ pub struct ScrubProgress {
 }
 
 /// What a scrub found.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 #[non_exhaustive]
 #[must_use]
 pub struct ScrubReport {

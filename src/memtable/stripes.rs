@@ -9,7 +9,9 @@
 //!   both enters and asks, so a freeze and a write cannot miss each other.
 //! * E2: counters are written by the lock's owner alone and read by anybody; sums are exact once no writer is inside.
 //! * E3: a stripe that is made after the freeze began is made frozen: making one takes the registry's lock, and the
-//!   freeze holds it.
+//!   freeze says so under it before it goes from stripe to stripe. It waits for no writer while it holds that lock.
+//! * E4: a stripe names the thread that is inside. Only that thread writes its own number there and takes it away again,
+//!   so whoever reads its own number there is inside: a comparator that calls back into its table. It is never waited for.
 //!
 //! Any thread. Not promised: which stripe a write uses.
 
@@ -18,7 +20,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::integrity::guarded::{Guarded, Words};
 use crate::integrity::tags::Secret;
 use crate::invariants::{Bug, planted};
@@ -158,39 +160,50 @@ pub(crate) struct Stripe {
     control: Control,
     /// 1 while a `Writer` has it.
     leased: AtomicU64,
+    /// The number of the thread that is inside, plus one; 0 without one (E4).
+    holder: AtomicU64,
 }
 
 /// A write that is inside the gate.
 #[derive(Debug)]
 pub(crate) struct Entered<'s> {
     pub(crate) inside: MutexGuard<'s, Inside>,
-    counters: &'s Counters,
-    control: &'s Control,
+    stripe: &'s Stripe,
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDERING: Relaxed: only this thread asks for its own number (E4).
+        self.stripe.holder.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Entered<'_> {
     /// The stripe's chain, made if it is not there. The lock makes this writer the only one who sets it.
     pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
+        let control = &self.stripe.control;
         // Nobody else sets it: 0 is believed only where its check agrees.
         let believed = planted(Bug::ChainWordBelieved);
-        let known = if believed { self.control.get_so_far(CHAIN)? } else { self.control.get(CHAIN)? };
+        let known = if believed { control.get_so_far(CHAIN)? } else { control.get(CHAIN)? };
         if known != 0 {
             #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
             return Ok(known as u32);
         }
         let sentinel = new_chain(view, &mut self.inside.inserter.sub)?;
-        self.control.set(CHAIN, u64::from(sentinel));
+        control.set(CHAIN, u64::from(sentinel));
         Ok(sentinel)
     }
 
     /// Counts a write.
     #[inline]
     pub(crate) fn count(&self, change: &Totals, sequence: u64) {
-        self.counters.add(change, sequence);
-        let (known, mismatch) = self.control.get_with_mismatch(self.control.salt(), LARGEST_POINT);
+        let control = &self.stripe.control;
+        self.stripe.counters.add(change, sequence);
+        let (known, mismatch) = control.get_with_mismatch(control.salt(), LARGEST_POINT);
         // A word that is damaged stays so: readers take it for the largest number there is.
         if sequence > known && mismatch == 0 && change.range_deletes == 0 {
-            self.control.set(LARGEST_POINT, sequence);
+            control.set(LARGEST_POINT, sequence);
         }
     }
 }
@@ -210,6 +223,7 @@ impl Stripe {
             // Stretches of the arena have smaller names.
             control: Guarded::new(secret, 1 << 32 | number as u64),
             leased: AtomicU64::new(0),
+            holder: AtomicU64::new(0),
         }
     }
 
@@ -226,7 +240,22 @@ impl Stripe {
         if inside.frozen == Gate::Frozen && !planted(Bug::GateIgnoresFreeze) {
             return Attempt::Frozen;
         }
-        Attempt::Inside(Entered { inside, counters: &self.counters, control: &self.control })
+        // ORDERING: Relaxed: only this thread asks for its own number (E4).
+        self.holder.store(holder_number(), Ordering::Relaxed);
+        Attempt::Inside(Entered { inside, stripe: self })
+    }
+
+    /// Whether this thread is inside (E4).
+    fn is_held_by_this_thread(&self) -> bool {
+        // ORDERING: Relaxed: this thread's own number was written by itself.
+        self.holder.load(Ordering::Relaxed) == holder_number()
+    }
+
+    /// Waits until whoever is inside now has left; for this thread itself it does not wait.
+    fn wait_out_writer(&self) {
+        if !self.is_held_by_this_thread() {
+            drop(self.inside.lock());
+        }
     }
 
     /// The chain's sentinel, 0 without one. A writer that is just setting it is waited out: a word that was zeroed must
@@ -236,7 +265,7 @@ impl Stripe {
             return self.control.get_so_far(CHAIN);
         }
         self.control.get(CHAIN).or_else(|_| {
-            drop(self.inside.lock());
+            self.wait_out_writer();
             self.control.get(CHAIN)
         })
     }
@@ -259,6 +288,15 @@ impl Stripe {
     pub(crate) fn release(&self) {
         // ORDERING: Release pairs with the Acquire in `Stripes::lease`; the state itself is behind the lock.
         self.leased.store(0, Ordering::Release);
+    }
+}
+
+/// A stripe that was leased for one write.
+struct Leased(Arc<Stripe>);
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        self.0.release();
     }
 }
 
@@ -292,6 +330,12 @@ pub(crate) fn thread_number() -> usize {
     number as usize
 }
 
+/// What a stripe's `holder` says of this thread.
+#[inline(always)]
+fn holder_number() -> u64 {
+    thread_number() as u64 + 1
+}
+
 impl Stripes {
     /// Open stripes; the secret is the table's.
     pub(crate) fn new(secret: Secret) -> Self {
@@ -319,21 +363,17 @@ impl Stripes {
         write: impl FnOnce(&mut Entered<'_>) -> R,
         frozen: impl FnOnce() -> R,
     ) -> R {
-        let mut leased = None;
-        let result = {
-            let mut attempt = self.try_enter();
-            if let Attempt::Busy = attempt {
-                attempt = leased.insert(self.lease()).wait();
-            }
-            match attempt {
-                Attempt::Inside(mut entered) => write(&mut entered),
-                _ => frozen(),
-            }
-        };
-        if let Some(stripe) = leased {
-            stripe.release();
+        // Given back after the write has left it, also where a comparator panics.
+        let leased;
+        let mut attempt = self.try_enter();
+        if let Attempt::Busy = attempt {
+            leased = Leased(self.lease());
+            attempt = leased.0.wait();
         }
-        result
+        match attempt {
+            Attempt::Inside(mut entered) => write(&mut entered),
+            _ => frozen(),
+        }
     }
 
     /// A stripe for one writer alone.
@@ -354,11 +394,20 @@ impl Stripes {
     }
 
     /// Closes every gate and waits out the writers inside (E1, E3). Afterwards sums are exact.
-    pub(crate) fn freeze(&self) {
+    ///
+    /// # Errors
+    /// `InvalidArgument` from inside a write: it would wait for itself (E4). Nothing is closed then.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        if self.fold(false, |inside, stripe| inside || stripe.is_held_by_this_thread()) {
+            return Err(Error::InvalidArgument(
+                "freeze was called from inside a write of this thread, as by a comparator".into(),
+            ));
+        }
         let mut more = self.more.lock();
         more.frozen = Gate::Frozen;
-        let stripes = more.stripes.iter().map(|stripe| &**stripe);
-        for stripe in self.first.iter().chain(stripes) {
+        let made = more.stripes.clone();
+        drop(more);
+        for stripe in self.first.iter().chain(made.iter().map(|stripe| &**stripe)) {
             if planted(Bug::FreezeSkipsBusyStripes) {
                 if let Some(mut inside) = stripe.inside.try_lock() {
                     inside.frozen = Gate::Frozen;
@@ -367,6 +416,7 @@ impl Stripes {
             }
             stripe.inside.lock().frozen = Gate::Frozen;
         }
+        Ok(())
     }
 
     /// Runs `set` where [`wait_out_writers`](Self::wait_out_writers) waits for it, as it does for writers.
@@ -375,11 +425,11 @@ impl Stripes {
         set();
     }
 
-    /// Waits until every writer that is inside now has left. New ones may enter meanwhile.
+    /// Waits until every writer that is inside now has left, this thread apart. New ones may enter meanwhile.
     pub(crate) fn wait_out_writers(&self) {
         let more: Vec<Arc<Stripe>> = self.more.lock().stripes.clone();
         for stripe in self.first.iter().chain(more.iter().map(|stripe| &**stripe)) {
-            drop(stripe.inside.lock());
+            stripe.wait_out_writer();
         }
     }
 

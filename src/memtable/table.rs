@@ -36,7 +36,6 @@ use crate::tombstone::frozen::FrozenTombstones;
 use crate::tombstone::live::LiveIndex;
 
 /// Everything that both handles share.
-#[derive(Debug)]
 pub(crate) struct Core<C> {
     pub(crate) options: MemTableOptions,
     pub(crate) comparator: C,
@@ -146,7 +145,6 @@ impl<C: Comparator> Core<C> {
 /// The reading side of a table: what [`MemTable`] and [`ImmutableMemTable`] share by `Deref`.
 ///
 /// A read at snapshot S sees each entry with sequence number <= S whose insert returned before the read began.
-#[derive(Debug)]
 pub struct TableReader<C = Bytewise> {
     pub(crate) core: Arc<Core<C>>,
 }
@@ -163,13 +161,11 @@ pub struct TableReader<C = Bytewise> {
 /// assert_eq!(&*value, b"red");
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct MemTable<C = Bytewise> {
     reader: TableReader<C>,
 }
 
 /// A frozen table: it answers reads, is flushed, and is dropped in O(chunks).
-#[derive(Debug)]
 pub struct ImmutableMemTable<C = Bytewise> {
     reader: TableReader<C>,
 }
@@ -237,10 +233,11 @@ impl<C: Comparator> MemTable<C> {
     /// # Errors
     /// `Corruption` if the control block is damaged; `DuplicateEntry` if a `Vector` table was given two entries with the
     /// same user key and sequence number. Writing has ended all the same, nothing is lost, and
-    /// [`immutable`](Self::immutable) has the table.
+    /// [`immutable`](Self::immutable) has the table. `InvalidArgument` from a comparator inside a write to this table:
+    /// the freeze would wait for that write. Nothing is changed then.
     pub fn freeze(&self) -> Result<Arc<ImmutableMemTable<C>>> {
         let core = &self.reader.core;
-        core.seal();
+        core.seal()?;
         core.check_control()?;
         match core.sorted.get().and_then(|sorted| sorted.duplicate) {
             Some(sequence) => Err(Error::DuplicateEntry { sequence }),
@@ -275,10 +272,12 @@ impl<C: Comparator> MemTable<C> {
 
 impl<C: Comparator> Core<C> {
     /// Closes the gates and keeps the sums. Idempotent.
-    fn seal(&self) {
-        self.stripes.freeze();
+    fn seal(&self) -> Result<()> {
+        self.stripes.freeze()?;
         // All writers are out: the sums are exact, and whoever is second computes the same ones.
         let _ = self.sealed.set(self.stripes.totals());
+        // Before anything compares keys: a comparator that panics here leaves a frozen table.
+        self.stripes.while_registry_is_held(|| self.arena.control.set(ControlWord::FROZEN, 1));
         if self.options.representation == Representation::Vector
             && self.sorted.get().is_none()
             && let Ok(view) = self.arena.view()
@@ -286,7 +285,6 @@ impl<C: Comparator> Core<C> {
             // A second freezer may sort as well; a comparator may be that second one.
             let _ = self.sorted.set(Arc::new(self.sort(&view, None)));
         }
-        self.stripes.while_registry_is_held(|| self.arena.control.set(ControlWord::FROZEN, 1));
         if self.may_have_ranges() {
             // Readers use the live index until the result is there; a second freezer may build it once more.
             if self.frozen_tombstones.get().is_none()
@@ -295,6 +293,7 @@ impl<C: Comparator> Core<C> {
                 let _ = self.frozen_tombstones.set(frozen);
             }
         }
+        Ok(())
     }
 }
 

@@ -9,16 +9,17 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::integrity::protection::{Kvo, Protected};
 use crate::invariants::{Bug, planted};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::aids::Shortcuts;
-use crate::memtable::options::Representation;
+use crate::memtable::batch::{Limits, admit, not_a_range};
+use crate::memtable::options::{MemTableOptions, Representation};
 use crate::memtable::point_index::Version;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::build::Fields;
-use crate::memtable::skiplist::control::ControlWord;
+use crate::memtable::skiplist::control::{Control, ControlWord};
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::site::Site;
@@ -69,22 +70,11 @@ impl<C: Comparator> Core<C> {
 
     #[inline(never)]
     fn admit_any(&self, write: &Fields<'_>) -> Result<()> {
-        let (key, value) = (write.key.len() as u64, write.value.len() as u64);
-        if key > self.options.key_len_max {
-            return Err(Error::KeyTooLarge { len: key, max: self.options.key_len_max });
-        }
-        if !write.kind.is_known() {
-            return Err(Error::InvalidArgument(format!("kind {:?} is not one that tables take", write.kind)));
-        }
-        if write.kind == Kind::RANGE_DELETE {
-            if value > self.options.key_len_max {
-                return Err(Error::KeyTooLarge { len: value, max: self.options.key_len_max });
-            }
-            if self.comparator.compare(write.key, write.value).is_ge() {
-                return Err(Error::InvalidArgument("a range must end behind its start".into()));
-            }
-        } else if value > self.options.value_len_max {
-            return Err(Error::ValueTooLarge { len: value, max: self.options.value_len_max });
+        let MemTableOptions { key_len_max, value_len_max, .. } = self.options;
+        admit(write.kind, write.key, write.value, Limits { key_len_max, value_len_max })?;
+        let is_range = write.kind == Kind::RANGE_DELETE;
+        if is_range && self.comparator.compare(write.key, write.value).is_ge() {
+            return Err(not_a_range());
         }
         Ok(())
     }
@@ -198,25 +188,39 @@ impl<C: Comparator> Core<C> {
         };
         let inserter = &mut entered.inside.inserter;
         let placement = self.ranges.insert(&search, inserter, write, policy)?;
+        let mut inserted = Inserted { bytes: 0, displaced: None };
         if matches!(placement, Placement::Linked { .. }) {
             // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (X2).
             if self.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
                 self.arena.control.set(ControlWord::HAS_RANGES, 1);
             }
+            // Counted before the comparator runs again: it may panic.
+            inserted = account(entered, &placement, write, &search.view);
             if !planted(Bug::IndexForgetsTombstone) {
+                let unless_indexed = ListAnswers { control: &self.arena.control };
                 let indexed =
                     self.live_tombstones.insert(&self.comparator, write.key, write.value, write.sequence);
-                if indexed.is_err() {
-                    // The tombstone is in the list already: from here on the list answers.
-                    self.arena.control.set(ControlWord::INDEX_LOST, 1);
+                if indexed.is_ok() {
+                    std::mem::forget(unless_indexed);
                 }
             }
         }
-        let inserted = account(entered, &placement, write, &search.view);
         if let Some(tower) = placement.tower() {
             self.ranges.raise(&search, &mut entered.inside.inserter, write, tower);
         }
         Ok(inserted)
+    }
+}
+
+/// Dropped where a tombstone got into the list and not into the index, by an error or by a panic of the comparator: from
+/// then on the list answers.
+struct ListAnswers<'t> {
+    control: &'t Control,
+}
+
+impl Drop for ListAnswers<'_> {
+    fn drop(&mut self) {
+        self.control.set(ControlWord::INDEX_LOST, 1);
     }
 }
 
@@ -321,9 +325,12 @@ impl<C: Comparator> MemTable<C> {
     /// returns, every read at or above `sequence` sees the entry.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, an inverted range), `Frozen`,
-    /// `DuplicateEntry`, `MemTableFull`, and `Corruption` if the place of the insert cannot be certified. None of them
-    /// changes anything.
+    /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point delete with a value, an empty
+    /// or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if the place of the insert cannot
+    /// be certified. None of them changes anything.
+    ///
+    /// # Panics
+    /// Where the comparator does. The table is intact then; the entry may be in it or not.
     pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
         self.write(&Fields::new(sequence, kind, key, value, None))
     }
@@ -384,7 +391,6 @@ impl<C: Comparator> MemTable<C> {
 /// assert_eq!(table.len(), 1);
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct Writer<C: Comparator = Bytewise> {
     pub(crate) core: Arc<Core<C>>,
     pub(crate) stripe: Arc<Stripe>,

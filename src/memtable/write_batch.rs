@@ -9,16 +9,14 @@
 //!   link      entry by entry, each behind the way that its search recorded
 //! ```
 //! * Y1: an error before the first link changes nothing. What can be known before is checked before.
-//! * Y2: what stops a batch later (damage that appears meanwhile, a panic of the comparator, a concurrent writer that
-//!   took the same key and number) is `BatchInterrupted` with the number of entries that are in. It is a plain error
-//!   if there is none yet.
+//! * Y2: what stops a batch later (damage that appears meanwhile, a concurrent writer that took the same key and number)
+//!   is `BatchInterrupted` with the number of entries that are in. It is a plain error if there is none yet.
+//! * Y3: a panic of the comparator goes on to the caller, whatever is linked: each entry is in and counted, or not there.
 //!
 //! Any thread; a batch is written inside one stripe. Not promised: that entries appear at once. The engine publishes the
 //! batch's last sequence number when the call has returned.
 
 #![forbid(unsafe_code)]
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Corruption, Error, Result};
 use crate::invariants::{Bug, planted};
@@ -223,33 +221,41 @@ impl<C: Comparator> Core<C> {
     fn apply_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<BatchWritten> {
         let ways = self.prepare_batch(entered, writes)?;
         let (mut written, mut applied) = (BatchWritten::default(), 0);
-        let linked = catch_unwind(AssertUnwindSafe(|| {
-            // One look at the control words for the whole batch, behind the reservation: it may have made a chunk.
-            let mut points = self.point_search()?;
-            let mut last = None;
-            for (place, write) in writes.iter().enumerate() {
-                let way = ways.get(place).unwrap_or(&Way::Writers);
-                if !self.follows(last, (write, way)) {
-                    self.follow(entered, write, way)?;
-                }
-                self.points.heighten(&mut points);
-                let inserted = match write.kind {
-                    Kind::RANGE_DELETE => self.apply(entered, write)?,
-                    _ => self.apply_point(entered, &points, write)?,
-                };
-                written.add(&inserted);
-                applied += 1;
-                last = Some((write, way));
-            }
-            Ok(())
-        }));
-        let cause = match linked {
-            Ok(Ok(())) => return Ok(written),
-            Ok(Err(error)) if applied == 0 => return Err(error),
-            Ok(Err(error)) => error,
-            Err(_) => Error::InvalidArgument("the comparator panicked".into()),
+        let mut count = |inserted: &Inserted| {
+            written.add(inserted);
+            applied += 1;
         };
-        Err(Error::BatchInterrupted { applied, cause: Box::new(cause) })
+        match self.link_batch(entered, writes, &ways, &mut count) {
+            Ok(()) => Ok(written),
+            Err(error) if applied == 0 => Err(error),
+            Err(error) => Err(Error::BatchInterrupted { applied, cause: Box::new(error) }),
+        }
+    }
+
+    /// Links the entries one after the other; `linked` hears of each.
+    fn link_batch(
+        &self,
+        entered: &mut Entered<'_>,
+        writes: &[Fields<'_>],
+        ways: &[Way],
+        linked: &mut impl FnMut(&Inserted),
+    ) -> Result<()> {
+        // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
+        let mut points = self.point_search()?;
+        let mut last = None;
+        for (place, write) in writes.iter().enumerate() {
+            let way = ways.get(place).unwrap_or(&Way::Writers);
+            if !self.follows(last, (write, way)) {
+                self.follow(entered, write, way)?;
+            }
+            self.points.heighten(&mut points);
+            linked(&match write.kind {
+                Kind::RANGE_DELETE => self.apply(entered, write)?,
+                _ => self.apply_point(entered, &points, write)?,
+            });
+            last = Some((write, way));
+        }
+        Ok(())
     }
 
     /// Whether an entry's place is behind the one that was linked last, with nothing that was there before between them:
@@ -306,13 +312,43 @@ impl<C: Comparator> MemTable<C> {
     /// # Errors
     /// As [`insert`](Self::insert), for any entry, and `Corruption` if the batch is not what was put into it: nothing is
     /// changed then. `MemTableFull` also if there is no room for the batch in one piece. `BatchInterrupted` if it was
-    /// stopped after the first entry had been linked: by damage that appeared meanwhile, by a panic of the comparator,
-    /// or by another writer that took the same key and sequence number. The caller must not publish the batch's
-    /// sequence numbers then.
+    /// stopped after the first entry had been linked: by damage that appeared meanwhile, or by another writer that took
+    /// the same key and sequence number. The caller must not publish the batch's sequence numbers then.
+    ///
+    /// # Panics
+    /// Where the comparator does. The table is intact then, but any number of the batch's entries may be in it: the
+    /// caller must not publish their sequence numbers.
     pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
         let core = &*self.core;
         let writes = core.read_batch(first_sequence, batch)?;
         core.stripes.write(|entered| core.apply_batch(entered, &writes), || Err(frozen()))
+    }
+
+    /// Whether [`write_batch`](Self::write_batch) would take this batch, as far as that does not depend on what else is
+    /// written: for callers that log a batch before they write it. Any thread; writes nothing. O(length), and
+    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`].
+    ///
+    /// Not asked: whether the table is frozen or full, and whether it has an entry of the same key and sequence number.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
+    /// # fn main() -> Result<(), Error> {
+    /// let table = MemTable::new(MemTableOptions::builder().key_len_max(100).build()?)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"apple", b"red")?;
+    /// table.check_batch(&batch)?;
+    /// batch.delete_range(b"z", b"a")?;
+    /// assert!(matches!(table.check_batch(&batch), Err(Error::InvalidArgument(_))));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that is empty or inverted in
+    /// this table's order), `DuplicateEntry` for two entries of one key that share the batch's only sequence number,
+    /// `Corruption` if the batch is not what was put into it.
+    pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
+        // Numbers from 0 on never run over.
+        self.core.read_batch(0, batch).map(|_| ())
     }
 }
 

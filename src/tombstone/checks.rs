@@ -37,7 +37,7 @@ pub(crate) const SKIP_SHIFT: u32 = 56;
 const SKIP_BITS: u64 = 0xff << SKIP_SHIFT;
 
 /// The check functions of one index.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Checks {
     mask: u64,
     factor: u64,

@@ -46,7 +46,6 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
 /// assert_eq!(cursor.fragment(), None);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct FragmentCursor<'a, C> {
     view: FragmentView<'a, C>,
     at: Option<(usize, Fragment<'a>)>,
@@ -121,7 +120,6 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
 /// assert_eq!(pairs.sequence(), None);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct PairCursor<'a, C> {
     cursor: FragmentCursor<'a, C>,
     /// Which of the fragment's visible sequence numbers.

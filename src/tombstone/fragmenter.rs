@@ -40,7 +40,7 @@ use crate::key::{Comparator, SequenceNumber};
 /// ]);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Fragmenter<C> {
     comparator: C,
     spans: Vec<RangeTombstone>,

@@ -36,7 +36,7 @@ use crate::key::{Comparator, SequenceNumber};
 /// assert_eq!(fragment.newest(), 9);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fragment<'a> {
     start: &'a [u8],
     end: &'a [u8],
@@ -95,7 +95,7 @@ struct Row {
 /// fragments.verify()?;
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Fragments<C> {
     comparator: C,
     keys: Vec<u8>,
@@ -298,7 +298,6 @@ fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
 /// assert_eq!(fragments.view(3..).max_covering_sequence(b"b"), Some(3));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct FragmentView<'a, C> {
     fragments: &'a Fragments<C>,
     least: SequenceNumber,

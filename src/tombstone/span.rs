@@ -28,7 +28,7 @@ use crate::key::{Comparator, SequenceNumber};
 /// assert!(matches!(RangeTombstone::new(&Bytewise, "k", "k", 7), Err(Error::InvalidArgument(_))));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RangeTombstone {
     start: Vec<u8>,
     end: Vec<u8>,

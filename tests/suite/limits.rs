@@ -95,7 +95,7 @@ fn value_lengths() {
             assert_eq!(value_of(&table, b"k"), value);
         }
         let before = counters(&table);
-        for kind in [Kind::PUT, Kind::MERGE, Kind::DELETE] {
+        for kind in [Kind::PUT, Kind::MERGE, Kind::from_u8(0x80)] {
             let refused = writer.insert(max + 5, kind, b"k", &vec![b'v'; max as usize + 1]);
             assert!(
                 matches!(refused, Err(Error::ValueTooLarge { len, max: m }) if len == max + 1 && m == max)
@@ -333,7 +333,8 @@ fn failing_inserts_change_nothing() {
         }
         if duplicates == DuplicatePolicy::Reject {
             for kind in [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE] {
-                let again = writer.insert(5, kind, b"k", b"v");
+                let value: &[u8] = if kind.is_point_delete() { b"" } else { b"v" };
+                let again = writer.insert(5, kind, b"k", value);
                 assert!(matches!(again, Err(Error::DuplicateEntry { sequence: 5 })));
             }
         }

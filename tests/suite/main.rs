@@ -7,10 +7,12 @@ mod support;
 mod api;
 mod batch;
 mod checksums;
+mod comparators;
 #[cfg(feature = "fault-injection")]
 mod control;
 #[cfg(feature = "fault-injection")]
 mod corruption;
+mod debug_output;
 mod duplicates;
 mod examples;
 mod flush_protection;

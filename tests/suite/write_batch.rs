@@ -1,12 +1,15 @@
 //! Batches into tables: all of it or nothing of it, and the same answers as entries one by one.
 
 use std::cmp::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
 use paranoid_memtable::{
     Comparator, DuplicatePolicy, Error, FixedPrefix, KeyEquality, Kind, Lookup, MemTable, MemTableOptions,
-    Representation, SequenceMode, WriteBatch,
+    Protected, Representation, SequenceMode, WriteBatch,
 };
+
+use crate::support::orders::{CaseBlind, Reverse};
 
 fn options() -> paranoid_memtable::MemTableOptionsBuilder {
     MemTableOptions::builder().write_buffer_size(256 << 10)
@@ -162,35 +165,187 @@ impl Comparator for Fuse {
     }
 }
 
-#[test]
-fn a_panic_of_the_comparator_says_how_much_was_applied() {
+/// Forty puts out of order, and two range tombstones.
+fn mixed_batch() -> WriteBatch {
     let mut batch = WriteBatch::new();
     for n in 0..40u64 {
         batch.put(&(n * 7 % 40).to_be_bytes(), b"v").unwrap();
-    }
-    let mut interrupted = 0;
-    for burns in 0..2000 {
-        let table =
-            MemTable::with_comparator(options().build().unwrap(), Fuse(AtomicU64::new(u64::MAX))).unwrap();
-        for n in 100..140u64 {
-            table.put(n, &n.to_be_bytes(), b"v").unwrap();
+        if n % 20 == 10 {
+            batch.delete_range(&n.to_be_bytes(), &(n + 1).to_be_bytes()).unwrap();
         }
-        table.comparator().0.store(burns, Memory::Relaxed);
-        let outcome =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.write_batch(1000, &batch)));
-        table.comparator().0.store(u64::MAX, Memory::Relaxed);
-        let applied = match outcome {
-            Err(_) => 0,
-            Ok(Err(Error::BatchInterrupted { applied, .. })) => {
-                interrupted += 1;
-                applied
-            }
-            Ok(Ok(_)) => break,
-            Ok(Err(error)) => panic!("{error}"),
-        };
-        let rows = contents(&table).len() as u64 - 43;
-        // The entry that was being linked may be in: it was not acknowledged.
-        assert!(rows == applied || rows == applied + 1, "{rows} rows, {applied} applied, fuse {burns}");
     }
-    assert!(interrupted > 10, "{interrupted}");
+    batch
+}
+
+/// The payload comes back, whatever was linked before; what is linked is counted, and the rest can still be written.
+#[test]
+fn a_panic_of_the_comparator_goes_on_to_the_caller() {
+    let batch = mixed_batch();
+    for representation in [Representation::SkipList, Representation::Vector] {
+        let (mut partly, mut burns) = (0, 0);
+        loop {
+            let options = options().representation(representation).build().unwrap();
+            let table = MemTable::with_comparator(options, Fuse(AtomicU64::new(u64::MAX))).unwrap();
+            for n in 100..140u64 {
+                table.put(n, &n.to_be_bytes(), b"v").unwrap();
+            }
+            let mut writer = table.writer();
+            table.comparator().0.store(burns, Memory::Relaxed);
+            let outcome = catch_unwind(AssertUnwindSafe(|| match burns % 2 {
+                0 => table.write_batch(1000, &batch),
+                _ => writer.write_batch(1000, &batch),
+            }));
+            table.comparator().0.store(u64::MAX, Memory::Relaxed);
+            match outcome {
+                Ok(written) => {
+                    assert_eq!(written.unwrap().entries, 42);
+                    break;
+                }
+                Err(payload) => {
+                    let text = payload.downcast_ref::<String>().map_or("", String::as_str);
+                    assert!(text.contains("the fuse has burnt down"), "{text:?}");
+                }
+            }
+            let there = table.len() - 40;
+            partly += u64::from((1..42).contains(&there));
+            go_on(&table, &batch, there);
+            burns += 1;
+        }
+        // A log compares the keys of range tombstones only.
+        let least = if representation == Representation::SkipList { 10 } else { 1 };
+        assert!(partly > least, "{representation:?}: {partly} of {burns}");
+    }
+}
+
+/// After a panic: no finding, the rest is taken, and a flush sees as much as was written.
+fn go_on(table: &MemTable<Fuse>, batch: &WriteBatch, there: u64) {
+    assert!(table.scrub(|_| ()).findings.is_empty());
+    for (sequence, entry) in (1000u64..).zip(batch.entries()).skip(there as usize) {
+        let entry = entry.unwrap();
+        table.insert(sequence, entry.kind(), entry.key(), entry.value()).unwrap();
+    }
+    assert_eq!(table.len(), 82);
+    let frozen = table.freeze().unwrap();
+    assert!(frozen.scrub(|_| ()).findings.is_empty());
+    assert_eq!((frozen.salvage().entries.len(), frozen.salvage().missing), (82, 0));
+}
+
+/// What is wrong with an entry, by the variant that says so.
+fn verdict<T>(result: Result<T, Error>) -> &'static str {
+    match result {
+        Ok(_) => "taken",
+        Err(Error::InvalidArgument(_)) => "InvalidArgument",
+        Err(Error::KeyTooLarge { .. }) => "KeyTooLarge",
+        Err(Error::ValueTooLarge { .. }) => "ValueTooLarge",
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Keys up to 20 bytes, values up to 30.
+const ENTRIES: &[(Kind, &[u8], &[u8], &str)] = &[
+    (Kind::PUT, b"k", &[7; 30], "taken"),
+    (Kind::PUT, b"k", &[7; 31], "ValueTooLarge"),
+    (Kind::PUT, &[7; 20], b"", "taken"),
+    (Kind::PUT, &[7; 21], b"", "KeyTooLarge"),
+    (Kind::MERGE, b"k", &[7; 31], "ValueTooLarge"),
+    (Kind::DELETE, b"k", b"", "taken"),
+    (Kind::DELETE, b"k", b"value", "InvalidArgument"),
+    (Kind::SINGLE_DELETE, b"k", b"v", "InvalidArgument"),
+    (Kind::SINGLE_DELETE, &[7; 21], b"", "KeyTooLarge"),
+    (Kind::RANGE_DELETE, b"a", b"b", "taken"),
+    (Kind::RANGE_DELETE, b"a", b"a", "InvalidArgument"),
+    (Kind::RANGE_DELETE, b"", b"", "InvalidArgument"),
+    (Kind::RANGE_DELETE, b"b", b"a", "InvalidArgument"),
+    (Kind::RANGE_DELETE, b"a", &[b'b'; 20], "taken"),
+    (Kind::RANGE_DELETE, b"a", &[b'b'; 21], "KeyTooLarge"),
+    (Kind::RANGE_DELETE, &[b'b'; 21], b"c", "KeyTooLarge"),
+    (Kind::from_u8(0x80), b"k", b"v", "taken"),
+    (Kind::from_u8(0x30), b"k", b"v", "InvalidArgument"),
+];
+
+/// A batch with this entry behind another one; empty ranges come by way of the encoding, as from a log.
+fn batch_with(kind: Kind, key: &[u8], value: &[u8]) -> Option<WriteBatch> {
+    let mut batch = WriteBatch::with_protection(8).unwrap();
+    batch.put(b"first", b"1").unwrap();
+    if batch.insert(kind, key, value).is_ok() {
+        return Some(batch);
+    }
+    if kind != Kind::RANGE_DELETE {
+        return None;
+    }
+    let mut bytes = batch.as_bytes().to_vec();
+    bytes[8] += 1;
+    bytes.extend([kind.as_u8(), key.len() as u8]);
+    bytes.extend(key);
+    bytes.push(value.len() as u8);
+    bytes.extend(value);
+    Some(WriteBatch::from_bytes(&bytes).unwrap())
+}
+
+#[test]
+fn every_door_refuses_the_same_entries() {
+    for (n, &(kind, key, value, wanted)) in ENTRIES.iter().enumerate() {
+        for representation in [Representation::SkipList, Representation::Vector] {
+            let options = options().key_len_max(20).value_len_max(30).representation(representation);
+            let table = MemTable::new(options.build().unwrap()).unwrap();
+            let promise = Protected::of(key, value, kind);
+            let mut doors = vec![
+                verdict(table.insert(1, kind, key, value)),
+                verdict(table.insert_protected(2, kind, key, value, promise)),
+                verdict(table.writer().insert(3, kind, key, value)),
+            ];
+            let taken = table.len();
+            if let Some(batch) = batch_with(kind, key, value) {
+                doors.push(verdict(table.check_batch(&batch)));
+                assert_eq!(table.len(), taken, "a check writes nothing");
+                doors.push(verdict(table.write_batch(10, &batch)));
+                doors.push(verdict(table.writer().write_batch(20, &batch)));
+            }
+            assert!(doors.iter().all(|door| *door == wanted), "entry {n}: {doors:?}, wanted {wanted}");
+            let refused = wanted != "taken";
+            assert_eq!(table.is_empty(), refused, "entry {n}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_checked_in_the_order_of_its_table() {
+    let forward = MemTable::new(options().build().unwrap()).unwrap();
+    let reverse = MemTable::with_comparator(options().build().unwrap(), Reverse).unwrap();
+    let blind = MemTable::with_comparator(options().build().unwrap(), CaseBlind).unwrap();
+    let range = |start: &[u8], end: &[u8]| {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(start, end).map(|()| batch)
+    };
+    let verdicts = |batch: &WriteBatch| {
+        [forward.check_batch(batch), reverse.check_batch(batch), blind.check_batch(batch)].map(verdict)
+    };
+    assert_eq!(verdicts(&range(b"a", b"b").unwrap()), ["taken", "InvalidArgument", "taken"]);
+    assert_eq!(verdicts(&range(b"b", b"a").unwrap()), ["InvalidArgument", "taken", "InvalidArgument"]);
+    // Empty only where both cases are one.
+    assert_eq!(verdicts(&range(b"A", b"a").unwrap()), ["taken", "InvalidArgument", "InvalidArgument"]);
+    let mut twice = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+    twice.put(b"k", b"1").unwrap();
+    twice.put(b"K", b"2").unwrap();
+    assert!(forward.check_batch(&twice).is_ok());
+    assert!(matches!(blind.check_batch(&twice), Err(Error::DuplicateEntry { .. })));
+    // The table's state is not asked.
+    forward.put(0, b"k", b"there").unwrap();
+    assert!(forward.check_batch(&twice).is_ok());
+    forward.freeze().unwrap();
+    assert!(forward.check_batch(&twice).is_ok());
+}
+
+#[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
+#[test]
+fn a_check_finds_what_was_damaged() {
+    let table = MemTable::new(options().build().unwrap()).unwrap();
+    let mut batch = WriteBatch::with_protection(8).unwrap();
+    batch.put(b"key", b"value").unwrap();
+    table.check_batch(&batch).unwrap();
+    for bit in 0..batch.data_size() * 8 {
+        batch.flip_buffer_bit(bit);
+        assert!(matches!(table.check_batch(&batch), Err(Error::Corruption(_))), "bit {bit}");
+        batch.flip_buffer_bit(bit);
+    }
 }

@@ -226,7 +226,9 @@ impl Dice {
             (Kind::RANGE_DELETE, self.key())
         } else {
             let kind = *self.rng.pick(&KINDS);
-            let len = if kind == Kind::DELETE { 0 } else { self.rng.below(self.value_len_max + 1) };
+            // A point delete with a value is refused.
+            let is_bare = kind.is_point_delete() && !self.rng.one_in(20);
+            let len = if is_bare { 0 } else { self.rng.below(self.value_len_max + 1) };
             (kind, self.rng.bytes(len as usize))
         };
         Op::Write(Row { key, sequence, kind, value }, self.rng.below(3) as u8)

@@ -63,7 +63,7 @@ pub enum Outcome {
     Kept,
     Displaced { kind: Kind, data_bytes: u64 },
     Duplicate,
-    InvertedRange,
+    InvalidArgument,
 }
 
 /// What `get` should say.
@@ -121,8 +121,9 @@ impl<C: Order> Model<C> {
     pub fn write(&mut self, row: &Row) -> Outcome {
         let slot = Slot::new(&row.key, row.sequence);
         let is_range = row.kind == Kind::RANGE_DELETE;
-        if is_range && C::plainly(&row.key, &row.value).is_ge() {
-            return Outcome::InvertedRange;
+        let inverted = is_range && C::plainly(&row.key, &row.value).is_ge();
+        if inverted || (is_delete(row.kind) && !row.value.is_empty()) {
+            return Outcome::InvalidArgument;
         }
         let old = if is_range { self.ranges.get(&slot) } else { self.points.get(&slot) };
         let outcome = match (old, self.policy) {

@@ -23,7 +23,7 @@ fn write<C: Order>(
     match row.kind {
         Kind::PUT => table.put(row.sequence, key, value),
         Kind::MERGE => table.merge(row.sequence, key, value),
-        Kind::DELETE => table.delete(row.sequence, key),
+        Kind::DELETE if value.is_empty() => table.delete(row.sequence, key),
         Kind::RANGE_DELETE => table.delete_range(row.sequence, key, value),
         kind => table.insert(row.sequence, kind, key, value),
     }
@@ -37,7 +37,7 @@ fn check_write(result: &Result<Inserted, Error>, wanted: &Outcome) -> Verdict {
             Outcome::Displaced { kind: *kind, data_bytes: *data_bytes }
         }
         Err(Error::DuplicateEntry { .. }) => Outcome::Duplicate,
-        Err(Error::InvalidArgument(_)) => Outcome::InvertedRange,
+        Err(Error::InvalidArgument(_)) => Outcome::InvalidArgument,
         Err(error) => return Err(format!("write: {error}")),
     };
     same("write", &found, wanted)

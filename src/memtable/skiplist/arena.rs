@@ -47,7 +47,6 @@ pub(crate) const FIRST_UNITS: u32 = 128;
 const RESERVED_UNITS: u64 = 1;
 
 /// See the head of the file.
-#[derive(Debug)]
 pub(crate) struct Arena {
     pub(crate) control: Control,
     /// Units handed out of each chunk, from its start.

@@ -113,7 +113,7 @@ pub(crate) struct Built {
 }
 
 /// What an entry consists of, on its way into a node, and what its owner says of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Fields<'e> {
     /// The user key.
     pub(crate) key: &'e [u8],

@@ -16,7 +16,6 @@ const MAP_FROM: usize = 256 << 10;
 
 /// The owner of a chunk's memory. Dropped with the arena, never earlier.
 #[expect(dead_code, reason = "held for their drop, never asked")]
-#[derive(Debug)]
 pub(crate) enum Memory {
     /// Zeroed words on the heap.
     Heap(Vec<u64>),

@@ -1,0 +1,371 @@
+//! Comparators that panic, lie or call back into their table, at each of the comparisons of each operation.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering as Memory};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use paranoid_memtable::{
+    Comparator, Error, FlushEntry, FlushSink, Fragment, KeyEquality, Lookup, MemTable, MemTableOptions,
+    Representation, SinkError, WriteBatch,
+};
+
+use crate::support::rng::amount;
+use crate::support::watchdog::Watchdog;
+
+type Table = MemTable<Imp>;
+
+/// What a comparator does besides comparing.
+#[derive(Clone, Copy)]
+enum Deed {
+    Panic,
+    /// Answers the other way round.
+    Lie,
+    /// Calls back.
+    Call(fn(&Table) -> Result<(), Error>),
+}
+
+/// Bytewise, with a deed at one comparison.
+#[derive(Clone)]
+struct Imp(Arc<Plan>);
+
+#[derive(Default)]
+struct Plan {
+    /// Comparisons until the deed; it is done once.
+    fuse: AtomicU64,
+    deed: Mutex<Option<Deed>>,
+    table: OnceLock<Weak<Table>>,
+    /// What the call answered.
+    answer: Mutex<Option<Result<(), Error>>>,
+    prefixes: AtomicU64,
+}
+
+impl std::fmt::Debug for Imp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Imp")
+    }
+}
+
+thread_local!(static INSIDE: Cell<u32> = const { Cell::new(0) });
+
+impl Comparator for Imp {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        // Other threads, and what the deed itself compares, do not count.
+        if INSIDE.get() != 1 || self.0.fuse.fetch_sub(1, Memory::Relaxed) != 0 {
+            return left.cmp(right);
+        }
+        let deed = *self.0.deed.lock().unwrap();
+        match deed {
+            None => left.cmp(right),
+            Some(Deed::Panic) => panic!("an imp"),
+            Some(Deed::Lie) => right.cmp(left),
+            Some(Deed::Call(call)) => {
+                let table = self.0.table.get().and_then(Weak::upgrade).unwrap();
+                INSIDE.set(2);
+                let answer = call(&table);
+                INSIDE.set(1);
+                *self.0.answer.lock().unwrap() = Some(answer);
+                left.cmp(right)
+            }
+        }
+    }
+
+    fn prefix(&self, key: &[u8]) -> u64 {
+        self.0.prefixes.fetch_add(1, Memory::Relaxed);
+        u64::from(key.first().copied().unwrap_or(0)) << 56
+    }
+}
+
+fn key(n: u64) -> [u8; 8] {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+const BASE: u64 = 24;
+
+fn table(representation: Representation) -> Arc<Table> {
+    let options =
+        MemTableOptions::builder().representation(representation).seed(5).write_buffer_size(64 << 10);
+    let table = MemTable::with_comparator(options.build().unwrap(), Imp(Arc::default())).unwrap();
+    for n in 0..BASE {
+        table.put(n, &key(n), &key(n)).unwrap();
+        if n % 3 == 0 {
+            let start = key(n + 1000);
+            let end: Vec<u8> = [&start[..], b"\0"].concat();
+            table.delete_range(n, &start, &end).unwrap();
+        }
+    }
+    let table = Arc::new(table);
+    let plan = &table.comparator().0;
+    plan.fuse.store(u64::MAX, Memory::Relaxed);
+    plan.table.set(Arc::downgrade(&table)).unwrap();
+    table
+}
+
+#[derive(Default)]
+struct Count(u64);
+
+impl FlushSink for Count {
+    fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+        self.0 += 1;
+        Ok(())
+    }
+    fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+        self.0 += 1;
+        Ok(())
+    }
+}
+
+/// Walks at most as far as there are entries, whatever the order says.
+fn walk(table: &Table) -> Result<(), Error> {
+    let steps = 4 * (table.len() as usize + 10);
+    table.range(..).take(steps).try_for_each(|entry| entry.map(|_| ()))?;
+    table.range_at(u64::MAX, ..).rev().take(steps).try_for_each(|entry| entry.map(|_| ()))?;
+    let mut cursor = table.cursor();
+    cursor.seek(&key(7))?;
+    cursor.prev().map(|_| ())
+}
+
+fn write_batch(table: &Table) -> Result<(), Error> {
+    let mut batch = WriteBatch::with_protection(8)?;
+    for n in 300..306 {
+        batch.put(&key(n), &key(n))?;
+    }
+    batch.delete_range(&key(2000), &[key(2000).as_slice(), b"\0"].concat())?;
+    table.write_batch(500, &batch).map(|_| ())
+}
+
+fn flush(table: &Table) -> Result<(), Error> {
+    let mut count = Count::default();
+    table.freeze()?.flush(&[3, 9], &mut count).map(|_| ())
+}
+
+fn scrub(table: &Table) -> Result<(), Error> {
+    table.scrub(|_| ()).check()
+}
+
+/// Whether a write is what waits for a freeze.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Write,
+    Other,
+}
+
+type Operation = (&'static str, Sort, fn(&Table) -> Result<(), Error>);
+
+/// Everything that compares keys.
+const OPERATIONS: &[Operation] = &[
+    ("put", Sort::Write, |table| table.put(200, &key(200), &key(200)).map(|_| ())),
+    ("put through a writer", Sort::Write, |table| table.writer().put(201, &key(201), &key(201)).map(|_| ())),
+    ("put again", Sort::Write, |table| table.put(202, &key(3), &key(3)).map(|_| ())),
+    ("delete_range", Sort::Write, |table| {
+        let end = [key(3000).as_slice(), b"\0"].concat();
+        table.delete_range(203, &key(3000), &end).map(|_| ())
+    }),
+    ("write_batch", Sort::Write, write_batch),
+    ("get", Sort::Other, |table| table.get(&key(5), u64::MAX).map(|_| ())),
+    ("multi_get", Sort::Other, |table| {
+        let keys: Vec<[u8; 8]> = (0..30).map(key).collect();
+        table.multi_get(&keys, 20).into_iter().try_for_each(|answer| answer.map(|_| ()))
+    }),
+    ("walk", Sort::Other, walk),
+    ("approximate_range_stats", Sort::Other, |table| {
+        let (start, end) = ([0; 8], [0xff; 8]);
+        table.approximate_range_stats(&start[..]..&end[..]).map(|_| ())
+    }),
+    ("scrub", Sort::Other, scrub),
+    ("maintain", Sort::Other, |table| {
+        table.maintain();
+        Ok(())
+    }),
+    ("freeze", Sort::Other, |table| table.freeze().map(|_| ())),
+    ("flush", Sort::Other, flush),
+    ("salvage", Sort::Other, |table| {
+        let _ = table.freeze()?.salvage();
+        Ok(())
+    }),
+];
+
+/// Everything that waits for somebody, or that somebody waits for.
+const CALLS: &[Operation] = &[
+    ("put", Sort::Write, |table| table.put(900, &key(900), &key(900)).map(|_| ())),
+    ("writer", Sort::Write, |table| table.writer().put(901, &key(901), &key(901)).map(|_| ())),
+    ("delete_range", Sort::Write, |table| {
+        let end = [key(4000).as_slice(), b"\0"].concat();
+        table.delete_range(902, &key(4000), &end).map(|_| ())
+    }),
+    ("freeze", Sort::Other, |table| table.freeze().map(|_| ())),
+    ("immutable", Sort::Other, |table| {
+        table.immutable().map_or(Ok(()), |frozen| frozen.scrub(|_| ()).check())
+    }),
+    ("scrub", Sort::Other, |table| {
+        let _ = table.scrub(|_| ());
+        Ok(())
+    }),
+    ("walk", Sort::Other, walk),
+    ("counts", Sort::Other, |table| {
+        let _ = (table.len(), table.should_flush(), table.largest_sequence(), format!("{table:?}"));
+        table.maintain();
+        Ok(())
+    }),
+];
+
+/// What became of an operation; `None`: it panicked.
+fn run(
+    table: &Table,
+    operation: fn(&Table) -> Result<(), Error>,
+    deed: Deed,
+    fuse: u64,
+) -> Option<Result<(), Error>> {
+    let plan = &table.comparator().0;
+    *plan.deed.lock().unwrap() = Some(deed);
+    plan.fuse.store(fuse, Memory::Relaxed);
+    INSIDE.set(1);
+    let outcome = catch_unwind(AssertUnwindSafe(|| operation(table)));
+    INSIDE.set(0);
+    outcome.map_err(|payload| assert!(is_known(&*payload))).ok()
+}
+
+/// A panic of the comparator, or of the standard library's sort, which has found it out.
+fn is_known(payload: &dyn Any) -> bool {
+    payload.downcast_ref::<&str>().is_some_and(|text| *text == "an imp" || text.contains("total order"))
+}
+
+/// Whether the deed was done: then the fuse has run over.
+fn done(table: &Table) -> bool {
+    table.comparator().0.fuse.load(Memory::Relaxed) > u64::MAX / 2
+}
+
+/// Nothing acknowledged is lost, nothing is counted wrong, and the table goes on.
+fn intact(table: &Table, what: &str) {
+    for n in 0..BASE {
+        let Lookup::Value(value) = table.get(&key(n), n).unwrap() else { panic!("{what}: {n} is lost") };
+        assert_eq!(*value, key(n), "{what}");
+    }
+    assert!(table.scrub(|_| ()).findings.is_empty(), "{what}: {:?}", table.scrub(|_| ()).findings);
+    match table.put(1000, &key(1000), b"") {
+        Ok(_) => assert!(matches!(table.get(&key(1000), 1000).unwrap(), Lookup::Value(_)), "{what}"),
+        Err(Error::Frozen) => assert!(table.is_frozen()),
+        Err(other) => panic!("{what}: {other}"),
+    }
+    let frozen = table.freeze().unwrap();
+    let mut count = Count::default();
+    frozen.flush_with(&[], paranoid_memtable::HiddenVersions::Keep, &mut count).unwrap();
+    assert_eq!(count.0, frozen.len(), "{what}");
+    assert_eq!(frozen.salvage().missing, 0, "{what}");
+}
+
+/// Runs each operation with the deed at its first comparison, at its second, and so on; in a debug build not at each.
+fn everywhere(
+    name: &str,
+    deed: Deed,
+    mut check: impl FnMut(&Table, &Operation, &str, Option<Result<(), Error>>),
+) {
+    let test = format!("comparators::{name}");
+    let _watchdog = Watchdog::new(&test, 0);
+    for representation in [Representation::SkipList, Representation::Vector] {
+        for operation in OPERATIONS {
+            let mut fuse = 0;
+            loop {
+                let table = table(representation);
+                let outcome = run(&table, operation.2, deed, fuse);
+                let what = format!("{representation:?}, {}, comparison {fuse}", operation.0);
+                if !done(&table) {
+                    outcome.unwrap().unwrap();
+                    break;
+                }
+                check(&table, operation, &what, outcome);
+                fuse += 1 + fuse / amount(16, 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_panic_leaves_a_table_that_goes_on() {
+    everywhere("a_panic_leaves_a_table_that_goes_on", Deed::Panic, |table, _, what, outcome| {
+        assert!(outcome.is_none(), "{what}: the panic comes back");
+        intact(table, what);
+    });
+}
+
+/// Answers mean nothing then, but every call ends, and so do later ones.
+#[test]
+fn a_lie_ends() {
+    everywhere("a_lie_ends", Deed::Lie, |table, _, _, _| {
+        let later: [Operation; 4] = [
+            ("walk", Sort::Other, walk),
+            ("scrub", Sort::Other, scrub),
+            ("flush", Sort::Other, flush),
+            ("salvage", Sort::Other, |table| {
+                table.immutable().map_or(Ok(()), |frozen| {
+                    let _ = frozen.salvage();
+                    Ok(())
+                })
+            }),
+        ];
+        for (_, _, operation) in later {
+            let _ = run(table, operation, Deed::Lie, u64::MAX / 4);
+        }
+    });
+}
+
+#[test]
+fn a_call_from_inside_ends() {
+    for (call, sort, deed) in CALLS {
+        everywhere("a_call_from_inside_ends", Deed::Call(*deed), |table, operation, what, outcome| {
+            let what = format!("{what}, {call}");
+            let answer = table.comparator().0.answer.lock().unwrap().take().expect("it was called");
+            let freezes = ["freeze", "flush", "salvage"].contains(&operation.0);
+            match (answer, *call) {
+                // It would wait for the write that it is called from.
+                (Err(Error::InvalidArgument(_)), "freeze") => assert_eq!(operation.1, Sort::Write, "{what}"),
+                (Err(Error::Frozen), _) => assert!(freezes && *sort == Sort::Write, "{what}"),
+                (answer, _) => answer.unwrap_or_else(|error| panic!("{what}: {error}")),
+            }
+            match outcome.expect("no panic") {
+                // A batch whose checks came before the freeze, or a write that came too late.
+                Err(Error::Frozen) => assert!(*call == "freeze" && operation.1 == Sort::Write, "{what}"),
+                outcome => outcome.unwrap_or_else(|error| panic!("{what}: {error}")),
+            }
+            intact(table, &what);
+        });
+    }
+}
+
+/// A comparator that is inside a write takes part in a deadlock with nobody: neither with a freeze that waits for the
+/// write, nor with who waits for the freeze.
+#[test]
+fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
+    let test = "comparators::a_call_from_inside_a_write_that_a_freeze_waits_for_ends";
+    let _watchdog = Watchdog::new(test, 0);
+    for (_, _, deed) in CALLS {
+        for _ in 0..20 {
+            let table = table(Representation::SkipList);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    let outcome =
+                        run(&table, |table| table.put(7, &key(77), b"").map(|_| ()), Deed::Call(*deed), 2);
+                    assert!(matches!(outcome, Some(Ok(()) | Err(Error::Frozen))), "{outcome:?}");
+                });
+                threads.spawn(|| table.freeze().unwrap());
+            });
+            intact(&table, "beside a freeze");
+        }
+    }
+}
+
+/// What the flush cuts into fragments is sorted by the comparator's prefixes first.
+#[test]
+fn a_flush_asks_for_prefixes() {
+    let table = table(Representation::SkipList);
+    let frozen = table.freeze().unwrap();
+    let prefixes = &table.comparator().0.prefixes;
+    let before = prefixes.load(Memory::Relaxed);
+    frozen.flush(&[], &mut Count::default()).unwrap();
+    let asked = prefixes.load(Memory::Relaxed) - before;
+    assert!(asked >= table.num_range_deletes(), "{asked}");
+}

@@ -1,0 +1,396 @@
+//! `{:?}` of every public type: no bytes of the user, no secret of the table, short, and no data race beside a writer.
+//!
+//! Miri sees the races: `.ci/full` runs this module under it, with few entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use paranoid_memtable::*;
+
+use crate::support::watchdog::Watchdog;
+
+/// The public face, as the compiler has it.
+const LIB: &str = include_str!("../../src/lib.rs");
+
+/// Traits and names for other types.
+const NOT_TYPES: [&str; 8] =
+    ["Result", "SequenceNumber", "SinkError", "Comparator", "FlushSink", "Handle", "Lens", "PrefixExtractor"];
+
+/// Types that nobody outside can have alone: parameters of cursors, which show them.
+const PARAMETERS: [&str; 3] = ["AtSnapshot", "Borrowed", "Owned"];
+
+const ENTRIES: u64 = if cfg!(miri) { 12 } else { 3_000 };
+/// Miri has no mappings of the kind that larger chunks are made of.
+const BUFFER: u64 = if cfg!(miri) { 128 << 10 } else { 256 << 10 };
+const LIVE_ROUNDS: u64 = if cfg!(miri) { 2 } else { 50 };
+
+/// A seed that a secret is made from: as telling as the secret.
+const SEED: u64 = 0x5ec2_e75e_c2e7;
+
+/// Longest output, in bytes.
+const LEN_MAX: usize = 1024;
+
+/// Every name that `src/lib.rs` hands out under the features of this build.
+fn public_names() -> BTreeSet<&'static str> {
+    let mut names = BTreeSet::new();
+    let (mut statement, mut built) = (String::new(), true);
+    for line in LIB.lines() {
+        if let Some(condition) = line.strip_prefix("#[cfg(") {
+            built = (!condition.contains("\"block\"") || cfg!(feature = "block"))
+                && (!condition.contains("\"fault-injection\"") || cfg!(feature = "fault-injection"))
+                && !condition.contains("doctest");
+            continue;
+        }
+        if statement.is_empty() && !line.starts_with("pub use") {
+            built = true;
+            continue;
+        }
+        statement += line;
+        if line.ends_with(';') {
+            let leaked: &'static str = Box::leak(std::mem::take(&mut statement).into_boxed_str());
+            let words = leaked.split(|c: char| !c.is_ascii_alphanumeric());
+            names.extend(words.filter(|word| built && word.starts_with(|c: char| c.is_ascii_uppercase())));
+            built = true;
+        }
+    }
+    names
+}
+
+/// What was shown, by the type's name.
+#[derive(Default)]
+struct Outputs(BTreeMap<&'static str, Vec<String>>);
+
+impl Outputs {
+    fn show(&mut self, name: &'static str, value: &dyn Debug) {
+        let texts = self.0.entry(name).or_default();
+        texts.push(format!("{value:?}"));
+        // `{:#?}` is what `dbg!` prints.
+        texts.push(format!("{value:#?}"));
+    }
+}
+
+/// Bytes that are recognised wherever they come out.
+fn bytes(letter: u8, n: u64) -> Vec<u8> {
+    let mut bytes = vec![letter; 12];
+    bytes.extend(n.to_be_bytes());
+    bytes
+}
+
+fn options(seed: u64) -> MemTableOptions {
+    let aids = MemTableOptions::builder().whole_key_filter(0.05).prefix_filter(FixedPrefix::new(4), 0.05);
+    aids.point_index(0.1).write_buffer_size(BUFFER).key_len_max(100).seed(seed).build().unwrap()
+}
+
+fn filled(seed: u64, letter: u8) -> MemTable {
+    let table = MemTable::new(options(seed)).unwrap();
+    for n in 0..ENTRIES {
+        table.put(n, &bytes(letter, n), &bytes(letter, n)).unwrap();
+    }
+    for n in ENTRIES..ENTRIES + 3 {
+        table.merge(n, &bytes(letter, 1 << 40), &bytes(letter, n)).unwrap();
+    }
+    table.delete(ENTRIES + 3, &bytes(letter, 1 << 41)).unwrap();
+    for n in 0..ENTRIES.min(100) {
+        table.delete_range(n, &bytes(letter, (1 << 50) + n), &bytes(letter, (1 << 50) + n + 2)).unwrap();
+    }
+    table
+}
+
+fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
+    let (key, long) = (bytes(letter, 0), vec![letter; 101]);
+    let interrupted = Error::BatchInterrupted { applied: 3, cause: Box::new(Error::Frozen) };
+    let corruption = WriteBatch::from_bytes(&[letter; 3]).unwrap_err();
+    let report = *corruption.corruption().unwrap();
+    out.show("Corruption", &report);
+    out.show("Place", &report.place);
+    let many = |report| {
+        let mut scrub = ScrubReport::default();
+        scrub.findings = vec![report; 10_000];
+        scrub
+    };
+    out.show("ScrubReport", &many(report));
+    for error in [
+        table.put(0, &key, &key).unwrap_err(),
+        table.put(1 << 60, &long, &key).unwrap_err(),
+        table.insert(1 << 60, Kind::DELETE, &key, &key).unwrap_err(),
+        table.delete_range(1 << 60, &bytes(letter, 9), &bytes(letter, 8)).unwrap_err(),
+        table
+            .insert_protected(1 << 60, Kind::PUT, &key, &key, Protected::of(&key, &long, Kind::PUT))
+            .unwrap_err(),
+        interrupted,
+        corruption,
+        Error::Sink("the sink's own words".into()),
+    ] {
+        out.0.entry("Error").or_default().push(format!("{error}"));
+        out.show("Error", &error);
+    }
+}
+
+/// What a table hands out, and the table itself.
+fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
+    out.show("MemTable", table);
+    out.show("TableReader", &**table);
+    out.show("Writer", &table.writer());
+    out.show("Stats", &table.stats());
+    let key = bytes(letter, 1);
+    let value = table.get(&key, u64::MAX).unwrap();
+    out.show("Lookup", &value);
+    let Lookup::Value(value) = value else { panic!("not there") };
+    out.show("ValueRef", &value);
+    out.show("PinnedValue", &value.to_pinned());
+    let merge = table.get(&bytes(letter, 1 << 40), u64::MAX).unwrap();
+    out.show("Lookup", &merge);
+    let Lookup::Merge(mut operands) = merge else { panic!("no operands") };
+    out.show("Operands", &operands);
+    out.show("Operand", &operands.next().unwrap().unwrap());
+    out.show("Base", &operands.base().unwrap());
+    out.show("Base", &Base::Value(&key));
+    out.show("Lookup", &table.get(&bytes(letter, 1 << 41), u64::MAX).unwrap());
+    out.show("DeletedBy", &DeletedBy::Range);
+    out.show("Found", &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap());
+    out.show("Entry", &table.get_entry(&key, u64::MAX).unwrap());
+    out.show(
+        "RangeStats",
+        &table.approximate_range_stats(key.as_slice()..bytes(letter, 9).as_slice()).unwrap(),
+    );
+    out.show("Range", &table.range(key.as_slice()..));
+    out.show("Range", &table.range_at(u64::MAX, ..=key.as_slice()));
+    out.show("Descending", &table.range_descending(key.as_slice()..));
+}
+
+fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {
+    let key = bytes(letter, 1);
+    let mut cursor = table.cursor();
+    cursor.seek(&key).unwrap();
+    out.show("Cursor", &cursor);
+    out.show("TableCursor", &cursor);
+    let mut cursor = table.cursor_at(u64::MAX).with_bounds(key.as_slice()..);
+    cursor.first().unwrap();
+    out.show("Cursor", &cursor);
+    let frozen = filled(5, letter).freeze().unwrap();
+    let mut owned = frozen.owned_cursor();
+    owned.last().unwrap();
+    out.show("OwnedCursor", &owned);
+    out.show("ImmutableMemTable", &*frozen);
+    let salvage = frozen.salvage();
+    out.show("Salvaged", &salvage.entries[0]);
+    out.show("Reach", &salvage.reach);
+    out.show("Salvage", &salvage);
+    let mut progress = ScrubProgress::default();
+    out.show("ScrubReport", &frozen.scrub(|so_far| progress = so_far));
+    out.show("ScrubProgress", &progress);
+    let mut sink = Shown(out);
+    let summary = frozen.flush(&[], &mut sink).unwrap();
+    out.show("FlushSummary", &summary);
+}
+
+/// Shows what it gets.
+struct Shown<'o>(&'o mut Outputs);
+
+impl FlushSink for Shown<'_> {
+    fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
+        if !self.0.0.contains_key("FlushEntry") {
+            self.0.show("FlushEntry", &entry);
+        }
+        Ok(())
+    }
+    fn fragment(&mut self, fragment: Fragment<'_>) -> Result<(), SinkError> {
+        if !self.0.0.contains_key("Fragment") {
+            self.0.show("Fragment", &fragment);
+        }
+        Ok(())
+    }
+}
+
+fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
+    let key = bytes(letter, 3);
+    let mut batch = WriteBatch::with_protection(8).unwrap();
+    for n in 0..ENTRIES {
+        batch.put(&bytes(letter, n), &key).unwrap();
+    }
+    out.show("WriteBatch", &batch);
+    out.show("BatchEntries", &batch.entries());
+    out.show("BatchEntry", &batch.entries().next().unwrap().unwrap());
+    let replacing = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(1);
+    let other = MemTable::new(replacing.write_buffer_size(BUFFER).build().unwrap()).unwrap();
+    out.show("BatchWritten", &other.write_batch(0, &batch).unwrap());
+    let inserted = other.put(0, &bytes(letter, 0), &key).unwrap();
+    out.show("Inserted", &inserted);
+    out.show("Displaced", &inserted.displaced.unwrap());
+    out.show("MemTableOptions", table.options());
+    out.show("ParanoidOptions", table.options().paranoid());
+    out.show("ParanoidOptionsBuilder", &ParanoidOptions::builder());
+    let builder = MemTableOptions::builder().prefix_filter(CappedPrefix::new(3), 0.1).seed(SEED);
+    out.show("MemTableOptionsBuilder", &builder);
+    out.show("Protected", &Protected::<Kvo>::of(&key, &key, Kind::PUT));
+    out.show("StoredProtection", &StoredProtection::of(&key, &key, 7, Kind::PUT));
+}
+
+fn fragments(letter: u8, out: &mut Outputs) {
+    let mut fragmenter = Fragmenter::new(Bytewise);
+    for n in 0..ENTRIES {
+        fragmenter.add(bytes(letter, n), bytes(letter, n + 2), n).unwrap();
+    }
+    out.show("Fragmenter", &fragmenter);
+    let fragments = fragmenter.finish();
+    out.show("Fragments", &fragments);
+    out.show("FragmentView", &fragments.view(..));
+    out.show("Fragment", &fragments.get(0).unwrap());
+    let mut cursor = fragments.view(..).cursor();
+    cursor.seek(&bytes(letter, 4));
+    out.show("FragmentCursor", &cursor);
+    let mut pairs = fragments.view(..).pairs();
+    pairs.seek(&bytes(letter, 4));
+    out.show("PairCursor", &pairs);
+    let tombstone = RangeTombstone::new(&Bytewise, bytes(letter, 1), bytes(letter, 2), 7).unwrap();
+    out.show("RangeTombstone", &tombstone);
+}
+
+/// Types of a few words that hold nothing of anybody.
+fn plain(out: &mut Outputs) {
+    out.show("ChecksumKind", &ChecksumKind::Xxh3);
+    out.show("Kvo", &Kvo);
+    out.show("Kvos", &Kvos);
+    out.show("Bytewise", &Bytewise);
+    out.show("KeyEquality", &KeyEquality::Bytes);
+    out.show("KeyOrder", &KeyOrder::Bytes);
+    out.show("Kind", &Kind::from_u8(0x99));
+    out.show("SequenceMode", &SequenceMode::WholeBatch);
+    out.show("HiddenVersions", &HiddenVersions::Keep);
+    out.show("Raw", &Raw);
+    out.show("Representation", &Representation::Vector);
+    out.show("CappedPrefix", &CappedPrefix::new(3));
+    out.show("FixedPrefix", &FixedPrefix::new(3));
+    out.show("DuplicatePolicy", &DuplicatePolicy::Replace);
+    #[cfg(feature = "block")]
+    {
+        let handle = BlockHandle { offset: 1210, size: 300 };
+        let base = std::num::NonZeroU32::new(77).unwrap();
+        let checks = BlockChecks::with_context(ChecksumKind::Xxh3, base);
+        out.show("BlockHandle", &handle);
+        out.show("TableMagic", &TableMagic::BlockBased);
+        out.show("BlockChecks", &checks);
+        out.show("Footer", &Footer::with_context(TableMagic::BlockBased, 7, checks, handle).unwrap());
+    }
+}
+
+#[cfg(feature = "fault-injection")]
+fn faults(letter: u8, out: &mut Outputs) {
+    let table = filled(5, letter);
+    #[expect(unsafe_code, reason = "the door is shown")]
+    // SAFETY: one thread, and nothing borrowed is held.
+    let door = unsafe { Door::open(&table) }.unwrap();
+    out.show("Door", &door);
+    let piece = door.pieces().iter().find(|piece| piece.region == Region::Key).unwrap();
+    out.show("Piece", piece);
+    out.show("Owner", piece.owner.as_ref().unwrap());
+    out.show("Part", &piece.part);
+    out.show("Region", &piece.region);
+}
+
+/// Everything that there is to show.
+fn outputs(table: &MemTable, letter: u8) -> Outputs {
+    let mut out = Outputs::default();
+    errors(table, letter, &mut out);
+    reads(table, letter, &mut out);
+    cursors(table, letter, &mut out);
+    writes(table, letter, &mut out);
+    fragments(letter, &mut out);
+    plain(&mut out);
+    #[cfg(feature = "fault-injection")]
+    faults(letter, &mut out);
+    out
+}
+
+/// Every spelling of the letter's bytes that a derived `Debug` could have, four in a row or a word of them.
+fn traces(letter: u8) -> Vec<String> {
+    let word = u64::from_be_bytes([letter; 8]);
+    let text = String::from_utf8(vec![letter; 4]).unwrap();
+    let list = format!("{letter}, {letter}, {letter}");
+    let lines = format!("{letter},\n");
+    let seed = [SEED.to_string(), format!("{SEED:x}")];
+    let words = [word.to_string(), format!("{word:x}"), (word as u32).to_string()];
+    [text, list, lines].into_iter().chain(words).chain(seed).collect()
+}
+
+fn check(out: &Outputs, letter: u8) {
+    for (name, texts) in &out.0 {
+        for text in texts {
+            assert!(!text.is_empty() && text.len() < LEN_MAX, "{name}, {} bytes: {text}", text.len());
+            for trace in traces(letter) {
+                assert!(!text.contains(&trace), "{name} shows bytes of its user, {trace}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_public_type_is_forgotten() {
+    let names = public_names();
+    assert!(names.contains("MemTable") && names.len() > 60, "{names:?}");
+    let shown: BTreeSet<&str> = outputs(&filled(1, b'Q'), b'Q').0.into_keys().collect();
+    let exempt = |name: &&&str| NOT_TYPES.contains(name) || PARAMETERS.contains(name);
+    let forgotten: Vec<&&str> = names.iter().filter(|name| !exempt(name) && !shown.contains(*name)).collect();
+    assert!(forgotten.is_empty(), "show these types here as well: {forgotten:?}");
+    let gone: Vec<&&str> = shown.iter().filter(|name| !names.contains(*name)).collect();
+    assert!(gone.is_empty(), "not public any more: {gone:?}");
+}
+
+/// A report of corruption holds the digests that differ: numbers of 16 digits and more.
+fn without_digests(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.filter(|word| word.len() < 16 || !word.starts_with(|c: char| c.is_ascii_digit())).collect()
+}
+
+/// Another secret and other bytes of the same lengths: not one character changes.
+#[test]
+fn nothing_shown_depends_on_bytes_or_secrets() {
+    let test = "debug_output::nothing_shown_depends_on_bytes_or_secrets";
+    let _watchdog = Watchdog::new(test, 0);
+    let (one, other) = (outputs(&filled(1, b'Q'), b'Q'), outputs(&filled(0xfeed_5eed_0000_0002, b'Z'), b'Z'));
+    check(&one, b'Q');
+    check(&other, b'Z');
+    for (name, texts) in &one.0 {
+        // A digest is made to depend on the bytes; how many links there are, and so how many bytes, follows from the seed.
+        if !["Protected", "StoredProtection", "Door", "BatchWritten", "Inserted"].contains(name) {
+            let shown = |texts: &[String]| match *name {
+                "Error" => texts.iter().map(|text| without_digests(text)).collect(),
+                _ => texts.to_vec(),
+            };
+            assert_eq!(shown(texts), shown(&other.0[name]), "{name}");
+        }
+    }
+}
+
+/// A writer fills the same memory meanwhile: no plain read of what it writes (a race that Miri reports), no torn text.
+#[test]
+fn shown_beside_a_live_writer() {
+    let _watchdog = Watchdog::new("debug_output::shown_beside_a_live_writer", 0);
+    let (table, over) = (&filled(3, b'Q'), &AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            let mut writer = table.writer();
+            for n in 1 << 20.. {
+                writer.put(n, &bytes(b'Q', n), &bytes(b'Q', n)).unwrap();
+                table.put(n, &bytes(b'Q', n + (1 << 30)), b"").unwrap();
+                if n % 16 == 0 {
+                    table.delete_range(n, &bytes(b'Q', n + (1 << 31)), &bytes(b'Q', n + (1 << 32))).unwrap();
+                }
+                if over.load(Ordering::Acquire) {
+                    return;
+                }
+                std::thread::yield_now();
+            }
+        });
+        for _ in 0..LIVE_ROUNDS {
+            let mut out = Outputs::default();
+            reads(table, b'Q', &mut out);
+            let mut cursor = table.cursor();
+            cursor.first().unwrap();
+            out.show("Cursor", &cursor);
+            check(&out, b'Q');
+        }
+        over.store(true, Ordering::Release);
+    });
+}
