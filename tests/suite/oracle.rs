@@ -24,8 +24,8 @@ fn fill(table: &MemTable, oracle: &Oracle, next: &AtomicU64, until: u64, mut rng
         }
         let len = rng.index(12);
         let key = if rng.one_in(2) { rng.bytes(len) } else { rng.below(50).to_be_bytes().to_vec() };
-        let len = rng.index(100);
-        let (kind, value) = (*rng.pick(&KINDS), rng.bytes(len));
+        let (kind, len) = (*rng.pick(&KINDS), rng.index(100));
+        let value = if kind.is_point_delete() { vec![] } else { rng.bytes(len) };
         // Odd sequence numbers descend: arrival order is not sequence order.
         let sequence = if sequence.is_multiple_of(2) { sequence } else { u64::MAX - sequence };
         writer.insert(sequence, kind, &key, &value).unwrap();
