@@ -39,7 +39,10 @@ fuzz_target!(|data: &[u8]| {
     let mut again = match rewritten(&batch, 8) {
         Ok(again) => again,
         Err(Error::InvalidArgument(_)) => {
-            let found = batch.entries().flatten().any(|entry| is_empty_range(entry.kind(), entry.key(), entry.value()));
+            let found = batch
+                .entries()
+                .flatten()
+                .any(|entry| is_empty_range(entry.kind(), entry.key(), entry.value()));
             return assert!(found, "what was read can be written");
         }
         Err(other) => panic!("{other}"),
