@@ -136,7 +136,7 @@ fn stride(debug: usize) -> usize {
     if cfg!(debug_assertions) { debug } else { 1 }
 }
 
-/// Items 1, 2 and 4: the damage is there before the walk.
+/// The damage is there before the walk.
 #[test]
 fn every_flipped_bit_under_every_walk() {
     let test = "walks::every_flipped_bit_under_every_walk";
@@ -203,7 +203,7 @@ fn every_pattern_of_both_ends() {
     }
 }
 
-/// Item 3: what a parked cursor hands out and steps from is verified when it is asked for.
+/// What a parked cursor hands out and steps from is verified when it is asked for.
 fn parked<H: Handle, L: Lens>(
     door: &mut Door<'_, Bytewise>,
     (piece, bit): (usize, usize),
@@ -293,7 +293,7 @@ fn a_parked_cursor_verifies_again() {
     }
 }
 
-/// Items 1 to 3 for ranges: the damage comes after some steps.
+/// Ranges that are parked: the damage comes after some steps.
 #[test]
 fn a_parked_range_verifies_again() {
     let test = "walks::a_parked_range_verifies_again";
