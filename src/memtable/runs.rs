@@ -198,25 +198,28 @@ pub(crate) fn past_hole<'a, C: Comparator, O: Ordered<'a>>(
 }
 
 /// The first entry of the run that `spot` belongs to: a few steps, then a search (V3). A hole before it that is proved not
-/// to be of the run is left for the next step (V2).
+/// to be of the run is left for the next step (V2). A search may end at a hole elsewhere, so one that a step met counts.
 pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
     order: &O,
     spot: Spot<'a>,
     run: Run,
 ) -> Result<Spot<'a>, Hole> {
-    let mut first = spot;
+    let (mut first, mut met) = (spot, None);
     for _ in 0..STEPS_MAX {
         match order.prev(first.at) {
             Ok(Some(before)) if run.holds(core, order, &Stand::on(&first), &before)? => first = before,
             Ok(_) => return Ok(first),
             // A search may know a way around the hole.
-            Err(_) => break,
+            Err(hole) => {
+                met = Some(hole);
+                break;
+            }
         }
     }
     let found = match order.find(&run.start(core, &first)) {
         Ok(around) => around.behind,
-        Err(hole) => past_hole(core, order, hole, &first, run)?,
+        Err(hole) => past_hole(core, order, met.unwrap_or(hole), &first, run)?,
     };
     match found {
         Some(found) if run.holds(core, order, &Stand::on(&first), &found)? => Ok(found),

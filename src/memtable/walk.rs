@@ -252,7 +252,15 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
             }
             spot => spot,
         };
-        self.show(core, order, way, spot)
+        let near = spot.as_ref().map(Stand::on);
+        match (self.show(core, order, way, spot), near) {
+            // Its versions before the hole are too new, and what could be seen may have stood in the hole: that was reported.
+            (Err(again), Some(near)) if way == Way::Backward && again.before == near.at => {
+                let before = self.lens.before(core, order, &near)?;
+                self.show(core, order, way, before)
+            }
+            (shown, _) => shown,
+        }
     }
 
     /// How far a walk in this direction has come: all that lies on the near side of the edge is done.

@@ -139,7 +139,7 @@ fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
 fn every_bit_and_word_of_a_vector() {
     let seed = seed_or(23);
     let _watchdog = Watchdog::new("corruption::every_bit_and_word_of_a_vector", seed);
-    let model = Model::new(Shape { representation: Representation::Vector, ..shape(Seek::Bracket, 24, 3) });
+    let model = Model::new(Shape { representation: Representation::Vector, ..shape(Seek::Bracket, 10, 3) });
     for frozen in [Frozen::After, Frozen::Before] {
         let table = model.table().unwrap();
         if frozen == Frozen::Before {
