@@ -135,6 +135,15 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
+/// A number for this thread of a model, never 0: loom runs all of them on one thread of the system.
+#[cfg(loom)]
+pub(crate) fn model_thread() -> u64 {
+    use std::hash::{Hash as _, Hasher as _};
+    let mut hasher = std::hash::DefaultHasher::new();
+    loom::thread::current().id().hash(&mut hasher);
+    hasher.finish() | 1
+}
+
 /// A process-wide counter: the only kind of static that this crate has. Outside the models.
 #[derive(Debug)]
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);

@@ -333,7 +333,10 @@ pub(crate) fn thread_number() -> usize {
 /// What a stripe's `holder` says of this thread.
 #[inline(always)]
 fn holder_number() -> u64 {
-    thread_number() as u64 + 1
+    #[cfg(loom)]
+    return crate::sync::model_thread();
+    #[cfg(not(loom))]
+    return thread_number() as u64 + 1;
 }
 
 impl Stripes {
