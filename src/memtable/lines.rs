@@ -192,10 +192,12 @@ impl Lines {
     /// Every word and control word, for tests.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn every_word<'a>(&self, view: &View<'a>) -> Vec<&'a AtomicU64> {
-        let lines: Vec<Line> = (0..self.count().unwrap()).map(|index| self.line(index).unwrap()).collect();
-        let words =
-            lines.iter().flat_map(|line| (0..LINE_WORDS).map(|place| line.word(view, place).unwrap()));
-        words.chain(lines.iter().map(|line| view.word(line.control).unwrap())).collect()
+        let lines: Vec<Line> =
+            (0..self.count().expect("lines")).map(|index| self.line(index).expect("a line")).collect();
+        let words = lines
+            .iter()
+            .flat_map(|line| (0..LINE_WORDS).map(|place| line.word(view, place).expect("a word")));
+        words.chain(lines.iter().map(|line| view.word(line.control).expect("a word"))).collect()
     }
 
     /// Every word, by its unit, for the fault door: whole lines in ascending order.

@@ -238,7 +238,7 @@ mod tests {
         for len in 0..=128usize {
             let stem = Stem::new::<Bytewise>(checks, (&key[..len], &[&key[..len], b"x"].concat()));
             assert_eq!(stem.verify(checks), Ok(()));
-            for from in 0..=len as u32 {
+            for from in 0..=u32::try_from(len).unwrap() {
                 assert_eq!(stem.shared(checks, &key[..from as usize]), Ok(from), "of {len}");
                 for to in 0..=from {
                     let lift = stem.lift(checks, from, to).unwrap();

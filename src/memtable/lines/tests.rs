@@ -8,7 +8,8 @@ use super::*;
 use crate::integrity::protection::Width;
 use crate::memtable::skiplist::arena::ArenaOptions;
 
-const LINES: u64 = 9;
+const LINE_COUNT: usize = 9;
+const LINES: u64 = LINE_COUNT as u64;
 const STEPS: u64 = 240;
 
 fn arena(seed: u64) -> Arena {
@@ -90,7 +91,7 @@ impl<'a> Life<'a> {
 
     /// The lines whose words or control words are in a stretch at these places.
     fn lines_at(&self, stretch: usize, places: &[usize]) -> Vec<usize> {
-        match stretch.checked_sub(LINES as usize) {
+        match stretch.checked_sub(LINE_COUNT) {
             None => vec![stretch],
             Some(controls) => places.iter().map(|place| controls * LINE_WORDS + place).collect(),
         }
@@ -115,7 +116,7 @@ fn whatever_goes_back_to_an_earlier_value_is_not_believed_again() {
         let mut life = Life::new(&arena);
         let mut tried = 0;
         for step in 0..STEPS {
-            assert!((life.believed(), life.findings()) == (vec![true; LINES as usize], 0), "{seed} {step}");
+            assert!((life.believed(), life.findings()) == (vec![true; LINE_COUNT], 0), "{seed} {step}");
             life.change(splitmix(seed << 32 | step));
             if step % 60 == 59 {
                 tried += go_back(&life);
@@ -155,7 +156,7 @@ fn go_back(life: &Life<'_>) -> usize {
                 store(life.stretches[stretch][*place], *old);
             }
             let broken = life.lines_at(stretch, &differs);
-            let expected: Vec<bool> = (0..LINES as usize).map(|line| !broken.contains(&line)).collect();
+            let expected: Vec<bool> = (0..LINE_COUNT).map(|line| !broken.contains(&line)).collect();
             assert_eq!(life.believed(), expected, "cache line {stretch}, words {differs:?}");
             assert_eq!(life.findings(), broken.len());
             for line in &broken {
