@@ -166,7 +166,8 @@ pub(crate) mod model {
     pub(crate) use loom::sync::Arc;
     pub(crate) use loom::thread::{JoinHandle, spawn, yield_now};
 
-    /// Runs `body` under every schedule with at most two preemptions, or what `LOOM_MAX_PREEMPTIONS` says.
+    /// Runs `body` under every schedule with at most two preemptions, or what `LOOM_MAX_PREEMPTIONS` says. With
+    /// `LOOM_MAX_DURATION`, a number of seconds, under as many of them as there is time for.
     pub(crate) fn check(body: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
