@@ -1,4 +1,4 @@
-//! Damages every byte of a memtable and looks at what every operation answers.
+//! Damages every byte of a memtable, or loses a write to it, and looks at what every public function answers.
 //!
 //! ```text
 //!   cargo run --release --features fault-injection --example fault_campaign -- [OPTIONS]
@@ -8,14 +8,16 @@
 //!     --order-checks WHICH    off or on (default off)
 //!     --representation NAME   skiplist (default) or vector
 //!     --aids WHICH            filters and point index: off, on or both (default both; off with vector)
-//!     --kinds LIST            flip,burst,noise,zero,swap-links,swap-entries,copy,zero-line (default all) for random faults
-//!     --faults N              random faults in total (default 1000000; 10000 with --short)
+//!     --kinds LIST            flip,burst,noise,zero,swap-links,swap-entries,copy,zero-line,stale-word,stale-line,
+//!                             copy-control,swap-control,two-places,stale-and-another (default all) for random faults
+//!     --faults N              random faults in total (default 1500000; 10000 with --short)
 //!     --floor N               random faults that each region and kind of fault gets at least (default 10000; 0 with --short)
 //!     --seed N                default 1
 //!     --workers N             processes at a time (default: the machine's cores)
 //! ```
 //! Faults are numbered. Worker processes run ranges of them and report each one; a crash, or 30 seconds without a
-//! report, costs the fault that was being run, and another worker goes on behind it.
+//! report, costs the fault that was being run, and another worker goes on behind it. What went wrong is printed with the
+//! command that runs that fault again.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

@@ -21,11 +21,15 @@ pub use integrity::protection::{Kvo, Kvos, Protected, StoredProtection};
 pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
 pub use memtable::batch::{BatchEntries, BatchEntry, SequenceMode, WriteBatch};
 #[cfg(all(feature = "fault-injection", not(loom)))]
-pub use memtable::fault::{Door, Owner, Part, Piece, Region};
+pub use memtable::fault::Door;
 pub use memtable::flush::{FlushEntry, FlushSink, FlushSummary, HiddenVersions, SinkError};
 pub use memtable::handle::{Borrowed, Handle, Owned};
 pub use memtable::lens::{AtSnapshot, Lens, Raw};
 pub use memtable::options::{MemTableOptions, MemTableOptionsBuilder, Representation};
+#[cfg(all(feature = "fault-injection", not(loom)))]
+pub use memtable::past::Past;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+pub use memtable::piece::{Owner, Part, Piece, Region};
 pub use memtable::prefix::{CappedPrefix, FixedPrefix, PrefixExtractor};
 pub use memtable::range::{Descending, Range, RangeStats};
 pub use memtable::read::{Base, DeletedBy, Entry, Found, Lookup, Operand, Operands, PinnedValue, ValueRef};

@@ -1,21 +1,23 @@
 //! The faults of a campaign, numbered.
 //!
 //! ```text
-//!   checksum_on_seek off: every bit of the small table, mutable or frozen | random: small, 200 and 1000 entries
+//!   checksum_on_seek off: every bit of a young and of the small table, mutable or frozen | random: young, small, 200 and
+//!                         1000 entries (four chunks), and small with overwritten entries
 //!     with aids:          every bit of filters and index, all of them and one at a time | random: as above
 //!   checksum_on_seek on:  the same; bits that went to the mutable table go to the frozen one
+//!   fewer bytes:          some random faults of tables with 0, 1, 2 and 4 protection bytes: no crash, no hang
 //!   top up:               the small table once more, for regions and kinds that have had too few random faults
 //! ```
 
 use std::collections::BTreeMap;
 
-use paranoid_memtable::{Door, Error};
+use paranoid_memtable::{Door, DuplicatePolicy, Error, Representation};
 
 use crate::damage::model::{Aids, Model, Shape};
 use crate::damage::plan::{Area, Kind, Map};
 use crate::damage::rng::Rng;
 use crate::damage::trial::Verdict;
-use crate::damage::{Frozen, run_fault};
+use crate::damage::{Case, Frozen, History, run_case};
 use crate::options::Options;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,8 @@ struct Plan {
     mode: Mode,
     aids: Aids,
     entries: usize,
+    duplicates: DuplicatePolicy,
+    protection: u8,
     count: u64,
 }
 
@@ -67,13 +71,21 @@ struct Setting {
     frozen: Frozen,
 }
 
+/// Entries of a table that was just begun.
+const YOUNG: usize = 5;
+
 /// Every stage of the campaign.
 pub(crate) fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
     let mut stages: Vec<Stage> = Vec::new();
     let share = options.faults / (options.on_seek.len() * options.aids.len()) as u64;
     for on_seek in &options.on_seek {
         for aids in &options.aids {
-            for plan in plans(if *aids { Equipment::Aids } else { Equipment::Bare }, options.small(), share) {
+            let equipment = if *aids { Equipment::Aids } else { Equipment::Bare };
+            let mut plans = plans(options, equipment, share);
+            if !on_seek && !aids {
+                plans.extend(fewer_bytes(options, share / 100));
+            }
+            for plan in plans {
                 for frozen in [Frozen::After, Frozen::Before] {
                     stages.push(Stage::new(options, plan, Setting { on_seek: *on_seek, frozen })?);
                 }
@@ -90,24 +102,58 @@ pub(crate) fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
 }
 
 /// Faults with or without filters and index.
-fn plans(aids: Equipment, small: usize, share: u64) -> Vec<Plan> {
-    let sizes = [(small, share - share / 50 - share / 500), (200, share / 50), (1000, share / 500)];
-    let (every, kinds) = match aids {
-        Equipment::Bare => (Mode::EveryBit, vec![Aids::Nothing]),
-        Equipment::Aids => (Mode::EveryAidBit, vec![Aids::All, Aids::Prefixes, Aids::Index]),
+fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
+    let small = options.small();
+    let plan = |mode, aids, entries, count| Plan {
+        mode,
+        aids,
+        entries,
+        duplicates: DuplicatePolicy::Reject,
+        protection: options.protection,
+        count,
+    };
+    let listed = options.representation == Representation::SkipList;
+    let replaced = if listed { share / 10 } else { 0 };
+    let some = [(YOUNG, share / 20), (200, share / 50), (1000, share / 500)];
+    let rest = share - replaced - some.iter().map(|(_, count)| count).sum::<u64>();
+    let (mode, bits, kinds) = match equipment {
+        Equipment::Bare => (Mode::EveryBit, vec![YOUNG, small], vec![Aids::Nothing]),
+        Equipment::Aids => (Mode::EveryAidBit, vec![small], vec![Aids::All, Aids::Prefixes, Aids::Index]),
     };
     let each = kinds.len() as u64;
-    let bits = kinds.iter().map(|aids| Plan { mode: every, aids: *aids, entries: small, count: 0 });
-    let random = kinds.iter().flat_map(|aids| {
-        sizes.map(|(entries, count)| Plan { mode: Mode::Random, aids: *aids, entries, count: count / each })
-    });
-    bits.chain(random).collect()
+    let mut plans = Vec::new();
+    for aids in kinds {
+        plans.extend(bits.iter().map(|entries| plan(mode, aids, *entries, 0)));
+        let random = some.into_iter().chain([(small, rest)]);
+        plans.extend(random.map(|(entries, count)| plan(Mode::Random, aids, entries, count / each)));
+        if replaced > 0 {
+            let small = plan(Mode::Random, aids, small, replaced / each);
+            plans.push(Plan { duplicates: DuplicatePolicy::Replace, ..small });
+        }
+    }
+    plans
+}
+
+/// Faults in tables that protect their entries less than the campaign's.
+fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
+    let small = Plan {
+        mode: Mode::Random,
+        aids: Aids::Nothing,
+        entries: options.small(),
+        duplicates: DuplicatePolicy::Reject,
+        protection: options.protection,
+        count,
+    };
+    let widths =
+        [0, 1, 2, 4].into_iter().filter(|width| *width < options.protection && options.protection == 8);
+    widths.map(|protection| Plan { protection, ..small }).collect()
 }
 
 /// Adds stages for the regions and kinds that have had fewer random faults than the options ask for.
 fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
     let mut had: BTreeMap<(Area, Kind), u64> = BTreeMap::new();
-    for stage in stages.iter().filter(|stage| stage.mode == Mode::Random) {
+    let full = |stage: &&Stage| stage.mode == Mode::Random && stage.shape.protection == options.protection;
+    for stage in stages.iter().filter(full) {
         let cells = stage.map.cells.len() as u64;
         for (cell, (area, kind)) in (0..cells).zip(&stage.map.cells) {
             let more = (stage.count + cells - 1 - cell) / cells;
@@ -115,7 +161,14 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
         }
     }
     let aids = if options.aids.contains(&true) { Aids::All } else { Aids::Nothing };
-    let plan = Plan { mode: Mode::Random, aids, entries: options.small(), count: 0 };
+    let plan = Plan {
+        mode: Mode::Random,
+        aids,
+        entries: options.small(),
+        duplicates: DuplicatePolicy::Reject,
+        protection: options.protection,
+        count: 0,
+    };
     let mut missing: BTreeMap<(Area, Kind), u64> = had
         .into_iter()
         .filter(|(_, had)| *had < options.floor)
@@ -158,10 +211,11 @@ impl Stage {
     fn new(options: &Options, plan: Plan, setting: Setting) -> Result<Stage, Error> {
         let Setting { on_seek, frozen } = setting;
         let shape = Shape {
-            protection: options.protection,
+            protection: plan.protection,
             on_seek,
             order_checks: options.order_checks,
             representation: options.representation,
+            duplicates: plan.duplicates,
             aids: plan.aids,
             entries: plan.entries,
             seed: options.seed,
@@ -192,14 +246,20 @@ impl Stage {
     pub(crate) fn run(&self, number: u64) -> Result<(Area, Kind, Verdict), Error> {
         let index = number - self.first;
         let mut rng = Rng::new(self.shape.seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        let case = Case { frozen: self.frozen, history: History::Forgotten, turn: number };
         match self.mode {
             Mode::EveryBit | Mode::EveryAidBit => {
                 let bit = index * self.stride.0 + self.stride.1;
-                run_fault(&self.model, self.frozen, |door| (self.map.flip_nth(door, bit), Kind::Flip))
+                run_case(&self.model, case, |door, _| (self.map.flip_nth(door, bit), Kind::Flip))
             }
             Mode::Random => {
-                let cell = (index % self.map.cells.len() as u64) as usize;
-                run_fault(&self.model, self.frozen, |door| self.map.strike(door, cell, &mut rng))
+                let cells = self.map.cells.len() as u64;
+                let (cell, turn) = ((index % cells) as usize, index / cells);
+                let stale = self.map.cells[cell].1.is_stale();
+                let history = if stale { History::Noted } else { History::Forgotten };
+                run_case(&self.model, Case { history, turn, ..case }, |door, past| {
+                    self.map.strike(door, past, cell, &mut rng)
+                })
             }
         }
     }
@@ -207,6 +267,7 @@ impl Stage {
     /// What the table does undamaged.
     pub(crate) fn control(&self) -> Result<Verdict, Error> {
         let nothing = (self.map.areas[0].0, Kind::Flip);
-        run_fault(&self.model, self.frozen, |_| nothing).map(|(_, _, verdict)| verdict)
+        let case = Case { frozen: self.frozen, history: History::Noted, turn: self.first };
+        run_case(&self.model, case, |_, _| nothing).map(|(_, _, verdict)| verdict)
     }
 }

@@ -16,7 +16,11 @@ use crate::integrity::tags::Secret;
 use crate::key::Comparator;
 use crate::memtable::batch::{BatchEntries, BatchEntry, WriteBatch};
 #[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::fault::{Door, Owner, Piece};
+use crate::memtable::fault::Door;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::past::Past;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::piece::{Owner, Piece};
 use crate::memtable::flush::FlushEntry;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::{Base, Operand};
@@ -157,6 +161,8 @@ shown! {
         "owner": piece.owner,
         "len": piece.len(),
     }
+    #[cfg(all(feature = "fault-injection", not(loom)))]
+    "Past": impl [] Past, |past| { "changes": past.changes() }
     #[cfg(all(feature = "fault-injection", not(loom)))]
     "Door": impl [C: Comparator] Door<'_, C>, |door| { "pieces": door.pieces().len() }
 }

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //!   open:   level 0 and every upper level are walked over the undamaged words   ->  pieces: what, where, whose
-//!   break:  flip, zero_word, swap, swap_entries, copy                           ->  journal of the old bytes
+//!   break:  flip, zero_word, swap, swap_entries, copy, revert                   ->  journal of the old bytes
 //!   after:  changed() names the pieces that differ now; undo() puts all bytes back
+//!   look:   between writes, notes what every word holds                         ->  Past: what `revert` puts back
 //! ```
 //! Invariants:
 //! * F1: whoever opens a door promises that nothing else uses the table while a method of the door runs, and that
 //!   nothing borrowed from the table (a value, a key) is held across one. Reads between two calls are what it is for.
-//! * F2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or lies in
-//!   the lines of a `Guarded`, or a slice of atomics that a side structure hands out; all live as long as the table, which the door
+//!   Cursors and ranges may stay parked: they hold offsets.
+//! * F2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or in the lines of
+//!   a `Guarded`, or in a slice of atomics that a side structure hands out; all live as long as the table, which the door
 //!   borrows.
 //! * F3: a break stays inside pieces, or inside the aligned word around a byte of a piece, which lies in the same unit.
 //!
@@ -20,13 +22,14 @@
 #![allow(clippy::cast_possible_truncation, reason = "levels and places in a header are small constants")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::guarded::Words;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::Comparator;
 use crate::memtable::aids::AidWord;
 use crate::memtable::lines::LINE_WORDS;
+use crate::memtable::past::{Fresh, LINE, Past, WORD};
+use crate::memtable::piece::{Owner, Part, Piece, Region};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control::Head;
 use crate::memtable::skiplist::layout::{
@@ -35,93 +38,6 @@ use crate::memtable::skiplist::layout::{
 use crate::memtable::table::{Core, TableReader};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::frozen::FrozenTombstones;
-
-/// What a piece of memory is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Region {
-    /// Lengths, kind, sequence number, revision, header check of an entry.
-    Header,
-    /// The user key.
-    Key,
-    /// The value (of a range tombstone: its end).
-    Value,
-    /// Both digests.
-    Digests,
-    /// A link of an entry.
-    Link,
-    /// A link of the head.
-    HeadLink,
-    /// Target and tag of a back link.
-    BackLink,
-    /// Bytes that mean nothing: up to the next unit behind an entry, and the unused part of the head.
-    Padding,
-    /// A word of a filter, or the control word of a line of it.
-    FilterWord,
-    /// A slot of the point index.
-    IndexSlot,
-    /// The control word of a bucket of the point index.
-    IndexControl,
-    /// Handed out to writers and not used yet.
-    Free,
-    /// A word of the tombstone index: live, or that of a frozen table.
-    TombstoneIndex,
-    /// A word of the sorted array of a frozen `Vector` table.
-    SortedWord,
-    /// A word of the control block, or its check.
-    Control,
-}
-
-/// Which structure a piece belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Part {
-    /// The list of point entries.
-    Points,
-    /// The list of range tombstones.
-    Ranges,
-    /// The arena between entries.
-    Arena,
-    /// The table itself.
-    Control,
-}
-
-/// Whose bytes a piece holds.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Owner {
-    /// The user key (of a range tombstone: its start).
-    pub key: Arc<[u8]>,
-    /// The sequence number.
-    pub sequence: SequenceNumber,
-}
-
-/// A stretch of bytes in the fault model.
-#[derive(Clone)]
-pub struct Piece {
-    /// What it is.
-    pub region: Region,
-    /// Where it belongs.
-    pub part: Part,
-    /// The level that a link serves, else 0.
-    pub level: u32,
-    /// The entry that it belongs to; none for the head, free bytes and control words.
-    pub owner: Option<Owner>,
-    address: usize,
-    len: usize,
-}
-
-impl Piece {
-    /// Its length in bytes, never 0.
-    #[expect(clippy::len_without_is_empty, reason = "a piece is never empty")]
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    fn end(&self) -> usize {
-        self.address + self.len
-    }
-}
 
 /// See the head of the file. Made by [`Door::open`].
 ///
@@ -147,6 +63,8 @@ pub struct Door<'t, C> {
     by_address: Vec<(usize, usize)>,
     /// Node address, length and owner of each entry, in list order, points first.
     entries: Vec<(usize, usize, Owner)>,
+    /// Control words and their checks.
+    checks: Vec<(usize, usize)>,
     journal: Vec<Broken>,
 }
 
@@ -173,6 +91,7 @@ impl<'t, C: Comparator> Door<'t, C> {
             pieces: Vec::new(),
             by_address: Vec::new(),
             entries: Vec::new(),
+            checks: Vec::new(),
             journal: Vec::new(),
         };
         let view = core.arena.view()?;
@@ -187,8 +106,7 @@ impl<'t, C: Comparator> Door<'t, C> {
         door.list(&view, Head::Ranges, Part::Ranges)?;
         door.aids(&view)?;
         door.arrange(&view)?;
-        core.control_words().for_each(|words| door.control(words));
-        core.stripes.each_control(|words| door.control(words));
+        each_control(core, |words| door.control(words));
         door.side_structures();
         door.sorted(&chained);
         let addresses = door.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
@@ -197,11 +115,54 @@ impl<'t, C: Comparator> Door<'t, C> {
         Ok(door)
     }
 
+    /// Notes what every word of an undamaged table holds: called between writes, so that a later door can put earlier
+    /// values back. O(bytes).
+    ///
+    /// # Safety
+    /// As for [`open`](Self::open): no other thread may use the table meanwhile (F1).
+    ///
+    /// # Errors
+    /// `Corruption` if the control block is damaged.
+    pub unsafe fn look(table: &TableReader<C>, past: &mut Past) -> Result<()> {
+        let core = &*table.core;
+        let view = core.arena.view()?;
+        past.begin_look();
+        for (first, units) in core.arena.stretches()?.0 {
+            let len = units as usize * UNIT;
+            if len > 0 {
+                let address = address_of(&view, first, len)?;
+                past.note(address, read(address, len), Fresh::Zeros);
+            }
+        }
+        let mut words = |words: &[AtomicU64], fresh| {
+            if let Some(first) = words.first() {
+                let address = first.as_ptr().expose_provenance();
+                past.note(address, read(address, size_of_val(words)), fresh);
+            }
+        };
+        each_control(core, |control| {
+            let halves = control.runs().into_iter().flatten();
+            halves.for_each(|word| words(std::slice::from_ref(word), Fresh::Made));
+        });
+        tombstone_words(core).into_iter().for_each(|run| words(run, Fresh::Zeros));
+        let sorted = core.sorted.get();
+        sorted.iter().flat_map(|sorted| sorted.words()).for_each(|word| {
+            words(std::slice::from_ref(word), Fresh::Zeros);
+        });
+        Ok(())
+    }
+
     /// Every byte in the fault model, in ascending order of places in the arena, then the control words: the same
     /// order for tables made in the same way, wherever the system puts their memory.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
+    }
+
+    /// The pieces of each control word and of its check.
+    #[must_use]
+    pub fn checks(&self) -> &[(usize, usize)] {
+        &self.checks
     }
 
     /// Entries of both lists: point entries in order, then range tombstones in order.
@@ -322,13 +283,7 @@ impl<'t, C: Comparator> Door<'t, C> {
 
     /// What stands beside the arena, on the heap.
     fn side_structures(&mut self) {
-        let core = self.core;
-        let mut runs: Vec<&[AtomicU64]> = Vec::new();
-        let live = &core.live_tombstones;
-        for index in [live].into_iter().chain(core.frozen_tombstones.get().map(FrozenTombstones::index)) {
-            index.regions(&mut |_, words| runs.push(words));
-        }
-        for words in runs {
+        for words in tombstone_words(self.core) {
             if let Some(first) = words.first() {
                 let address = first.as_ptr().expose_provenance();
                 self.add(Region::TombstoneIndex, Part::Ranges, 0, None, address, size_of_val(words));
@@ -361,7 +316,9 @@ impl<'t, C: Comparator> Door<'t, C> {
     }
 
     fn control(&mut self, words: Words<'_>) {
+        let mut starts = Vec::new();
         for run in words.runs() {
+            starts.push(self.pieces.len());
             for word in &run {
                 let address = word.as_ptr().expose_provenance();
                 self.add(Region::Control, Part::Control, 0, None, address, UNIT);
@@ -370,6 +327,11 @@ impl<'t, C: Comparator> Door<'t, C> {
             let line = UNIT * LINE_WORDS;
             self.add(Region::Padding, Part::Control, 0, None, end, end.next_multiple_of(line) - end);
         }
+        // The salt stands before the values, and has no check.
+        let (values, checks) = (starts[0] + 1, starts[1]);
+        self.checks.extend((values..checks).zip(checks..self.pieces.len()).filter(|(value, check)| {
+            [value, check].iter().all(|piece| self.pieces[**piece].region == Region::Control)
+        }));
     }
 
     fn add(
@@ -446,6 +408,52 @@ impl<'t, C: Comparator> Door<'t, C> {
         let len = len.min(self.run(from)).min(self.run(to));
         let bytes = read(self.pieces[from].address, len);
         self.write(self.pieces[to].address, &bytes);
+    }
+
+    /// Copies a piece and the ones listed after it over another one and those after that one, piece by piece, as many
+    /// bytes as the shorter of two has: a control word and its check over another one.
+    pub fn copy_pieces(&mut self, from: usize, to: usize, count: usize) {
+        let len = self.pieces.len();
+        let sources: Vec<Vec<u8>> = (from..len).take(count).map(|piece| self.bytes(piece)).collect();
+        for (to, bytes) in (to..len).zip(sources) {
+            self.overwrite(to, &bytes);
+        }
+    }
+
+    /// Copies the aligned line of 64 bytes around a piece over the one around another piece: each word that belongs to
+    /// pieces at both ends.
+    pub fn copy_line(&mut self, from: usize, to: usize) {
+        let [from, to] = [from, to].map(|piece| self.pieces[piece].address & !(LINE - 1));
+        let inside = |word: usize| self.piece_around(word).is_some();
+        let places = (0..LINE).step_by(WORD).filter(|place| inside(from + place) && inside(to + place));
+        let words: Vec<(usize, Vec<u8>)> =
+            places.map(|place| (to + place, read(from + place, WORD))).collect();
+        words.into_iter().for_each(|(word, bytes)| self.write(word, &bytes));
+    }
+
+    /// Puts the aligned word around a byte of a piece (modulo its length) back to one of the values that it held
+    /// before. `false`: it never held another one.
+    pub fn revert_word(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
+        let piece = &self.pieces[piece];
+        let address = (piece.address + byte % piece.len) & !(WORD - 1);
+        let now = read(address, WORD);
+        let old = past.word(address, u64::from_ne_bytes(std::array::from_fn(|i| now[i])), turn);
+        old.inspect(|old| self.write(address, &old.to_ne_bytes())).is_some()
+    }
+
+    /// The same with the aligned line of 64 bytes: all its words as they were before one of its changes. Words that
+    /// belong to no piece stay.
+    pub fn revert_line(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
+        let piece = &self.pieces[piece];
+        let line = (piece.address + byte % piece.len) & !(LINE - 1);
+        let mut changed = false;
+        for (address, old) in past.line(line, turn) {
+            if self.piece_around(address).is_some() && read(address, WORD) != old.to_ne_bytes() {
+                self.write(address, &old.to_ne_bytes());
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// Bytes from the start of a piece to the next byte that no piece covers.
@@ -530,6 +538,22 @@ fn write(address: usize, bytes: &[u8]) {
     // SAFETY: F2, F3: inside a chunk or a guarded word, whose addresses were exposed mutable; F1: nobody reads or
     // writes meanwhile, and no borrow of these bytes is alive.
     unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+/// The control words of a table, those of its writers among them.
+fn each_control<C: Comparator>(core: &Core<C>, mut visit: impl FnMut(Words<'_>)) {
+    core.control_words().for_each(&mut visit);
+    core.stripes.each_control(visit);
+}
+
+/// The words of the live tombstone index, and of the frozen one.
+fn tombstone_words<C>(core: &Core<C>) -> Vec<&[AtomicU64]> {
+    let mut runs: Vec<&[AtomicU64]> = Vec::new();
+    let frozen = core.frozen_tombstones.get().map(FrozenTombstones::index);
+    for index in std::iter::once(&core.live_tombstones).chain(frozen) {
+        index.regions(&mut |_, words| runs.push(words));
+    }
+    runs
 }
 
 fn lost() -> Corruption {

@@ -17,6 +17,10 @@ pub(crate) mod lines;
 pub(crate) mod multi_get;
 pub(crate) mod options;
 pub(crate) mod order;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+pub(crate) mod past;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+pub(crate) mod piece;
 pub(crate) mod point_index;
 pub(crate) mod prefix;
 pub(crate) mod probe;

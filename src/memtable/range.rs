@@ -25,6 +25,7 @@ use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
 use crate::memtable::edge::Edge;
 use crate::memtable::order::Order;
 use crate::memtable::read::Entry;
+use crate::memtable::representation::Ordered;
 use crate::memtable::scan::{Mark, TableCursor};
 use crate::memtable::table::{Core, TableReader};
 
@@ -343,6 +344,30 @@ pub struct RangeStats {
     pub data_bytes: u64,
 }
 
+/// Ranges of up to so many entries are counted entry by entry.
+const EXACT_MOST: u64 = 64;
+
+/// Entries between two positions, each verified by the step to it; `None`: more than a few.
+fn count_few<'a, C: Comparator>(
+    order: &impl Ordered<'a>,
+    comparator: &C,
+    from: &Target<'_>,
+    to: &Target<'_>,
+) -> Result<Option<u64>> {
+    let mut next = order.find(from)?.behind;
+    let mut count = 0;
+    while let Some(spot) = next
+        && spot.entry.node().order(comparator, to).is_lt()
+    {
+        count += 1;
+        if count > EXACT_MOST {
+            return Ok(None);
+        }
+        next = order.next(spot.at)?;
+    }
+    Ok(Some(count))
+}
+
 type KeyBound<'k> = Bound<(&'k [u8], Option<SequenceNumber>)>;
 
 fn keys<'k>(range: &impl RangeBounds<&'k [u8]>) -> (KeyBound<'k>, KeyBound<'k>) {
@@ -412,7 +437,10 @@ impl<C: Comparator> TableReader<C> {
         let totals = core.stripes.totals();
         let points = totals.entries.wrapping_sub(totals.range_deletes).wrapping_add(totals.displaced);
         let entries = match core.order(None)? {
-            Order::List(search) => core.points.approximate_count(&search, &from, &to)?,
+            Order::List(search) => match count_few(&search, &core.comparator, &from, &to)? {
+                Some(count) => count,
+                None => core.points.approximate_count(&search, &from, &to)?.max(EXACT_MOST),
+            },
             Order::Sorted(search) => search.count(&from, &to)?,
         };
         let entries = entries.min(points);

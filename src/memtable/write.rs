@@ -369,9 +369,6 @@ impl<C: Comparator> MemTable<C> {
     /// # Errors
     /// `MemTableFull` (nothing is taken), `Frozen`.
     pub fn try_reserve(&self, bytes: u64) -> Result<Writer<C>> {
-        if self.is_frozen() {
-            return Err(frozen());
-        }
         let writer = self.writer();
         let mut entered = writer.stripe.enter().ok_or_else(frozen)?;
         self.core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;

@@ -4,7 +4,7 @@
 
 use paranoid_memtable::{
     Bytewise, Corruption, Door, Error, FlushEntry, FlushSink, Fragment, HiddenVersions, Kind, MemTable,
-    MemTableOptions, Part, Place, Protected, Reach, Region, Representation, SinkError,
+    MemTableOptions, Part, Past, Place, Protected, Reach, Region, Representation, SinkError,
 };
 
 #[path = "../support/damage/mod.rs"]
@@ -16,7 +16,7 @@ use damage::model::{Aids, Model, Shape};
 use damage::plan::{self, Area, Map};
 use damage::rng::Rng;
 use damage::trial::Verdict;
-use damage::{Frozen, run_fault};
+use damage::{Case, Frozen, History, run_case};
 
 /// What a search verifies besides its bracket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +30,7 @@ fn shape(seek: Seek, entries: usize, seed: u64) -> Shape {
 }
 
 fn shape_with(aids: Aids, seek: Seek, entries: usize, seed: u64) -> Shape {
-    let representation = Representation::SkipList;
-    let on_seek = seek == Seek::EveryNode;
-    Shape { protection: 8, on_seek, order_checks: false, representation, aids, entries, seed }
+    Shape { on_seek: seek == Seek::EveryNode, aids, ..Shape::plain(entries, seed) }
 }
 
 fn open(table: &MemTable) -> Door<'_, Bytewise> {
@@ -44,11 +42,13 @@ fn open(table: &MemTable) -> Door<'_, Bytewise> {
 
 fn map(model: &Model) -> Map {
     let table = model.table().unwrap();
-    Map::of(&open(&table), &plan::Kind::ALL)
+    Map::of(&open(&table), &plan::Kind::active())
 }
 
-fn frozen(number: u64) -> Frozen {
-    if number.is_multiple_of(2) { Frozen::Before } else { Frozen::After }
+/// Every other table is frozen before the damage.
+fn case(number: u64) -> Case {
+    let frozen = if number.is_multiple_of(2) { Frozen::Before } else { Frozen::After };
+    Case { frozen, history: History::Forgotten, turn: number / 2 }
 }
 
 /// Nothing wrong, nothing endless, and `Corruption` only where the damage could matter.
@@ -65,7 +65,7 @@ fn every_bit(test: &str, seek: Seek) {
     let stride = if cfg!(debug_assertions) { 97 } else { 1 };
     for bit in (seed % stride..map.bits).step_by(stride as usize) {
         let (area, kind, verdict) =
-            run_fault(&model, frozen(bit), |door| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap();
+            run_case(&model, case(bit), |door, _| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap();
         accept(bit, seed, area, kind, &verdict);
     }
 }
@@ -92,7 +92,7 @@ fn every_bit_of_filters_and_index() {
         let stride = if cfg!(debug_assertions) { 37 } else { 1 };
         for bit in (seed % stride..map.bits).step_by(stride as usize) {
             let (area, kind, verdict) =
-                run_fault(&model, frozen(bit), |door| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap();
+                run_case(&model, case(bit), |door, _| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap();
             accept(bit, seed, area, kind, &verdict);
             assert!(verdict.answering.is_empty() && verdict.detected, "bit {bit}: {verdict:?}");
         }
@@ -128,8 +128,12 @@ fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
     for number in 0..faults {
         let cell = number as usize % map.cells.len();
         let mut rng = Rng::new(seed ^ number.wrapping_mul(0x9e37_79b9));
+        let stale = map.cells[cell].1.is_stale();
+        let history = if stale { History::Noted } else { History::Forgotten };
+        let turn = number / map.cells.len() as u64;
+        let case = Case { history, turn, ..case(turn) };
         let (area, kind, verdict) =
-            run_fault(model, frozen(number), |door| map.strike(door, cell, &mut rng)).unwrap();
+            run_case(model, case, |door, past| map.strike(door, past, cell, &mut rng)).unwrap();
         accept(number, seed, area, kind, &verdict);
     }
 }
@@ -146,7 +150,7 @@ fn every_bit_and_word_of_a_vector() {
             table.freeze().unwrap();
         }
         let door = open(&table);
-        let map = Map::of(&door, &plan::Kind::ALL);
+        let map = Map::of(&door, &plan::Kind::active());
         let sorted = door.pieces().iter().filter(|piece| piece.region == Region::SortedWord).count();
         assert_eq!(sorted, if frozen == Frozen::Before { model.rows.len() } else { 0 });
         let words: Vec<usize> = (0..door.pieces().len())
@@ -157,7 +161,7 @@ fn every_bit_and_word_of_a_vector() {
             accept(bit, seed, area, kind, &verdict);
         }
         for word in words {
-            let (area, kind, verdict) = run_fault(&model, frozen, |door| {
+            let (area, kind, verdict) = run_case(&model, Case { frozen, ..case(word as u64) }, |door, _| {
                 door.zero_word(word, 0);
                 (Area::of(&door.pieces()[word]), plan::Kind::Zero)
             })
@@ -181,7 +185,8 @@ fn without_protection_every_scan_ends() {
         for (piece, bit) in
             keys.into_iter().flat_map(|(piece, len)| (0..8 * len).map(move |bit| (piece, bit)))
         {
-            let (area, _, verdict) = run_fault(&model, Frozen::After, |door| {
+            let mutable = Case { frozen: Frozen::After, ..case(bit as u64) };
+            let (area, _, verdict) = run_case(&model, mutable, |door, _| {
                 door.flip(piece, bit);
                 (Area::of(&door.pieces()[piece]), plan::Kind::Flip)
             })
@@ -201,7 +206,8 @@ fn flips<'m>(
 ) -> impl Iterator<Item = (u64, Tried)> + 'm {
     let stride = if cfg!(debug_assertions) { 61 } else { 1 };
     (seed % stride..map.bits).step_by(stride as usize).map(move |bit| {
-        (bit, run_fault(model, frozen, |door| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap())
+        let case = Case { frozen, ..case(bit) };
+        (bit, run_case(model, case, |door, _| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap())
     })
 }
 
@@ -232,11 +238,12 @@ fn zeroed_control_words() {
         let words = (0..door.pieces().len()).filter(|piece| door.pieces()[*piece].region == Region::Control);
         for word in words.collect::<Vec<_>>() {
             for frozen in [Frozen::Before, Frozen::After] {
-                let strike = |door: &mut Door<'_, Bytewise>| {
+                let strike = |door: &mut Door<'_, Bytewise>, _: &Past| {
                     door.zero_word(word, 0);
                     (Area::of(&door.pieces()[word]), plan::Kind::Zero)
                 };
-                let (area, kind, verdict) = run_fault(&model, frozen, strike).unwrap();
+                let case = Case { frozen, ..case(word as u64) };
+                let (area, kind, verdict) = run_case(&model, case, strike).unwrap();
                 accept(word as u64, entries as u64, area, kind, &verdict);
             }
         }
@@ -251,7 +258,8 @@ fn undamaged_tables_are_silent() {
             let model = Model::new(shape_with(aids, seek, 100, seed));
             let area = map(&model).areas[0].0;
             for frozen in [Frozen::Before, Frozen::After] {
-                let (_, _, verdict) = run_fault(&model, frozen, |_| (area, plan::Kind::Flip)).unwrap();
+                let case = Case { frozen, ..case(seed) };
+                let (_, _, verdict) = run_case(&model, case, |_, _| (area, plan::Kind::Flip)).unwrap();
                 assert!(!verdict.detected, "seed {seed}: {verdict:?}");
                 accept(0, seed, area, plan::Kind::Flip, &verdict);
             }
@@ -368,7 +376,7 @@ fn the_door_undoes_what_it_did() {
         |door: &Door<'_, Bytewise>| (0..door.pieces().len()).map(|p| door.bytes(p)).collect::<Vec<_>>();
     let before = whole(&door);
     for number in 0..300u64 {
-        map.strike(&mut door, number as usize % map.cells.len(), &mut Rng::new(number));
+        map.strike(&mut door, &Past::new(), number as usize % map.cells.len(), &mut Rng::new(number));
     }
     assert!(!door.changed().is_empty());
     door.undo();

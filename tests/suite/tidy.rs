@@ -3,6 +3,10 @@
 //! Uses nothing but the standard library, and reads the sources as text. Run it alone with
 //! `cargo test --test suite tidy`.
 
+mod calls;
+#[path = "../support/damage/calls.rs"]
+#[allow(unreachable_pub, reason = "the campaign's table, shared by path")]
+mod damage_calls;
 mod lexer;
 mod proof;
 mod rules;
@@ -93,6 +97,14 @@ fn nothing_is_left_over() {
     let everywhere = sources(&["src", "tests", "examples", "benches", "fuzz/fuzz_targets", "sst"]);
     assert!(everywhere.len() > 15, "the walk found only {} files", everywhere.len());
     report(everywhere.iter().flat_map(rules::markers).collect());
+}
+
+/// A public function that no fault is tried on would be a hole in the campaign.
+#[test]
+fn the_campaign_calls_every_public_function() {
+    let public = calls::public(&sources(&["src"]));
+    assert!(public.len() > 150, "the scan found only {} public functions", public.len());
+    report(calls::compare(&public, &sources(&["tests/support/damage"])));
 }
 
 #[test]

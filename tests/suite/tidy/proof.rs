@@ -1,7 +1,7 @@
 //! The checks can fail: each gets a snippet that breaks its rule, and one that keeps it.
 
 use super::lexer::{Ground, Source};
-use super::{rules, storeys};
+use super::{calls, rules, storeys};
 
 const LIST: &str = "text\n```storeys\n0 src/error.rs words\n0 src/key.rs words\n1 src/truth/ truth\n1 src/truth/a.rs a\n\
                     1 src/truth/b.rs b\n5 src/lib.rs roof\n```\n9 not a line";
@@ -222,4 +222,39 @@ fn the_lexer_tells_code_from_text() {
     assert_eq!(find("y").map(|t| t.ground), Some(Ground::Test));
     assert_eq!(find("z").map(|t| t.line), Some(6));
     assert!(source.comments[1].contains("in"));
+}
+
+/// What the campaign would be told about a crate of these two files.
+fn call_findings(roof: &str, text: &str) -> String {
+    let sources = [Source::parse("src/lib.rs", roof), Source::parse("src/table.rs", text)];
+    calls::compare(&calls::public(&sources), &[]).join("\n")
+}
+
+#[test]
+fn a_new_public_function_is_missed_in_the_campaign() {
+    let roof = "pub use table::{TableReader, Range, Writer};";
+    let news = [
+        ("impl<C: Comparator> TableReader<C> { pub fn brand_new(&self) {} }", "TableReader::brand_new"),
+        ("impl TableReader { pub const fn brand_new() {} }", "TableReader::brand_new"),
+        ("impl<'t, F: Fn(&u8) -> u8> Iterator for a::Range<'t, F> { fn nth(&mut self) {} }", "Range::nth"),
+        (
+            "macro_rules! w { () => { pub fn brand_new(&self) {} } } impl Writer { w!(); }",
+            "Writer::brand_new",
+        ),
+    ];
+    for (text, missing) in news {
+        refused(&call_findings(roof, text), missing, "is public: call it in a trial, or say why not");
+    }
+    for text in [
+        "impl TableReader { pub(crate) fn brand_new(&self) {} fn private(&self) {} }",
+        "impl Hidden { pub fn brand_new(&self) {} }",
+        "impl Clone for Range { fn brand_new(&self) {} }",
+        "#[cfg(test)] mod tests { impl TableReader { pub fn brand_new(&self) {} } }",
+    ] {
+        assert!(!call_findings(roof, text).contains("brand_new"), "{text}");
+    }
+    let gone = call_findings(roof, "impl TableReader { pub fn get(&self) {} }");
+    refused(&gone, "TableReader::get_into", "is not public any more");
+    refused(&gone, "TableReader::get", "no trial calls");
+    refused(&gone, "Footer::*", "excludes nothing");
 }

@@ -1,13 +1,14 @@
-//! The rest of a table's life after damage: inserts and reading them back, freeze, flush, scrub, salvage.
+//! The end of a table's life after damage: freeze, flush, scrub, salvage.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use paranoid_memtable::{
-    Corruption, DeletedBy, Error, FlushEntry, FlushSink, Fragment, HiddenVersions, ImmutableMemTable, Kind,
-    MemTable, Reach, Representation, SinkError, TableReader, WriteBatch,
+    FlushEntry, FlushSink, FlushSummary, Fragment, HiddenVersions, ImmutableMemTable, Kind, MemTable,
+    Protected, Reach, SinkError, TableReader,
 };
 
-use super::model::{Expected, Row, order};
+use super::model::{Model, Row};
 use super::trial::Trial;
 
 /// Takes what a flush hands out.
@@ -15,11 +16,15 @@ use super::trial::Trial;
 struct Collected {
     rows: Vec<Row>,
     tombstones: Vec<Row>,
+    /// Entries whose digest is not that of what was handed out.
+    torn: usize,
 }
 
 impl FlushSink for Collected {
     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
         let (key, value) = (entry.user_key.to_vec(), entry.value.to_vec());
+        let protected = Protected::of(&key, &value, entry.kind).with_sequence(entry.sequence);
+        self.torn += usize::from(entry.protection() != protected);
         self.rows.push(Row { key, sequence: entry.sequence, kind: entry.kind, value });
         Ok(())
     }
@@ -36,10 +41,11 @@ impl FlushSink for Collected {
     }
 }
 
-/// The sequence numbers at which a key is deleted by these.
-fn covering(tombstones: &[Row], key: &[u8]) -> BTreeSet<u64> {
-    let covers = |row: &&Row| row.key.as_slice() <= key && key < row.value.as_slice();
-    tombstones.iter().filter(covers).map(|row| row.sequence).collect()
+/// The newest of these tombstones over a key that a reader sees.
+fn newest_over(tombstones: &[Row], key: &[u8], reader: u64) -> Option<u64> {
+    let covers =
+        |row: &&Row| row.sequence <= reader && row.key.as_slice() <= key && key < row.value.as_slice();
+    tombstones.iter().filter(covers).map(|row| row.sequence).max()
 }
 
 /// What a scrub must bring.
@@ -51,166 +57,103 @@ pub enum Demand {
     Anything,
 }
 
-/// Puts in a batch.
-const BATCH: usize = 4;
-/// Every how many-th probe gets an insert.
-const INSERT_EVERY: usize = 3;
-
 impl<'m> Trial<'m> {
     /// Reports of a scrub count as detection; damage that matters must be among them.
     pub fn scrub(&mut self, table: &TableReader, demand: Demand) {
         let report = table.scrub(|_| {});
         self.verdict.detected |= !report.findings.is_empty();
+        if report.check().is_ok() != report.findings.is_empty() {
+            self.wrong(|| "a scrub's report contradicts itself".into());
+        }
         if demand == Demand::Finding && report.findings.is_empty() {
             self.wrong(|| "a scrub finds nothing".into());
         }
     }
 
-    /// Inserts between and above the old entries. Returns all rows that the table must hold now.
-    pub fn inserts(&mut self, table: &MemTable) -> Vec<Row> {
+    /// What a flush hands out is complete, or it fails: everything, and what readers at no, one and two snapshots need.
+    pub fn flush(&mut self, frozen: &ImmutableMemTable) {
         let model = self.model();
-        let mut rows = model.rows.clone();
-        let newest = model.writes.last().map_or(0, |row| row.sequence);
-        for (number, probe) in (0..model.probes.len()).step_by(INSERT_EVERY).enumerate() {
-            let sequence = newest + 1 + number as u64;
-            let key = model.probes[probe].clone();
-            let row = Row { key, sequence, kind: Kind::PUT, value: sequence.to_le_bytes().to_vec() };
-            match table.insert(row.sequence, row.kind, &row.key, &row.value) {
-                Ok(_) => rows.push(row),
-                Err(error) => self.refused(&error, "insert"),
-            }
-        }
-        // A log does not look for duplicates.
-        let listed = model.shape.representation == Representation::SkipList;
-        for row in model.rows.iter().step_by(INSERT_EVERY).filter(|_| listed) {
-            match table.insert(row.sequence, Kind::PUT, &row.key, b"again") {
-                Err(Error::DuplicateEntry { .. }) => {}
-                Err(error) => self.refused(&error, "second insert"),
-                Ok(_) => self.wrong(|| format!("a duplicate of {} is taken", row.key.escape_ascii())),
-            }
-        }
-        rows.sort_by(order);
-        for (probe, key) in model.probes.iter().enumerate() {
-            let newest_row = rows.get(rows.partition_point(|row| row.key < *key));
-            let newest_row = newest_row.filter(|row| row.key == *key && row.sequence > newest);
-            let want = match newest_row {
-                Some(row) => Expected::Value(row.sequence, row.value.clone()),
-                None => model.expected[2][probe].clone(),
-            };
-            self.compare(probe, &want, table.get(key, u64::MAX), "get after inserts");
-        }
-        self.range_delete(table, newest + 1 + model.probes.len() as u64);
-        self.batches(table, newest + 2 + model.probes.len() as u64, &mut rows);
-        rows
+        let rows: Vec<&Row> = model.rows.iter().collect();
+        self.flush_to(HiddenVersions::Keep, frozen, &[], &rows);
+        let newest = model.newest();
+        let snapshots: &[u64] = match self.turn() % 3 {
+            0 => &[],
+            1 => &[newest / 2],
+            _ => &[newest * 3 / 4, newest / 4],
+        };
+        self.flush_to(HiddenVersions::Drop, frozen, snapshots, &model.needed(snapshots));
     }
 
-    /// Batches between and above the old entries: each is in as a whole, or as far as it says.
-    fn batches(&mut self, table: &MemTable, mut sequence: u64, rows: &mut Vec<Row>) {
-        let model = self.model();
-        let keys: Vec<usize> = (1..model.probes.len()).step_by(INSERT_EVERY).collect();
-        let mut written = Vec::new();
-        for keys in keys.chunks(BATCH) {
-            let mut batch = WriteBatch::with_protection(8).unwrap();
-            let mut new = Vec::new();
-            for probe in keys {
-                let (key, value) = (model.probes[*probe].clone(), sequence.to_be_bytes().to_vec());
-                batch.put(&key, &value).unwrap();
-                new.push((*probe, Row { key, sequence, kind: Kind::PUT, value }));
-                sequence += 1;
-            }
-            let taken = match table.write_batch(sequence - new.len() as u64, &batch) {
-                Ok(_) => new.len(),
-                Err(error) => {
-                    self.refused(&error, "write_batch");
-                    let Error::BatchInterrupted { applied, .. } = error else { continue };
-                    applied as usize
-                }
-            };
-            written.extend(new.into_iter().take(taken));
-        }
-        for (probe, row) in &written {
-            let want = Expected::Value(row.sequence, row.value.clone());
-            self.compare(*probe, &want, table.get(&row.key, u64::MAX), "get after a batch");
-        }
-        rows.extend(written.into_iter().map(|(_, row)| row));
-        rows.sort_by(order);
-    }
-
-    /// A range delete after damage covers what it should.
-    fn range_delete(&mut self, table: &MemTable, sequence: u64) {
-        let model = self.model();
-        let (from, to) = (model.probes.len() / 2, model.probes.len() / 2 + 3);
-        match table.delete_range(sequence, &model.probes[from], &model.probes[to]) {
-            Ok(_) => {
-                self.deleted = Some(Row {
-                    key: model.probes[from].clone(),
-                    sequence,
-                    kind: Kind::RANGE_DELETE,
-                    value: model.probes[to].clone(),
-                });
-                let want = Expected::Deleted(sequence, DeletedBy::Range);
-                for probe in from..to {
-                    let got = table.get(&model.probes[probe], u64::MAX);
-                    self.compare(probe, &want, got, "get after range delete");
-                }
-            }
-            Err(error) => self.refused(&error, "delete_range"),
-        }
-    }
-
-    /// What a flush hands out is complete, or it fails.
-    pub fn flush(&mut self, frozen: &ImmutableMemTable, rows: &[&Row]) {
-        let mut tombstones = self.model().tombstones.clone();
-        tombstones.extend(self.deleted.clone());
+    fn flush_to(
+        &mut self,
+        hidden: HiddenVersions,
+        frozen: &ImmutableMemTable,
+        snapshots: &[u64],
+        want: &[&Row],
+    ) {
         let mut sink = Collected::default();
-        match frozen.flush_with(&[], HiddenVersions::Keep, &mut sink) {
+        let flushed = match hidden {
+            HiddenVersions::Drop => frozen.flush(snapshots, &mut sink),
+            HiddenVersions::Keep => frozen.flush_with(snapshots, hidden, &mut sink),
+        };
+        match flushed {
             Err(error) => self.refused(&error, "flush"),
-            Ok(_) => {
-                if !sink.rows.iter().eq(rows.iter().copied()) {
-                    self.wrong(|| "flush hands out other entries".into());
-                }
-                for key in &self.model().probes {
-                    if covering(&sink.tombstones, key) != covering(&tombstones, key) {
-                        self.wrong(|| format!("flushed fragments at {}", key.escape_ascii()));
-                    }
+            Ok(summary) => self.flushed(&sink, &summary, snapshots, want),
+        }
+    }
+
+    fn flushed(&mut self, sink: &Collected, summary: &FlushSummary, snapshots: &[u64], want: &[&Row]) {
+        let model = self.model();
+        if !sink.rows.iter().eq(want.iter().copied()) || sink.torn > 0 {
+            self.wrong(|| format!("flush at {snapshots:?} hands out other entries"));
+        }
+        let counts = (summary.entries, summary.entries + summary.hidden);
+        if counts != (want.len() as u64, model.rows.len() as u64) {
+            self.wrong(|| format!("flush at {snapshots:?}: {summary:?}"));
+        }
+        for key in &model.probes {
+            for reader in snapshots.iter().copied().chain([u64::MAX]) {
+                let found = newest_over(&sink.tombstones, key, reader);
+                if found != model.cover(key, reader) {
+                    self.wrong(|| format!("flushed fragments at {} for {reader}", key.escape_ascii()));
                 }
             }
         }
     }
 
     /// What a salvage brings back was written, and nothing intact is missing.
-    pub fn salvage(&mut self, frozen: &ImmutableMemTable, rows: &[&Row]) {
+    pub fn salvage(&mut self, frozen: &ImmutableMemTable) {
         let salvage = frozen.salvage();
-        let mut tombstones = self.model().tombstones.clone();
-        tombstones.extend(self.deleted.clone());
-        let mut all: Vec<&Row> = rows.iter().copied().chain(&tombstones).collect();
-        all.sort_by(|left, right| order(left, right));
+        let all = written(self.model());
         self.verdict.detected |= salvage.missing > 0 || salvage.failure.is_some();
         let mut found = BTreeSet::new();
         let mut last = None;
         for salvaged in &salvage.entries {
             let entry = &salvaged.entry;
-            let (key, sequence) = (entry.user_key(), entry.sequence());
-            let here = |row: &&Row| row.key.as_slice().cmp(key).then(sequence.cmp(&row.sequence));
-            let same = all.binary_search_by(here).is_ok_and(|place| {
-                let row = all[place];
+            let (key, sequence, tombstone) =
+                (entry.user_key(), entry.sequence(), entry.kind() == Kind::RANGE_DELETE);
+            let id = (key.to_vec(), Reverse(sequence), tombstone);
+            let row = all.get(&id).and_then(|rows| rows.get(salvaged.revision as usize));
+            let same = row.is_some_and(|row| {
                 row.kind == entry.kind() && entry.value().is_ok_and(|value| value == row.value)
             });
             if !same {
                 self.wrong(|| format!("salvage brings back {}@{sequence}", key.escape_ascii()));
             }
-            let place = (key, std::cmp::Reverse(sequence));
+            let place = (key, Reverse(sequence), Reverse(salvaged.revision), tombstone);
             if last.is_some_and(|last| last >= place) {
                 self.wrong(|| format!("salvage is out of order at {}", key.escape_ascii()));
             }
             last = Some(place);
-            found.insert((key.to_vec(), sequence));
+            found.insert((id, salvaged.revision as usize));
         }
         let blind = salvage.failure.is_some() || salvage.reach == Reach::Links || self.bounds().control;
-        for row in all {
-            let id = (row.key.clone(), row.sequence);
-            if !blind && !found.contains(&id) && !self.bounds().entries.contains(&id) {
-                self.wrong(|| format!("salvage loses {}@{}", row.key.escape_ascii(), row.sequence));
+        for (id, rows) in all {
+            for revision in 0..rows.len() {
+                let harmed = self.bounds().entries.contains(&(id.0.clone(), id.1.0));
+                if !blind && !harmed && !found.contains(&(id.clone(), revision)) {
+                    self.wrong(|| format!("salvage loses {}@{}", id.0.escape_ascii(), id.1.0));
+                }
             }
         }
     }
@@ -225,9 +168,17 @@ impl<'m> Trial<'m> {
             }
         }
     }
+}
 
-    /// The first finding of a scrub, for a story.
-    pub fn first_finding(table: &TableReader) -> Option<Corruption> {
-        table.scrub(|_| {}).findings.first().copied()
+/// Key, sequence number, and whether it is a range tombstone.
+type Id = (Vec<u8>, Reverse<u64>, bool);
+
+/// Everything that was written, equal entries in the order of their revisions.
+fn written(model: &Model) -> BTreeMap<Id, Vec<&Row>> {
+    let mut all: BTreeMap<Id, Vec<&Row>> = BTreeMap::new();
+    for row in &model.writes {
+        let id = (row.key.clone(), Reverse(row.sequence), row.kind == Kind::RANGE_DELETE);
+        all.entry(id).or_default().push(row);
     }
+    all
 }

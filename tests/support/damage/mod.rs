@@ -3,36 +3,88 @@
 //! ```text
 //!   Shape -> Model (rows, tombstones, probes, expected answers)   once
 //!         -> table, the same bytes every time                     for each fault
-//!         -> Door, Map: a fault                                   -> Bounds: what it may reach
-//!   Trial: reads, scans, seeks, inserts, freeze, flush, scrub, salvage -> Verdict
+//!         -> cursors and ranges parked here and there
+//!         -> Door, Map, Past: a fault                             -> Bounds: what it may reach
+//!   Trial: every call of `calls.rs` on what was parked and on the table; writes, and every read again; freeze, flush,
+//!          scrub, salvage                                         -> Verdict
 //! ```
+//! Patterns of ends, windows, snapshots and means of writing go round from fault to fault (`Case::turn`).
 //! Included by path from the campaign, the suite and the fuzz target.
 #![allow(dead_code, unreachable_pub, reason = "each user takes what it needs")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
+pub mod accounts;
+pub mod bounds;
+pub mod known;
 pub mod later;
 pub mod model;
+pub mod parked;
 pub mod plan;
 pub mod reads;
 pub mod rng;
 pub mod trial;
+pub mod walk;
+pub mod writes;
 
+use bounds::Bounds;
 use later::Demand;
 use model::{Model, Row};
-use paranoid_memtable::{Bytewise, Door, Error, MemTable};
+use paranoid_memtable::{Bytewise, Door, Error, ImmutableMemTable, MemTable, Past};
+use parked::Parked;
 use plan::{Area, Kind};
-use trial::{Bounds, Trial, Verdict};
+use trial::{Trial, Verdict};
 
 /// When a table is frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frozen {
-    /// After the damage and the inserts behind it.
+    /// After the damage and the writes that follow it.
     After,
     /// Before the damage.
     Before,
 }
 
-/// Makes the table, breaks it, and does everything with it.
+/// Whether earlier values of memory are noted while a table is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    Forgotten,
+    Noted,
+}
+
+/// How one fault is tried.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    pub frozen: Frozen,
+    pub history: History,
+    /// Decides what is tried in turns.
+    pub turn: u64,
+}
+
+/// Looks that are taken while a table is filled, about.
+const LOOKS: usize = 128;
+
+fn look(table: &MemTable, past: &mut Past) -> Result<(), Error> {
+    // SAFETY: this thread alone uses the table.
+    #[expect(unsafe_code, reason = "looks through the fault door")]
+    unsafe {
+        Door::look(table, past)
+    }
+}
+
+impl Case {
+    /// Writes all that the model says.
+    fn fill(self, model: &Model, table: &MemTable, past: &mut Past) -> Result<(), Error> {
+        let every = model.writes.len().div_ceil(LOOKS).max(1);
+        for (number, row) in model.writes.iter().enumerate() {
+            if self.history == History::Noted && number.is_multiple_of(every) {
+                look(table, past)?;
+            }
+            table.insert(row.sequence, row.kind, &row.key, &row.value)?;
+        }
+        if self.history == History::Noted { look(table, past) } else { Ok(()) }
+    }
+}
+
+/// Makes the table, breaks it, and does everything with it, in the first of the turns.
 pub fn run_fault(
     model: &Model,
     frozen: Frozen,
@@ -48,38 +100,104 @@ pub fn run_fault_on(
     table: &MemTable,
     strike: impl FnOnce(&mut Door<'_, Bytewise>) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
-    let early = if frozen == Frozen::Before { Some(table.freeze()?) } else { None };
-    // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
-    #[expect(unsafe_code, reason = "opens the fault door")]
-    let mut door = unsafe { Door::open(table) }?;
-    let (area, kind) = strike(&mut door);
-    let mut trial = Trial::new(model, Bounds::of(model, &door, frozen));
-    let demand = if trial.bounds().must_find { Demand::Finding } else { Demand::Anything };
-    drop(door);
+    let case = Case { frozen, history: History::Forgotten, turn: 0 };
+    case.run(model, table, Past::new(), |door, _| strike(door))
+}
+
+/// Makes the table, breaks it, and does everything with it.
+pub fn run_case(
+    model: &Model,
+    case: Case,
+    strike: impl FnOnce(&mut Door<'_, Bytewise>, &Past) -> (Area, Kind),
+) -> Result<(Area, Kind, Verdict), Error> {
+    let (table, mut past) = (MemTable::new(model.options()?)?, Past::new());
+    case.fill(model, &table, &mut past)?;
+    case.run(model, &table, past, strike)
+}
+
+impl Case {
+    /// Parks cursors, before the freeze or after it; freezes; breaks; and does everything.
+    fn run(
+        self,
+        model: &Model,
+        table: &MemTable,
+        mut past: Past,
+        strike: impl FnOnce(&mut Door<'_, Bytewise>, &Past) -> (Area, Kind),
+    ) -> Result<(Area, Kind, Verdict), Error> {
+        let park = || Parked::new(table, model, self.turn / 2);
+        let early = self.turn.is_multiple_of(4).then(park).transpose()?;
+        let frozen = if self.frozen == Frozen::Before { Some(table.freeze()?) } else { None };
+        if self.history == History::Noted && frozen.is_some() {
+            look(table, &mut past)?;
+        }
+        let parked = early.map_or_else(park, Ok)?;
+        // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: what is parked holds
+        // offsets.
+        #[expect(unsafe_code, reason = "opens the fault door")]
+        let mut door = unsafe { Door::open(table) }?;
+        let (area, kind) = strike(&mut door, &past);
+        let trial = Trial::new(model, Bounds::of(model, &door, self.frozen, kind), self.turn);
+        drop(door);
+        let verdict = match frozen {
+            Some(frozen) => of_frozen(trial, table, &frozen, parked),
+            None => of_mutable(trial, table, parked),
+        };
+        Ok((area, kind, verdict))
+    }
+}
+
+/// Every read, by every call.
+fn reads(trial: &mut Trial<'_>, table: &MemTable, parked: Parked<'_>) {
+    let model = trial.model();
     let rows: Vec<&Row> = model.rows.iter().collect();
+    if !known::open(3) {
+        trial.parked(parked);
+    }
+    let demand = if trial.bounds().must_find { Demand::Finding } else { Demand::Anything };
     trial.gets(table);
     trial.scrub(table, demand);
     trial.scans(table, &rows);
     trial.resolved_scans(table);
     trial.seeks(table);
+    trial.prefix_scans(table);
+    trial.bounded_scans(table);
+    trial.ranges(table);
     trial.further_reads(table);
-    match early {
-        Some(frozen) => {
-            trial.flush(&frozen, &rows);
-            trial.salvage(&frozen, &rows);
-        }
-        None => {
-            // A known limit: SAFETY.md, filters and point index.
-            let wiped = trial.bounds().wiped;
-            let all = if wiped { model.rows.clone() } else { trial.inserts(table) };
-            let rows: Vec<&Row> = all.iter().collect();
-            trial.scans(table, &rows);
-            if let Some(frozen) = trial.freeze(table) {
-                trial.flush(&frozen, &rows);
-                trial.scrub(&frozen, Demand::Anything);
-                trial.salvage(&frozen, &rows);
-            }
-        }
+    if trial.turn().is_multiple_of(4) {
+        trial.accounts(table);
+        trial.fork(table);
     }
-    Ok((area, kind, trial.verdict))
+}
+
+fn of_frozen(
+    mut trial: Trial<'_>,
+    table: &MemTable,
+    frozen: &ImmutableMemTable,
+    parked: Parked<'_>,
+) -> Verdict {
+    reads(&mut trial, table, parked);
+    trial.flush(frozen);
+    trial.salvage(frozen);
+    trial.verdict
+}
+
+fn of_mutable(mut trial: Trial<'_>, table: &MemTable, parked: Parked<'_>) -> Verdict {
+    reads(&mut trial, table, parked);
+    // A known limit: SAFETY.md, filters and point index.
+    let more = if trial.bounds().wiped { Vec::new() } else { trial.writes(table) };
+    let grown = trial.model().after(more);
+    let rows: Vec<&Row> = grown.rows.iter().collect();
+    let mut trial = trial.after(&grown);
+    trial.gets(table);
+    trial.scans(table, &rows);
+    trial.resolved_scans(table);
+    trial.ranges(table);
+    if let Some(frozen) = trial.freeze(table) {
+        trial.gets(&frozen);
+        trial.scans(&frozen, &rows);
+        trial.flush(&frozen);
+        trial.scrub(&frozen, Demand::Anything);
+        trial.salvage(&frozen);
+    }
+    trial.verdict
 }

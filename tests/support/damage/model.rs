@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use paranoid_memtable::{
-    Base, Bytewise, DeletedBy, Door, Error, FixedPrefix, Kind, Lookup, MemTable, MemTableOptions,
-    ParanoidOptions, Part, Region, Representation,
+    Base, Bytewise, DeletedBy, Door, DuplicatePolicy, Error, FixedPrefix, Kind, Lookup, MemTable,
+    MemTableOptions, ParanoidOptions, Part, Region, Representation,
 };
 
 use super::rng::Rng;
@@ -37,9 +37,27 @@ pub struct Shape {
     pub on_seek: bool,
     pub order_checks: bool,
     pub representation: Representation,
+    /// Under `Replace` a third of the entries are overwritten, some of them several times.
+    pub duplicates: DuplicatePolicy,
     pub aids: Aids,
     pub entries: usize,
     pub seed: u64,
+}
+
+impl Shape {
+    /// A skiplist that protects its entries with 8 bytes each, without filters and index.
+    pub fn plain(entries: usize, seed: u64) -> Shape {
+        Shape {
+            protection: 8,
+            on_seek: false,
+            order_checks: false,
+            representation: Representation::SkipList,
+            duplicates: DuplicatePolicy::Reject,
+            aids: Aids::Nothing,
+            entries,
+            seed,
+        }
+    }
 }
 
 /// A stored entry.
@@ -67,7 +85,7 @@ pub struct Model {
     pub shape: Shape,
     /// In the order of inserts, range tombstones included.
     pub writes: Vec<Row>,
-    /// In table order.
+    /// In table order, without entries that were overwritten.
     pub rows: Vec<Row>,
     pub tombstones: Vec<Row>,
     /// Present and absent keys in order; absent ones stand between present ones.
@@ -121,31 +139,53 @@ fn writes_of(shape: &Shape) -> Vec<Row> {
     for (i, write) in writes.iter_mut().enumerate() {
         write.sequence = 10 + 3 * i as u64;
     }
+    if shape.duplicates == DuplicatePolicy::Replace {
+        overwrite(&mut writes, &mut rng);
+    }
     writes
+}
+
+/// Later writes of the same keys and sequence numbers: one to three for a third of the entries.
+fn overwrite(writes: &mut Vec<Row>, rng: &mut Rng) {
+    let points = writes.iter().filter(|row| row.kind != Kind::RANGE_DELETE);
+    for row in points.step_by(3).cloned().collect::<Vec<_>>() {
+        for _ in 0..1 + rng.below(3) {
+            let first = writes.iter().position(|write| same_place(write, &row)).unwrap_or(0);
+            let place = first + 1 + rng.below(writes.len() - first);
+            let value = (0..rng.below(40)).map(|_| rng.next() as u8).collect();
+            writes.insert(place, Row { kind: Kind::PUT, value, ..row.clone() });
+        }
+    }
+}
+
+fn same_place(left: &Row, right: &Row) -> bool {
+    left.key == right.key && left.sequence == right.sequence && left.kind != Kind::RANGE_DELETE
+}
+
+/// Point entries in table order, the last write of each key and sequence number; and the range tombstones.
+fn sorted(writes: &[Row]) -> (Vec<Row>, Vec<Row>) {
+    let (mut tombstones, mut rows): (Vec<Row>, Vec<Row>) =
+        writes.iter().rev().cloned().partition(|row| row.kind == Kind::RANGE_DELETE);
+    rows.sort_by(order);
+    rows.dedup_by(|later, first| same_place(later, first));
+    tombstones.sort_by(order);
+    (rows, tombstones)
 }
 
 impl Model {
     pub fn new(shape: Shape) -> Model {
         let writes = writes_of(&shape);
-        let (mut tombstones, mut rows): (Vec<Row>, Vec<Row>) =
-            writes.iter().cloned().partition(|row| row.kind == Kind::RANGE_DELETE);
-        rows.sort_by(order);
-        tombstones.sort_by(order);
         let groups = writes.iter().filter(|row| row.kind != Kind::RANGE_DELETE).map(|row| row.key.clone());
         let groups = groups.collect::<BTreeSet<_>>().len();
         let probes: Vec<Vec<u8>> = (0..2 * groups).map(key_name).collect();
-        let newest = writes.last().map_or(0, |row| row.sequence);
-        let snapshots = vec![newest / 3, newest * 2 / 3, u64::MAX];
-        let mut model = Model {
-            shape,
-            writes,
-            rows,
-            tombstones,
-            probes,
-            snapshots,
-            expected: Vec::new(),
-            resolved: Vec::new(),
-        };
+        let newest = writes.iter().map(|row| row.sequence).max().unwrap_or(0);
+        Model::of(shape, writes, probes, vec![newest / 3, newest * 2 / 3, u64::MAX])
+    }
+
+    fn of(shape: Shape, writes: Vec<Row>, probes: Vec<Vec<u8>>, snapshots: Vec<u64>) -> Model {
+        let (rows, tombstones) = sorted(&writes);
+        let (expected, resolved) = (Vec::new(), Vec::new());
+        let mut model = Model { shape, writes, rows, tombstones, probes, snapshots, expected, resolved };
         for snapshot in model.snapshots.clone() {
             let answers: Vec<Expected> = model.probes.iter().map(|key| model.answer(key, snapshot)).collect();
             model.expected.push(answers);
@@ -154,7 +194,41 @@ impl Model {
         model
     }
 
-    fn cover(&self, key: &[u8], snapshot: u64) -> Option<u64> {
+    /// What is true once these were written as well.
+    #[must_use]
+    pub fn after(&self, more: Vec<Row>) -> Model {
+        let snapshots = vec![self.newest(), u64::MAX];
+        let mut writes = self.writes.clone();
+        writes.extend(more);
+        Model::of(self.shape, writes, self.probes.clone(), snapshots)
+    }
+
+    /// The largest sequence number.
+    pub fn newest(&self) -> u64 {
+        self.writes.iter().map(|row| row.sequence).max().unwrap_or(0)
+    }
+
+    /// The rows that a scan at one of the snapshots shows.
+    pub fn visible(&self, snapshot: usize) -> Vec<&Row> {
+        self.resolved[snapshot].iter().map(|row| &self.rows[*row]).collect()
+    }
+
+    /// The rows that a reader at the newest sequence number or at one of `snapshots` could need: a version is left out if a
+    /// newer one stands between it and every reader. What operands stand on, single deletes, and all below one, stays.
+    pub fn needed(&self, snapshots: &[u64]) -> Vec<&Row> {
+        let readers: Vec<u64> = snapshots.iter().copied().chain([u64::MAX]).collect();
+        let needs = |row: &&Row| {
+            let newer = self.versions(&row.key).iter().take_while(|newer| newer.sequence > row.sequence);
+            let single = newer.clone().chain([*row]).any(|newer| newer.kind == Kind::SINGLE_DELETE);
+            let hides = |newer: &Row, reader: u64| newer.kind != Kind::MERGE && newer.sequence <= reader;
+            let reads =
+                |reader: &u64| row.sequence <= *reader && !newer.clone().any(|newer| hides(newer, *reader));
+            single || readers.iter().any(reads)
+        };
+        self.rows.iter().filter(needs).collect()
+    }
+
+    pub fn cover(&self, key: &[u8], snapshot: u64) -> Option<u64> {
         let covers =
             |row: &&Row| row.sequence <= snapshot && row.key.as_slice() <= key && key < row.value.as_slice();
         self.tombstones.iter().filter(covers).map(|row| row.sequence).max()
@@ -214,6 +288,15 @@ impl Model {
 
     /// The same; `watch` sees it before each write, by number.
     pub fn table_watched(&self, mut watch: impl FnMut(usize, &MemTable)) -> Result<MemTable, Error> {
+        let table = MemTable::new(self.options()?)?;
+        for (number, row) in self.writes.iter().enumerate() {
+            watch(number, &table);
+            table.insert(row.sequence, row.kind, &row.key, &row.value)?;
+        }
+        Ok(table)
+    }
+
+    pub fn options(&self) -> Result<MemTableOptions, Error> {
         let paranoid = ParanoidOptions::builder()
             .protection_bytes(self.shape.protection)
             .checksum_on_seek(self.shape.on_seek && self.shape.protection > 0)
@@ -223,6 +306,7 @@ impl Model {
             .write_buffer_size(BUFFER)
             .paranoid(paranoid)
             .representation(self.shape.representation)
+            .duplicates(self.shape.duplicates)
             .seed(self.shape.seed);
         if self.shape.aids == Aids::All {
             options = options.whole_key_filter(FILTER_SHARE);
@@ -233,16 +317,9 @@ impl Model {
         if matches!(self.shape.aids, Aids::All | Aids::Index) {
             options = options.point_index(INDEX_SHARE);
         }
-        let table = MemTable::new(options.build()?)?;
-        for (number, row) in self.writes.iter().enumerate() {
-            watch(number, &table);
-            table.insert(row.sequence, row.kind, &row.key, &row.value)?;
-        }
-        Ok(table)
+        options.build()
     }
-}
 
-impl Model {
     /// Whether a get looks past the last version of a key: none is visible, or all that are visible are operands.
     pub fn runs_out(&self, key: &[u8], snapshot: u64) -> bool {
         self.versions(key).iter().filter(|row| row.sequence <= snapshot).all(|row| row.kind == Kind::MERGE)
@@ -257,7 +334,8 @@ impl Model {
 
     /// The place of an entry among the rows.
     pub fn row(&self, key: &[u8], sequence: u64) -> Option<usize> {
-        self.rows.iter().position(|row| row.key == key && row.sequence == sequence)
+        let here = |row: &Row| row.key.as_slice().cmp(key).then(sequence.cmp(&row.sequence));
+        self.rows.binary_search_by(here).ok()
     }
 
     /// Levels on which an entry is linked.
@@ -271,7 +349,7 @@ impl Model {
                     .as_ref()
                     .is_some_and(|owner| *owner.key == *row.key && owner.sequence == row.sequence)
         });
-        own.count() as u32
+        own.map(|piece| piece.level + 1).max().unwrap_or(0)
     }
 
     /// The place of a key among the probes.
@@ -283,7 +361,7 @@ impl Model {
 /// A lookup as plain data, with everything in it asked for.
 pub fn seen(lookup: &Lookup<'_>) -> Result<Expected, Error> {
     Ok(match lookup {
-        Lookup::Value(value) => Expected::Value(value.sequence(), value.to_vec()),
+        Lookup::Value(value) => Expected::Value(value.sequence(), value.to_pinned().to_vec()),
         Lookup::Deleted { sequence, by } => Expected::Deleted(*sequence, *by),
         Lookup::NotFound => Expected::NotFound,
         Lookup::Merge(operands) => {

@@ -1,7 +1,8 @@
 //! Which faults there are: every bit in turn, and random ones spread evenly over region and kind.
 
-use paranoid_memtable::{Bytewise, Door, Part, Region};
+use paranoid_memtable::{Bytewise, Door, Part, Past, Region};
 
+use super::known::open;
 use super::rng::Rng;
 
 /// A way to break memory.
@@ -23,10 +24,23 @@ pub enum Kind {
     Copy,
     /// A whole line of a filter or of the index set to 0.
     ZeroLine,
+    /// A lost write: an aligned word goes back to a value that it held before.
+    StaleWord,
+    /// A lost write: an aligned line of 64 bytes goes back to what it held before.
+    StaleLine,
+    /// A control word and its check, or a line of them, copied over another one.
+    CopyControl,
+    /// Two control words swapped: with their checks, or a word with its own check.
+    SwapControl,
+    /// Two places at once, each broken in one of the ways above; no lost writes.
+    TwoPlaces,
+    /// Two places at once, the first one by a lost write: the witness of a word may be gone with it. Only crashes and
+    /// hangs count.
+    StaleAndAnother,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Flip,
         Kind::Burst,
         Kind::Noise,
@@ -35,7 +49,20 @@ impl Kind {
         Kind::SwapEntries,
         Kind::Copy,
         Kind::ZeroLine,
+        Kind::StaleWord,
+        Kind::StaleLine,
+        Kind::CopyControl,
+        Kind::SwapControl,
+        Kind::TwoPlaces,
+        Kind::StaleAndAnother,
     ];
+
+    /// All but those that wait for a repair.
+    pub fn active() -> Vec<Kind> {
+        let control = |kind: &Kind| matches!(kind, Kind::CopyControl | Kind::SwapControl);
+        let waits = |kind: &Kind| (open(5) && control(kind)) || (open(6) && kind.is_stale());
+        Kind::ALL.into_iter().filter(|kind| !waits(kind)).collect()
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -47,6 +74,34 @@ impl Kind {
             Kind::SwapEntries => "swap-entries",
             Kind::Copy => "copy",
             Kind::ZeroLine => "zero-line",
+            Kind::StaleWord => "stale-word",
+            Kind::StaleLine => "stale-line",
+            Kind::CopyControl => "copy-control",
+            Kind::SwapControl => "swap-control",
+            Kind::TwoPlaces => "two-places",
+            Kind::StaleAndAnother => "stale-and-another",
+        }
+    }
+
+    /// Whether memory goes back to what it was: then its past has to be known.
+    pub fn is_stale(self) -> bool {
+        matches!(self, Kind::StaleWord | Kind::StaleLine | Kind::StaleAndAnother)
+    }
+
+    /// Whether an area can be broken in this way.
+    fn fits(self, area: Area) -> bool {
+        let control = area.part == Part::Control;
+        match self {
+            Kind::SwapLinks => area.is_link(),
+            Kind::ZeroLine => area.is_aid(),
+            Kind::SwapEntries => area.region == Region::Header,
+            Kind::Copy => !control && !beside(area.region),
+            Kind::CopyControl | Kind::SwapControl => control,
+            // What was never written has no past.
+            Kind::StaleWord | Kind::StaleLine | Kind::StaleAndAnother => {
+                !matches!(area.region, Region::Free | Region::Padding)
+            }
+            _ => true,
         }
     }
 }
@@ -115,18 +170,8 @@ impl Map {
         areas.sort();
         let mut cells = Vec::new();
         for (number, (area, _)) in areas.iter().enumerate() {
-            for kind in kinds {
-                let fits = match kind {
-                    Kind::SwapLinks => area.is_link(),
-                    Kind::ZeroLine => area.is_aid(),
-                    Kind::SwapEntries => area.region == Region::Header,
-                    Kind::Copy => area.part != Part::Control && !beside(area.region),
-                    _ => true,
-                };
-                if fits {
-                    cells.push((number, *kind));
-                }
-            }
+            let fitting = kinds.iter().filter(|kind| kind.fits(*area));
+            cells.extend(fitting.map(|kind| (number, *kind)));
         }
         let lens: Vec<u64> = door.pieces().iter().map(|piece| piece.len() as u64).collect();
         let turns = (0..lens.len()).collect();
@@ -175,11 +220,47 @@ impl Map {
         unreachable!("a bit beyond the last piece")
     }
 
-    /// Breaks something of one cell.
-    pub fn strike(&self, door: &mut Door<'_, Bytewise>, cell: usize, rng: &mut Rng) -> (Area, Kind) {
+    /// Breaks something of one cell. `past`: what the table held before, for lost writes.
+    pub fn strike(
+        &self,
+        door: &mut Door<'_, Bytewise>,
+        past: &Past,
+        cell: usize,
+        rng: &mut Rng,
+    ) -> (Area, Kind) {
         let map = self.for_table(door);
         let (area, kind) = map.cells[cell];
-        let (area, pieces) = &map.areas[area];
+        match kind {
+            Kind::TwoPlaces => {
+                map.strike_plainly(door, area, rng);
+                let other = rng.below(map.areas.len());
+                map.strike_plainly(door, other, rng);
+            }
+            Kind::StaleAndAnother => {
+                let stale = [Kind::StaleWord, Kind::StaleLine][rng.below(2)];
+                map.strike_as(door, past, (area, stale), rng);
+                let other = rng.below(map.areas.len());
+                map.strike_plainly(door, other, rng);
+            }
+            kind => map.strike_as(door, past, (area, kind), rng),
+        }
+        (map.areas[area].0, kind)
+    }
+
+    /// Breaks something of an area in one of the ways that need no more than bytes.
+    fn strike_plainly(&self, door: &mut Door<'_, Bytewise>, area: usize, rng: &mut Rng) {
+        let kind = [Kind::Flip, Kind::Burst, Kind::Noise, Kind::Zero][rng.below(4)];
+        self.strike_as(door, &Past::new(), (area, kind), rng);
+    }
+
+    fn strike_as(
+        &self,
+        door: &mut Door<'_, Bytewise>,
+        past: &Past,
+        (area, kind): (usize, Kind),
+        rng: &mut Rng,
+    ) {
+        let (area, pieces) = &self.areas[area];
         let piece = pieces[rng.below(pieces.len())];
         let len = door.pieces()[piece].len();
         match kind {
@@ -199,7 +280,7 @@ impl Map {
                 (first..first + LINE_WORDS).for_each(|word| door.zero_word(word, 0));
             }
             Kind::SwapLinks => {
-                let links = map.areas.iter().filter(|(other, _)| other.is_link() && other.part == area.part);
+                let links = self.areas.iter().filter(|(other, _)| other.is_link() && other.part == area.part);
                 let links: Vec<usize> = links.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
                 door.swap(piece, links[rng.below(links.len())]);
             }
@@ -210,7 +291,7 @@ impl Map {
                 door.swap_entries(left, rng.below(door.entries()));
             }
             Kind::Copy => {
-                let arena: Vec<usize> = (0..map.lens.len())
+                let arena: Vec<usize> = (0..self.lens.len())
                     .filter(|piece| {
                         let piece = &door.pieces()[*piece];
                         piece.part != Part::Control && !beside(piece.region)
@@ -218,7 +299,53 @@ impl Map {
                     .collect();
                 door.copy(arena[rng.below(arena.len())], piece, 8 + rng.below(89));
             }
+            Kind::StaleWord => lose_write(door, pieces, rng, |door, piece, byte, turn| {
+                door.revert_word(past, piece, byte, turn)
+            }),
+            Kind::StaleLine => lose_write(door, pieces, rng, |door, piece, byte, turn| {
+                door.revert_line(past, piece, byte, turn)
+            }),
+            Kind::CopyControl | Kind::SwapControl => strike_control(door, pieces, kind, rng),
+            Kind::TwoPlaces | Kind::StaleAndAnother => unreachable!("made of others"),
         }
-        (*area, kind)
+    }
+}
+
+/// Reverts something of an area: the first place from a random one on that ever was something else.
+fn lose_write(
+    door: &mut Door<'_, Bytewise>,
+    pieces: &[usize],
+    rng: &mut Rng,
+    mut revert: impl FnMut(&mut Door<'_, Bytewise>, usize, usize, usize) -> bool,
+) {
+    let (first, byte, turn) = (rng.below(pieces.len()), rng.next(), rng.next());
+    for ahead in 0..pieces.len() {
+        let piece = pieces[(first + ahead) % pieces.len()];
+        let words = door.pieces()[piece].len().div_ceil(8) as u64;
+        for word in 0..words {
+            if revert(door, piece, ((byte % words + word) % words * 8) as usize, turn as usize) {
+                return;
+            }
+        }
+    }
+}
+
+/// Words of the control block, their checks, or whole lines, over others.
+fn strike_control(door: &mut Door<'_, Bytewise>, pieces: &[usize], kind: Kind, rng: &mut Rng) {
+    let [from, to] = [0, 0].map(|_| pieces[rng.below(pieces.len())]);
+    let [source, target] = [0, 0].map(|_| door.checks()[rng.below(door.checks().len())]);
+    match (kind, rng.below(4)) {
+        (Kind::CopyControl, 0) => door.copy_pieces(from, to, 1 + rng.below(2)),
+        (Kind::CopyControl, 1) => door.copy_line(from, to),
+        (Kind::CopyControl, _) => {
+            door.copy_pieces(source.0, target.0, 1);
+            door.copy_pieces(source.1, target.1, 1);
+        }
+        (_, 0 | 1) => door.swap(target.0, target.1),
+        (_, 2) => door.swap(from, to),
+        (_, _) => {
+            door.swap(source.0, target.0);
+            door.swap(source.1, target.1);
+        }
     }
 }

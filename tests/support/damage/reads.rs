@@ -1,15 +1,16 @@
 //! The reads that a trial makes besides gets, scans and seeks: copies, many keys, shared cursors, bounds.
 
-use paranoid_memtable::{Error, Found, Handle, Kind, Lens, OwnedCursor, TableReader};
+use paranoid_memtable::{Error, Found, Kind, Lens, OwnedCursor, TableReader};
 
 use super::model::{Expected, Row};
-use super::trial::{Shown, Step, Trial};
+use super::trial::{Shown, Trial};
 
 /// An entry of a cursor that lends it only while it stands still.
 struct Copied {
     row: Row,
     /// What its value answered, if that was an error.
     refused: Option<Error>,
+    len: usize,
 }
 
 impl Shown for Copied {
@@ -28,14 +29,18 @@ impl Shown for Copied {
             None => Ok(&self.row.value),
         }
     }
+    fn len(&self) -> Option<usize> {
+        Some(self.len)
+    }
 }
 
 fn copied<L: Lens>(cursor: &OwnedCursor<paranoid_memtable::Bytewise, L>) -> Result<Option<Copied>, Error> {
     let Some(entry) = cursor.entry()? else { return Ok(None) };
     let mut value = Vec::new();
     let refused = entry.value_into(&mut value).err();
-    let key = entry.user_key().to_vec();
-    Ok(Some(Copied { row: Row { key, sequence: entry.sequence(), kind: entry.kind(), value }, refused }))
+    let (key, len) = (entry.user_key().to_vec(), entry.value_len());
+    let row = Row { key, sequence: entry.sequence(), kind: entry.kind(), value };
+    Ok(Some(Copied { len, row, refused }))
 }
 
 impl Trial<'_> {
@@ -45,7 +50,6 @@ impl Trial<'_> {
         self.stored_entries(table);
         self.many(table);
         self.shared_scans(table);
-        self.bounded_scans(table);
     }
 
     fn gets_into(&mut self, table: &TableReader) {
@@ -105,7 +109,11 @@ impl Trial<'_> {
                 places.reverse();
             }
             let keys: Vec<&[u8]> = places.iter().map(|probe| model.probes[*probe].as_slice()).collect();
-            table.multi_get_into(&keys, *snapshot, &mut results);
+            match self.turn() % 4 {
+                0 => results = table.multi_get(&keys, *snapshot),
+                1 => table.multi_get_with_budget(&keys, *snapshot, u64::MAX, &mut results),
+                _ => table.multi_get_into(&keys, *snapshot, &mut results),
+            }
             for (probe, got) in places.into_iter().zip(results.drain(..)) {
                 self.lookup(probe, *snapshot, &expected[probe], got, "multi_get");
             }
@@ -121,41 +129,11 @@ impl Trial<'_> {
             step.of(&mut cursor)?;
             copied(&cursor)
         });
-        let rows: Vec<&Row> = model.resolved[1].iter().map(|row| &model.rows[*row]).collect();
         let mut cursor = table.owned_cursor_at(model.snapshots[1]);
-        self.there_and_back(["shared resolved scan", "reverse shared resolved scan"], &rows, |step| {
+        let names = ["shared resolved scan", "reverse shared resolved scan"];
+        self.there_and_back(names, &model.visible(1), |step| {
             step.of(&mut cursor)?;
             copied(&cursor)
-        });
-    }
-
-    /// The middle half of the keys, raw and resolved at each snapshot.
-    fn bounded_scans(&mut self, table: &TableReader) {
-        let model = self.model();
-        let (from, to) = (model.probes.len() / 4, model.probes.len() * 3 / 4);
-        let (from, to) = (model.probes[from].as_slice(), model.probes[to].as_slice());
-        let inside = |row: &&Row| from <= row.key.as_slice() && row.key.as_slice() < to;
-        let rows: Vec<&Row> = model.rows.iter().filter(inside).collect();
-        let bounded = table.cursor().with_bounds(from..to);
-        self.bounded(["bounded scan", "reverse bounded scan"], bounded, &rows, |cursor| cursor.table_entry());
-        for (snapshot, shown) in model.snapshots.iter().zip(&model.resolved) {
-            let rows: Vec<&Row> = shown.iter().map(|row| &model.rows[*row]).filter(inside).collect();
-            let bounded = table.cursor_at(*snapshot).with_bounds(from..to);
-            let names = ["bounded resolved scan", "reverse bounded resolved scan"];
-            self.bounded(names, bounded, &rows, |cursor| cursor.table_entry());
-        }
-    }
-
-    fn bounded<H: Handle, L: Lens, E: Shown>(
-        &mut self,
-        names: [&str; 2],
-        mut cursor: paranoid_memtable::Cursor<H, L>,
-        rows: &[&Row],
-        entry: impl Fn(&paranoid_memtable::Cursor<H, L>) -> Result<Option<E>, Error>,
-    ) {
-        self.there_and_back(names, rows, |step: Step| {
-            step.of(&mut cursor)?;
-            entry(&cursor)
         });
     }
 }

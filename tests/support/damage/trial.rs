@@ -1,15 +1,12 @@
 //! One damaged table: every read on it, each answer compared with the model.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use paranoid_memtable::{
-    Bytewise, Cursor, Door, Entry, Error, Handle, Kind, Lens, Lookup, Part, Region, Representation,
-    TableReader,
-};
+use paranoid_memtable::{Cursor, Entry, Error, Handle, Kind, Lens, Lookup, TableReader};
 
-use super::Frozen;
-use super::model::{Aids, Expected, Model, PREFIX_BYTES, Row, seen};
-use super::plan::Area;
+use super::bounds::Bounds;
+use super::known::open;
+use super::model::{Expected, Model, Row, seen};
 
 /// What came of one fault.
 #[derive(Debug, Clone, Default)]
@@ -29,149 +26,6 @@ pub struct Verdict {
     /// A damaged entry whose place nobody knows made every key uncertain.
     pub every: bool,
 }
-
-/// What damage may reach.
-#[derive(Debug, Clone, Default)]
-pub struct Bounds {
-    /// Probes that may answer `Corruption`; `None`: all.
-    pub probes: Option<BTreeSet<usize>>,
-    /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is all that was changed.
-    pub only: Option<BTreeSet<usize>>,
-    /// An entry of a mutable `Vector` table: its place is not known, and every key may answer so.
-    pub every: bool,
-    /// Keys right in front of a damaged entry: they may answer so where a get looks past their last version.
-    pub in_front: BTreeSet<usize>,
-    /// (key, sequence) of entries whose own bytes were changed; `None`: any.
-    pub entries: BTreeSet<(Vec<u8>, u64)>,
-    /// A scrub must find something.
-    pub must_find: bool,
-    /// Words of filters or index are gone that later inserts cannot tell from unused ones.
-    pub wiped: bool,
-    /// The control block was changed.
-    pub control: bool,
-}
-
-/// What was changed of one point entry.
-#[derive(Debug, Clone, Copy, Default)]
-struct Harm {
-    /// Header, key, value or digests; or the word that names it in a sorted array.
-    own: bool,
-    /// That word.
-    sorted: bool,
-    back: bool,
-    /// The highest changed link.
-    link: Option<u32>,
-    /// The lowest one is changed.
-    next: bool,
-}
-
-impl Bounds {
-    /// What the pieces that a door changed may reach.
-    pub fn of(model: &Model, door: &Door<'_, Bytewise>, frozen: Frozen) -> Bounds {
-        let vector = model.shape.representation == Representation::Vector;
-        let mut bounds = Bounds::default();
-        let mut limited = true;
-        let mut harms: BTreeMap<Option<usize>, Harm> = BTreeMap::new();
-        let changed = door.changed();
-        let lone = changed.len() == 1;
-        let wiped = |number: &&usize| {
-            Area::of(&door.pieces()[**number]).is_aid() && door.bytes(**number).iter().all(|byte| *byte == 0)
-        };
-        bounds.wiped = changed.iter().filter(wiped).count() > 1;
-        for number in changed {
-            let piece = &door.pieces()[number];
-            if matches!(piece.region, Region::Padding | Region::Free) {
-                continue;
-            }
-            let own = matches!(piece.region, Region::Header | Region::Key | Region::Value | Region::Digests);
-            // At width 0 nothing but headers and links can be found; a back link's tag is short.
-            bounds.must_find |= match piece.region {
-                // Words that are not in use yet are among those of the index.
-                Region::BackLink | Region::TombstoneIndex => false,
-                // A line that is zero as a whole looks like one that was never used; no read believes it.
-                Region::FilterWord | Region::IndexSlot | Region::IndexControl => {
-                    door.bytes(number).iter().any(|byte| *byte != 0) || lone
-                }
-                _ => !own || model.shape.protection > 0,
-            };
-            bounds.control |= piece.region == Region::Control;
-            limited &= piece.part != Part::Control;
-            if let (true, Some(owner)) = (own, &piece.owner) {
-                bounds.entries.insert((owner.key.to_vec(), owner.sequence));
-            }
-            if piece.part == Part::Points {
-                let row = piece.owner.as_ref().and_then(|owner| model.row(&owner.key, owner.sequence));
-                let harm = harms.entry(row).or_default();
-                harm.sorted |= piece.region == Region::SortedWord;
-                harm.own |= own || harm.sorted;
-                let linked = matches!(piece.region, Region::Link | Region::HeadLink | Region::BackLink);
-                if vector {
-                    // A chain with one broken link is read from its other end; an array needs none.
-                    let named = matches!(piece.region, Region::Value | Region::SortedWord);
-                    bounds.every |= frozen == Frozen::After && !named && !(linked && lone);
-                    continue;
-                }
-                harm.back |= piece.region == Region::BackLink;
-                if linked && piece.region != Region::BackLink {
-                    harm.link = harm.link.max(Some(piece.level));
-                    harm.next |= piece.level == 0;
-                }
-            }
-        }
-        let mut probes = BTreeSet::new();
-        for (row, harm) in &harms {
-            bounds.reach(model, door, &harms, (*row, *harm), &mut probes);
-        }
-        bounds.probes = (limited && !bounds.every).then_some(probes);
-        let owned = |harm: &Harm| harm.own && !harm.sorted;
-        if model.shape.protection == 8 && door.changed_bits() == 1 && harms.values().any(owned) {
-            let row = harms.keys().copied().flatten().next();
-            bounds.only = row
-                .filter(|_| !bounds.every)
-                .map(|row| model.probe(&model.rows[row].key).into_iter().collect());
-        }
-        bounds
-    }
-
-    /// The keys that one damaged entry, or its broken level-0 link, may make uncertain.
-    fn reach(
-        &mut self,
-        model: &Model,
-        door: &Door<'_, Bytewise>,
-        harms: &BTreeMap<Option<usize>, Harm>,
-        (row, harm): (Option<usize>, Harm),
-        probes: &mut BTreeSet<usize>,
-    ) {
-        let place = row.and_then(|row| model.probe(&model.rows[row].key));
-        if let (true, Some(place)) = (harm.own, place) {
-            probes.extend(place.saturating_sub(1)..=place + 2);
-            self.in_front.extend(place.checked_sub(2));
-        }
-        if !harm.next {
-            return;
-        }
-        probes.extend(place.unwrap_or(0)..=place.map_or(1, |place| place + 2));
-        // Upper levels lead to the next intact entry that is tall enough; the way back from there ends at the last
-        // damaged one in front of it.
-        let levels = harm.link.unwrap_or(0) + 2;
-        for next in row.map_or(0, |row| row + 1)..model.rows.len() {
-            if harms.get(&Some(next)).is_some_and(|harm| harm.own || harm.back || harm.next) {
-                let end = model.probe(&model.rows[next].key).unwrap_or(0) + 2;
-                probes.extend(place.unwrap_or(0)..=end);
-                continue;
-            }
-            if model.height(door, next) >= levels {
-                return;
-            }
-        }
-        if harms.get(&None).is_some_and(|harm| harm.back) {
-            probes.extend(place.unwrap_or(0)..model.probes.len());
-        }
-    }
-}
-
-/// Every how many-th probe's prefix is scanned.
-const PREFIX_EVERY: usize = 3;
 
 /// A move of a cursor.
 #[derive(Debug, Clone, Copy)]
@@ -199,6 +53,8 @@ pub trait Shown {
     fn sequence(&self) -> u64;
     fn kind(&self) -> Kind;
     fn shown_value(&self) -> Result<&[u8], Error>;
+    /// The value's length, if that can be had without the value.
+    fn len(&self) -> Option<usize>;
 }
 
 impl Shown for Entry<'_> {
@@ -214,20 +70,34 @@ impl Shown for Entry<'_> {
     fn shown_value(&self) -> Result<&[u8], Error> {
         self.value()
     }
+    fn len(&self) -> Option<usize> {
+        Some(self.value_len())
+    }
 }
 
 /// A damaged table under examination.
 pub struct Trial<'m> {
     model: &'m Model,
     bounds: Bounds,
+    /// Decides what is tried in turns: patterns, windows, means of writing.
+    turn: u64,
     pub verdict: Verdict,
-    /// The range tombstone that was added after the damage.
-    pub deleted: Option<Row>,
 }
 
 impl<'m> Trial<'m> {
-    pub fn new(model: &'m Model, bounds: Bounds) -> Self {
-        Trial { model, bounds, verdict: Verdict::default(), deleted: None }
+    pub fn new(model: &'m Model, bounds: Bounds, turn: u64) -> Self {
+        Trial { model, bounds, turn, verdict: Verdict::default() }
+    }
+
+    /// The same table after more was written to it: what the model says now, and no limits to what the damage reaches.
+    pub fn after<'n>(self, model: &'n Model) -> Trial<'n> {
+        let Trial { bounds, turn, verdict, .. } = self;
+        let bounds = Bounds { probes: None, only: None, lone: false, focus: BTreeSet::new(), ..bounds };
+        Trial { model, bounds, turn, verdict }
+    }
+
+    pub fn turn(&self) -> u64 {
+        self.turn
     }
 
     pub fn model(&self) -> &'m Model {
@@ -250,10 +120,28 @@ impl<'m> Trial<'m> {
         }
     }
 
-    fn passed_by(&mut self, key: &[u8]) {
-        if let (Some(allowed), Some(probe)) = (&self.bounds.probes, self.model.probe(key))
-            && !allowed.contains(&probe)
+    pub fn endless(&mut self, what: &str) {
+        self.verdict.endless.get_or_insert_with(|| what.to_string());
+    }
+
+    /// A walk left out this row, after an error.
+    pub fn passed_by(&mut self, row: &Row) {
+        if let Some(probe) = self.model.probe(&row.key)
+            && !self.may_hide(row)
         {
+            self.verdict.beyond.insert(probe);
+        }
+    }
+
+    /// Whether the damage may keep a walk from showing this row.
+    pub fn may_hide(&self, row: &Row) -> bool {
+        let Some(probe) = self.model.probe(&row.key) else { return true };
+        let only = self.bounds.only.as_ref().filter(|_| !open(4));
+        only.or(self.bounds.probes.as_ref()).is_none_or(|allowed| allowed.contains(&probe))
+    }
+
+    fn key_passed(&mut self, probe: usize) {
+        if self.bounds.probes.as_ref().is_some_and(|allowed| !allowed.contains(&probe)) {
             self.verdict.beyond.insert(probe);
         }
     }
@@ -287,7 +175,7 @@ impl<'m> Trial<'m> {
         {
             self.verdict.fronts.insert(probe);
         } else {
-            self.passed_by(key);
+            self.key_passed(probe);
         }
     }
 
@@ -326,6 +214,7 @@ impl<'m> Trial<'m> {
     /// Compares the entry under a cursor with the row that it should show.
     pub fn shows(&mut self, entry: &impl Shown, row: &Row, what: &str) {
         let same = entry.key() == row.key && entry.sequence() == row.sequence && entry.kind() == row.kind;
+        let same = same && entry.len().is_none_or(|len| len == row.value.len());
         match entry.shown_value() {
             _ if !same => self.wrong(|| {
                 let (key, want) = (entry.key().escape_ascii(), row.key.escape_ascii());
@@ -337,121 +226,41 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A scan in one direction against the rows that it should show, in its order.
-    pub fn scan<E: Shown>(
-        &mut self,
-        what: &str,
-        want: &[&Row],
-        mut step: impl FnMut(usize) -> Result<Option<E>, Error>,
-    ) {
-        let (mut at, mut gap) = (0, false);
-        for number in 0..want.len() * 4 + 64 {
-            match step(number) {
-                Err(error) => {
-                    self.refused(&error, what);
-                    gap = true;
-                }
-                Ok(None) => {
-                    for row in &want[at..] {
-                        if !gap {
-                            self.wrong(|| format!("{what} ends before {}", row.key.escape_ascii()));
-                        }
-                        self.passed_by(&row.key);
-                    }
-                    return;
-                }
-                Ok(Some(entry)) => {
-                    let same = |row: &&Row| row.key == entry.key() && row.sequence == entry.sequence();
-                    while gap && at < want.len() && !same(&want[at]) {
-                        self.passed_by(&want[at].key);
-                        at += 1;
-                    }
-                    match want.get(at) {
-                        Some(row) => self.shows(&entry, row, what),
-                        None => self.wrong(|| format!("{what} shows {}", entry.key().escape_ascii())),
-                    }
-                    if self.verdict.wrong.is_some() {
-                        return;
-                    }
-                    (at, gap) = (at + 1, false);
-                }
-            }
-        }
-        self.verdict.endless.get_or_insert_with(|| what.to_string());
-    }
-
-    /// A whole scan there and back, with a cursor that stands nowhere.
-    pub fn there_and_back<E: Shown>(
-        &mut self,
-        names: [&str; 2],
-        rows: &[&Row],
-        mut step: impl FnMut(Step) -> Result<Option<E>, Error>,
-    ) {
-        self.scan(names[0], rows, |n| step(if n == 0 { Step::First } else { Step::Next }));
-        let reversed: Vec<&Row> = rows.iter().rev().copied().collect();
-        self.scan(names[1], &reversed, |n| step(if n == 0 { Step::Last } else { Step::Prev }));
-    }
-
-    pub fn scans(&mut self, table: &TableReader, rows: &[&Row]) {
-        let mut cursor = table.cursor();
-        self.there_and_back(["raw scan", "reverse raw scan"], rows, |step| {
-            step.of(&mut cursor)?;
-            cursor.table_entry()
-        });
-    }
-
-    pub fn resolved_scans(&mut self, table: &TableReader) {
-        let model = self.model;
-        for (snapshot, shown) in model.snapshots.iter().zip(&model.resolved) {
-            let rows: Vec<&Row> = shown.iter().map(|row| &model.rows[*row]).collect();
-            let mut cursor = table.cursor_at(*snapshot);
-            self.there_and_back(["resolved scan", "reverse resolved scan"], &rows, |step| {
-                step.of(&mut cursor)?;
-                cursor.table_entry()
-            });
-        }
-    }
-
-    /// A cursor in prefix mode asks the filter of prefixes.
-    fn prefix_scan(&mut self, table: &TableReader, prefix: &[u8]) {
-        let all = &self.model.rows;
-        let from = all.partition_point(|row| row.key.as_slice() < prefix);
-        let rows: Vec<&Row> = all[from..].iter().take_while(|row| row.key.starts_with(prefix)).collect();
-        let mut cursor = table.cursor().with_prefix(prefix);
-        self.scan("prefix scan", &rows, |n| {
-            if n == 0 {
-                cursor.first()?
-            } else {
-                cursor.next()?
-            };
-            cursor.table_entry()
-        });
-    }
-
     pub fn seeks(&mut self, table: &TableReader) {
-        if self.model.shape.aids != Aids::Nothing {
-            let keys = self.model.probes.iter().filter(|key| key.len() >= PREFIX_BYTES);
-            for key in keys.step_by(PREFIX_EVERY) {
-                self.prefix_scan(table, &key[..PREFIX_BYTES]);
-            }
-        }
         let model = self.model;
         let (mut raw, mut resolved) = (table.cursor(), table.cursor_at(model.snapshots[1]));
-        let shown = &model.resolved[1];
+        let shown = model.visible(1);
         for (probe, key) in model.probes.iter().enumerate() {
-            let behind = model.rows.partition_point(|row| row.key < *key);
+            let after = model.rows.partition_point(|row| row.key < *key);
             let moved = raw.seek(key);
-            self.sought(probe, "seek", moved, model.rows.get(behind));
-            let shown_behind = shown.get(shown.partition_point(|row| model.rows[*row].key < *key));
+            self.sought(probe, "seek", moved, model.rows.get(after));
+            let shown_after = shown.partition_point(|row| row.key < *key);
             let moved = resolved.seek(key);
-            self.sought(probe, "resolved seek", moved, shown_behind.map(|row| &model.rows[*row]));
-            let last = model.rows.partition_point(|row| row.key <= *key).checked_sub(1);
+            self.sought(probe, "resolved seek", moved, shown.get(shown_after).copied());
+            let before = model.rows.partition_point(|row| row.key <= *key).checked_sub(1);
             let moved = raw.seek_for_prev(key);
-            self.sought(probe, "seek_for_prev", moved, last.map(|last| &model.rows[last]));
-            let shown_before = shown.partition_point(|row| model.rows[*row].key <= *key).checked_sub(1);
-            let shown_before = shown_before.map(|place| shown[place]);
+            self.sought(probe, "seek_for_prev", moved, before.map(|before| &model.rows[before]));
+            let shown_before = shown.partition_point(|row| row.key <= *key).checked_sub(1);
             let moved = resolved.seek_for_prev(key);
-            self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|row| &model.rows[row]));
+            self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|place| shown[place]));
+        }
+        self.version_seeks(table);
+    }
+
+    /// Seeks to versions: those that are there, and the places in front of them.
+    fn version_seeks(&mut self, table: &TableReader) {
+        let model = self.model;
+        let mut cursor = table.cursor();
+        for (place, row) in model.rows.iter().enumerate().skip(self.turn as usize % 3).step_by(3) {
+            let Some(probe) = model.probe(&row.key) else { continue };
+            let moved = cursor.seek_version(&row.key, row.sequence);
+            self.sought(probe, "seek_version", moved, Some(row));
+            let moved = cursor.seek_version(&row.key, row.sequence + 1);
+            self.sought(probe, "seek_version between", moved, Some(row));
+            if cursor.is_valid() {
+                let before = place.checked_sub(1).map(|before| &model.rows[before]);
+                self.sought(probe, "prev after seek_version", cursor.prev(), before);
+            }
         }
     }
 

@@ -1,0 +1,59 @@
+//! What a table says about itself: counts, sizes, marks; and its next table.
+
+use paranoid_memtable::{DuplicatePolicy, Kind, Lookup, MemTable, TableReader};
+
+use super::trial::Trial;
+
+impl Trial<'_> {
+    /// Counts lie outside of the fault model: damage changes none of them.
+    pub fn accounts(&mut self, table: &TableReader) {
+        let model = self.model();
+        let points = |kinds: fn(Kind) -> bool| model.rows.iter().filter(|row| kinds(row.kind)).count() as u64;
+        let tombstones = model.tombstones.len() as u64;
+        let displaced = model.writes.len() as u64 - tombstones - model.rows.len() as u64;
+        let bytes = model.rows.iter().chain(&model.tombstones).map(|row| row.key.len() + row.value.len());
+        let smallest = model.writes.iter().map(|row| row.sequence).min();
+        let same = table.len() == points(|_| true) + tombstones
+            && table.is_empty() == model.writes.is_empty()
+            && table.num_deletes() == points(Kind::is_point_delete)
+            && table.num_range_deletes() == tombstones
+            && table.num_displaced() == displaced
+            && table.data_bytes() == bytes.sum::<usize>() as u64
+            && table.allocated_bytes() > table.data_bytes()
+            && table.smallest_sequence() == smallest
+            && table.largest_sequence() == Some(model.newest())
+            && table.stats() == table.stats()
+            && table.options().duplicates() == model.shape.duplicates
+            && format!("{:?}", table.comparator()) == "Bytewise";
+        if !same {
+            self.wrong(|| "the table's accounts changed".into());
+        }
+        let tag = table.tag();
+        table.set_tag(tag + 1);
+        let marked = table.should_flush();
+        table.mark_for_flush();
+        if table.tag() != tag + 1 || !table.should_flush() || (marked && model.shape.entries < 100) {
+            self.wrong(|| "the table's marks changed".into());
+        }
+        table.maintain();
+    }
+
+    /// The next table is new: nothing of the damage goes there.
+    pub fn fork(&mut self, table: &MemTable) {
+        match table.fork() {
+            Err(error) => self.refused(&error, "fork"),
+            Ok(next) => {
+                let written = next.put(1, b"key", b"value").is_ok();
+                let read = matches!(next.get(b"key", 1), Ok(Lookup::Value(value)) if *value == *b"value");
+                if !(written && read && next.len() == 1 && !next.is_frozen()) {
+                    self.wrong(|| "the next table answers wrong".into());
+                }
+            }
+        }
+    }
+
+    /// Whether equal entries replace each other in this table.
+    pub fn replaces(&self) -> bool {
+        self.model().shape.duplicates == DuplicatePolicy::Replace
+    }
+}

@@ -1,0 +1,171 @@
+//! What damage may reach: which keys may answer `Corruption`, and what a scrub must find.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use paranoid_memtable::{Bytewise, Door, Part, Region, Representation};
+
+use super::Frozen;
+use super::model::Model;
+use super::plan::{Area, Kind};
+
+/// What damage may reach.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    /// Probes that may answer `Corruption`; `None`: all.
+    pub probes: Option<BTreeSet<usize>>,
+    /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is all that was changed.
+    pub only: Option<BTreeSet<usize>>,
+    /// An entry of a mutable `Vector` table: its place is not known, and every key may answer so.
+    pub every: bool,
+    /// Keys right in front of a damaged entry: they may answer so where a get looks past their last version.
+    pub in_front: BTreeSet<usize>,
+    /// (key, sequence) of entries whose own bytes were changed; `None`: any.
+    pub entries: BTreeSet<(Vec<u8>, u64)>,
+    /// A scrub must find something.
+    pub must_find: bool,
+    /// Words of filters or index are gone that later inserts cannot tell from unused ones.
+    pub wiped: bool,
+    /// The control block was changed.
+    pub control: bool,
+    /// Places in the model's rows of the entries that were changed: where walks look closely.
+    pub focus: BTreeSet<usize>,
+    /// One entry's own bytes are all that was changed: a walk meets one hole at most.
+    pub lone: bool,
+}
+
+/// What was changed of one point entry.
+#[derive(Debug, Clone, Copy, Default)]
+struct Harm {
+    /// Header, key, value or digests; or the word that names it in a sorted array.
+    own: bool,
+    /// That word.
+    sorted: bool,
+    back: bool,
+    /// The highest changed link.
+    link: Option<u32>,
+    /// The lowest one is changed.
+    next: bool,
+}
+
+impl Bounds {
+    /// What the pieces that a door changed may reach.
+    pub fn of(model: &Model, door: &Door<'_, Bytewise>, frozen: Frozen, kind: Kind) -> Bounds {
+        let vector = model.shape.representation == Representation::Vector;
+        let mut bounds = Bounds::default();
+        let mut limited = true;
+        let mut harms: BTreeMap<Option<usize>, Harm> = BTreeMap::new();
+        let changed = door.changed();
+        let lone = changed.len() == 1;
+        let wiped = |number: &&usize| {
+            Area::of(&door.pieces()[**number]).is_aid() && door.bytes(**number).iter().all(|byte| *byte == 0)
+        };
+        bounds.wiped = changed.iter().filter(wiped).count() > 1;
+        for number in changed {
+            let piece = &door.pieces()[number];
+            if matches!(piece.region, Region::Padding | Region::Free) {
+                continue;
+            }
+            let own = is_own(piece.region);
+            bounds.must_find |= must_find(model, door, number, kind);
+            bounds.control |= piece.region == Region::Control;
+            limited &= piece.part != Part::Control;
+            if let (true, Some(owner)) = (own, &piece.owner) {
+                bounds.entries.insert((owner.key.to_vec(), owner.sequence));
+            }
+            if piece.part == Part::Points {
+                let row = piece.owner.as_ref().and_then(|owner| model.row(&owner.key, owner.sequence));
+                bounds.focus.extend(row);
+                let harm = harms.entry(row).or_default();
+                harm.sorted |= piece.region == Region::SortedWord;
+                harm.own |= own || harm.sorted;
+                let linked = matches!(piece.region, Region::Link | Region::HeadLink | Region::BackLink);
+                if vector {
+                    // A chain with one broken link is read from its other end; an array needs none.
+                    let named = matches!(piece.region, Region::Value | Region::SortedWord);
+                    bounds.every |= frozen == Frozen::After && !named && !(linked && lone);
+                    continue;
+                }
+                harm.back |= piece.region == Region::BackLink;
+                if linked && piece.region != Region::BackLink {
+                    harm.link = harm.link.max(Some(piece.level));
+                    harm.next |= piece.level == 0;
+                }
+            }
+        }
+        let mut probes = BTreeSet::new();
+        for (row, harm) in &harms {
+            bounds.reach(model, door, &harms, (*row, *harm), &mut probes);
+        }
+        limited &= kind != Kind::StaleAndAnother;
+        bounds.probes = (limited && !bounds.every).then_some(probes);
+        bounds.lone =
+            limited && harms.len() == 1 && harms.values().all(|harm| harm.own && harm.link.is_none());
+        let owned = |harm: &Harm| harm.own && !harm.sorted;
+        if model.shape.protection == 8 && door.changed_bits() == 1 && harms.values().any(owned) {
+            let row = harms.keys().copied().flatten().next();
+            bounds.only = row
+                .filter(|_| !bounds.every)
+                .map(|row| model.probe(&model.rows[row].key).into_iter().collect());
+        }
+        bounds
+    }
+
+    /// The keys that one damaged entry, or its broken level-0 link, may make uncertain.
+    fn reach(
+        &mut self,
+        model: &Model,
+        door: &Door<'_, Bytewise>,
+        harms: &BTreeMap<Option<usize>, Harm>,
+        (row, harm): (Option<usize>, Harm),
+        probes: &mut BTreeSet<usize>,
+    ) {
+        let place = row.and_then(|row| model.probe(&model.rows[row].key));
+        if let (true, Some(place)) = (harm.own, place) {
+            probes.extend(place.saturating_sub(1)..=place + 2);
+            self.in_front.extend(place.checked_sub(2));
+        }
+        if !harm.next {
+            return;
+        }
+        probes.extend(place.unwrap_or(0)..=place.map_or(1, |place| place + 2));
+        // Upper levels lead to the next intact entry that is tall enough; the way back from there ends at the last
+        // damaged one in front of it.
+        let levels = harm.link.unwrap_or(0) + 2;
+        for next in row.map_or(0, |row| row + 1)..model.rows.len() {
+            if harms.get(&Some(next)).is_some_and(|harm| harm.own || harm.back || harm.next) {
+                let end = model.probe(&model.rows[next].key).unwrap_or(0) + 2;
+                probes.extend(place.unwrap_or(0)..=end);
+                continue;
+            }
+            if model.height(door, next) >= levels {
+                return;
+            }
+        }
+        if harms.get(&None).is_some_and(|harm| harm.back) {
+            probes.extend(place.unwrap_or(0)..model.probes.len());
+        }
+    }
+}
+
+/// Whether a region is part of an entry that its digests or its header check cover.
+fn is_own(region: Region) -> bool {
+    matches!(region, Region::Header | Region::Key | Region::Value | Region::Digests)
+}
+
+/// Whether a scrub must report what was done to a piece.
+fn must_find(model: &Model, door: &Door<'_, Bytewise>, number: usize, kind: Kind) -> bool {
+    let piece = &door.pieces()[number];
+    match piece.region {
+        // Words that are not in use yet are among those of the index. A back link is a hint, and its tag is short.
+        Region::BackLink | Region::TombstoneIndex => false,
+        _ if kind == Kind::StaleAndAnother => false,
+        // An upper link that leads past newer nodes costs steps; no answer rests on it.
+        Region::Link | Region::HeadLink if kind.is_stale() => piece.level == 0,
+        // A line that is zero as a whole looks like one that was never used; no read believes it.
+        Region::FilterWord | Region::IndexSlot | Region::IndexControl => {
+            door.bytes(number).iter().any(|byte| *byte != 0) || door.changed().len() == 1
+        }
+        // At width 0 nothing but headers and links can be found.
+        region => !is_own(region) || model.shape.protection > 0,
+    }
+}

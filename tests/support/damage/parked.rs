@@ -1,0 +1,154 @@
+//! Cursors and ranges that stood somewhere before the damage, and are asked and moved after it.
+
+use paranoid_memtable::{
+    AtSnapshot, Bytewise, Cursor, Descending, Error, Handle, Lens, MemTable, OwnedCursor, Range,
+    Representation, TableCursor,
+};
+
+use super::model::{Model, Row};
+use super::trial::Trial;
+use super::walk::{End, Walk, descending};
+
+type At<C> = Vec<(usize, C)>;
+
+/// What was parked, and on which row.
+#[derive(Default)]
+pub struct Parked<'t> {
+    raw: At<TableCursor<'t>>,
+    resolved: At<TableCursor<'t, Bytewise, AtSnapshot>>,
+    owned: At<OwnedCursor>,
+    owned_resolved: At<OwnedCursor<Bytewise, AtSnapshot>>,
+    /// Rows that its front has shown, and its back; the range.
+    range: Option<(usize, usize, Range<'t>)>,
+    range_at: Option<(usize, usize, Range<'t, Bytewise, AtSnapshot>)>,
+    /// Rows that it has shown, in its order.
+    descending: Option<(usize, Descending<'t>)>,
+}
+
+/// Steps that a parked cursor makes after the damage.
+const STEPS: usize = 3;
+/// The snapshot at which resolved ones look.
+const SNAPSHOT: usize = 1;
+/// Cursors of a kind, at most.
+const MOST: usize = 64;
+/// The same over a mutable `Vector` table, where each sorts a copy of its own.
+const MOST_SORTED: usize = 4;
+
+impl<'t> Parked<'t> {
+    /// Parks cursors on rows all over an undamaged table: half of the kinds, which half as `turn` says.
+    pub fn new(table: &'t MemTable, model: &Model, turn: u64) -> Result<Parked<'t>, Error> {
+        let mut parked = Parked::default();
+        let sorted = model.shape.representation == Representation::Vector && !table.is_frozen();
+        let most = if sorted { MOST_SORTED } else { MOST };
+        let places = |rows: usize| {
+            (turn as usize % rows.div_ceil(most).max(1)..rows).step_by(rows.div_ceil(most).max(1))
+        };
+        let shown = model.visible(SNAPSHOT);
+        let snapshot = model.snapshots[SNAPSHOT];
+        for place in places(model.rows.len()) {
+            let row = &model.rows[place];
+            if turn.is_multiple_of(2) {
+                parked.raw.push((place, park(table.cursor(), row)?));
+            } else {
+                parked.owned.push((place, park(table.owned_cursor(), row)?));
+            }
+        }
+        for place in places(shown.len()) {
+            let row = shown[place];
+            if turn.is_multiple_of(2) {
+                parked.owned_resolved.push((place, park(table.owned_cursor_at(snapshot), row)?));
+            } else {
+                parked.resolved.push((place, park(table.cursor_at(snapshot), row)?));
+            }
+        }
+        parked.ranges(table, model, turn as usize)?;
+        Ok(parked)
+    }
+
+    fn ranges(&mut self, table: &'t MemTable, model: &Model, turn: usize) -> Result<(), Error> {
+        let rows = model.rows.len();
+        let (front, back) = (turn % (rows + 1), turn / 3 % (rows + 1));
+        let back = back.min(rows - front);
+        let mut range = table.range(..);
+        range.by_ref().take(front).try_for_each(|entry| entry.map(drop))?;
+        range.by_ref().rev().take(back).try_for_each(|entry| entry.map(drop))?;
+        self.range = Some((front, back, range));
+        let rows = model.visible(SNAPSHOT).len();
+        let front = turn % (rows + 1);
+        let back = (turn / 3 % (rows + 1)).min(rows - front);
+        let mut range = table.range_at(model.snapshots[SNAPSHOT], ..);
+        range.by_ref().take(front).try_for_each(|entry| entry.map(drop))?;
+        range.by_ref().rev().take(back).try_for_each(|entry| entry.map(drop))?;
+        self.range_at = Some((front, back, range));
+        let shown = turn / 2 % (model.rows.len() + 1);
+        let mut range = table.range_descending(..);
+        range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
+        self.descending = Some((shown, range));
+        Ok(())
+    }
+}
+
+fn park<H: Handle, L: Lens>(mut cursor: Cursor<H, L>, row: &Row) -> Result<Cursor<H, L>, Error> {
+    cursor.seek_version(&row.key, row.sequence)?;
+    Ok(cursor)
+}
+
+impl<'m> Trial<'m> {
+    /// Asks what was parked, and moves it on.
+    pub fn parked(&mut self, parked: Parked<'_>) {
+        let model = self.model();
+        let rows: Vec<&Row> = model.rows.iter().collect();
+        let shown = model.visible(SNAPSHOT);
+        let Parked { raw, resolved, owned, owned_resolved, range, range_at, descending: keys } = parked;
+        raw.into_iter().for_each(|(place, cursor)| self.resume("parked cursor", &rows, place, cursor));
+        owned
+            .into_iter()
+            .for_each(|(place, cursor)| self.resume("parked owned cursor", &rows, place, cursor));
+        resolved
+            .into_iter()
+            .for_each(|(place, cursor)| self.resume("parked resolved cursor", &shown, place, cursor));
+        owned_resolved
+            .into_iter()
+            .for_each(|(place, cursor)| self.resume("parked owned resolved cursor", &shown, place, cursor));
+        let pattern = (self.turn() * 5) as u8;
+        if let Some((front, back, range)) = range {
+            let walk = Walk::between(&rows, front, rows.len() - back);
+            self.both_ends("parked range", walk, pattern, range);
+        }
+        if let Some((front, back, range)) = range_at {
+            let walk = Walk::between(&shown, front, shown.len() - back);
+            self.both_ends("parked range_at", walk, pattern, range);
+        }
+        if let Some((gone, mut range)) = keys {
+            let rows = descending(&rows);
+            self.scan("parked range_descending", End::Front, &rows[gone..], |_| range.next().transpose());
+        }
+    }
+
+    /// A cursor that stood on a row: the row or nothing, then some steps either way.
+    fn resume<H: Handle, L: Lens>(
+        &mut self,
+        what: &str,
+        rows: &[&Row],
+        place: usize,
+        mut cursor: Cursor<H, L>,
+    ) {
+        match cursor.entry() {
+            Ok(Some(entry)) => self.shows(&entry, rows[place], what),
+            Ok(None) => self.wrong(|| format!("{what} on {} has no entry", rows[place].key.escape_ascii())),
+            Err(error) => self.refused(&error, what),
+        }
+        let forward = (self.turn() as usize / 2 + place).is_multiple_of(2);
+        let (mut walk, end) = if forward {
+            (Walk::between(rows, place + 1, rows.len()), End::Front)
+        } else {
+            (Walk::between(rows, 0, place), End::Back)
+        };
+        for _ in 0..STEPS {
+            let moved = if forward { cursor.next() } else { cursor.prev() };
+            if !self.meet(&mut walk, end, moved, what) {
+                return;
+            }
+        }
+    }
+}

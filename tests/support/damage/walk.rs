@@ -1,0 +1,352 @@
+//! Walks over a damaged table, from one end or from both, step by step against the rows that they should show.
+//!
+//! ```text
+//!   rows     a  b  c  d  e  f        an error at an end: it may go on behind any number of rows,
+//!            |-from      to-|        each of which must be one that the damage can hide
+//! ```
+//! A walk shows every row once, in order, from whichever end comes to it; it ends where its ends meet, and stays ended.
+
+use std::ops::Bound;
+
+use paranoid_memtable::{Cursor, Entry, Error, Handle, Lens, TableReader};
+
+use super::known::open;
+use super::model::{Aids, PREFIX_BYTES, Row};
+use super::trial::{Shown, Step, Trial};
+
+/// The end of a walk that a step moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Front,
+    Back,
+}
+
+/// How far a walk has come.
+#[derive(Debug, Clone)]
+pub struct Walk<'r> {
+    rows: &'r [&'r Row],
+    /// Rows that no end has shown or passed.
+    from: usize,
+    to: usize,
+    /// Whether the last step of the front, and of the back, was an error.
+    gaps: [bool; 2],
+    holes: usize,
+}
+
+impl<'r> Walk<'r> {
+    pub fn new(rows: &'r [&'r Row]) -> Self {
+        Walk::between(rows, 0, rows.len())
+    }
+
+    /// A walk under way: its front has shown the rows before `from`, its back those from `to` on.
+    pub fn between(rows: &'r [&'r Row], from: usize, to: usize) -> Self {
+        Walk { rows, from, to, gaps: [false; 2], holes: 0 }
+    }
+
+    /// More steps than any walk takes: twice the rows, each after an error of its own.
+    pub fn limit(&self) -> usize {
+        self.rows.len() * 4 + 64
+    }
+}
+
+/// Rows that bound a part of a walk: keys, and how they bound it.
+#[derive(Debug, Clone, Copy)]
+pub struct Window<'m> {
+    pub start: Bound<&'m [u8]>,
+    pub end: Bound<&'m [u8]>,
+}
+
+impl Window<'_> {
+    pub fn holds(&self, key: &[u8]) -> bool {
+        let after = match self.start {
+            Bound::Included(start) => start <= key,
+            Bound::Excluded(start) => start < key,
+            Bound::Unbounded => true,
+        };
+        let before = match self.end {
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
+            Bound::Unbounded => true,
+        };
+        after && before
+    }
+}
+
+/// Probes on each side of a damaged key that a window takes in.
+const NEAR: usize = 4;
+/// Every how many-th probe's prefix is scanned.
+const PREFIX_EVERY: usize = 3;
+
+impl<'m> Trial<'m> {
+    /// Compares what one step brought with the row that it should have brought. `false`: the walk is over.
+    pub fn meet<E: Shown>(
+        &mut self,
+        walk: &mut Walk<'_>,
+        end: End,
+        item: Result<Option<E>, Error>,
+        what: &str,
+    ) -> bool {
+        match item {
+            Err(error) => {
+                self.refused(&error, what);
+                walk.gaps[end as usize] = true;
+                walk.holes += 1;
+                if self.bounds().lone && walk.holes > 1 {
+                    self.wrong(|| format!("{what} reports {} holes, there is one", walk.holes));
+                }
+            }
+            Ok(None) => {
+                self.meet_end(walk, what);
+                return false;
+            }
+            Ok(Some(entry)) => self.meet_entry(walk, end, &entry, what),
+        }
+        self.verdict.wrong.is_none()
+    }
+
+    fn meet_end(&mut self, walk: &Walk<'_>, what: &str) {
+        for row in &walk.rows[walk.from..walk.to] {
+            if walk.gaps == [false; 2] {
+                self.wrong(|| format!("{what} ends before {}@{}", row.key.escape_ascii(), row.sequence));
+            }
+            self.passed_by(row);
+        }
+    }
+
+    fn meet_entry(&mut self, walk: &mut Walk<'_>, end: End, entry: &impl Shown, what: &str) {
+        let same = |row: &Row| row.key == entry.key() && row.sequence == entry.sequence();
+        let gap = std::mem::take(&mut walk.gaps[end as usize]);
+        let next = |walk: &Walk<'_>| match end {
+            _ if walk.from >= walk.to => None,
+            End::Front => Some(walk.from),
+            End::Back => Some(walk.to - 1),
+        };
+        while let Some(place) = next(walk) {
+            let row = walk.rows[place];
+            match end {
+                End::Front => walk.from += 1,
+                End::Back => walk.to -= 1,
+            }
+            if !gap || same(row) {
+                return self.shows(entry, row, what);
+            }
+            self.passed_by(row);
+        }
+        self.wrong(|| format!("{what} shows {}@{}", entry.key().escape_ascii(), entry.sequence()));
+    }
+
+    /// A walk from its front; step `n` is the n-th.
+    pub fn scan<E: Shown>(
+        &mut self,
+        what: &str,
+        end: End,
+        rows: &[&Row],
+        mut step: impl FnMut(usize) -> Result<Option<E>, Error>,
+    ) {
+        let mut walk = Walk::new(rows);
+        for number in 0..walk.limit() {
+            if !self.meet(&mut walk, end, step(number), what) {
+                return;
+            }
+        }
+        self.endless(what);
+    }
+
+    /// A whole scan there and back, with a cursor that stands nowhere.
+    pub fn there_and_back<E: Shown>(
+        &mut self,
+        names: [&str; 2],
+        rows: &[&Row],
+        mut step: impl FnMut(Step) -> Result<Option<E>, Error>,
+    ) {
+        self.scan(names[0], End::Front, rows, |n| step(if n == 0 { Step::First } else { Step::Next }));
+        self.scan(names[1], End::Back, rows, |n| step(if n == 0 { Step::Last } else { Step::Prev }));
+    }
+
+    /// A walk whose ends take turns: bit n of the pattern, repeated, says which one makes step n (0: the front).
+    pub fn both_ends<'t>(
+        &mut self,
+        what: &str,
+        walk: Walk<'_>,
+        pattern: u8,
+        mut range: impl DoubleEndedIterator<Item = Result<Entry<'t>, Error>>,
+    ) {
+        let mut walk = walk;
+        // One end alone as long as two of them show entries twice.
+        let pattern = if open(2) { 0u8.wrapping_sub(pattern & 1) } else { pattern };
+        let what = || format!("{what}, ends in turns of {pattern:#010b}");
+        for number in 0..walk.limit() {
+            let end = if pattern >> (number % 8) & 1 == 0 { End::Front } else { End::Back };
+            let item = match end {
+                End::Front => range.next(),
+                End::Back => range.next_back(),
+            };
+            if !self.meet(&mut walk, end, item.transpose(), &what()) {
+                if self.verdict.wrong.is_none() && (range.next().is_some() || range.next_back().is_some()) {
+                    self.wrong(|| format!("{} goes on after its end", what()));
+                }
+                return;
+            }
+        }
+        self.endless(&what());
+    }
+
+    pub fn scans(&mut self, table: &TableReader, rows: &[&Row]) {
+        let mut cursor = table.cursor();
+        self.there_and_back(["raw scan", "reverse raw scan"], rows, |step| {
+            step.of(&mut cursor)?;
+            cursor.table_entry()
+        });
+    }
+
+    pub fn resolved_scans(&mut self, table: &TableReader) {
+        let model = self.model();
+        for (number, snapshot) in model.snapshots.iter().enumerate() {
+            let mut cursor = table.cursor_at(*snapshot);
+            let names = ["resolved scan", "reverse resolved scan"];
+            self.there_and_back(names, &model.visible(number), |step| {
+                step.of(&mut cursor)?;
+                cursor.table_entry()
+            });
+        }
+    }
+
+    /// A cursor in prefix mode asks the filter of prefixes.
+    pub fn prefix_scans(&mut self, table: &TableReader) {
+        let model = self.model();
+        if model.shape.aids == Aids::Nothing {
+            return;
+        }
+        for key in model.probes.iter().filter(|key| key.len() >= PREFIX_BYTES).step_by(PREFIX_EVERY) {
+            let prefix = &key[..PREFIX_BYTES];
+            let rows: Vec<&Row> = model.rows.iter().filter(|row| row.key.starts_with(prefix)).collect();
+            let mut cursor = table.cursor().with_prefix(prefix);
+            self.there_and_back(["prefix scan", "reverse prefix scan"], &rows, |step| {
+                step.of(&mut cursor)?;
+                cursor.table_entry()
+            });
+        }
+    }
+
+    /// Ranges from both ends, whole and around the damage: of keys, at a snapshot, of versions; and descending ones.
+    pub fn ranges(&mut self, table: &TableReader) {
+        let model = self.model();
+        let rows: Vec<&Row> = model.rows.iter().collect();
+        let number = self.turn() as usize % model.snapshots.len();
+        let (snapshot, shown) = (model.snapshots[number], model.visible(number));
+        let whole = Window { start: Bound::Unbounded, end: Bound::Unbounded };
+        for (window, turn) in [(whole, 0), (self.window(0), 1), (self.window(1), 2)] {
+            let bounds = (window.start, window.end);
+            let inside = |rows: &[&'m Row]| -> Vec<&'m Row> {
+                rows.iter().copied().filter(|row| window.holds(&row.key)).collect()
+            };
+            let (raw, resolved) = (inside(&rows), inside(&shown));
+            let pattern = self.pattern(turn);
+            self.both_ends("range", Walk::new(&raw), pattern, table.range(bounds));
+            let pattern = self.pattern(turn + 3);
+            self.both_ends("range_at", Walk::new(&resolved), pattern, table.range_at(snapshot, bounds));
+            self.descending(table, window, &raw);
+            self.estimate(table, window, raw.len());
+        }
+        self.versions(table, &rows);
+    }
+
+    /// The pattern whose turn it is: every one of them comes up as faults go on.
+    fn pattern(&self, number: u64) -> u8 {
+        (self.turn() * 7 + number) as u8
+    }
+
+    /// Some keys around the damage, or, if that is nowhere, around one key after the other.
+    fn window(&self, number: usize) -> Window<'m> {
+        let model = self.model();
+        let turn = self.turn() as usize + number;
+        let last = model.probes.len() - 1;
+        let focus = self.bounds().focus.iter().nth(turn % self.bounds().focus.len().max(1));
+        let middle = focus.and_then(|row| model.probe(&model.rows[*row].key)).unwrap_or(turn % (last + 1));
+        let start = middle.saturating_sub(turn / 3 % (NEAR + 1));
+        let end = (middle + turn / 7 % (NEAR + 1)).min(last);
+        let (start, end) = (model.probes[start].as_slice(), model.probes[end].as_slice());
+        match turn % 5 {
+            0 | 1 => Window { start: Bound::Included(start), end: Bound::Included(end) },
+            2 => Window { start: Bound::Included(start), end: Bound::Unbounded },
+            3 if start < end => Window { start: Bound::Excluded(start), end: Bound::Excluded(end) },
+            _ => Window { start: Bound::Unbounded, end: Bound::Included(end) },
+        }
+    }
+
+    /// Keys descending, the newest version of each first.
+    fn descending(&mut self, table: &TableReader, window: Window<'_>, rows: &[&Row]) {
+        if open(1) {
+            return;
+        }
+        let rows = descending(rows);
+        let mut range = table.range_descending((window.start, window.end));
+        self.scan("range_descending", End::Front, &rows, |_| range.next().transpose());
+    }
+
+    /// Entries between two versions: the first and the last one are rows near the damage.
+    fn versions(&mut self, table: &TableReader, rows: &[&Row]) {
+        let turn = self.turn() as usize;
+        let middle = self.bounds().focus.iter().next().copied().unwrap_or(turn % rows.len());
+        let start = middle.saturating_sub(turn % NEAR);
+        let end = (middle + turn / 5 % NEAR).min(rows.len() - 1);
+        let place = |row: usize| (rows[row].key.as_slice(), rows[row].sequence);
+        let pattern = self.pattern(6);
+        if turn.is_multiple_of(2) {
+            let range = table.range_versions(place(start)..=place(end));
+            self.both_ends("range_versions", Walk::new(&rows[start..=end]), pattern, range);
+        } else {
+            let range = table.range_versions(place(start)..place(end));
+            self.both_ends("range_versions", Walk::new(&rows[start..end]), pattern, range);
+        }
+    }
+
+    /// Counts up to this are exact.
+    fn estimate(&mut self, table: &TableReader, window: Window<'_>, entries: usize) {
+        const EXACT: usize = 64;
+        match table.approximate_range_stats((window.start, window.end)) {
+            Err(error) => self.refused(&error, "approximate_range_stats"),
+            Ok(stats) if entries <= EXACT && !self.replaces() && stats.entries != entries as u64 => {
+                self.wrong(|| format!("approximate_range_stats: {} entries, not {entries}", stats.entries));
+            }
+            Ok(_) => {}
+        }
+    }
+
+    /// The middle half of the keys, raw and resolved at each snapshot.
+    pub fn bounded_scans(&mut self, table: &TableReader) {
+        let model = self.model();
+        let (from, to) = (model.probes.len() / 4, model.probes.len() * 3 / 4);
+        let (from, to) = (model.probes[from].as_slice(), model.probes[to].as_slice());
+        let inside = |row: &&Row| from <= row.key.as_slice() && row.key.as_slice() < to;
+        let rows: Vec<&Row> = model.rows.iter().filter(inside).collect();
+        let bounded = table.cursor().with_bounds(from..to);
+        self.bounded(["bounded scan", "reverse bounded scan"], bounded, &rows, |cursor| cursor.table_entry());
+        for (number, snapshot) in model.snapshots.iter().enumerate() {
+            let rows: Vec<&Row> = model.visible(number).into_iter().filter(inside).collect();
+            let bounded = table.cursor_at(*snapshot).with_bounds(from..to);
+            let names = ["bounded resolved scan", "reverse bounded resolved scan"];
+            self.bounded(names, bounded, &rows, |cursor| cursor.table_entry());
+        }
+    }
+
+    fn bounded<H: Handle, L: Lens, E: Shown>(
+        &mut self,
+        names: [&str; 2],
+        mut cursor: Cursor<H, L>,
+        rows: &[&Row],
+        entry: impl Fn(&Cursor<H, L>) -> Result<Option<E>, Error>,
+    ) {
+        self.there_and_back(names, rows, |step: Step| {
+            step.of(&mut cursor)?;
+            entry(&cursor)
+        });
+    }
+}
+
+/// Rows in the order of `range_descending`: keys descend, sequence numbers descend within a key.
+pub fn descending<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
+    let mut rows = rows.to_vec();
+    rows.sort_by(|left, right| right.key.cmp(&left.key).then(right.sequence.cmp(&left.sequence)));
+    rows
+}
