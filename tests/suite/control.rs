@@ -51,7 +51,7 @@ const STAGES: [Stage; 9] = [
 fn model_of(stage: &Stage) -> Model {
     let Stage { entries, representation, aids, .. } = *stage;
     let (on_seek, order_checks) = (false, false);
-    Model::new(Shape { protection: 8, on_seek, order_checks, representation, aids, entries, seed: 7 })
+    Model::new(Shape { on_seek, order_checks, representation, aids, ..Shape::plain(entries, 7) })
 }
 
 fn open(table: &MemTable) -> Door<'_, Bytewise> {
