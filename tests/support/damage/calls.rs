@@ -87,7 +87,6 @@ pub const CALLED: &[(&str, &[&str])] = &[
     ("Entry", &["user_key", "sequence", "kind", "value_len", "value", "value_into"]),
     ("ValueRef", &["sequence", "to_pinned"]),
     ("Operands", &["next", "base"]),
-    ("FlushEntry", &["protection"]),
     ("ScrubReport", &["check"]),
     ("Error", &["corruption"]),
     ("Fragment", &["start", "end", "sequences"]),

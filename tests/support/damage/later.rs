@@ -24,7 +24,7 @@ impl FlushSink for Collected {
     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
         let (key, value) = (entry.user_key.to_vec(), entry.value.to_vec());
         let protected = Protected::of(&key, &value, entry.kind).with_sequence(entry.sequence);
-        self.torn += usize::from(entry.protection() != protected);
+        self.torn += usize::from(entry.protection != protected);
         self.rows.push(Row { key, sequence: entry.sequence, kind: entry.kind, value });
         Ok(())
     }
