@@ -17,12 +17,12 @@ use crate::key::Comparator;
 use crate::memtable::batch::{BatchEntries, BatchEntry, WriteBatch};
 #[cfg(all(feature = "fault-injection", not(loom)))]
 use crate::memtable::fault::Door;
+use crate::memtable::flush::FlushEntry;
+use crate::memtable::options::MemTableOptions;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 use crate::memtable::past::Past;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 use crate::memtable::piece::{Owner, Piece};
-use crate::memtable::flush::FlushEntry;
-use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::{Base, Operand};
 use crate::memtable::salvage::Salvage;
 use crate::memtable::scrub::ScrubReport;

@@ -23,8 +23,9 @@ struct Collected {
 impl FlushSink for Collected {
     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
         let (key, value) = (entry.user_key.to_vec(), entry.value.to_vec());
-        let protected = Protected::of(&key, &value, entry.kind).with_sequence(entry.sequence);
-        self.torn += usize::from(entry.protection != protected);
+        let own = entry.protection.check(&key, &value, entry.sequence, entry.kind);
+        let want = Protected::of(&key, &value, entry.kind).with_sequence(entry.sequence);
+        self.torn += usize::from(own != Some(want));
         self.rows.push(Row { key, sequence: entry.sequence, kind: entry.kind, value });
         Ok(())
     }
