@@ -65,13 +65,15 @@ impl<'t, C: Comparator, L: Lens> Tip<'t, C, L> {
         Tip { cursor, state: End::Fresh, place: None }
     }
 
-    /// One step; the first one goes to the end of the range. Not called once it is done.
+    /// One step; the first one goes to the end of the range, in the order that the other end walks. Not called once it is
+    /// done.
     #[inline(always)]
-    fn advance(&mut self, way: Way) -> Result<Option<Entry<'t>>> {
+    fn advance(&mut self, way: Way, other: &Self) -> Result<Option<Entry<'t>>> {
         if self.state == End::Moving {
             return self.cursor.advance(way);
         }
         self.state = End::Moving;
+        self.cursor.share_order(&other.cursor);
         self.cursor.begin(way)
     }
 
@@ -153,7 +155,7 @@ impl<'t, C: Comparator, L: Lens> Iterator for Range<'t, C, L> {
         if self.front.state == End::Done {
             return None;
         }
-        let moved = self.front.advance(Way::Forward);
+        let moved = self.front.advance(Way::Forward, &self.back);
         if self.back.state != End::Fresh {
             return self.meet(Way::Forward, moved);
         }
@@ -170,7 +172,7 @@ impl<C: Comparator, L: Lens> DoubleEndedIterator for Range<'_, C, L> {
         if self.back.state == End::Done {
             return None;
         }
-        let moved = self.back.advance(Way::Backward);
+        let moved = self.back.advance(Way::Backward, &self.front);
         if self.front.state != End::Fresh {
             return self.meet(Way::Backward, moved);
         }

@@ -353,6 +353,13 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
         Ok(())
     }
 
+    /// Takes over the copy that was sorted for another cursor, if there is one: the two then agree on what a hole is.
+    pub(crate) fn share_order(&mut self, other: &Self) {
+        if let Some((frame, Kept::Sorted(sorted))) = &other.kept {
+            self.kept = Some((*frame, Kept::Sorted(Arc::clone(sorted))));
+        }
+    }
+
     /// The hole that the cursor is in, as long as it is in one.
     pub(crate) fn hole(&self) -> Option<Hole> {
         self.gap.as_ref().filter(|_| matches!(self.state, State::Hole)).map(|gap| gap.hole)

@@ -22,11 +22,11 @@ use super::lens::Lens;
 use super::runs::{Stand, Way};
 use super::scan::{Arrival, Cursor, Kept, State};
 use crate::error::{Corruption, Place};
-use crate::key::{SequenceNumber, Target};
+use crate::key::Target;
 use crate::memtable::filter::Answer;
 use crate::memtable::order::Order;
 use crate::memtable::representation::{END, Hole, Ordered, Spot};
-use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::node::{Node, Verified};
 use crate::memtable::skiplist::splice::Search;
 use crate::memtable::skiplist::steps::Scout;
 use crate::memtable::statistics::Event;
@@ -278,14 +278,12 @@ impl<H: Handle, L: Lens> Cursor<H, L> {
             return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
         }
         // Damaged since then: the walk has come to where its link leads.
-        let (next, hole) = match way {
-            Way::Forward => (order.next(stand.at), Edge::before as fn(&[u8], SequenceNumber) -> Edge),
-            Way::Backward => (order.prev(stand.at), Edge::after as fn(&[u8], SequenceNumber) -> Edge),
+        let (next, beside) = match way {
+            Way::Forward => (order.next(stand.at), Edge::just_before as fn(&Node<'_>) -> Edge),
+            Way::Backward => (order.prev(stand.at), Edge::just_after as fn(&Node<'_>) -> Edge),
         };
         match next {
-            Ok(spot) => {
-                Ok(spot.map_or_else(far, |spot| hole(spot.entry.key(), spot.entry.node().sequence())))
-            }
+            Ok(spot) => Ok(spot.map_or_else(far, |spot| beside(spot.entry.node()))),
             Err(hole) => Err(hole.corruption),
         }
     }
