@@ -36,7 +36,7 @@ impl Options {
             order_checks: false,
             representation: Representation::SkipList,
             aids: vec![false, true],
-            kinds: Kind::active(),
+            kinds: Kind::ALL.to_vec(),
             faults: if short { 10_000 } else { 1_500_000 },
             floor: if short { 0 } else { 10_000 },
             seed: 1,

@@ -42,7 +42,7 @@ fn open(table: &MemTable) -> Door<'_, Bytewise> {
 
 fn map(model: &Model) -> Map {
     let table = model.table().unwrap();
-    Map::of(&open(&table), &plan::Kind::active())
+    Map::of(&open(&table), &plan::Kind::ALL)
 }
 
 /// Every other table is frozen before the damage.
@@ -150,7 +150,7 @@ fn every_bit_and_word_of_a_vector() {
             table.freeze().unwrap();
         }
         let door = open(&table);
-        let map = Map::of(&door, &plan::Kind::active());
+        let map = Map::of(&door, &plan::Kind::ALL);
         let sorted = door.pieces().iter().filter(|piece| piece.region == Region::SortedWord).count();
         assert_eq!(sorted, if frozen == Frozen::Before { model.rows.len() } else { 0 });
         let words: Vec<usize> = (0..door.pieces().len())

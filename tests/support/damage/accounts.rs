@@ -19,7 +19,8 @@ impl Trial<'_> {
             && table.num_range_deletes() == tombstones
             && table.num_displaced() == displaced
             && table.data_bytes() == bytes.sum::<usize>() as u64
-            && table.allocated_bytes() > table.data_bytes()
+            && table.used_bytes() > table.data_bytes()
+            && table.allocated_bytes() >= table.used_bytes()
             && table.smallest_sequence() == smallest
             && table.largest_sequence() == Some(model.newest())
             && table.stats() == table.stats()

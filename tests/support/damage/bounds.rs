@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use paranoid_memtable::{Bytewise, Door, Part, Region, Representation};
+use paranoid_memtable::{Bytewise, Door, DuplicatePolicy, Part, Region, Representation};
 
 use super::Frozen;
 use super::model::Model;
-use super::plan::{Area, Kind};
+use super::plan::Kind;
 
 /// What damage may reach.
 #[derive(Debug, Clone, Default)]
@@ -23,12 +23,13 @@ pub struct Bounds {
     pub entries: BTreeSet<(Vec<u8>, u64)>,
     /// A scrub must find something.
     pub must_find: bool,
-    /// Words of filters or index are gone that later inserts cannot tell from unused ones.
-    pub wiped: bool,
     /// The control block was changed.
     pub control: bool,
     /// Places in the model's rows of the entries that were changed: where walks look closely.
     pub focus: BTreeSet<usize>,
+    /// Places of entries that are damaged together with what leads on from them, forward and backward: a walk that was parked
+    /// there ends.
+    pub stranded: [BTreeSet<usize>; 2],
     /// One entry's own bytes are all that was changed: a walk meets one hole at most.
     pub lone: bool,
 }
@@ -56,14 +57,16 @@ impl Bounds {
         let mut harms: BTreeMap<Option<usize>, Harm> = BTreeMap::new();
         let changed = door.changed();
         let lone = changed.len() == 1;
-        let wiped = |number: &&usize| {
-            Area::of(&door.pieces()[**number]).is_aid() && door.bytes(**number).iter().all(|byte| *byte == 0)
-        };
-        bounds.wiped = changed.iter().filter(wiped).count() > 1;
+        let mut ranges = [false; 2];
+        // Equals of one key and sequence number are told apart by nothing here.
+        let equals = changed.len() > 1 && model.shape.duplicates == DuplicatePolicy::Replace;
         for number in changed {
             let piece = &door.pieces()[number];
             if matches!(piece.region, Region::Padding | Region::Free) {
                 continue;
+            }
+            if piece.part == Part::Ranges {
+                ranges[usize::from(piece.region == Region::TombstoneIndex)] = true;
             }
             let own = is_own(piece.region);
             bounds.must_find |= must_find(model, door, number, kind);
@@ -96,10 +99,16 @@ impl Bounds {
         for (row, harm) in &harms {
             bounds.reach(model, door, &harms, (*row, *harm), &mut probes);
         }
-        limited &= kind != Kind::StaleAndAnother;
+        // The index of range tombstones is answered for by their list, if that is intact.
+        limited &= kind != Kind::StaleAndAnother && ranges != [true; 2];
+        if !vector {
+            bounds.strand(&harms);
+        }
         bounds.probes = (limited && !bounds.every).then_some(probes);
-        bounds.lone =
-            limited && harms.len() == 1 && harms.values().all(|harm| harm.own && harm.link.is_none());
+        bounds.lone = limited
+            && !equals
+            && harms.len() == 1
+            && harms.values().all(|harm| harm.own && harm.link.is_none());
         let owned = |harm: &Harm| harm.own && !harm.sorted;
         if model.shape.protection == 8 && door.changed_bits() == 1 && harms.values().any(owned) {
             let row = harms.keys().copied().flatten().next();
@@ -108,6 +117,20 @@ impl Bounds {
                 .map(|row| model.probe(&model.rows[row].key).into_iter().collect());
         }
         bounds
+    }
+
+    /// Which parked walks cannot go on.
+    fn strand(&mut self, harms: &BTreeMap<Option<usize>, Harm>) {
+        let harm = |row: Option<usize>| harms.get(&row).copied().unwrap_or_default();
+        for row in harms.iter().filter(|(_, harm)| harm.own).filter_map(|(row, _)| *row) {
+            let (own, before, behind) = (harm(Some(row)), harm(row.checked_sub(1)), harm(Some(row + 1)));
+            if own.next || behind.own || behind.next {
+                self.stranded[0].insert(row);
+            }
+            if own.back || before.own || before.next {
+                self.stranded[1].insert(row);
+            }
+        }
     }
 
     /// The keys that one damaged entry, or its broken level-0 link, may make uncertain.
@@ -161,10 +184,6 @@ fn must_find(model: &Model, door: &Door<'_, Bytewise>, number: usize, kind: Kind
         _ if kind == Kind::StaleAndAnother => false,
         // An upper link that leads past newer nodes costs steps; no answer rests on it.
         Region::Link | Region::HeadLink if kind.is_stale() => piece.level == 0,
-        // A line that is zero as a whole looks like one that was never used; no read believes it.
-        Region::FilterWord | Region::IndexSlot | Region::IndexControl => {
-            door.bytes(number).iter().any(|byte| *byte != 0) || door.changed().len() == 1
-        }
         // At width 0 nothing but headers and links can be found.
         region => !is_own(region) || model.shape.protection > 0,
     }

@@ -159,15 +159,16 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Freezes, or notes why that failed.
+    /// Freezes, or notes why that failed: writes have ended all the same, and the frozen table is there.
     pub fn freeze(&mut self, table: &MemTable) -> Option<std::sync::Arc<ImmutableMemTable>> {
-        match table.freeze() {
-            Ok(frozen) => Some(frozen),
-            Err(error) => {
-                self.refused(&error, "freeze");
-                None
-            }
+        if let Err(error) = table.freeze() {
+            self.refused(&error, "freeze");
         }
+        let frozen = table.immutable();
+        if frozen.is_none() {
+            self.wrong(|| "a frozen table has no immutable one".into());
+        }
+        frozen
     }
 }
 

@@ -15,7 +15,7 @@
 
 pub mod accounts;
 pub mod bounds;
-pub mod known;
+pub mod descent;
 pub mod later;
 pub mod model;
 pub mod parked;
@@ -150,9 +150,7 @@ impl Case {
 fn reads(trial: &mut Trial<'_>, table: &MemTable, parked: Parked<'_>) {
     let model = trial.model();
     let rows: Vec<&Row> = model.rows.iter().collect();
-    if !known::open(3) {
-        trial.parked(parked);
-    }
+    trial.parked(parked);
     let demand = if trial.bounds().must_find { Demand::Finding } else { Demand::Anything };
     trial.gets(table);
     trial.scrub(table, demand);
@@ -183,8 +181,7 @@ fn of_frozen(
 
 fn of_mutable(mut trial: Trial<'_>, table: &MemTable, parked: Parked<'_>) -> Verdict {
     reads(&mut trial, table, parked);
-    // A known limit: SAFETY.md, filters and point index.
-    let more = if trial.bounds().wiped { Vec::new() } else { trial.writes(table) };
+    let more = trial.writes(table);
     let grown = trial.model().after(more);
     let rows: Vec<&Row> = grown.rows.iter().collect();
     let mut trial = trial.after(&grown);

@@ -7,7 +7,7 @@ use paranoid_memtable::{
 
 use super::model::{Model, Row};
 use super::trial::Trial;
-use super::walk::{End, Walk, descending};
+use super::walk::{End, Walk};
 
 type At<C> = Vec<(usize, C)>;
 
@@ -112,17 +112,24 @@ impl<'m> Trial<'m> {
             .for_each(|(place, cursor)| self.resume("parked owned resolved cursor", &shown, place, cursor));
         let pattern = (self.turn() * 5) as u8;
         if let Some((front, back, range)) = range {
-            let walk = Walk::between(&rows, front, rows.len() - back);
+            let walk = self.parked_between(&rows, front, back);
             self.both_ends("parked range", walk, pattern, range);
         }
         if let Some((front, back, range)) = range_at {
-            let walk = Walk::between(&shown, front, shown.len() - back);
+            let walk = self.parked_between(&shown, front, back);
             self.both_ends("parked range_at", walk, pattern, range);
         }
-        if let Some((gone, mut range)) = keys {
-            let rows = descending(&rows);
-            self.scan("parked range_descending", End::Front, &rows[gone..], |_| range.next().transpose());
+        if let Some((gone, range)) = keys {
+            self.descends("parked range_descending", (&rows, gone), range);
         }
+    }
+
+    /// A walk whose ends have shown some rows.
+    fn parked_between<'r>(&self, rows: &'r [&'r Row], front: usize, back: usize) -> Walk<'r> {
+        let to = rows.len() - back;
+        let ends = [front.checked_sub(1), Some(to)].map(|row| row.and_then(|row| rows.get(row).copied()));
+        let stranded = ends.into_iter().any(|row| self.stranded(row));
+        Walk::between(rows, front, to).parked(stranded)
     }
 
     /// A cursor that stood on a row: the row or nothing, then some steps either way.
@@ -144,6 +151,7 @@ impl<'m> Trial<'m> {
         } else {
             (Walk::between(rows, 0, place), End::Back)
         };
+        walk = walk.parked(self.stranded(Some(rows[place])));
         for _ in 0..STEPS {
             let moved = if forward { cursor.next() } else { cursor.prev() };
             if !self.meet(&mut walk, end, moved, what) {

@@ -2,7 +2,6 @@
 
 use paranoid_memtable::{Bytewise, Door, Part, Past, Region};
 
-use super::known::open;
 use super::rng::Rng;
 
 /// A way to break memory.
@@ -56,13 +55,6 @@ impl Kind {
         Kind::TwoPlaces,
         Kind::StaleAndAnother,
     ];
-
-    /// All but those that wait for a repair.
-    pub fn active() -> Vec<Kind> {
-        let control = |kind: &Kind| matches!(kind, Kind::CopyControl | Kind::SwapControl);
-        let waits = |kind: &Kind| (open(5) && control(kind)) || (open(6) && kind.is_stale());
-        Kind::ALL.into_iter().filter(|kind| !waits(kind)).collect()
-    }
 
     pub fn name(self) -> &'static str {
         match self {

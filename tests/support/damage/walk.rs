@@ -10,8 +10,8 @@ use std::ops::Bound;
 
 use paranoid_memtable::{Cursor, Entry, Error, Handle, Lens, TableReader};
 
-use super::known::open;
-use super::model::{Aids, PREFIX_BYTES, Row};
+use super::descent::Descent;
+use super::model::{Aids, Model, PREFIX_BYTES, Row};
 use super::trial::{Shown, Step, Trial};
 
 /// The end of a walk that a step moves.
@@ -31,6 +31,10 @@ pub struct Walk<'r> {
     /// Whether the last step of the front, and of the back, was an error.
     gaps: [bool; 2],
     holes: usize,
+    /// It was parked where it may find no way on: it may end after an error.
+    stranded: bool,
+    /// Keys come in descending order.
+    descent: Option<Descent>,
 }
 
 impl<'r> Walk<'r> {
@@ -40,7 +44,19 @@ impl<'r> Walk<'r> {
 
     /// A walk under way: its front has shown the rows before `from`, its back those from `to` on.
     pub fn between(rows: &'r [&'r Row], from: usize, to: usize) -> Self {
-        Walk { rows, from, to, gaps: [false; 2], holes: 0 }
+        Walk { rows, from, to, gaps: [false; 2], holes: 0, stranded: false, descent: None }
+    }
+
+    /// The same walk, parked where it may find no way on.
+    #[must_use]
+    pub fn parked(self, stranded: bool) -> Self {
+        Walk { stranded, ..self }
+    }
+
+    /// A walk through keys in descending order, which has shown the rows before `from`.
+    fn descending(model: &Model, rows: &'r [&'r Row], from: usize) -> Self {
+        let descent = Some(Descent::after(model, &rows[..from]));
+        Walk { descent, ..Walk::between(rows, from, rows.len()) }
     }
 
     /// More steps than any walk takes: twice the rows, each after an error of its own.
@@ -91,6 +107,10 @@ impl<'m> Trial<'m> {
                 self.refused(&error, what);
                 walk.gaps[end as usize] = true;
                 walk.holes += 1;
+                let last = walk.from.checked_sub(1).map(|place| walk.rows[place]);
+                if let Some(descent) = &mut walk.descent {
+                    descent.reported(self.model(), last, walk.rows.first().copied());
+                }
                 if self.bounds().lone && walk.holes > 1 {
                     self.wrong(|| format!("{what} reports {} holes, there is one", walk.holes));
                 }
@@ -104,12 +124,19 @@ impl<'m> Trial<'m> {
         self.verdict.wrong.is_none()
     }
 
-    fn meet_end(&mut self, walk: &Walk<'_>, what: &str) {
+    fn meet_end(&mut self, walk: &mut Walk<'_>, what: &str) {
+        let gap = walk.gaps != [false; 2];
         for row in &walk.rows[walk.from..walk.to] {
-            if walk.gaps == [false; 2] {
+            if !gap && !self.ends_late(walk, row) {
                 self.wrong(|| format!("{what} ends before {}@{}", row.key.escape_ascii(), row.sequence));
             }
-            self.passed_by(row);
+            if !(gap && walk.stranded) {
+                self.leave_out(walk, row);
+            }
+        }
+        let stretches = walk.descent.as_ref().map_or(0, Descent::stretches);
+        if stretches > walk.holes {
+            self.wrong(|| format!("{what} leaves out {stretches} stretches after {} errors", walk.holes));
         }
     }
 
@@ -121,18 +148,43 @@ impl<'m> Trial<'m> {
             End::Front => Some(walk.from),
             End::Back => Some(walk.to - 1),
         };
+        // The key whose last versions were left out.
+        let mut ended: Option<&[u8]> = None;
         while let Some(place) = next(walk) {
             let row = walk.rows[place];
             match end {
                 End::Front => walk.from += 1,
                 End::Back => walk.to -= 1,
             }
-            if !gap || same(row) {
+            let late = !gap && self.ends_late(walk, row);
+            if (same(row) && ended != Some(&row.key)) || !(gap || late) {
+                if let Some(descent) = walk.descent.as_mut().filter(|_| gap) {
+                    descent.shown_after(self.model(), row);
+                }
                 return self.shows(entry, row, what);
             }
-            self.passed_by(row);
+            ended = late.then_some(&row.key);
+            self.leave_out(walk, row);
         }
         self.wrong(|| format!("{what} shows {}@{}", entry.key().escape_ascii(), entry.sequence()));
+    }
+
+    /// Whether a hole that was reported earlier may have been the last versions of a key, from this row on.
+    fn ends_late(&self, walk: &Walk<'_>, row: &Row) -> bool {
+        walk.descent.as_ref().is_some_and(|descent| descent.may_end_with(self.model(), row))
+    }
+
+    /// Whether a walk that is parked on this row may find no way on.
+    pub fn stranded(&self, row: Option<&Row>) -> bool {
+        row.and_then(|row| self.model().row(&row.key, row.sequence))
+            .is_some_and(|place| self.bounds().stranded.iter().any(|places| places.contains(&place)))
+    }
+
+    fn leave_out(&mut self, walk: &mut Walk<'_>, row: &Row) {
+        if let Some(descent) = &mut walk.descent {
+            descent.left_out(self.model(), row);
+        }
+        self.passed_by(row);
     }
 
     /// A walk from its front; step `n` is the n-th.
@@ -143,13 +195,35 @@ impl<'m> Trial<'m> {
         rows: &[&Row],
         mut step: impl FnMut(usize) -> Result<Option<E>, Error>,
     ) {
-        let mut walk = Walk::new(rows);
+        self.walk(what, end, Walk::new(rows), |number| step(number));
+    }
+
+    fn walk<E: Shown>(
+        &mut self,
+        what: &str,
+        end: End,
+        mut walk: Walk<'_>,
+        mut step: impl FnMut(usize) -> Result<Option<E>, Error>,
+    ) {
         for number in 0..walk.limit() {
             if !self.meet(&mut walk, end, step(number), what) {
                 return;
             }
         }
         self.endless(what);
+    }
+
+    /// What a descending range shows that has shown the first `gone` of its rows.
+    pub fn descends<'t>(
+        &mut self,
+        what: &str,
+        (rows, gone): (&[&Row], usize),
+        mut range: impl Iterator<Item = Result<Entry<'t>, Error>>,
+    ) {
+        let rows = descending(rows);
+        let walk = Walk::descending(self.model(), &rows, gone);
+        let walk = walk.parked(self.stranded(gone.checked_sub(1).map(|row| rows[row])));
+        self.walk(what, End::Front, walk, |_| range.next().transpose());
     }
 
     /// A whole scan there and back, with a cursor that stands nowhere.
@@ -172,8 +246,6 @@ impl<'m> Trial<'m> {
         mut range: impl DoubleEndedIterator<Item = Result<Entry<'t>, Error>>,
     ) {
         let mut walk = walk;
-        // One end alone as long as two of them show entries twice.
-        let pattern = if open(2) { 0u8.wrapping_sub(pattern & 1) } else { pattern };
         let what = || format!("{what}, ends in turns of {pattern:#010b}");
         for number in 0..walk.limit() {
             let end = if pattern >> (number % 8) & 1 == 0 { End::Front } else { End::Back };
@@ -245,7 +317,7 @@ impl<'m> Trial<'m> {
             self.both_ends("range", Walk::new(&raw), pattern, table.range(bounds));
             let pattern = self.pattern(turn + 3);
             self.both_ends("range_at", Walk::new(&resolved), pattern, table.range_at(snapshot, bounds));
-            self.descending(table, window, &raw);
+            self.descends("range_descending", (&raw, 0), table.range_descending(bounds));
             self.estimate(table, window, raw.len());
         }
         self.versions(table, &rows);
@@ -272,16 +344,6 @@ impl<'m> Trial<'m> {
             3 if start < end => Window { start: Bound::Excluded(start), end: Bound::Excluded(end) },
             _ => Window { start: Bound::Unbounded, end: Bound::Included(end) },
         }
-    }
-
-    /// Keys descending, the newest version of each first.
-    fn descending(&mut self, table: &TableReader, window: Window<'_>, rows: &[&Row]) {
-        if open(1) {
-            return;
-        }
-        let rows = descending(rows);
-        let mut range = table.range_descending((window.start, window.end));
-        self.scan("range_descending", End::Front, &rows, |_| range.next().transpose());
     }
 
     /// Entries between two versions: the first and the last one are rows near the damage.
@@ -345,7 +407,7 @@ impl<'m> Trial<'m> {
 }
 
 /// Rows in the order of `range_descending`: keys descend, sequence numbers descend within a key.
-pub fn descending<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
+fn descending<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
     let mut rows = rows.to_vec();
     rows.sort_by(|left, right| right.key.cmp(&left.key).then(right.sequence.cmp(&left.sequence)));
     rows

@@ -136,6 +136,9 @@ impl Trial<'_> {
                 rows.push(row);
                 sequence += 1;
             }
+            if let Err(error) = table.check_batch(&batch) {
+                self.wrong(|| format!("check_batch: {error}"));
+            }
             let wrote = match (turn + number) % 2 {
                 0 => table.write_batch(first, &batch),
                 _ => writer.write_batch(first, &batch),

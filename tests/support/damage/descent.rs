@@ -1,0 +1,74 @@
+//! What a walk through keys in descending order may leave out.
+//!
+//! ```text
+//!   table order   b@7  b@4  [c@9  c@2]  d@8  d@5         a hole, from b@4 to d@8
+//!   shown         d@8  d@5  error  b@7  b@4              met from d: c is next
+//!                 d@8  d@5  error  c@9  b@7  b@4         c@2 alone damaged: reported before c@9, left out behind it
+//!                 d@8  error  d@5  b@7  b@4              met while the first version of d was looked for
+//! ```
+//! A hole is one stretch of the table, and its error comes when the walk reaches its far end. So what is left out is what
+//! comes next, or ends right in front of the key that was shown last, of the entry that is shown next, or of more of the
+//! same hole. All together, it is no more stretches of the table than errors were reported.
+
+use std::collections::BTreeSet;
+
+use super::model::{Model, Row};
+
+/// See the head of the file. Places are those among the model's rows.
+#[derive(Debug, Clone, Default)]
+pub struct Descent {
+    /// Places right in front of which a hole that was reported may lie.
+    ends: BTreeSet<usize>,
+    hidden: BTreeSet<usize>,
+    /// What was shown before the damage: a hole may take it in.
+    shown: BTreeSet<usize>,
+}
+
+impl Descent {
+    /// A walk that has shown these rows before the damage.
+    pub fn after(model: &Model, shown: &[&Row]) -> Descent {
+        let shown = shown.iter().filter_map(|row| model.row(&row.key, row.sequence)).collect();
+        Descent { shown, ..Descent::default() }
+    }
+
+    /// An error was reported; `last` was shown or left out before, or nothing was and `next` is the first of the walk.
+    pub fn reported(&mut self, model: &Model, last: Option<&Row>, next: Option<&Row>) {
+        let end = match (last, next) {
+            (Some(last), _) => model.rows.partition_point(|row| row.key < last.key),
+            (None, Some(next)) => end_of(model, next),
+            (None, None) => return,
+        };
+        self.ends.insert(end);
+    }
+
+    /// The first entry that is shown after an error.
+    pub fn shown_after(&mut self, model: &Model, row: &Row) {
+        self.ends.extend(model.row(&row.key, row.sequence));
+    }
+
+    /// Whether this row and all older versions of its key may be in a hole that was reported.
+    pub fn may_end_with(&self, model: &Model, row: &Row) -> bool {
+        self.ends.contains(&end_of(model, row))
+    }
+
+    /// A row was left out.
+    pub fn left_out(&mut self, model: &Model, row: &Row) {
+        let place = model.row(&row.key, row.sequence);
+        self.ends.extend(place);
+        self.hidden.extend(place);
+    }
+
+    /// Stretches of the table that were left out.
+    pub fn stretches(&self) -> usize {
+        let ends = |place: &&usize| {
+            let next = (**place + 1..).find(|next| !self.shown.contains(next));
+            next.is_none_or(|next| !self.hidden.contains(&next))
+        };
+        self.hidden.iter().filter(ends).count()
+    }
+}
+
+/// The place after the last version of a key.
+fn end_of(model: &Model, row: &Row) -> usize {
+    model.rows.partition_point(|other| other.key <= row.key)
+}
