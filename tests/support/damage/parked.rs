@@ -7,7 +7,7 @@ use paranoid_memtable::{
 
 use super::model::{Model, Row};
 use super::trial::Trial;
-use super::walk::{End, Walk};
+use super::walk::{End, Walk, WayOn};
 
 type At<C> = Vec<(usize, C)>;
 
@@ -128,8 +128,8 @@ impl<'m> Trial<'m> {
     fn parked_between<'r>(&self, rows: &'r [&'r Row], front: usize, back: usize) -> Walk<'r> {
         let to = rows.len() - back;
         let ends = [front.checked_sub(1), Some(to)].map(|row| row.and_then(|row| rows.get(row).copied()));
-        let stranded = ends.into_iter().any(|row| self.stranded(row));
-        Walk::between(rows, front, to).parked(stranded)
+        let unsure = ends.map(|row| self.way_on(row)).contains(&WayOn::Unsure);
+        Walk::between(rows, front, to).parked(if unsure { WayOn::Unsure } else { WayOn::Sure })
     }
 
     /// A cursor that stood on a row: the row or nothing, then some steps either way.
@@ -151,7 +151,7 @@ impl<'m> Trial<'m> {
         } else {
             (Walk::between(rows, 0, place), End::Back)
         };
-        walk = walk.parked(self.stranded(Some(rows[place])));
+        walk = walk.parked(self.way_on(Some(rows[place])));
         for _ in 0..STEPS {
             let moved = if forward { cursor.next() } else { cursor.prev() };
             if !self.meet(&mut walk, end, moved, what) {

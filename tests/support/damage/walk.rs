@@ -21,6 +21,14 @@ pub enum End {
     Back,
 }
 
+/// Whether a walk goes on from where it was parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayOn {
+    Sure,
+    /// It may end there, after an error.
+    Unsure,
+}
+
 /// How far a walk has come.
 #[derive(Debug, Clone)]
 pub struct Walk<'r> {
@@ -31,8 +39,7 @@ pub struct Walk<'r> {
     /// Whether the last step of the front, and of the back, was an error.
     gaps: [bool; 2],
     holes: usize,
-    /// It was parked where it may find no way on: it may end after an error.
-    stranded: bool,
+    way_on: WayOn,
     /// Keys come in descending order.
     descent: Option<Descent>,
 }
@@ -44,13 +51,13 @@ impl<'r> Walk<'r> {
 
     /// A walk under way: its front has shown the rows before `from`, its back those from `to` on.
     pub fn between(rows: &'r [&'r Row], from: usize, to: usize) -> Self {
-        Walk { rows, from, to, gaps: [false; 2], holes: 0, stranded: false, descent: None }
+        Walk { rows, from, to, gaps: [false; 2], holes: 0, way_on: WayOn::Sure, descent: None }
     }
 
-    /// The same walk, parked where it may find no way on.
+    /// The same walk, parked somewhere before the damage.
     #[must_use]
-    pub fn parked(self, stranded: bool) -> Self {
-        Walk { stranded, ..self }
+    pub fn parked(self, way_on: WayOn) -> Self {
+        Walk { way_on, ..self }
     }
 
     /// A walk through keys in descending order, which has shown the rows before `from`.
@@ -130,7 +137,7 @@ impl<'m> Trial<'m> {
             if !gap && !self.ends_late(walk, row) {
                 self.wrong(|| format!("{what} ends before {}@{}", row.key.escape_ascii(), row.sequence));
             }
-            if !(gap && walk.stranded) {
+            if !gap || walk.way_on == WayOn::Sure {
                 self.leave_out(walk, row);
             }
         }
@@ -174,10 +181,11 @@ impl<'m> Trial<'m> {
         walk.descent.as_ref().is_some_and(|descent| descent.may_end_with(self.model(), row))
     }
 
-    /// Whether a walk that is parked on this row may find no way on.
-    pub fn stranded(&self, row: Option<&Row>) -> bool {
-        row.and_then(|row| self.model().row(&row.key, row.sequence))
-            .is_some_and(|place| self.bounds().stranded.iter().any(|places| places.contains(&place)))
+    /// Whether a walk that is parked on this row finds its way on.
+    pub fn way_on(&self, row: Option<&Row>) -> WayOn {
+        let place = row.and_then(|row| self.model().row(&row.key, row.sequence));
+        let stranded = |place| self.bounds().stranded.iter().any(|places| places.contains(&place));
+        if place.is_some_and(stranded) { WayOn::Unsure } else { WayOn::Sure }
     }
 
     fn leave_out(&mut self, walk: &mut Walk<'_>, row: &Row) {
@@ -193,9 +201,9 @@ impl<'m> Trial<'m> {
         what: &str,
         end: End,
         rows: &[&Row],
-        mut step: impl FnMut(usize) -> Result<Option<E>, Error>,
+        step: impl FnMut(usize) -> Result<Option<E>, Error>,
     ) {
-        self.walk(what, end, Walk::new(rows), |number| step(number));
+        self.walk(what, end, Walk::new(rows), step);
     }
 
     fn walk<E: Shown>(
@@ -222,7 +230,7 @@ impl<'m> Trial<'m> {
     ) {
         let rows = descending(rows);
         let walk = Walk::descending(self.model(), &rows, gone);
-        let walk = walk.parked(self.stranded(gone.checked_sub(1).map(|row| rows[row])));
+        let walk = walk.parked(self.way_on(gone.checked_sub(1).map(|row| rows[row])));
         self.walk(what, End::Front, walk, |_| range.next().transpose());
     }
 
