@@ -369,6 +369,10 @@ impl<C: Comparator> MemTable<C> {
     /// # Errors
     /// `MemTableFull` (nothing is taken), `Frozen`.
     pub fn try_reserve(&self, bytes: u64) -> Result<Writer<C>> {
+        // Not the control word: a damaged one counts as frozen, and the stripe decides.
+        if self.core.sealed.get().is_some() {
+            return Err(frozen());
+        }
         let writer = self.writer();
         let mut entered = writer.stripe.enter().ok_or_else(frozen)?;
         self.core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;

@@ -278,10 +278,15 @@ fn plain(out: &mut Outputs) {
 #[cfg(feature = "fault-injection")]
 fn faults(letter: u8, out: &mut Outputs) {
     let table = filled(5, letter);
+    let mut past = Past::new();
+    #[expect(unsafe_code, reason = "the door is shown")]
+    // SAFETY: one thread, and nothing borrowed is held.
+    unsafe { Door::look(&table, &mut past) }.unwrap();
     #[expect(unsafe_code, reason = "the door is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
     let door = unsafe { Door::open(&table) }.unwrap();
     out.show("Door", &door);
+    out.show("Past", &past);
     let piece = door.pieces().iter().find(|piece| piece.region == Region::Key).unwrap();
     out.show("Piece", piece);
     out.show("Owner", piece.owner.as_ref().unwrap());
@@ -353,7 +358,7 @@ fn nothing_shown_depends_on_bytes_or_secrets() {
     check(&other, b'Z');
     for (name, texts) in &one.0 {
         // A digest is made to depend on the bytes; how many links there are, and so how many bytes, follows from the seed.
-        if !["Protected", "StoredProtection", "Door", "BatchWritten", "Inserted"].contains(name) {
+        if !["Protected", "StoredProtection", "Door", "Past", "BatchWritten", "Inserted"].contains(name) {
             let shown = |texts: &[String]| match *name {
                 "Error" => texts.iter().map(|text| without_digests(text)).collect(),
                 _ => texts.to_vec(),
