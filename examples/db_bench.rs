@@ -1,14 +1,14 @@
-//! RocksDB's db_bench over tables of this crate: an active one and frozen ones behind it, and no files but a journal.
+//! RocksDB's db_bench over tables of this crate: an active one and frozen ones after it, and no files but a journal.
 //!
 //! ```text
 //!   cargo run --release --example db_bench -- --benchmarks=fillseq,readrandom[-X20] --num=250000
 //!   cargo run --release --example db_bench -- --help
 //! ```
-//! Flags, key layout, values, benchmarks and result lines are RocksDB's: its published command lines run as they are, and
-//! scripts that read its lines read these. With the same seed the keys are those of RocksDB 7.8.3. What differs: a full
-//! table is frozen and stays in memory, nothing is flushed; the journal is one file in the directory `--db`, which
-//! `--use_existing_db` replays; without a journal and without promises single writes go to the table without a batch.
-//! Exit code 0: it ran; 1: memory or journal is damaged; 2: the command cannot be run.
+//! Flags, key layout, values, benchmarks and result lines are RocksDB's: its published command lines run as they are,
+//! and scripts that read its lines read these. With the same seed the keys are those of RocksDB 7.8.3. What differs:
+//! a full table is frozen and stays in memory, nothing is flushed; the journal is one file in the directory `--db`,
+//! which `--use_existing_db` replays; without a journal and without promises single writes go to the table without a
+//! batch. Exit code 0: it ran; 1: memory or journal is damaged; 2: the command cannot be run.
 
 #![forbid(unsafe_code)]
 

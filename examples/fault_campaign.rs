@@ -7,7 +7,7 @@
 //!     --on-seek WHICH         off, on or both (default both; off at protection 0)
 //!     --order-checks WHICH    off or on (default off)
 //!     --representation NAME   skiplist (default) or vector
-//!     --aids WHICH            filters and point index: off, on or both (default both; off with vector)
+//!     --accelerators WHICH            filters and point index: off, on or both (default both; off with vector)
 //!     --kinds LIST            flip,burst,noise,zero,swap-links,swap-entries,copy,zero-line,stale-word,stale-line,
 //!                             copy-control,swap-control,two-places,stale-and-another (default all) for random faults
 //!     --faults N              random faults in total (default 1500000; 10000 with --short)
@@ -16,7 +16,7 @@
 //!     --workers N             processes at a time (default: the machine's cores)
 //! ```
 //! Faults are numbered. Worker processes run ranges of them and report each one; a crash, or 30 seconds without a
-//! report, costs the fault that was being run, and another worker goes on behind it. What went wrong is printed with the
+//! report, costs the fault that was being run, and another worker goes on after it. What went wrong is printed with the
 //! command that runs that fault again.
 #![allow(
     clippy::unwrap_used,

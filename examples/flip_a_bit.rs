@@ -9,7 +9,7 @@
 
 use std::process::ExitCode;
 
-use paranoid_memtable::{Bytewise, Door, Lookup, MemTable, MemTableOptions, Region};
+use paranoid_memtable::{Bytewise, FaultInjector, Lookup, MemTable, MemTableOptions, Region};
 
 const KEYS: [(&str, &str); 5] =
     [("apple", "red"), ("banana", "yellow"), ("cherry", "dark red"), ("damson", "blue"), ("elder", "black")];
@@ -47,19 +47,19 @@ fn tell(region: Region, bit: usize) -> Result<(), paranoid_memtable::Error> {
     println!("A table of {} fruits. Every key answers:", KEYS.len());
     ask(&table);
     // SAFETY: this thread alone uses the table, and nothing borrowed from it is held.
-    #[expect(unsafe_code, reason = "opens the fault door")]
-    let mut door: Door<'_, Bytewise> = unsafe { Door::open(&table) }?;
-    let piece = door.pieces().iter().position(|piece| {
+    #[expect(unsafe_code, reason = "opens the fault injector")]
+    let mut injector: FaultInjector<'_, Bytewise> = unsafe { FaultInjector::open(&table) }?;
+    let piece = injector.pieces().iter().position(|piece| {
         piece.region == region && piece.owner.as_ref().is_some_and(|owner| &*owner.key == VICTIM.as_bytes())
     });
     let Some(piece) = piece else {
         println!("{VICTIM} has no such bytes");
         return Ok(());
     };
-    let before = door.bytes(piece);
-    door.flip(piece, bit);
+    let before = injector.bytes(piece);
+    injector.flip(piece, bit);
     println!("\nNow bit {bit} of the {region:?} of \"{VICTIM}\" flips:");
-    println!("    before {before:02x?}\n    after  {:02x?}", door.bytes(piece));
+    println!("    before {before:02x?}\n    after  {:02x?}", injector.bytes(piece));
     println!("\nEvery key answers, or says that it cannot know:");
     ask(&table);
     println!("\nA scan goes on behind the damage:");
@@ -81,7 +81,7 @@ fn tell(region: Region, bit: usize) -> Result<(), paranoid_memtable::Error> {
         println!("    {}", salvaged.entry.user_key().escape_ascii());
     }
     drop(salvage);
-    door.undo();
+    injector.undo();
     println!("\nWith the bit flipped back, the scrub finds {} things.", frozen.scrub(|_| {}).findings.len());
     Ok(())
 }

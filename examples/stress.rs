@@ -1,5 +1,5 @@
-//! Writers, readers and freezes at once, on entries that testify: every key carries who wrote it as its n-th and a hash,
-//! every value follows from key and sequence number.
+//! Writers, readers and freezes at once, on entries that testify: every key carries who wrote it as its n-th and a
+//! hash, every value follows from key and sequence number.
 //!
 //! ```text
 //! cargo run --release --example stress [SECONDS] [SEED]

@@ -10,8 +10,8 @@ use std::fmt;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. An error leaves the table as it was: nothing changed, nothing lost. (`BatchInterrupted` says what it
-/// left.)
+/// What went wrong. An error leaves the table as it was: nothing changed, nothing lost. (`BatchInterrupted` says what
+/// it left.)
 ///
 /// ```
 /// use paranoid_memtable::{Error, ParanoidOptions};
@@ -52,8 +52,8 @@ pub enum Error {
         /// Bytes that are left below the hard limit.
         remaining: u64,
     },
-    /// An entry with this user key and sequence number is already there (policy `Reject`). From a freeze: two such entries
-    /// are, in a `Vector` table; both were kept.
+    /// An entry with this user key and sequence number is already there (policy `Reject`). From a freeze: two such
+    /// entries are, in a `Vector` table; both were kept.
     #[error("an entry with this user key and sequence number {sequence} exists")]
     DuplicateEntry {
         /// The sequence number of both entries.
@@ -62,8 +62,8 @@ pub enum Error {
     /// The table was frozen; it takes no more writes.
     #[error("the memtable is frozen")]
     Frozen,
-    /// A batch was stopped after its checks had passed, by damage found on the way or by a writer that took the same key
-    /// and sequence number meanwhile. The caller must not publish the batch's sequence numbers.
+    /// A batch was stopped after its checks had passed, by damage found on the way or by a writer that took the same
+    /// key and sequence number meanwhile. The caller must not publish the batch's sequence numbers.
     #[error("batch interrupted after {applied} entries: {cause}")]
     BatchInterrupted {
         /// How many entries of the batch are in the table.
@@ -71,7 +71,7 @@ pub enum Error {
         /// What stopped it.
         cause: Box<Error>,
     },
-    /// `multi_get` with a budget was stopped in front of this key: the values before it use the budget up. Ask again.
+    /// `multi_get` with a budget was stopped before this key: the values before it use the budget up. Ask again.
     #[error("the value budget of {budget} bytes is used up")]
     BudgetUsedUp {
         /// Bytes of values that the caller allowed.
@@ -149,8 +149,8 @@ impl Place {
     }
 }
 
-/// Where memory lied, as data. Holds no user bytes and no heap memory: which key was hit, the caller knows, or a scan at
-/// `sequence` shows.
+/// Where memory lied, as data. Holds no user bytes and no heap memory: which key was hit, the caller knows, or a scan
+/// at `sequence` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Corruption {
@@ -175,7 +175,7 @@ impl Corruption {
         Corruption { place, offset, sequence: None, expected, found, flipped_bit: None }
     }
 
-    /// The same report with the sequence number as read.
+    /// This report with the sequence number as read.
     #[must_use]
     pub(crate) const fn with_sequence(mut self, sequence: u64) -> Self {
         self.sequence = Some(sequence);

@@ -96,8 +96,8 @@ pub enum KeyEquality {
     Custom,
 }
 
-/// What a comparator says about its order, which decides whether bytes that all keys of a set begin with may be left out
-/// when they are compared.
+/// What a comparator says about its order, which decides whether bytes that all keys of a set begin with may be left
+/// out when they are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
     /// The order is that of the bytes, as of slices in Rust and of `memcmp`.
@@ -191,13 +191,13 @@ fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
 /// Where a position stands relative to an entry equal to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// In front of it.
+    /// Before it.
     Before,
-    /// Behind it.
+    /// After it.
     After,
-    /// In front of everything, whatever the key.
+    /// Before everything, whatever the key.
     Start,
-    /// Behind everything, whatever the key.
+    /// After everything, whatever the key.
     End,
 }
 
@@ -217,33 +217,33 @@ pub(crate) struct Target<'k> {
 }
 
 impl<'k> Target<'k> {
-    /// The position in front of every revision of (key, sequence).
+    /// The position before every revision of (key, sequence).
     #[inline]
     pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8], sequence: SequenceNumber) -> Self {
         Target { key, sequence, revision: u32::MAX, side: Side::Before, prefix: comparator.prefix(key) }
     }
 
-    /// The position behind every version of a key.
+    /// The position after every version of a key.
     #[inline]
     pub(crate) fn behind_key<C: Comparator>(comparator: &C, key: &'k [u8]) -> Self {
         Target { revision: 0, side: Side::After, ..Target::new(comparator, key, 0) }
     }
 
-    /// The position in front of everything, or behind it.
+    /// The position before everything, or after it.
     pub(crate) fn extreme(side: Side) -> Self {
-        // No prefix is in front of 0 or behind the largest number: what is equal asks for the side.
+        // No prefix is before 0 or after the largest number: what is equal asks for the side.
         let prefix = if side == Side::End { u64::MAX } else { 0 };
         Target { key: &[], sequence: 0, revision: 0, side, prefix }
     }
 
-    /// The same position for one revision.
+    /// This position among entries of one key and sequence number: beside one revision.
     #[inline]
     pub(crate) fn with_revision(mut self, revision: u32) -> Self {
         self.revision = revision;
         self
     }
 
-    /// The same position on the other side of an equal entry.
+    /// This position on the chosen side of an equal entry.
     #[inline]
     pub(crate) fn with_side(mut self, side: Side) -> Self {
         self.side = side;

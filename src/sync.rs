@@ -1,4 +1,4 @@
-//! The only door to atomics, locks and waiting: std, or loom's models of them under `cfg(loom)`, or parking_lot's
+//! The only way to atomics, locks and waiting: std, or loom's models of them under `cfg(loom)`, or parking_lot's
 //! locks under `cfg(tsan)` (ThreadSanitizer does not see into an uninstrumented std).
 //!
 //! Nothing else in this crate may name `std::sync::atomic` or a lock; a test looks.
@@ -92,7 +92,7 @@ impl<T> Published<T> {
         self.value.get()
     }
 
-    /// The same for an owner.
+    /// What was published, for the owner of the cell.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut()
@@ -135,15 +135,6 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// A number for this thread of a model, never 0: loom runs all of them on one thread of the system.
-#[cfg(loom)]
-pub(crate) fn model_thread() -> u64 {
-    use std::hash::{Hash as _, Hasher as _};
-    let mut hasher = std::hash::DefaultHasher::new();
-    loom::thread::current().id().hash(&mut hasher);
-    hasher.finish() | 1
-}
-
 /// A process-wide counter: the only kind of static that this crate has. Outside the models.
 #[derive(Debug)]
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);
@@ -158,6 +149,39 @@ impl Counter {
         // ORDERING: Relaxed: numbers only need to differ.
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
+}
+
+/// A number for this thread, given when it is first asked for.
+pub(crate) fn thread_number() -> usize {
+    static THREADS: Counter = Counter::new();
+    thread_local!(static NUMBER: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) });
+    let number = NUMBER.with(|number| match number.get() {
+        Some(known) => known,
+        None => {
+            #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
+            let new = THREADS.next() as u32;
+            number.set(Some(new));
+            new
+        }
+    });
+    number as usize
+}
+
+/// Tells the thread inside a lock apart from all others; never 0.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn holder_number() -> u64 {
+    thread_number() as u64 + 1
+}
+
+/// Tells the thread inside a lock apart from all others; never 0. Loom runs all of a model's threads on one thread of
+/// the system.
+#[cfg(loom)]
+pub(crate) fn holder_number() -> u64 {
+    use std::hash::{Hash as _, Hasher as _};
+    let mut hasher = std::hash::DefaultHasher::new();
+    loom::thread::current().id().hash(&mut hasher);
+    hasher.finish() | 1
 }
 
 /// What models need of loom besides the atomics.

@@ -93,7 +93,7 @@ fn collect(report: &mut Report, results: &Receiver<Line>, total: u64) {
     eprintln!("\r{total} faults in {:.0} s{:60}", started.elapsed().as_secs_f64(), "");
 }
 
-/// Runs a range, going on behind each fault that ends or hangs its worker.
+/// Runs a range, going on after each fault that ends or hangs its worker.
 fn supervise(words: &[String], mut from: u64, to: u64, mut report: impl FnMut(Line)) {
     while from < to {
         let program = std::env::current_exe().unwrap();

@@ -12,7 +12,7 @@ pub(crate) struct Options {
     pub(crate) order_checks: bool,
     pub(crate) representation: Representation,
     /// Tables without filters and index, with them, or both.
-    pub(crate) aids: Vec<bool>,
+    pub(crate) accelerators: Vec<bool>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) faults: u64,
     /// Random faults that each region and kind of fault gets at least.
@@ -35,7 +35,7 @@ impl Options {
             on_seek: vec![false, true],
             order_checks: false,
             representation: Representation::SkipList,
-            aids: vec![false, true],
+            accelerators: vec![false, true],
             kinds: Kind::ALL.to_vec(),
             faults: if short { 10_000 } else { 1_500_000 },
             floor: if short { 0 } else { 10_000 },
@@ -53,7 +53,7 @@ impl Options {
                 "--on-seek" => options.on_seek = which(value()?)?,
                 "--order-checks" => options.order_checks = which(value()?)? == [true],
                 "--representation" => options.representation = representation(value()?)?,
-                "--aids" => options.aids = which(value()?)?,
+                "--accelerators" => options.accelerators = which(value()?)?,
                 "--kinds" => options.kinds = value()?.split(',').map(kind).collect::<Result<_, _>>()?,
                 "--faults" => options.faults = number(value()?)?,
                 "--floor" => options.floor = number(value()?)?,
@@ -67,7 +67,7 @@ impl Options {
             options.on_seek = vec![false];
         }
         if options.representation == Representation::Vector {
-            options.aids = vec![false];
+            options.accelerators = vec![false];
         }
         Ok(options)
     }

@@ -15,8 +15,8 @@ pub(crate) enum Class {
     Silent,
     Crash,
     Hang,
-    /// A wrong answer that the fault model admits: two places at once, one of them by a lost write; or a table with fewer
-    /// protection bytes than the campaign's.
+    /// A wrong answer that the fault model admits: two places at once, one of them by a lost write; or a table with
+    /// fewer protection bytes than the campaign's.
     Admitted,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Line {
     class: Class,
     keys: usize,
     beyond: usize,
-    /// Keys in front of a damaged entry that answered `Corruption`.
+    /// Keys before a damaged entry that answered `Corruption`.
     fronts: usize,
     /// 1: a damaged entry of a mutable `Vector` table made every key uncertain.
     every: u8,
@@ -103,7 +103,7 @@ impl Line {
 struct Tally {
     classes: [u64; 6],
     spread: u64,
-    /// Faults after which a key in front of a damaged entry answered `Corruption` as well.
+    /// Faults after which a key before a damaged entry answered `Corruption` as well.
     fronts: u64,
     /// Faults after which every key might, and most of those that did.
     every: u64,
@@ -123,7 +123,7 @@ impl Tally {
     }
 }
 
-/// Random faults of a region and kind, without `checksum_on_seek` and with it; and those in which a key in front of a
+/// Random faults of a region and kind, without `checksum_on_seek` and with it; and those in which a key before a
 /// damaged entry answered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
@@ -243,7 +243,7 @@ impl Report {
             options.on_seek,
             options.order_checks,
             options.representation,
-            options.aids,
+            options.accelerators,
             options.seed,
             self.entries
         );

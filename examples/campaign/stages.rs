@@ -3,7 +3,7 @@
 //! ```text
 //!   checksum_on_seek off: every bit of a young and of the small table, mutable or frozen | random: young, small, 200 and
 //!                         1000 entries (four chunks), and small with overwritten entries
-//!     with aids:          every bit of filters and index, all of them and one at a time | random: as above
+//!     with accelerators:          every bit of filters and index, all of them and one at a time | random: as above
 //!   checksum_on_seek on:  the same; bits that went to the mutable table go to the frozen one
 //!   fewer bytes:          some random faults of tables with 0, 1, 2 and 4 protection bytes: no crash, no hang
 //!   top up:               the small table once more, for regions and kinds that have had too few random faults
@@ -11,9 +11,9 @@
 
 use std::collections::BTreeMap;
 
-use paranoid_memtable::{Door, DuplicatePolicy, Error, Representation};
+use paranoid_memtable::{DuplicatePolicy, Error, FaultInjector, Representation};
 
-use crate::damage::model::{Aids, Model, Shape};
+use crate::damage::model::{Accelerators, Model, Shape};
 use crate::damage::plan::{Area, Kind, Map};
 use crate::damage::rng::Rng;
 use crate::damage::trial::Verdict;
@@ -24,7 +24,7 @@ use crate::options::Options;
 pub(crate) enum Mode {
     EveryBit,
     /// Of filters and index.
-    EveryAidBit,
+    EveryAcceleratorBit,
     Random,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Equipment {
     Bare,
-    Aids,
+    Accelerators,
 }
 
 /// Faults on one table.
@@ -57,7 +57,7 @@ pub(crate) struct Stage {
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     mode: Mode,
-    aids: Aids,
+    accelerators: Accelerators,
     entries: usize,
     duplicates: DuplicatePolicy,
     protection: u8,
@@ -77,12 +77,12 @@ const YOUNG: usize = 5;
 /// Every stage of the campaign.
 pub(crate) fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
     let mut stages: Vec<Stage> = Vec::new();
-    let share = options.faults / (options.on_seek.len() * options.aids.len()) as u64;
+    let share = options.faults / (options.on_seek.len() * options.accelerators.len()) as u64;
     for on_seek in &options.on_seek {
-        for aids in &options.aids {
-            let equipment = if *aids { Equipment::Aids } else { Equipment::Bare };
+        for accelerators in &options.accelerators {
+            let equipment = if *accelerators { Equipment::Accelerators } else { Equipment::Bare };
             let mut plans = plans(options, equipment, share);
-            if !on_seek && !aids {
+            if !on_seek && !accelerators {
                 plans.extend(fewer_bytes(options, share / 100));
             }
             for plan in plans {
@@ -104,9 +104,9 @@ pub(crate) fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
 /// Faults with or without filters and index.
 fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
     let small = options.small();
-    let plan = |mode, aids, entries, count| Plan {
+    let plan = |mode, accelerators, entries, count| Plan {
         mode,
-        aids,
+        accelerators,
         entries,
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
@@ -117,17 +117,21 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
     let some = [(YOUNG, share / 20), (200, share / 50), (1000, share / 500)];
     let rest = share - replaced - some.iter().map(|(_, count)| count).sum::<u64>();
     let (mode, bits, kinds) = match equipment {
-        Equipment::Bare => (Mode::EveryBit, vec![YOUNG, small], vec![Aids::Nothing]),
-        Equipment::Aids => (Mode::EveryAidBit, vec![small], vec![Aids::All, Aids::Prefixes, Aids::Index]),
+        Equipment::Bare => (Mode::EveryBit, vec![YOUNG, small], vec![Accelerators::Nothing]),
+        Equipment::Accelerators => (
+            Mode::EveryAcceleratorBit,
+            vec![small],
+            vec![Accelerators::All, Accelerators::Prefixes, Accelerators::Index],
+        ),
     };
     let each = kinds.len() as u64;
     let mut plans = Vec::new();
-    for aids in kinds {
-        plans.extend(bits.iter().map(|entries| plan(mode, aids, *entries, 0)));
+    for accelerators in kinds {
+        plans.extend(bits.iter().map(|entries| plan(mode, accelerators, *entries, 0)));
         let random = some.into_iter().chain([(small, rest)]);
-        plans.extend(random.map(|(entries, count)| plan(Mode::Random, aids, entries, count / each)));
+        plans.extend(random.map(|(entries, count)| plan(Mode::Random, accelerators, entries, count / each)));
         if replaced > 0 {
-            let small = plan(Mode::Random, aids, small, replaced / each);
+            let small = plan(Mode::Random, accelerators, small, replaced / each);
             plans.push(Plan { duplicates: DuplicatePolicy::Replace, ..small });
         }
     }
@@ -138,7 +142,7 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
 fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
     let small = Plan {
         mode: Mode::Random,
-        aids: Aids::Nothing,
+        accelerators: Accelerators::Nothing,
         entries: options.small(),
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
@@ -160,10 +164,11 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
             *had.entry((stage.map.areas[*area].0, *kind)).or_default() += more;
         }
     }
-    let aids = if options.aids.contains(&true) { Aids::All } else { Aids::Nothing };
+    let accelerators =
+        if options.accelerators.contains(&true) { Accelerators::All } else { Accelerators::Nothing };
     let plan = Plan {
         mode: Mode::Random,
-        aids,
+        accelerators,
         entries: options.small(),
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
@@ -216,7 +221,7 @@ impl Stage {
             order_checks: options.order_checks,
             representation: options.representation,
             duplicates: plan.duplicates,
-            aids: plan.aids,
+            accelerators: plan.accelerators,
             entries: plan.entries,
             seed: options.seed,
         };
@@ -226,14 +231,14 @@ impl Stage {
             table.freeze()?;
         }
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
-        #[expect(unsafe_code, reason = "opens the fault door")]
-        let door = unsafe { Door::open(&table) }?;
-        let mut map = Map::of(&door, &options.kinds);
-        if plan.mode == Mode::EveryAidBit {
-            map = map.aids_only();
+        #[expect(unsafe_code, reason = "opens the fault injector")]
+        let injector = unsafe { FaultInjector::open(&table) }?;
+        let mut map = Map::of(&injector, &options.kinds);
+        if plan.mode == Mode::EveryAcceleratorBit {
+            map = map.accelerators_only();
         }
-        let excluded = door.excluded_bytes();
-        drop(door);
+        let excluded = injector.excluded_bytes();
+        drop(injector);
         // Every bit once with each setting: half of them in the mutable table and half in the frozen one, and with
         // the other setting the other way round.
         let stride = (2, u64::from((frozen == Frozen::Before) != on_seek));
@@ -248,17 +253,17 @@ impl Stage {
         let mut rng = Rng::new(self.shape.seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
         let case = Case { frozen: self.frozen, history: History::Forgotten, turn: number };
         match self.mode {
-            Mode::EveryBit | Mode::EveryAidBit => {
+            Mode::EveryBit | Mode::EveryAcceleratorBit => {
                 let bit = index * self.stride.0 + self.stride.1;
-                run_case(&self.model, case, |door, _| (self.map.flip_nth(door, bit), Kind::Flip))
+                run_case(&self.model, case, |injector, _| (self.map.flip_nth(injector, bit), Kind::Flip))
             }
             Mode::Random => {
                 let cells = self.map.cells.len() as u64;
                 let (cell, turn) = ((index % cells) as usize, index / cells);
                 let stale = self.map.cells[cell].1.is_stale();
                 let history = if stale { History::Noted } else { History::Forgotten };
-                run_case(&self.model, Case { history, turn, ..case }, |door, past| {
-                    self.map.strike(door, past, cell, &mut rng)
+                run_case(&self.model, Case { history, turn, ..case }, |injector, past| {
+                    self.map.strike(injector, past, cell, &mut rng)
                 })
             }
         }

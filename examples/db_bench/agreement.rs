@@ -213,7 +213,7 @@ fn threads_write_across_rotations() {
     let mut session = db.session();
     let version = session.version();
     assert!(version.tables.len() > 3);
-    // Sequence numbers of a table lie above those of the tables behind it.
+    // Sequence numbers of a table lie above those of the tables after it.
     for pair in version.tables.windows(2) {
         let (newer, older) = (pair[0].smallest_sequence(), pair[1].largest_sequence());
         assert!(newer.is_none_or(|newer| Some(newer) > older), "{newer:?} {older:?}");

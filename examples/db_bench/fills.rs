@@ -71,7 +71,7 @@ struct RangeWriter {
 }
 
 impl RangeWriter {
-    /// Counts a put, and writes a range delete if one is due behind it.
+    /// Counts a put, and writes a range delete if one is due after it.
     fn after_put(&mut self, thread: &mut Thread<'_>, numbers: &mut Numbers) -> Result<(), Failure> {
         let (plan, keys) = (thread.shared.settings.range_deletes, thread.shared.settings.keys);
         self.puts += 1;
@@ -129,7 +129,7 @@ fn fill(thread: &mut Thread<'_>, fill: Fill) -> Result<(), Failure> {
             }
             thread.stats.bytes += (key.len() + value.len()) as u64;
             if ranges.each > 0 {
-                // A range delete is a write of its own, behind the puts that were counted.
+                // A range delete is a write of its own, after the puts that were counted.
                 write_rest(thread, &mut batch)?;
                 range_writer.after_put(thread, &mut numbers)?;
             }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// What a flag takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// true, false, 1, 0, yes, no; the bare name is true, the name behind `no` is false.
+    /// true, false, 1, 0, yes, no; the bare name is true, the name after `no` is false.
     YesNo,
     Number,
     Share,
@@ -51,7 +51,7 @@ const FLAGS: &[Flag] = &[
     Flag("key_size", Number, Acts("16"), "bytes of a key"),
     Flag("value_size", Number, Acts("100"), "bytes of a value"),
     Flag("prefix_size", Number, Acts("0"), "bytes of the prefix that filters and scans go by"),
-    Flag("keys_per_prefix", Number, Acts("0"), "keys that share a prefix in front of the number"),
+    Flag("keys_per_prefix", Number, Acts("0"), "keys that share a prefix before the number"),
     Flag("batch_size", Number, Acts("1"), "entries of a batch, keys of a MultiGet"),
     Flag("histogram", YesNo, Acts("false"), "times of single operations"),
     Flag("statistics", YesNo, Acts("false"), "counts what reads did and prints it at the end"),
@@ -106,7 +106,7 @@ const FLAGS: &[Flag] = &[
     ),
     Flag("range_tombstone_width", Number, Acts("100"), "numbers that a range delete covers"),
     Flag("max_num_range_tombstones", Number, Acts("0"), "most range deletes of a thread"),
-    Flag("writes_before_delete_range", Number, Acts("0"), "puts in front of the first range delete"),
+    Flag("writes_before_delete_range", Number, Acts("0"), "puts before the first range delete"),
     Flag("expand_range_tombstones", YesNo, Acts("false"), "a delete for each key instead of a range delete"),
     Flag(
         "finish_after_writes",

@@ -14,7 +14,7 @@ pub(crate) struct Histogram {
     max: u64,
 }
 
-/// The value with its digits behind the second one made 0.
+/// The value with its digits after the second one made 0.
 fn two_digits(value: u64) -> u64 {
     let (mut head, mut scale) = (value, 1);
     while head / 10 > 10 {

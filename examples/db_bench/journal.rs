@@ -5,7 +5,7 @@
 //!   record  length (4) | checksum of the batch (4) | the batch in its own encoding         little-endian
 //! ```
 //! * The last record may be torn: the command was ended while it wrote. It is told and left out.
-//! * A record in front of others that does not verify is damage, and ends the replay.
+//! * A record before others that does not verify is damage, and ends the replay.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Write};
@@ -43,7 +43,7 @@ pub(crate) struct Replayed {
     pub(crate) batches: u64,
     /// Bytes of the file that hold whole records.
     pub(crate) whole: u64,
-    /// Bytes behind them.
+    /// Bytes after them.
     pub(crate) torn: u64,
     kind: ChecksumKind,
 }
@@ -90,7 +90,7 @@ impl Journal {
         Ok(Journal { file, path, kind, record: Vec::new() })
     }
 
-    /// Goes on behind the whole records of a journal that was replayed; a torn one is cut off.
+    /// Goes on after the whole records of a journal that was replayed; a torn one is cut off.
     pub(crate) fn reopen(directory: &Path, replayed: &Replayed) -> Result<Journal, Failure> {
         let path = path(directory);
         let open = || {

@@ -16,7 +16,7 @@ pub(crate) struct KeyShape {
     pub(crate) prefixes: u64,
 }
 
-/// Writes the lowest bytes of a number, highest first, into all of `bytes`, and '0' behind the eighth.
+/// Writes the lowest bytes of a number, highest first, into all of `bytes`, and '0' after the eighth.
 fn fill(bytes: &mut [u8], number: u64) {
     let (number_bytes, padding) = bytes.split_at_mut(bytes.len().min(8));
     let all = number.to_be_bytes();

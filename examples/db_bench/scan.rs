@@ -18,7 +18,7 @@ use crate::tables::{Held, Version};
 
 type Cursor<'v> = TableCursor<'v, Bytewise, AtSnapshot>;
 
-/// Which way the cursors stand: all at or behind the scan's key, or all at or in front of it.
+/// Which way the cursors stand: all at or after the scan's key, or all at or before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Forward,

@@ -87,7 +87,7 @@ impl Stats {
         self.bytes as f64 / 1_048_576.0 / self.elapsed()
     }
 
-    /// The result line, and the times behind it.
+    /// The result line, and the times after it.
     pub(crate) fn report(&self, name: &str) -> String {
         let done = self.done.max(1);
         let micros = self.busy.as_secs_f64() * 1e6 / done as f64;

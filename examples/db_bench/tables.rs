@@ -1,9 +1,9 @@
-//! A set of tables: an active one that is written, and frozen ones behind it.
+//! A set of tables: an active one that is written, and frozen ones after it.
 //!
 //! ```text
 //!   version   [ active | frozen | frozen | ... ]    newest first; replaced as a whole when the active table is full
 //! ```
-//! * T1: every sequence number of a table is larger than every one of the tables behind it: writers take their numbers
+//! * T1: every sequence number of a table is larger than every one of the tables after it: writers take their numbers
 //!   and write under the read side of one lock, and the active table changes under its write side.
 //! * T2: so the first table that knows a key, or that deletes it, has the answer.
 //!

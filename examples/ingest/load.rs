@@ -172,15 +172,15 @@ impl<'a> Load<'a> {
     /// A path whose put has returned must be there with its value; another may be.
     fn check_get(&self, index: usize) -> Result<(), Failure> {
         let path = &self.paths[index];
-        let promised = self.receipts[index].get();
+        let caller_digest = self.receipts[index].get();
         let lookup = self
             .table
             .get(key(path), u64::MAX)
             .map_err(|error| Failure::of_table(format!("get {} while writing", path.display()), &error))?;
-        match (lookup, promised) {
-            (Lookup::Value(value), promised)
+        match (lookup, caller_digest) {
+            (Lookup::Value(value), caller_digest)
                 if value.sequence() == sequence(index)
-                    && promised.is_none_or(|receipt| *receipt == Receipt::of(&value)) =>
+                    && caller_digest.is_none_or(|receipt| *receipt == Receipt::of(&value)) =>
             {
                 Ok(())
             }

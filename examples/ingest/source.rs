@@ -75,7 +75,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Every path below the roots, directories in front of what is in them, names in order; links are not followed.
+    /// Every path below the roots, directories before what is in them, names in order; links are not followed.
     pub(crate) fn walk(&self, paths_max: usize) -> Result<Found, Failure> {
         let mut found = Found::default();
         let mut open: Vec<PathBuf> = self.roots.iter().rev().cloned().collect();

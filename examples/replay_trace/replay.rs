@@ -129,7 +129,7 @@ pub(crate) fn check_all(plan: &Plan<'_>, model: &HashMap<u64, Written>) -> Resul
     let mut wanted = Vec::new();
     for (lbn, written) in &expected {
         let Some(entry) = walk.next() else {
-            return Err(Failure::Differs(format!("the walk ends in front of block {lbn}")));
+            return Err(Failure::Differs(format!("the walk ends before block {lbn}")));
         };
         let entry = entry.map_err(failed)?;
         fill(&mut wanted, *lbn, *written);
@@ -144,7 +144,7 @@ pub(crate) fn check_all(plan: &Plan<'_>, model: &HashMap<u64, Written>) -> Resul
         None => Ok(expected.len() as u64),
         Some(entry) => {
             let entry = entry.map_err(failed)?;
-            Err(Failure::Differs(format!("the walk has {entry:?} behind the last block")))
+            Err(Failure::Differs(format!("the walk has {entry:?} after the last block")))
         }
     }
 }

@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::{Door, DuplicatePolicy, Representation};
+use paranoid_memtable::{FaultInjector, DuplicatePolicy, Representation};
 
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;
 
-use damage::model::{Aids, Model, Shape};
+use damage::model::{Accelerators, Model, Shape};
 use damage::plan::{Kind, Map};
 use damage::rng::Rng;
 use damage::{Case, Frozen, History, run_case};
@@ -17,14 +17,14 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
     // A quarter of the tables are logs, which have neither filters nor an index.
     let vector = seed >> 6 == 3;
     let representation = if vector { Representation::Vector } else { Representation::SkipList };
-    let aids = [Aids::Nothing, Aids::All, Aids::Prefixes, Aids::Index][usize::from(seed % 4)];
+    let accelerators = [Accelerators::Nothing, Accelerators::All, Accelerators::Prefixes, Accelerators::Index][usize::from(seed % 4)];
     let shape = Shape {
         protection: 8,
         on_seek,
         order_checks: false,
         representation,
         duplicates: if seed >> 5 == 2 { DuplicatePolicy::Replace } else { DuplicatePolicy::Reject },
-        aids: if vector { Aids::Nothing } else { aids },
+        accelerators: if vector { Accelerators::Nothing } else { accelerators },
         entries: if seed >> 4 == 5 { 5 } else { 32 },
         seed: u64::from(seed),
     };
@@ -35,13 +35,13 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
         table.freeze().unwrap();
     }
     // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
-    let map = Map::of(&unsafe { Door::open(&table) }.unwrap(), &Kind::ALL);
+    let map = Map::of(&unsafe { FaultInjector::open(&table) }.unwrap(), &Kind::ALL);
     let cell = usize::from(cell) % map.cells.len();
     let stale = map.cells[cell].1.is_stale();
     let history = if stale { History::Noted } else { History::Forgotten };
     let case = Case { frozen, history, turn: u64::from(turn) };
     let (area, kind, verdict) =
-        run_case(&model, case, |door, past| map.strike(door, past, cell, &mut Rng::new(choice))).unwrap();
+        run_case(&model, case, |injector, past| map.strike(injector, past, cell, &mut Rng::new(choice))).unwrap();
     // The fault model admits that a lost write and another fault may hide each other.
     let admitted = kind == Kind::StaleAndAnother;
     let fine = (verdict.wrong.is_none() || admitted) && verdict.endless.is_none() && verdict.beyond.is_empty();

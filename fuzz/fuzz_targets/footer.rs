@@ -19,7 +19,7 @@ fuzz_target!(|input: (u64, &[u8])| {
         let decoded = Footer::decode(&again, file_size).expect("what was encoded can be decoded");
         assert_eq!(decoded, footer);
     }
-    // Blocks, guarded as this footer says.
+    // Blocks, checked as this footer says.
     let checks = footer.checks();
     if checks.verify(tail, before).is_err() {
         let trailer = checks.trailer(tail, 7, before);

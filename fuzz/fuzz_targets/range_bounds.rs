@@ -1,5 +1,5 @@
-//! Bounds, interleavings of both ends and one damaged place chosen by the fuzzer: every walk against the rows, each with a
-//! step limit.
+//! Bounds, interleavings of both ends and one damaged place chosen by the fuzzer: every walk against the rows, each
+//! with a step limit.
 //!
 //! ```text
 //!   (kind of table, rows, bounds, interleaving, where and what is damaged)  ->  every walk  ->  rows in order, or errors
@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::{Door, DuplicatePolicy, Kind, MemTable, MemTableOptions, Representation};
+use paranoid_memtable::{FaultInjector, DuplicatePolicy, Kind, MemTable, MemTableOptions, Representation};
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -49,13 +49,13 @@ fuzz_target!(|input: (u8, Vec<(u8, u8, u8)>, (u8, u8), (u8, u8), u64, Option<(u1
     if kind & 4 == 4 {
         table.freeze().unwrap();
     }
-    // SAFETY: this thread alone uses the table, and holds nothing borrowed from it while the door works.
-    let mut door = unsafe { Door::open(&table) }.unwrap();
+    // SAFETY: this thread alone uses the table, and holds nothing borrowed from it while the fault injector works.
+    let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
     let mut allowed = Allowed::default();
     if let Some((piece, bit)) = damage {
-        let piece = usize::from(piece) % door.pieces().len();
-        door.flip(piece, usize::from(bit));
-        allowed = Allowed::of(&door, Arranged::of(&table));
+        let piece = usize::from(piece) % injector.pieces().len();
+        injector.flip(piece, usize::from(bit));
+        allowed = Allowed::of(&injector, Arranged::of(&table));
     }
     let verdict =
         check_walks(&table, &model, &[3, u64::MAX], (&end(start), &end(stop)), (pattern, 64), &allowed);

@@ -1,5 +1,5 @@
-//! A table file of any bytes, and whole files with any bytes patched behind checksums that check nothing: opening, verifying,
-//! gets and walks never panic, and walks end.
+//! A table file of any bytes, and whole files with any bytes patched after checksums that check nothing: opening,
+//! verifying, gets and walks never panic, and walks end.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,7 @@
 //! Range tombstones chosen by the fuzzer: fragments, cursors over them and a table, against a look at every tombstone.
 //!
 //! ```text
-//!   first byte    representation, point index, how keys look, stripes
+//!   first byte    representation, point index, how keys look, shards
 //!   4 bytes each  what to do, two keys, a sequence number (a snapshot, for questions)
 //! ```
 #![no_main]
@@ -98,7 +98,7 @@ fn check_table(table: &TableReader, model: &Model, style: u8, snapshot: u64) {
     assert_eq!(table.range_at(snapshot, ..).rev().map(entry).collect::<Vec<_>>(), shown, "at {snapshot}");
 }
 
-/// The numbers that a fragment must list: all of them, or the newest in each stripe; newest first.
+/// The numbers that a fragment must list: all of them, or the newest in each shard; newest first.
 fn kept(model: &Model, number: u8, stripes: Option<&[u64]>) -> Vec<u64> {
     let mut all: Vec<u64> = model.over(number).collect();
     all.sort_unstable_by(|left, right| right.cmp(left));

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   1..16 bytes    two overlapping words                      one folded multiply
-//!   17..128        16 bytes a step, each with its own pair of constants, steps independent of each other
-//!   over 128       four lanes of 16 bytes, then the steps above for the tail
+//!   17..128        16 bytes per step, each with its own pair of constants, steps independent of each other
+//!   over 128       four accumulators of 16 bytes, then the steps above for the tail
 //! ```
 //! The building block is the folded multiply (64 x 64 -> 128 bits, both halves XORed), known from wyhash and its
 //! relatives: on 8 to 128 bytes it costs 2 to 9 ns, which is less than a call through run-time dispatch would.
@@ -26,8 +26,8 @@ pub(crate) const fn splitmix(n: u64) -> u64 {
 
 const STEPS: usize = 8;
 const STEP: usize = 16;
-const LANES: usize = 4;
-const BLOCK: usize = LANES * STEP;
+const ACCUMULATORS: usize = 4;
+const BLOCK: usize = ACCUMULATORS * STEP;
 
 /// Two constants a step, two for the end.
 const SALTS: [u64; 2 * STEPS + 2] = {
@@ -113,18 +113,18 @@ fn long(bytes: &[u8], seed: u64) -> u64 {
     let mut sum = seed;
     let mut rest = bytes;
     if len > STEPS * STEP {
-        let mut lanes = [seed ^ SALTS[8], seed ^ SALTS[9], seed ^ SALTS[10], seed ^ SALTS[11]];
+        let mut accumulators = [seed ^ SALTS[8], seed ^ SALTS[9], seed ^ SALTS[10], seed ^ SALTS[11]];
         // At least one byte stays for the tail, whose last step overlaps what came before.
         let (blocks, _) = rest[..rest.len() - 1].as_chunks::<BLOCK>();
         for block in blocks {
-            for ((state, step), salt) in lanes.iter_mut().zip(block.as_chunks::<STEP>().0).zip(SALTS) {
+            for ((state, step), salt) in accumulators.iter_mut().zip(block.as_chunks::<STEP>().0).zip(SALTS) {
                 let [low, high] = halves(step);
                 *state = fold(low ^ salt, high ^ *state);
             }
         }
         rest = &rest[blocks.len() * BLOCK..];
-        sum = fold(lanes[0] ^ SALTS[12], lanes[1] ^ SALTS[13])
-            .wrapping_add(fold(lanes[2] ^ SALTS[14], lanes[3] ^ SALTS[15]));
+        sum = fold(accumulators[0] ^ SALTS[12], accumulators[1] ^ SALTS[13])
+            .wrapping_add(fold(accumulators[2] ^ SALTS[14], accumulators[3] ^ SALTS[15]));
     }
     for (step, salts) in SALTS.as_chunks::<2>().0[..STEPS - 1].iter().enumerate() {
         // The last step, below, takes the end of the buffer, whole or in part: more than a step must be left.

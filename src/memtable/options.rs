@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::integrity::hash::{mix, splitmix};
-use crate::integrity::paranoid::ParanoidOptions;
-use crate::memtable::lines::LINES_BYTES_MIN;
+use crate::integrity::options::ParanoidOptions;
 use crate::memtable::prefix::PrefixExtractor;
 use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::sync::Counter;
+
+/// The least for a filter or the point index, in bytes: one line, wherever it starts, and its control word.
+pub(crate) const LINES_BYTES_MIN: u64 = 440;
 
 /// How a table keeps its entries in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -187,8 +189,8 @@ impl Shares {
         options.prefix_filter_bytes =
             Shares::bytes("prefix_filter", self.prefix_filter, FILTER_SHARE_MAX, buffer)?;
         options.point_index_bytes = Shares::bytes("point_index", self.point_index, INDEX_SHARE_MAX, buffer)?;
-        let aids = [options.key_filter_bytes, options.prefix_filter_bytes, options.point_index_bytes];
-        if options.representation == Representation::Vector && aids.iter().any(Option::is_some) {
+        let accelerators = [options.key_filter_bytes, options.prefix_filter_bytes, options.point_index_bytes];
+        if options.representation == Representation::Vector && accelerators.iter().any(Option::is_some) {
             return Err(Error::InvalidArgument(
                 "the vector representation takes neither filters nor a point index".into(),
             ));
@@ -255,9 +257,10 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// A filter of whole keys that takes this share of the write buffer (default: none; above 0, up to 0.25). It answers
-    /// most reads of absent keys for one cache line and a control word, from the first key on. A share of 0.015 with entries
-    /// of 140 bytes is 17 bits a key and lets about 0.5 % of absent keys pass. Range tombstones are asked whatever it says.
+    /// A filter of whole keys that takes this share of the write buffer (default: none; above 0, up to 0.25). It
+    /// answers most reads of absent keys for one cache line and a control word, from the first key on. A share of
+    /// 0.015 with entries of 140 bytes is 17 bits per key and lets about 0.5 % of absent keys pass. Range tombstones
+    /// are asked whatever it says.
     #[must_use]
     pub fn whole_key_filter(mut self, share: f64) -> Self {
         self.shares.key_filter = Some(share);
@@ -280,9 +283,9 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// A point index that takes this share of the write buffer (default: none; above 0, up to 0.5): point reads cost two
-    /// cache lines instead of a search. A share of 0.1 with entries of 140 bytes is 14 bytes an entry; beyond that more
-    /// and more keys are searched for in the list.
+    /// A point index that takes this share of the write buffer (default: none; above 0, up to 0.5): point reads cost
+    /// two cache lines instead of a search. A share of 0.1 with entries of 140 bytes is 14 bytes per entry; beyond
+    /// that more and more keys are searched for in the list.
     #[must_use]
     pub fn point_index(mut self, share: f64) -> Self {
         self.shares.point_index = Some(share);

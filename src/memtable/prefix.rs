@@ -22,7 +22,7 @@ use std::fmt;
 /// ```
 /// use paranoid_memtable::PrefixExtractor;
 ///
-/// /// The part in front of the first slash.
+/// /// The part before the first slash.
 /// #[derive(Debug)]
 /// struct Directory;
 /// impl PrefixExtractor for Directory {

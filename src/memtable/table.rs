@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   MemTable ---+                    +-- arena ---- points (list or log), ranges (list)
-//!               +--> TableReader --> Core -- stripes (gates, counters, sub-chunks)
+//!               +--> TableReader --> Core -- shards (gates, counters, sub-chunks)
 //!   Immutable --+                    +-- tombstones (answers), sealed sums
 //! ```
 //! * K1: both handles share one core; freezing changes what writes answer, never where an entry lies.
@@ -16,24 +16,24 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Corruption, Error, Result};
-use crate::integrity::guarded::Words;
-use crate::integrity::paranoid::{OrderChecks, ParanoidOptions, SeekChecks};
-use crate::integrity::tags::Secret;
+use crate::integrity::control_word::Words;
+use crate::integrity::options::{OrderChecks, ParanoidOptions, SeekChecks};
+use crate::integrity::tag::Secret;
 use crate::key::{Bytewise, Comparator, SequenceNumber};
-use crate::memtable::aids::Aids;
+use crate::memtable::lookup::accelerators::Accelerators;
+use crate::memtable::lookup::statistics::{Statistics, Stats};
 use crate::memtable::options::{MemTableOptions, Representation};
-use crate::memtable::order::Order;
+use crate::memtable::parts::ordered::Order;
+use crate::memtable::parts::vector::{Sorted, SortedSearch};
+use crate::memtable::parts::writer_shards::{Totals, WriterShards};
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, View};
-use crate::memtable::skiplist::control::{ControlWord, Head};
+use crate::memtable::skiplist::control_block::{ControlWord, Head};
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX, PAD_UNITS_MAX, UNIT};
 use crate::memtable::skiplist::list::List;
-use crate::memtable::skiplist::splice::Search;
-use crate::memtable::statistics::{Statistics, Stats};
-use crate::memtable::stripes::{Stripes, Totals};
-use crate::memtable::vector::{Sorted, SortedSearch};
+use crate::memtable::skiplist::search::Search;
 use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::frozen::FrozenTombstones;
-use crate::tombstone::live::LiveIndex;
+use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::tombstone::index::live::LiveIndex;
 
 /// Everything that both handles share.
 pub(crate) struct Core<C> {
@@ -48,9 +48,9 @@ pub(crate) struct Core<C> {
     pub(crate) live_tombstones: LiveIndex,
     /// What answers for them once it is frozen and this is built.
     pub(crate) frozen_tombstones: OnceLock<FrozenTombstones>,
-    pub(crate) stripes: Stripes,
+    pub(crate) shards: WriterShards,
     /// Filters, point index, statistics.
-    pub(crate) aids: Aids,
+    pub(crate) accelerators: Accelerators,
     /// The sums at the freeze.
     pub(crate) sealed: OnceLock<Totals>,
     flush_mark: AtomicU64,
@@ -79,7 +79,7 @@ impl<C: Comparator> Core<C> {
         let (seek, order) = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
         let points = List::new(&arena, Head::Points, seek, order)?;
         let ranges = List::new(&arena, Head::Ranges, seek, order)?;
-        let aids = Aids::new::<C>(&options, &arena)?;
+        let accelerators = Accelerators::new::<C>(&options, &arena)?;
         Ok(Core {
             options,
             comparator,
@@ -89,8 +89,8 @@ impl<C: Comparator> Core<C> {
             ranges,
             live_tombstones: LiveIndex::new(secret),
             frozen_tombstones: OnceLock::new(),
-            stripes: Stripes::new(secret),
-            aids,
+            shards: WriterShards::new(secret),
+            accelerators,
             sealed: OnceLock::new(),
             flush_mark: AtomicU64::new(0),
             tag: AtomicU64::new(0),
@@ -127,7 +127,7 @@ impl<C: Comparator> Core<C> {
     }
 
     fn sort(&self, view: &View<'_>, only: Option<&[u8]>) -> Sorted {
-        Sorted::collect(view, &self.comparator, self.stripes.chains().into_iter(), only)
+        Sorted::collect(view, &self.comparator, self.shards.chains().into_iter(), only)
     }
 
     /// A search among the range tombstones.
@@ -136,9 +136,9 @@ impl<C: Comparator> Core<C> {
         Ok(self.ranges.search(Head::Ranges, self.arena.view()?, &self.comparator))
     }
 
-    /// Every control word but those of the stripes.
+    /// Every control word but those of the shards.
     pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
-        std::iter::once(self.arena.control.words()).chain(self.aids.control_words())
+        std::iter::once(self.arena.control.words()).chain(self.accelerators.control_words())
     }
 }
 
@@ -194,8 +194,8 @@ impl MemTable {
     }
 
     /// Most bytes that an entry of these lengths takes in the arena, whatever its height and the protection. For
-    /// reservations: `max_entry_bytes(key, value)` summed over entries is always enough. `u64::MAX` for lengths whose sum
-    /// is beyond it.
+    /// reservations: `max_entry_bytes(key, value)` summed over entries is always enough. `u64::MAX` for lengths whose
+    /// sum is beyond it.
     #[must_use]
     pub const fn max_entry_bytes(key_len: u64, value_len: u64) -> u64 {
         let fixed = ((HEIGHT_MAX + PAD_UNITS_MAX as usize) * UNIT + HEADER + 16) as u64;
@@ -231,10 +231,10 @@ impl<C: Comparator> MemTable<C> {
     /// threads may call it at once. Waits for writes that are under way, no longer.
     ///
     /// # Errors
-    /// `Corruption` if the control block is damaged; `DuplicateEntry` if a `Vector` table was given two entries with the
-    /// same user key and sequence number. Writing has ended all the same, nothing is lost, and
-    /// [`immutable`](Self::immutable) has the table. `InvalidArgument` from a comparator inside a write to this table:
-    /// the freeze would wait for that write. Nothing is changed then.
+    /// `Corruption` if the control block is damaged; `DuplicateEntry` if a `Vector` table was given two entries with
+    /// the same user key and sequence number. Writing has ended all the same, nothing is lost, and
+    /// [`immutable`](Self::immutable) has the table. `InvalidArgument` from a comparator inside a write to this
+    /// table: the freeze would wait for that write. Nothing is changed then.
     pub fn freeze(&self) -> Result<Arc<ImmutableMemTable<C>>> {
         let core = &self.reader.core;
         core.seal()?;
@@ -273,11 +273,11 @@ impl<C: Comparator> MemTable<C> {
 impl<C: Comparator> Core<C> {
     /// Closes the gates and keeps the sums. Idempotent.
     fn seal(&self) -> Result<()> {
-        self.stripes.freeze()?;
+        self.shards.freeze()?;
         // All writers are out: the sums are exact, and whoever is second computes the same ones.
-        let _ = self.sealed.set(self.stripes.totals());
+        let _ = self.sealed.set(self.shards.totals());
         // Before anything compares keys: a comparator that panics here leaves a frozen table.
-        self.stripes.while_registry_is_held(|| self.arena.control.set(ControlWord::FROZEN, 1));
+        self.shards.while_registry_is_held(|| self.arena.control.set(ControlWord::FROZEN, 1));
         if self.options.representation == Representation::Vector
             && self.sorted.get().is_none()
             && let Ok(view) = self.arena.view()
@@ -318,10 +318,10 @@ impl<C: Comparator> TableReader<C> {
     }
 
     /// Entries that reads may find: point entries and range tombstones, without replaced ones. Exact once no write is
-    /// under way. O(stripes).
+    /// under way. O(shards).
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.core.stripes.totals().entries
+        self.core.shards.totals().entries
     }
 
     /// Whether nothing was written.
@@ -333,37 +333,37 @@ impl<C: Comparator> TableReader<C> {
     /// Point tombstones (deletes and single deletes) among the entries.
     #[must_use]
     pub fn num_deletes(&self) -> u64 {
-        self.core.stripes.totals().deletes
+        self.core.shards.totals().deletes
     }
 
     /// Range tombstones among the entries.
     #[must_use]
     pub fn num_range_deletes(&self) -> u64 {
-        self.core.stripes.totals().range_deletes
+        self.core.shards.totals().range_deletes
     }
 
     /// Entries that a replacing one hides (policy `Replace`).
     #[must_use]
     pub fn num_displaced(&self) -> u64 {
-        self.core.stripes.totals().displaced
+        self.core.shards.totals().displaced
     }
 
     /// Bytes of the keys and values that reads may find.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
-        self.core.stripes.totals().data_bytes
+        self.core.shards.totals().data_bytes
     }
 
-    /// Bytes of memory set aside: arena handed out to writers, side structures, the table itself. Never shrinks. It is what
-    /// `should_flush` and the hard limit count. Writers take up to 256 KiB ahead: memory that is not touched before it is
-    /// used, so a table of few entries holds less; see [`used_bytes`](Self::used_bytes).
+    /// Bytes of memory set aside: arena handed out to writers, side structures, the table itself. Never shrinks. It
+    /// is what `should_flush` and the hard limit count. Writers take up to 256 KiB ahead: memory that is not touched
+    /// before it is used, so a table of few entries holds less; see [`used_bytes`](Self::used_bytes).
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let core = &*self.core;
         let sorted = core.sorted.get().map_or(0, |sorted| sorted.bytes());
         let frozen = core.frozen_tombstones.get().map_or(0, FrozenTombstones::allocated_bytes);
-        let sides = sorted + frozen + core.live_tombstones.allocated_bytes() + core.stripes.extra_bytes();
-        core.arena.handed_bytes() + sides + core.aids.heap_bytes() + size_of::<Core<C>>() as u64
+        let sides = sorted + frozen + core.live_tombstones.allocated_bytes() + core.shards.extra_bytes();
+        core.arena.handed_bytes() + sides + core.accelerators.heap_bytes() + size_of::<Core<C>>() as u64
     }
 
     /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without what writers took ahead and have not
@@ -381,29 +381,29 @@ impl<C: Comparator> TableReader<C> {
     /// ```
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        self.allocated_bytes().saturating_sub(self.core.stripes.unused_bytes())
+        self.allocated_bytes().saturating_sub(self.core.shards.unused_bytes())
     }
 
-    /// What reads did so far; all zero unless the table was made to count. O(stripes).
+    /// What reads did so far; all zero unless the table was made to count. O(shards).
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.core.aids.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
+        self.core.accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
     }
 
     /// Smallest sequence number written.
     #[must_use]
     pub fn smallest_sequence(&self) -> Option<SequenceNumber> {
-        self.core.stripes.sequences().map(|(smallest, _)| smallest)
+        self.core.shards.sequences().map(|(smallest, _)| smallest)
     }
 
     /// Largest sequence number written.
     #[must_use]
     pub fn largest_sequence(&self) -> Option<SequenceNumber> {
-        self.core.stripes.sequences().map(|(_, largest)| largest)
+        self.core.shards.sequences().map(|(_, largest)| largest)
     }
 
     /// Whether the engine should freeze and flush this table: it was marked, is over its write buffer size, or holds
-    /// `max_range_deletions` range tombstones. O(stripes).
+    /// `max_range_deletions` range tombstones. O(shards).
     #[must_use]
     pub fn should_flush(&self) -> bool {
         // ORDERING: Relaxed: advice.

@@ -6,11 +6,11 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use super::live::LiveIndex;
-use crate::integrity::tags::Secret;
+use crate::integrity::tag::Secret;
 use crate::key::Bytewise;
 use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::index::live::LiveIndex;
 
 /// A reader beside a writer: nothing or the tombstone, never damage; and the tombstone once the insert has returned.
 #[test]

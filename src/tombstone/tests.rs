@@ -14,12 +14,12 @@ mod threads;
 
 use std::cmp::Ordering as Order;
 
-use super::frozen::FrozenTombstones;
-use super::live::LiveIndex;
-use super::query::Asked;
 use crate::integrity::hash::splitmix;
-use crate::integrity::tags::Secret;
+use crate::integrity::tag::Secret;
 use crate::key::{Bytewise, Comparator, KeyEquality};
+use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::index::query::Asked;
 
 /// Bytes in descending order, without prefixes: every comparison is a tie of prefixes.
 #[derive(Debug)]
@@ -175,7 +175,7 @@ fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
     frozen.scrub(&mut |corruption| panic!("seed {seed}: {corruption}"));
     assert_eq!(frozen.len().unwrap() as usize, spans.len());
     assert!(frozen.allocated_bytes() > 0 && frozen.failure().is_none());
-    let mut run = super::live::CoveringRun::default();
+    let mut run = crate::tombstone::index::live::CoveringRun::default();
     let newest = spans.iter().max_by_key(|span| span.2).unwrap();
     let found = frozen.covering_run_into(&comparator, &newest.0, u64::MAX, 0, &mut run).unwrap();
     assert_eq!((found, run.sequence), (Some(()), newest.2));
@@ -256,7 +256,7 @@ fn refuses_what_is_no_range() {
             Err(crate::error::Error::InvalidArgument(_))
         ));
     }
-    let long = vec![1; super::log::KEY_LEN_MAX + 1];
+    let long = vec![1; crate::tombstone::index::log::KEY_LEN_MAX + 1];
     assert!(matches!(index.insert(&Bytewise, b"", &long, 1), Err(crate::error::Error::KeyTooLarge { .. })));
     assert_eq!(index.len(), Ok(0));
     assert_eq!(index.max_covering(&Bytewise, b"a", u64::MAX, 0).unwrap(), None);

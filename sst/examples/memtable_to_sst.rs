@@ -1,8 +1,9 @@
 //! Any directory or trace into a memtable, the memtable into a table file, the file read back and compared:
 //! `cargo run --release -p paranoid-sst --example memtable_to_sst -- [SOURCE] [--out FILE]`.
 //!
-//! A directory: a path is a key, what the file begins with is its value. A file: a block-I/O trace (CSV; the fields of a
-//! line are split at commas), a line's last field is the key, the line its value. Without a source: the Rust toolchain.
+//! A directory: a path is a key, what the file begins with is its value. A file: a block-I/O trace (CSV; the fields
+//! of a line are split at commas), a line's last field is the key, the line its value. Without a source: the Rust
+//! toolchain.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -18,17 +18,17 @@ use crate::error::Damage;
 use crate::internal_key::{TAIL_LEN, kind_of, sequence_of, split};
 
 /// Compares each entry of a block with its promise; gives the sum of their digests.
-pub(crate) fn compare(block: &[u8], promises: &[StoredProtection]) -> Result<u64, Damage> {
+pub(crate) fn compare(block: &[u8], digests: &[StoredProtection]) -> Result<u64, Damage> {
     let mut cursor = BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)?;
     let mut sum = 0u64;
     let mut restarts = RestartCheck::default();
     let mut more = cursor.first()?;
-    for promise in promises {
+    for stored in digests {
         if !more {
             return Err(Damage("fewer entries than were added"));
         }
         let (user_key, packed) = split(cursor.key()).ok_or(Damage("a short key"))?;
-        let digest = promise.check(user_key, cursor.value(), sequence_of(packed), kind_of(packed));
+        let digest = stored.check(user_key, cursor.value(), sequence_of(packed), kind_of(packed));
         let Some(digest) = digest else {
             return Err(Damage("an entry that is not the one whose digests its table stored"));
         };
@@ -56,24 +56,24 @@ mod tests {
     #[test]
     fn every_bit_of_a_block_is_compared() {
         let mut block = BlockBuilder::new(3, ValueForm::Plain);
-        let mut promises = vec![];
+        let mut digests = vec![];
         for number in 0..11u64 {
             let (user_key, value) = (format!("user{number:03}"), [number.to_le_bytes(); 3].concat());
             let kind = if number % 4 == 0 { Kind::MERGE } else { Kind::PUT };
             let key = [user_key.as_bytes(), &pack(90 - number, kind.as_u8()).to_le_bytes()].concat();
             block.add(&key, &value);
-            promises.push(StoredProtection::of(user_key.as_bytes(), &value, 90 - number, kind));
+            digests.push(StoredProtection::of(user_key.as_bytes(), &value, 90 - number, kind));
         }
         let mut block = block.finish().to_vec();
-        let clean = compare(&block, &promises).unwrap();
+        let clean = compare(&block, &digests).unwrap();
         for bit in 0..8 * block.len() {
             block[bit / 8] ^= 1 << (bit % 8);
-            assert!(compare(&block, &promises).is_err(), "bit {bit} of {}", 8 * block.len());
+            assert!(compare(&block, &digests).is_err(), "bit {bit} of {}", 8 * block.len());
             block[bit / 8] ^= 1 << (bit % 8);
         }
-        assert_eq!(compare(&block, &promises), Ok(clean));
-        assert!(compare(&block, &promises[..10]).is_err());
-        promises.push(promises[0]);
-        assert!(compare(&block, &promises).is_err());
+        assert_eq!(compare(&block, &digests), Ok(clean));
+        assert!(compare(&block, &digests[..10]).is_err());
+        digests.push(digests[0]);
+        assert!(compare(&block, &digests).is_err());
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The same for numbers of 32 bits.
+/// Takes a varint of at most 32 bits from the front.
 pub(crate) fn take_varint32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = take_varint(bytes)?;
     Some((u32::try_from(number).ok()?, rest))

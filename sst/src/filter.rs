@@ -17,7 +17,7 @@ const TRAILER: usize = 5;
 const MARKER: [u8; 2] = [0xff, 0x00];
 const FACTOR: u32 = 0x9e37_79b9;
 
-/// Probes by thousandths of bits a key: RocksDB's table.
+/// Probes by thousandths of bits per key: RocksDB's table.
 #[rustfmt::skip]
 const PROBES: [(u32, u32); 12] = [
     (2_080, 1), (3_580, 2), (5_100, 3), (6_640, 4), (8_300, 5), (10_070, 6),

@@ -120,7 +120,7 @@ impl<S: Storage> SortedTableWriter<S> {
     fn append_ranges(&mut self) -> Result<BlockHandle> {
         let offset = self.out.offset;
         let raw = self.ranges.finish();
-        let sealed = seal(raw, Compression::None, &self.checks, &self.range_promises, offset);
+        let sealed = seal(raw, Compression::None, &self.checks, &self.range_digests, offset);
         let (stored, trailer, sum) = sealed.map_err(|damage| {
             damage.in_file(&Arc::from(self.out.name.as_path()), BlockKind::RangeDeletions, offset)
         })?;

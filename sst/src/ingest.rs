@@ -9,8 +9,8 @@
 //!                  single delete                              a delete
 //! ```
 //! * G1: what no operator can answer is refused by name, and there is no file.
-//! * G2: puts, deletes and lone operands keep the digests that their table stored: sequence number and kind are exchanged
-//!   by XOR. What an operator made starts a new chain.
+//! * G2: puts, deletes and lone operands keep the digests that their table stored: sequence number and kind are
+//!   exchanged by XOR. What an operator made starts a new chain.
 //!
 //! One owner.
 
@@ -29,8 +29,8 @@ use crate::writer::{Purpose, SortedTableWriter};
 
 /// Combines merge operands, as the database that ingests the file does.
 pub trait MergeOperator {
-    /// The value that `operands` (oldest first) make of `base`; `None` for the base: there is none. `None`: they cannot be
-    /// combined.
+    /// The value that `operands` (oldest first) make of `base`; `None` for the base: there is none. `None`: they
+    /// cannot be combined.
     fn full_merge(&self, user_key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>>;
 
     /// One operand that does what `operands` (oldest first) do one after the other. `None` (default): there is none.
@@ -40,8 +40,8 @@ pub trait MergeOperator {
     }
 }
 
-/// Writes a frozen table to a file for RocksDB's `IngestExternalFile`: the newest state of each key, at sequence 0. Older
-/// versions do not survive that. Verifies the table once, and twice if it holds range deletions.
+/// Writes a frozen table to a file for RocksDB's `IngestExternalFile`: the newest state of each key, at sequence 0.
+/// Older versions do not survive that. Verifies the table once, and twice if it holds range deletions.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -61,8 +61,8 @@ pub trait MergeOperator {
 /// ```
 ///
 /// # Errors
-/// `InvalidArgument`, which names the entry, for merge operands that cannot be combined and for what RocksDB cannot hold;
-/// `Corruption` and `Memtable` for damage; `Io`. There is no file then.
+/// `InvalidArgument`, which names the entry, for merge operands that cannot be combined and for what RocksDB cannot
+/// hold; `Corruption` and `Memtable` for damage; `Io`. There is no file then.
 pub fn ingestible(
     table: &ImmutableMemTable,
     path: impl AsRef<Path>,

@@ -1,8 +1,9 @@
 //! Table files that RocksDB opens (block-based tables, "SST files"): written while verifying, read back without trust.
 //!
-//! [`SortedTableWriter`] takes the entries of a flush together with the digests that their memtable stored, compares the
-//! bytes of every finished block with them, and gives the file its name only once it is whole, synced and read back.
-//! [`SortedTable`] reads such files, RocksDB's own ones among them, and believes no byte that it has not verified.
+//! [`SortedTableWriter`] takes the entries of a flush together with the digests that their memtable stored, compares
+//! the bytes of every finished block with them, and gives the file its name only once it is whole, synced and read
+//! back. [`SortedTable`] reads such files, RocksDB's own ones among them, and believes no byte that it has not
+//! verified.
 #![forbid(unsafe_code)]
 #![deny(rustdoc::broken_intra_doc_links)]
 

@@ -1,6 +1,7 @@
 //! What a table file is made with.
 //!
-//! Plain data; any thread. An option that the files of its format version cannot have is `InvalidArgument` from `build`.
+//! Plain data; any thread. An option that the files of its format version cannot have is `InvalidArgument` from
+//! `build`.
 
 use std::num::NonZeroU32;
 
@@ -176,7 +177,7 @@ impl SortedTableOptionsBuilder {
             ((1..=BLOCK_SIZE_MAX).contains(&options.block_size), "block size", options.block_size),
             (percent <= 100, "block size deviation", percent),
             (!intervals.contains(&0), "restart interval", 0),
-            (bits == 0 || (1000..=1_000_000).contains(&bits), "thousandths of bits a key", bits),
+            (bits == 0 || (1000..=1_000_000).contains(&bits), "thousandths of bits per key", bits),
         ] {
             if !holds {
                 return Err(Error::InvalidArgument(format!("{what} {value}")));

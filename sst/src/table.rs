@@ -98,8 +98,9 @@ impl SortedTable {
         SortedTable::with_global_sequence(name, source, None)
     }
 
-    /// As [`from_source`](Self::from_source) for an ingested file whose sequence number stands elsewhere (in the manifest
-    /// of its database): every entry has `global_sequence`. Files that were not made for ingestion take no notice.
+    /// As [`from_source`](Self::from_source) for an ingested file whose sequence number stands elsewhere (in the
+    /// manifest of its database): every entry has `global_sequence`. Files that were not made for ingestion take no
+    /// notice.
     ///
     /// # Errors
     /// As [`open`](Self::open); `InvalidArgument` if the file states another sequence number.
@@ -217,8 +218,8 @@ impl TableFile {
         read_names(block.as_ref()).map_err(self.damaged(BlockKind::Metaindex, handle))
     }
 
-    /// Properties are read although their checksum differs if it agrees once the global sequence number is zero: databases
-    /// overwrite it in place.
+    /// Properties are read although their checksum differs if it agrees once the global sequence number is zero:
+    /// databases overwrite it in place.
     fn properties(&self, names: &Names) -> Result<Properties> {
         let Some(handle) = names.properties else { return Err(self.missing("no properties are named")) };
         let block = self.fetch_properties(handle)?;

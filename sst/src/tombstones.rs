@@ -1,7 +1,7 @@
 //! Range deletions of a file: as they are stored, and the newest one over a key.
 //!
-//! The questions are put to a memtable that holds nothing else: it answers in bounded time and memory whatever the ranges
-//! are (overlapping, nested, unsorted), and its memory is checked at every question.
+//! The questions are put to a memtable that holds nothing else: it answers in bounded time and memory whatever the
+//! ranges are (overlapping, nested, unsorted), and its memory is checked at every question.
 //!
 //! Any thread: immutable.
 

@@ -119,7 +119,7 @@ impl Pass<'_> {
         if !more {
             return Err(damaged(Damage("a data block without entries")));
         }
-        self.edge(data.key())?;
+        self.check_separator(data.key())?;
         while more {
             restarts.meet(&data).map_err(&damaged)?;
             self.entry(&data).map_err(&damaged)?;
@@ -140,8 +140,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Between two blocks: the first key of the second.
-    fn edge(&self, first: &[u8]) -> Result<()> {
+    /// Whether the separator before a block stands before its first key.
+    fn check_separator(&self, first: &[u8]) -> Result<()> {
         let Some(separator) = &self.separator else { return Ok(()) };
         let user_keys = self.table.inner.index_form.user_keys;
         if user_keys && same_user_key(&self.last, first) {

@@ -102,7 +102,7 @@ pub struct SortedTableWriter<S: Storage = Disk> {
     pub(crate) checks: BlockChecks,
     data: BlockBuilder,
     /// What the entries of the block in the making are compared with.
-    promises: Vec<StoredProtection>,
+    digests: Vec<StoredProtection>,
     /// The block before, until its successor's first key is known.
     ended: Option<BlockHandle>,
     /// The last internal key.
@@ -111,7 +111,7 @@ pub struct SortedTableWriter<S: Storage = Disk> {
     pub(crate) index: IndexBuilder,
     pub(crate) filter: Option<FilterBuilder>,
     pub(crate) ranges: BlockBuilder,
-    pub(crate) range_promises: Vec<StoredProtection>,
+    pub(crate) range_digests: Vec<StoredProtection>,
     pub(crate) counts: Counts,
     pub(crate) bounds: Option<(Vec<u8>, Vec<u8>)>,
     failed: bool,
@@ -136,8 +136,8 @@ impl<S: Storage> SortedTableWriter<S> {
         Self::begin(storage, path.as_ref(), options, Purpose::Plain)
     }
 
-    /// As [`create_in`](Self::create_in), for a file that RocksDB ingests: user keys strictly ascend, every sequence number
-    /// is 0, and there are no single deletes. [`ingestible`](crate::ingestible) makes one from a table.
+    /// As [`create_in`](Self::create_in), for a file that RocksDB ingests: user keys strictly ascend, every sequence
+    /// number is 0, and there are no single deletes. [`ingestible`](crate::ingestible) makes one from a table.
     ///
     /// # Errors
     /// `Io`, also if the file exists.
@@ -167,14 +167,14 @@ impl<S: Storage> SortedTableWriter<S> {
             out,
             checks,
             data: BlockBuilder::new(options.block_restart_interval, ValueForm::Plain),
-            promises: vec![],
+            digests: vec![],
             ended: None,
             last_key: vec![],
             key: vec![],
             index: IndexBuilder::new(&options),
             filter: (options.bloom_millibits > 0).then(|| FilterBuilder::new(options.bloom_millibits)),
             ranges: BlockBuilder::new(1, ValueForm::Plain),
-            range_promises: vec![],
+            range_digests: vec![],
             counts: Counts::default(),
             bounds: None,
             failed: false,
@@ -215,7 +215,7 @@ impl<S: Storage> SortedTableWriter<S> {
             self.index.add(&self.last_key, Some(&self.key), handle);
         }
         self.data.add(&self.key, entry.value);
-        self.promises.push(entry.protection);
+        self.digests.push(entry.protection);
         if let Some(filter) = &mut self.filter {
             filter.add(entry.user_key);
         }
@@ -249,7 +249,7 @@ impl<S: Storage> SortedTableWriter<S> {
             return Err(name.refused("over 4 GiB of range deletions"));
         }
         self.ranges.add(&key, end);
-        self.range_promises.push(StoredProtection::of(start, end, sequence, Kind::RANGE_DELETE));
+        self.range_digests.push(StoredProtection::of(start, end, sequence, Kind::RANGE_DELETE));
         self.counts.meet(Kind::RANGE_DELETE, sequence, start.len(), end.len());
         self.bound(start, end);
         Ok(())
@@ -267,7 +267,7 @@ impl<S: Storage> SortedTableWriter<S> {
         limits().check(entry.user_key, entry.sequence, entry.kind, entry.value.len() as u64)?;
         let refuse = |reason| Err(EntryName::from(entry).refused(reason));
         match (self.purpose, entry.kind) {
-            (_, Kind::RANGE_DELETE) => refuse("range deletions have a door of their own"),
+            (_, Kind::RANGE_DELETE) => refuse("range deletions have a fault injector of their own"),
             (Purpose::Ingestible, Kind::SINGLE_DELETE) => refuse("write a delete to be ingested"),
             (Purpose::Ingestible, _) if entry.sequence != 0 => {
                 refuse("ingestible files hold sequence 0 only")
@@ -304,7 +304,7 @@ impl<S: Storage> SortedTableWriter<S> {
         }
         self.failed = true;
         let (compression, offset) = (self.options.compression, self.out.offset);
-        let sealed = seal(self.data.finish(), compression, &self.checks, &self.promises, offset);
+        let sealed = seal(self.data.finish(), compression, &self.checks, &self.digests, offset);
         let (stored, trailer, sum) = sealed
             .map_err(|damage| damage.in_file(&Arc::from(self.out.name.as_path()), BlockKind::Data, offset))?;
         self.out.append(&stored)?;
@@ -313,7 +313,7 @@ impl<S: Storage> SortedTableWriter<S> {
         self.counts.digests = self.counts.digests.wrapping_add(sum);
         drop(stored);
         self.data.reset();
-        self.promises.clear();
+        self.digests.clear();
         self.failed = false;
         Ok(())
     }
@@ -339,13 +339,13 @@ pub(crate) fn seal<'a>(
     raw: &'a [u8],
     compression: Compression,
     checks: &BlockChecks,
-    promises: &[StoredProtection],
+    digests: &[StoredProtection],
     offset: u64,
 ) -> Result<Sealed<'a>, Damage> {
     let (stored, kind) = compression.compress(raw);
     let trailer = checks.trailer(&stored, kind, offset);
     let sum = match decompress(&stored, kind) {
-        Ok(block) => chain::compare(&block, promises)?,
+        Ok(block) => chain::compare(&block, digests)?,
         Err(Refusal::Unknown) => return Err(Damage("a compression that cannot be read")),
         #[cfg(feature = "lz4")]
         Err(Refusal::Damaged) => return Err(Damage("a block that does not decompress")),

@@ -117,37 +117,37 @@ fn longer(data: &[u8]) -> u64 {
     avalanche(rest.wrapping_add(mix(data, len - 16, 119)))
 }
 
-fn stripe(lanes: &mut [u64; 8], data: &[u8], secret: usize) {
-    for (i, lane) in lanes.iter_mut().enumerate() {
+fn stripe(accumulators: &mut [u64; 8], data: &[u8], secret: usize) {
+    for (i, accumulator) in accumulators.iter_mut().enumerate() {
         let value = r64(data, 8 * i);
         let keyed = value ^ r64(&SECRET, secret + 8 * i);
         let product = (keyed & 0xffff_ffff).wrapping_mul(keyed >> 32);
-        *lane = lane.wrapping_add(value).wrapping_add(product);
+        *accumulator = accumulator.wrapping_add(value).wrapping_add(product);
     }
 }
 
 fn long(data: &[u8]) -> u64 {
-    let mut lanes = [Q3, P1, P2, P3, P4, Q2, P5, Q1];
+    let mut accumulators = [Q3, P1, P2, P3, P4, Q2, P5, Q1];
     let blocks = data.chunks_exact(STRIPE * STRIPES_A_BLOCK);
     let tail = blocks.remainder();
     for block in blocks {
         for (i, part) in block.chunks_exact(STRIPE).enumerate() {
-            stripe(&mut lanes, part, 8 * i);
+            stripe(&mut accumulators, part, 8 * i);
         }
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            *lane = (*lane ^ (*lane >> 47) ^ r64(&SECRET, 128 + 8 * i)).wrapping_mul(Q1);
+        for (i, accumulator) in accumulators.iter_mut().enumerate() {
+            *accumulator = (*accumulator ^ (*accumulator >> 47) ^ r64(&SECRET, 128 + 8 * i)).wrapping_mul(Q1);
         }
     }
     for (i, part) in tail.chunks_exact(STRIPE).enumerate() {
-        stripe(&mut lanes, part, 8 * i);
+        stripe(&mut accumulators, part, 8 * i);
     }
     if !data.len().is_multiple_of(STRIPE) {
-        stripe(&mut lanes, &data[data.len() - STRIPE..], 121);
+        stripe(&mut accumulators, &data[data.len() - STRIPE..], 121);
     }
     let mut sum = (data.len() as u64).wrapping_mul(P1);
     for i in 0..4 {
-        let left = lanes[2 * i] ^ r64(&SECRET, 11 + 16 * i);
-        let right = lanes[2 * i + 1] ^ r64(&SECRET, 19 + 16 * i);
+        let left = accumulators[2 * i] ^ r64(&SECRET, 11 + 16 * i);
+        let right = accumulators[2 * i + 1] ^ r64(&SECRET, 19 + 16 * i);
         sum = sum.wrapping_add(fold(left, right));
     }
     avalanche(sum)

@@ -127,14 +127,14 @@ fn errors_and_debug_output_hold_no_user_bytes() {
     let table = MemTable::new(options.write_buffer_size(4096).build().unwrap()).unwrap();
     table.put(1, secret, secret).unwrap();
     let long = secret.repeat(3);
-    let promise = Protected::<Kvo>::of(b"other", secret, Kind::PUT);
+    let caller_digest = Protected::<Kvo>::of(b"other", secret, Kind::PUT);
     let mut errors = vec![
         table.put(1, secret, secret).unwrap_err(),
         table.put(2, &long, secret).unwrap_err(),
         table.put(2, secret, &long).unwrap_err(),
         table.delete_range(2, secret, secret).unwrap_err(),
         table.insert(2, Kind::from_u8(9), secret, secret).unwrap_err(),
-        table.insert_protected(2, Kind::PUT, secret, secret, promise).unwrap_err(),
+        table.insert_protected(2, Kind::PUT, secret, secret, caller_digest).unwrap_err(),
         table.try_reserve(1 << 20).unwrap_err(),
     ];
     let mut cursor = table.cursor();

@@ -224,9 +224,9 @@ fn keys_at_their_limit() {
     }
     assert!(batch.as_bytes() == encoded);
     let read = WriteBatch::from_bytes(&encoded).unwrap();
-    let lens: Vec<usize> =
+    let visibility: Vec<usize> =
         ops(&read).unwrap().iter().map(|(_, key, value)| key.len() + value.len()).collect();
-    assert_eq!(lens, [MAX - 1, MAX, MAX]);
+    assert_eq!(visibility, [MAX - 1, MAX, MAX]);
 
     let long = oracle(0, &[(Kind::DELETE, bytes, vec![])]);
     let error = WriteBatch::from_bytes(&long).unwrap_err();
@@ -297,8 +297,8 @@ proptest! {
         prop_assert_eq!(batch.len(), wanted.len());
         prop_assert_eq!(&ops(&batch).unwrap(), &wanted);
         for (entry, (kind, key, value)) in batch.entries().zip(&wanted) {
-            let promise = (protection == 8).then(|| Protected::of(key, value, *kind));
-            prop_assert_eq!(entry.unwrap().promise(), promise);
+            let caller_digest = (protection == 8).then(|| Protected::of(key, value, *kind));
+            prop_assert_eq!(entry.unwrap().caller_digest(), caller_digest);
         }
         let read = WriteBatch::from_bytes(batch.as_bytes()).unwrap();
         prop_assert_eq!(read.sequence(), sequence);

@@ -147,7 +147,7 @@ fn published_values() {
     assert_eq!(ChecksumKind::Crc32.checksum(b"123456789"), 0xcbf4_3926);
     assert_eq!(ChecksumKind::XxHash32.checksum(b"abc"), 0x32d1_53ff);
     assert_eq!(ChecksumKind::XxHash64.checksum(b"abc"), 0xad77_0999);
-    // The last byte is 0: nothing is folded in behind the hash.
+    // The last byte is 0: nothing is folded in after the hash.
     assert_eq!(ChecksumKind::Xxh3.checksum(b"abc\0"), 0x892f_3950);
 }
 

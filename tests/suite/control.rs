@@ -1,13 +1,13 @@
 //! The control block: what is copied from another place of it, exchanged, flipped, or went back to what it held before,
 //! is not believed.
 //!
-//! Every 16 aligned bytes and every line of 64 bytes over every other one, every pair of words exchanged, every bit, each
-//! word and line as it was before each write: in release builds all of them, in debug builds a share that
+//! Every 16 aligned bytes and every line of 64 bytes over every other one, every pair of words exchanged, every bit,
+//! each word and line as it was before each write: in release builds all of them, in debug builds a share that
 //! `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not, of both representations.
 
-use paranoid_memtable::{Bytewise, Door, MemTable, Part, Representation};
+use paranoid_memtable::{Bytewise, FaultInjector, MemTable, Part, Representation};
 
-use super::corruption::damage::model::{Aids, Model, Shape};
+use super::corruption::damage::model::{Accelerators, Model, Shape};
 use super::corruption::damage::plan::{Area, Kind};
 use super::corruption::damage::{Frozen, run_fault, run_fault_on};
 use super::support::rng::seed_or;
@@ -26,14 +26,20 @@ enum Fault {
 struct Stage {
     entries: usize,
     representation: Representation,
-    aids: Aids,
+    accelerators: Accelerators,
     frozen: Frozen,
     /// One of how many faults is tried in a debug and in a release build.
     share: (usize, usize),
 }
 
 const fn stage(entries: usize, frozen: Frozen, share: (usize, usize)) -> Stage {
-    Stage { entries, representation: Representation::SkipList, aids: Aids::Nothing, frozen, share }
+    Stage {
+        entries,
+        representation: Representation::SkipList,
+        accelerators: Accelerators::Nothing,
+        frozen,
+        share,
+    }
 }
 
 const STAGES: [Stage; 9] = [
@@ -43,34 +49,34 @@ const STAGES: [Stage; 9] = [
     stage(40, Frozen::Before, (211, 5)),
     stage(1300, Frozen::After, (20_011, 2003)),
     stage(1300, Frozen::Before, (20_011, 2003)),
-    Stage { aids: Aids::All, ..stage(20, Frozen::After, (211, 5)) },
+    Stage { accelerators: Accelerators::All, ..stage(20, Frozen::After, (211, 5)) },
     Stage { representation: Representation::Vector, ..stage(20, Frozen::After, (211, 5)) },
     Stage { representation: Representation::Vector, ..stage(20, Frozen::Before, (211, 5)) },
 ];
 
 fn model_of(stage: &Stage) -> Model {
-    let Stage { entries, representation, aids, .. } = *stage;
+    let Stage { entries, representation, accelerators, .. } = *stage;
     let (on_seek, order_checks) = (false, false);
-    Model::new(Shape { on_seek, order_checks, representation, aids, ..Shape::plain(entries, 7) })
+    Model::new(Shape { on_seek, order_checks, representation, accelerators, ..Shape::plain(entries, 7) })
 }
 
-fn open(table: &MemTable) -> Door<'_, Bytewise> {
+fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
     // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it.
-    #[expect(unsafe_code, reason = "opens the fault door")]
-    let door = unsafe { Door::open(table) };
-    door.unwrap()
+    #[expect(unsafe_code, reason = "opens the fault injector")]
+    let injector = unsafe { FaultInjector::open(table) };
+    injector.unwrap()
 }
 
-fn control_pieces(door: &Door<'_, Bytewise>) -> Vec<usize> {
-    let control = |piece: &usize| door.pieces()[*piece].part == Part::Control;
-    (0..door.pieces().len()).filter(control).collect()
+fn control_pieces(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
+    let control = |piece: &usize| injector.pieces()[*piece].part == Part::Control;
+    (0..injector.pieces().len()).filter(control).collect()
 }
 
 /// The pieces of the control block, line by line.
-fn lines(door: &Door<'_, Bytewise>) -> Vec<Vec<usize>> {
+fn lines(injector: &FaultInjector<'_, Bytewise>) -> Vec<Vec<usize>> {
     let mut lines: Vec<Vec<usize>> = Vec::new();
-    for piece in control_pieces(door) {
-        let place = |piece: &usize| door.place_in_line(*piece);
+    for piece in control_pieces(injector) {
+        let place = |piece: &usize| injector.place_in_line(*piece);
         match lines.last_mut() {
             Some(line) if line.last().is_some_and(|last| place(last) < place(&piece)) => line.push(piece),
             _ => lines.push(vec![piece]),
@@ -85,12 +91,12 @@ fn faults(model: &Model, frozen: Frozen) -> Vec<Fault> {
     if frozen == Frozen::Before {
         table.freeze().unwrap();
     }
-    let door = open(&table);
-    let pieces = control_pieces(&door);
+    let injector = open(&table);
+    let pieces = control_pieces(&injector);
     let mut faults = Vec::new();
     let starts = |len: usize| pieces.iter().copied().filter(move |_| len > 0);
     for (len, step) in [(16, 2), (64, 8)] {
-        let aligned = |piece: &usize| door.place_in_line(*piece).is_multiple_of(step);
+        let aligned = |piece: &usize| injector.place_in_line(*piece).is_multiple_of(step);
         let starts: Vec<usize> = starts(len).filter(aligned).collect();
         for from in &starts {
             let others = starts.iter().filter(|to| *to != from);
@@ -98,31 +104,32 @@ fn faults(model: &Model, frozen: Frozen) -> Vec<Fault> {
         }
     }
     for (index, left) in pieces.iter().enumerate() {
-        let others = pieces[index + 1..].iter().filter(|right| door.bytes(*left) != door.bytes(**right));
+        let others =
+            pieces[index + 1..].iter().filter(|right| injector.bytes(*left) != injector.bytes(**right));
         faults.extend(others.map(|right| Fault::Swap { left: *left, right: *right }));
     }
     let bits =
-        pieces.iter().flat_map(|piece| (0..8 * door.bytes(*piece).len()).map(move |bit| (*piece, bit)));
+        pieces.iter().flat_map(|piece| (0..8 * injector.bytes(*piece).len()).map(move |bit| (*piece, bit)));
     faults.extend(bits.map(|(piece, bit)| Fault::Flip { piece, bit }));
     faults
 }
 
-fn strike(door: &mut Door<'_, Bytewise>, fault: Fault) -> (Area, Kind) {
+fn strike(injector: &mut FaultInjector<'_, Bytewise>, fault: Fault) -> (Area, Kind) {
     let (piece, kind) = match fault {
         Fault::Copy { from, to, len } => {
-            door.copy(from, to, len);
+            injector.copy(from, to, len);
             (to, Kind::Copy)
         }
         Fault::Swap { left, right } => {
-            door.swap(left, right);
+            injector.swap(left, right);
             (left, Kind::SwapLinks)
         }
         Fault::Flip { piece, bit } => {
-            door.flip(piece, bit);
+            injector.flip(piece, bit);
             (piece, Kind::Flip)
         }
     };
-    (Area::of(&door.pieces()[piece]), kind)
+    (Area::of(&injector.pieces()[piece]), kind)
 }
 
 fn try_stages(test: &str, stages: &[Stage]) {
@@ -134,7 +141,7 @@ fn try_stages(test: &str, stages: &[Stage]) {
         let faults = faults(&model, stage.frozen);
         assert!(faults.len() > 5000, "{}", faults.len());
         for fault in faults.iter().skip(seed as usize % share).step_by(share) {
-            let verdict = run_fault(&model, stage.frozen, |door| strike(door, *fault));
+            let verdict = run_fault(&model, stage.frozen, |injector| strike(injector, *fault));
             let (_, _, verdict) = verdict.unwrap();
             let fine = verdict.wrong.is_none() && verdict.endless.is_none();
             assert!(fine, "{fault:?}, {stage:?}, seed {seed:#x}: {verdict:?}");
@@ -167,16 +174,17 @@ fn earlier(model: &Model, frozen: Frozen) -> Vec<(usize, Vec<usize>)> {
     let mut history: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut groups = Vec::new();
     let mut look = |table: &MemTable| {
-        let door = open(table);
+        let injector = open(table);
         if groups.is_empty() {
-            let lines = lines(&door);
+            let lines = lines(&injector);
             groups.extend(lines.iter().flatten().map(|piece| vec![*piece]));
             groups.extend(lines.into_iter().filter(|line| line.len() > 1));
         }
         let first = groups.first().map_or(0, |group| group[0]);
         // Pieces of the arena come and go with entries: the block is told by its place from the end.
-        let shift = control_pieces(&door)[0] - first;
-        let held = |group: &Vec<usize>| group.iter().flat_map(|piece| door.bytes(piece + shift)).collect();
+        let shift = control_pieces(&injector)[0] - first;
+        let held =
+            |group: &Vec<usize>| group.iter().flat_map(|piece| injector.bytes(piece + shift)).collect();
         history.push(groups.iter().map(held).collect());
     };
     let table = model.table_watched(|_, table| look(table)).unwrap();
@@ -212,9 +220,9 @@ fn a_control_word_that_went_back_is_noticed() {
         for (number, group) in all.iter().skip(seed as usize % share).step_by(share) {
             let mut old: Old = Vec::new();
             let mut look = |table: &MemTable| {
-                let door = open(table);
-                let first = control_pieces(&door)[0];
-                old = group.iter().map(|piece| (*piece, door.bytes(first + piece))).collect();
+                let injector = open(table);
+                let first = control_pieces(&injector)[0];
+                old = group.iter().map(|piece| (*piece, injector.bytes(first + piece))).collect();
             };
             let table = model
                 .table_watched(|now, table| {
@@ -226,10 +234,10 @@ fn a_control_word_that_went_back_is_noticed() {
             if *number == model.writes.len() {
                 look(&table);
             }
-            let (_, _, verdict) = run_fault_on(&model, stage.frozen, &table, |door| {
-                let first = control_pieces(door)[0];
-                old.iter().for_each(|(piece, bytes)| door.overwrite(first + piece, bytes));
-                (Area::of(&door.pieces()[first]), Kind::Zero)
+            let (_, _, verdict) = run_fault_on(&model, stage.frozen, &table, |injector| {
+                let first = control_pieces(injector)[0];
+                old.iter().for_each(|(piece, bytes)| injector.overwrite(first + piece, bytes));
+                (Area::of(&injector.pieces()[first]), Kind::Zero)
             })
             .unwrap();
             let fine = verdict.wrong.is_none() && verdict.endless.is_none();

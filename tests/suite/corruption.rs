@@ -3,8 +3,8 @@
 //! Debug builds take every 97th bit; `PARANOID_TEST_SEED` moves the choice, `PARANOID_TEST_OPS` sets the random faults.
 
 use paranoid_memtable::{
-    Bytewise, Corruption, Door, Error, FlushEntry, FlushSink, Fragment, HiddenVersions, Kind, MemTable,
-    MemTableOptions, Part, Past, Place, Protected, Reach, Region, Representation, SinkError,
+    Bytewise, Corruption, Error, FaultInjector, FlushEntry, FlushSink, Fragment, HiddenVersions, Kind,
+    MemTable, MemTableOptions, Part, Past, Place, Protected, Reach, Region, Representation, SinkError,
 };
 
 #[path = "../support/damage/mod.rs"]
@@ -12,7 +12,7 @@ pub(super) mod damage;
 
 use super::support::rng::{amount, seed_or};
 use super::support::watchdog::Watchdog;
-use damage::model::{Aids, Model, Shape};
+use damage::model::{Accelerators, Model, Shape};
 use damage::plan::{self, Area, Map};
 use damage::rng::Rng;
 use damage::trial::Verdict;
@@ -26,18 +26,18 @@ enum Seek {
 }
 
 fn shape(seek: Seek, entries: usize, seed: u64) -> Shape {
-    shape_with(Aids::Nothing, seek, entries, seed)
+    shape_with(Accelerators::Nothing, seek, entries, seed)
 }
 
-fn shape_with(aids: Aids, seek: Seek, entries: usize, seed: u64) -> Shape {
-    Shape { on_seek: seek == Seek::EveryNode, aids, ..Shape::plain(entries, seed) }
+fn shape_with(accelerators: Accelerators, seek: Seek, entries: usize, seed: u64) -> Shape {
+    Shape { on_seek: seek == Seek::EveryNode, accelerators, ..Shape::plain(entries, seed) }
 }
 
-fn open(table: &MemTable) -> Door<'_, Bytewise> {
+fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
     // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it.
-    #[expect(unsafe_code, reason = "opens the fault door")]
-    let door = unsafe { Door::open(table) };
-    door.unwrap()
+    #[expect(unsafe_code, reason = "opens the fault injector")]
+    let injector = unsafe { FaultInjector::open(table) };
+    injector.unwrap()
 }
 
 fn map(model: &Model) -> Map {
@@ -65,7 +65,8 @@ fn every_bit(test: &str, seek: Seek) {
     let stride = if cfg!(debug_assertions) { 397 } else { 1 };
     for bit in (seed % stride..map.bits).step_by(stride as usize) {
         let (area, kind, verdict) =
-            run_case(&model, case(bit), |door, _| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap();
+            run_case(&model, case(bit), |injector, _| (map.flip_nth(injector, bit), plan::Kind::Flip))
+                .unwrap();
         accept(bit, seed, area, kind, &verdict);
     }
 }
@@ -85,14 +86,15 @@ fn every_bit_of_a_small_table_with_checksum_on_seek() {
 fn every_bit_of_filters_and_index() {
     let seed = seed_or(13);
     let _watchdog = Watchdog::new("corruption::every_bit_of_filters_and_index", seed);
-    for aids in [Aids::All, Aids::Prefixes, Aids::Index] {
-        let model = Model::new(shape_with(aids, Seek::Bracket, 40, 5));
-        let map = map(&model).aids_only();
+    for accelerators in [Accelerators::All, Accelerators::Prefixes, Accelerators::Index] {
+        let model = Model::new(shape_with(accelerators, Seek::Bracket, 40, 5));
+        let map = map(&model).accelerators_only();
         assert!(map.bits >= 1024);
         let stride = if cfg!(debug_assertions) { 149 } else { 1 };
         for bit in (seed % stride..map.bits).step_by(stride as usize) {
             let (area, kind, verdict) =
-                run_case(&model, case(bit), |door, _| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap();
+                run_case(&model, case(bit), |injector, _| (map.flip_nth(injector, bit), plan::Kind::Flip))
+                    .unwrap();
             accept(bit, seed, area, kind, &verdict);
             assert!(verdict.answering.is_empty() && verdict.detected, "bit {bit}: {verdict:?}");
         }
@@ -104,11 +106,11 @@ fn every_bit_of_filters_and_index() {
 fn random_faults_in_filters_and_index() {
     let seed = seed_or(17);
     let _watchdog = Watchdog::new("corruption::random_faults_in_filters_and_index", seed);
-    for aids in [Aids::All, Aids::Prefixes, Aids::Index] {
-        let model = Model::new(shape_with(aids, Seek::Bracket, 64, 5));
+    for accelerators in [Accelerators::All, Accelerators::Prefixes, Accelerators::Index] {
+        let model = Model::new(shape_with(accelerators, Seek::Bracket, 64, 5));
         let mut map = map(&model);
         let areas = map.areas.clone();
-        map.cells.retain(|(area, _)| areas[*area].0.is_aid());
+        map.cells.retain(|(area, _)| areas[*area].0.is_accelerator());
         random(&model, &map, seed, amount(1500, 60));
     }
 }
@@ -117,8 +119,8 @@ fn random_faults_in_filters_and_index() {
 fn random_faults_of_every_kind() {
     let seed = seed_or(11);
     let _watchdog = Watchdog::new("corruption::random_faults_of_every_kind", seed);
-    for aids in [Aids::Nothing, Aids::All] {
-        let model = Model::new(shape_with(aids, Seek::Bracket, 64, 5));
+    for accelerators in [Accelerators::Nothing, Accelerators::All] {
+        let model = Model::new(shape_with(accelerators, Seek::Bracket, 64, 5));
         let map = map(&model);
         random(&model, &map, seed, amount(4000, 100));
     }
@@ -133,7 +135,7 @@ fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
         let turn = number / map.cells.len() as u64;
         let case = Case { history, turn, ..case(turn) };
         let (area, kind, verdict) =
-            run_case(model, case, |door, past| map.strike(door, past, cell, &mut rng)).unwrap();
+            run_case(model, case, |injector, past| map.strike(injector, past, cell, &mut rng)).unwrap();
         accept(number, seed, area, kind, &verdict);
     }
 }
@@ -149,23 +151,24 @@ fn every_bit_and_word_of_a_vector() {
         if frozen == Frozen::Before {
             table.freeze().unwrap();
         }
-        let door = open(&table);
-        let map = Map::of(&door, &plan::Kind::ALL);
-        let sorted = door.pieces().iter().filter(|piece| piece.region == Region::SortedWord).count();
+        let injector = open(&table);
+        let map = Map::of(&injector, &plan::Kind::ALL);
+        let sorted = injector.pieces().iter().filter(|piece| piece.region == Region::SortedWord).count();
         assert_eq!(sorted, if frozen == Frozen::Before { model.rows.len() } else { 0 });
-        let words: Vec<usize> = (0..door.pieces().len())
-            .filter(|piece| door.pieces()[*piece].region == Region::Control)
+        let words: Vec<usize> = (0..injector.pieces().len())
+            .filter(|piece| injector.pieces()[*piece].region == Region::Control)
             .collect();
-        drop(door);
+        drop(injector);
         for (bit, (area, kind, verdict)) in flips(&model, &map, frozen, seed) {
             accept(bit, seed, area, kind, &verdict);
         }
         for word in words.into_iter().step_by(if cfg!(debug_assertions) { 11 } else { 1 }) {
-            let (area, kind, verdict) = run_case(&model, Case { frozen, ..case(word as u64) }, |door, _| {
-                door.zero_word(word, 0);
-                (Area::of(&door.pieces()[word]), plan::Kind::Zero)
-            })
-            .unwrap();
+            let (area, kind, verdict) =
+                run_case(&model, Case { frozen, ..case(word as u64) }, |injector, _| {
+                    injector.zero_word(word, 0);
+                    (Area::of(&injector.pieces()[word]), plan::Kind::Zero)
+                })
+                .unwrap();
             accept(word as u64, seed, area, kind, &verdict);
         }
     }
@@ -179,18 +182,19 @@ fn without_protection_every_scan_ends() {
     for entries in [24, 40] {
         let model = Model::new(Shape { protection: 0, ..shape(Seek::Bracket, entries, 1) });
         let table = model.table().unwrap();
-        let door = open(&table);
-        let keys = (0..door.pieces().len()).filter(|piece| door.pieces()[*piece].region == Region::Key);
-        let keys: Vec<(usize, usize)> = keys.map(|piece| (piece, door.pieces()[piece].len())).collect();
-        drop(door);
+        let injector = open(&table);
+        let keys =
+            (0..injector.pieces().len()).filter(|piece| injector.pieces()[*piece].region == Region::Key);
+        let keys: Vec<(usize, usize)> = keys.map(|piece| (piece, injector.pieces()[piece].len())).collect();
+        drop(injector);
         for (piece, bit) in keys
             .into_iter()
             .flat_map(|(piece, len)| (0..8 * len).step_by(stride).map(move |bit| (piece, bit)))
         {
             let mutable = Case { frozen: Frozen::After, ..case(bit as u64) };
-            let (area, _, verdict) = run_case(&model, mutable, |door, _| {
-                door.flip(piece, bit);
-                (Area::of(&door.pieces()[piece]), plan::Kind::Flip)
+            let (area, _, verdict) = run_case(&model, mutable, |injector, _| {
+                injector.flip(piece, bit);
+                (Area::of(&injector.pieces()[piece]), plan::Kind::Flip)
             })
             .unwrap();
             assert_eq!(verdict.endless, None, "{}, piece {piece}, bit {bit}", area.name());
@@ -209,7 +213,7 @@ fn flips<'m>(
     let stride = if cfg!(debug_assertions) { 397 } else { 2 };
     (seed % stride..map.bits).step_by(stride as usize).map(move |bit| {
         let case = Case { frozen, ..case(bit) };
-        (bit, run_case(model, case, |door, _| (map.flip_nth(door, bit), plan::Kind::Flip)).unwrap())
+        (bit, run_case(model, case, |injector, _| (map.flip_nth(injector, bit), plan::Kind::Flip)).unwrap())
     })
 }
 
@@ -236,13 +240,14 @@ fn zeroed_control_words() {
     for entries in [12, 64] {
         let model = Model::new(shape(Seek::Bracket, entries, 9));
         let table = model.table().unwrap();
-        let door = open(&table);
-        let words = (0..door.pieces().len()).filter(|piece| door.pieces()[*piece].region == Region::Control);
+        let injector = open(&table);
+        let words =
+            (0..injector.pieces().len()).filter(|piece| injector.pieces()[*piece].region == Region::Control);
         for word in words.step_by(if cfg!(debug_assertions) { 3 } else { 1 }).collect::<Vec<_>>() {
             for frozen in [Frozen::Before, Frozen::After] {
-                let strike = |door: &mut Door<'_, Bytewise>, _: &Past| {
-                    door.zero_word(word, 0);
-                    (Area::of(&door.pieces()[word]), plan::Kind::Zero)
+                let strike = |injector: &mut FaultInjector<'_, Bytewise>, _: &Past| {
+                    injector.zero_word(word, 0);
+                    (Area::of(&injector.pieces()[word]), plan::Kind::Zero)
                 };
                 let case = Case { frozen, ..case(word as u64) };
                 let (area, kind, verdict) = run_case(&model, case, strike).unwrap();
@@ -255,9 +260,11 @@ fn zeroed_control_words() {
 #[test]
 fn undamaged_tables_are_silent() {
     for seed in 0..4 {
-        let aids = [Aids::Nothing, Aids::All, Aids::Prefixes, Aids::Index][seed as usize];
+        let accelerators =
+            [Accelerators::Nothing, Accelerators::All, Accelerators::Prefixes, Accelerators::Index]
+                [seed as usize];
         for seek in [Seek::Bracket, Seek::EveryNode] {
-            let model = Model::new(shape_with(aids, seek, 100, seed));
+            let model = Model::new(shape_with(accelerators, seek, 100, seed));
             let area = map(&model).areas[0].0;
             for frozen in [Frozen::Before, Frozen::After] {
                 let case = Case { frozen, ..case(seed) };
@@ -283,23 +290,23 @@ impl FlushSink for Nothing {
 /// A table of a, b and c where these words are what they were before b came: no tag can notice that.
 fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build().unwrap()).unwrap();
-    let find = |door: &Door<'_, Bytewise>, (region, key): (Region, &[u8])| {
+    let find = |injector: &FaultInjector<'_, Bytewise>, (region, key): (Region, &[u8])| {
         let matches = |piece: &paranoid_memtable::Piece| {
             let owner = piece.owner.as_ref().map(|owner| &*owner.key);
             piece.region == region && piece.level == 0 && owner == Some(key)
         };
-        door.pieces().iter().position(matches).unwrap()
+        injector.pieces().iter().position(matches).unwrap()
     };
     table.put(1, b"a", b"1").unwrap();
     table.put(2, b"c", b"3").unwrap();
-    let door = open(&table);
-    let old: Vec<_> = words.iter().map(|word| door.bytes(find(&door, *word))).collect();
-    drop(door);
+    let injector = open(&table);
+    let old: Vec<_> = words.iter().map(|word| injector.bytes(find(&injector, *word))).collect();
+    drop(injector);
     table.put(3, b"b", b"2").unwrap();
-    let mut door = open(&table);
+    let mut injector = open(&table);
     for (word, old) in words.iter().zip(old) {
-        let word = find(&door, *word);
-        door.overwrite(word, &old);
+        let word = find(&injector, *word);
+        injector.overwrite(word, &old);
     }
     table
 }
@@ -354,36 +361,37 @@ fn a_salvage_looks_through_the_arena() {
 fn a_scrub_reports_every_finding() {
     let model = Model::new(shape(Seek::Bracket, 40, 1));
     let table = model.table().unwrap();
-    let mut door = open(&table);
-    let values = door.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::Value);
+    let mut injector = open(&table);
+    let values = injector.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::Value);
     let values: Vec<usize> = values.map(|(place, _)| place).collect();
-    values.iter().for_each(|value| door.flip(*value, 5));
-    let points = values.iter().filter(|value| door.pieces()[**value].part == Part::Points).count();
+    values.iter().for_each(|value| injector.flip(*value, 5));
+    let points = values.iter().filter(|value| injector.pieces()[**value].part == Part::Points).count();
     assert!(points > 10);
     let findings = table.scrub(|_| {}).findings;
     let found = findings.iter().filter(|finding| finding.place == Place::Value);
     assert_eq!(found.clone().count(), values.len());
     assert!(found.clone().all(|finding| finding.flipped_bit.is_some()));
-    door.undo();
+    injector.undo();
     assert!(table.scrub(|_| {}).check().is_ok());
 }
 
 #[test]
-fn the_door_undoes_what_it_did() {
+fn the_injector_undoes_what_it_did() {
     let model = Model::new(shape(Seek::Bracket, 30, 2));
     let table = model.table().unwrap();
     let map = map(&model);
-    let mut door = open(&table);
-    let whole =
-        |door: &Door<'_, Bytewise>| (0..door.pieces().len()).map(|p| door.bytes(p)).collect::<Vec<_>>();
-    let before = whole(&door);
+    let mut injector = open(&table);
+    let whole = |injector: &FaultInjector<'_, Bytewise>| {
+        (0..injector.pieces().len()).map(|p| injector.bytes(p)).collect::<Vec<_>>()
+    };
+    let before = whole(&injector);
     for number in 0..300u64 {
-        map.strike(&mut door, &Past::new(), number as usize % map.cells.len(), &mut Rng::new(number));
+        map.strike(&mut injector, &Past::new(), number as usize % map.cells.len(), &mut Rng::new(number));
     }
-    assert!(!door.changed().is_empty());
-    door.undo();
-    assert!(door.changed().is_empty());
-    assert_eq!(whole(&door), before);
+    assert!(!injector.changed().is_empty());
+    injector.undo();
+    assert!(injector.changed().is_empty());
+    assert_eq!(whole(&injector), before);
 }
 
 #[test]
@@ -401,11 +409,11 @@ fn a_flush_keeps_what_was_asked_for() {
 }
 
 #[test]
-fn a_promise_is_compared_before_publication() {
+fn a_caller_digest_is_compared_before_publication() {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
-    let promise = Protected::of(b"key", b"value", Kind::PUT);
-    let error = table.insert_protected(1, Kind::PUT, b"key", b"valuf", promise).unwrap_err();
+    let caller_digest = Protected::of(b"key", b"value", Kind::PUT);
+    let error = table.insert_protected(1, Kind::PUT, b"key", b"valuf", caller_digest).unwrap_err();
     assert!(error.corruption().is_some(), "{error}");
     assert_eq!(table.len(), 0);
-    table.insert_protected(1, Kind::PUT, b"key", b"value", promise).unwrap();
+    table.insert_protected(1, Kind::PUT, b"key", b"value", caller_digest).unwrap();
 }

@@ -14,8 +14,16 @@ use crate::support::watchdog::Watchdog;
 const LIB: &str = include_str!("../../src/lib.rs");
 
 /// Traits and names for other types.
-const NOT_TYPES: [&str; 8] =
-    ["Result", "SequenceNumber", "SinkError", "Comparator", "FlushSink", "Handle", "Lens", "PrefixExtractor"];
+const NOT_TYPES: [&str; 8] = [
+    "Result",
+    "SequenceNumber",
+    "SinkError",
+    "Comparator",
+    "FlushSink",
+    "Handle",
+    "Visibility",
+    "PrefixExtractor",
+];
 
 /// Types that nobody outside can have alone: parameters of cursors, which show them.
 const PARAMETERS: [&str; 3] = ["AtSnapshot", "Borrowed", "Owned"];
@@ -78,8 +86,9 @@ fn bytes(letter: u8, n: u64) -> Vec<u8> {
 }
 
 fn options(seed: u64) -> MemTableOptions {
-    let aids = MemTableOptions::builder().whole_key_filter(0.05).prefix_filter(FixedPrefix::new(4), 0.05);
-    aids.point_index(0.1).write_buffer_size(BUFFER).key_len_max(100).seed(seed).build().unwrap()
+    let accelerators =
+        MemTableOptions::builder().whole_key_filter(0.05).prefix_filter(FixedPrefix::new(4), 0.05);
+    accelerators.point_index(0.1).write_buffer_size(BUFFER).key_len_max(100).seed(seed).build().unwrap()
 }
 
 fn filled(seed: u64, letter: u8) -> MemTable {
@@ -279,15 +288,15 @@ fn plain(out: &mut Outputs) {
 fn faults(letter: u8, out: &mut Outputs) {
     let table = filled(5, letter);
     let mut past = Past::new();
-    #[expect(unsafe_code, reason = "the door is shown")]
+    #[expect(unsafe_code, reason = "the fault injector is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
-    unsafe { Door::look(&table, &mut past) }.unwrap();
-    #[expect(unsafe_code, reason = "the door is shown")]
+    unsafe { FaultInjector::look(&table, &mut past) }.unwrap();
+    #[expect(unsafe_code, reason = "the fault injector is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
-    let door = unsafe { Door::open(&table) }.unwrap();
-    out.show("Door", &door);
+    let injector = unsafe { FaultInjector::open(&table) }.unwrap();
+    out.show("FaultInjector", &injector);
     out.show("Past", &past);
-    let piece = door.pieces().iter().find(|piece| piece.region == Region::Key).unwrap();
+    let piece = injector.pieces().iter().find(|piece| piece.region == Region::Key).unwrap();
     out.show("Piece", piece);
     out.show("Owner", piece.owner.as_ref().unwrap());
     out.show("Part", &piece.part);
@@ -357,8 +366,11 @@ fn nothing_shown_depends_on_bytes_or_secrets() {
     check(&one, b'Q');
     check(&other, b'Z');
     for (name, texts) in &one.0 {
-        // A digest is made to depend on the bytes; how many links there are, and so how many bytes, follows from the seed.
-        if !["Protected", "StoredProtection", "Door", "Past", "BatchWritten", "Inserted"].contains(name) {
+        // A digest is made to depend on the bytes; how many links there are, and so how many bytes, follows from the
+        // seed.
+        if !["Protected", "StoredProtection", "FaultInjector", "Past", "BatchWritten", "Inserted"]
+            .contains(name)
+        {
             let shown = |texts: &[String]| match *name {
                 "Error" => texts.iter().map(|text| without_digests(text)).collect(),
                 _ => texts.to_vec(),

@@ -1,7 +1,7 @@
 //! The examples as a user meets them: what they print, and how they end.
 //!
-//! `cargo test` builds the examples first. Under `cargo test --test suite` alone they may not be there: then these tests
-//! say so and pass.
+//! `cargo test` builds the examples first. Under `cargo test --test suite` alone they may not be there: then these
+//! tests say so and pass.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,8 @@ fn average_line(line: &str) -> Option<(&str, f64)> {
     tail.starts_with("ops/sec").then_some((name, rate.parse().ok()?))
 }
 
-/// Every command line that was published with the five changes runs, with fewer keys, and prints lines of RocksDB's shape.
+/// Every command line that was published with the five changes runs, with fewer keys, and prints lines of RocksDB's
+/// shape.
 #[test]
 fn db_bench_runs_what_was_published() {
     let Some(bench) = example("db_bench") else { return };
@@ -154,7 +155,7 @@ fn db_bench_runs_what_was_published() {
             let results: Vec<_> = out.lines().filter_map(result_line).filter(|line| line.0 == name).collect();
             assert_eq!(results.len(), repeats, "{name} of {line}\n{out}");
             assert!(results.iter().all(|line| line.1 > 0.0 && line.2 > 0.0), "{line}\n{out}");
-            // One behind each run but the first, and one at the end.
+            // One after each run but the first, and one at the end.
             let averages = out.lines().filter_map(average_line).filter(|line| line.0 == name).count();
             assert_eq!(averages, if repeats > 1 { repeats } else { 0 }, "{name} of {line}\n{out}");
         }

@@ -231,7 +231,7 @@ fn damage_under_a_right_checksum_shows() {
     assert_eq!(corruption(Footer::decode(&clean, FOOTER_OFFSET + 54)).offset, FOOTER_OFFSET + 1);
 }
 
-/// The bytes of a footer of version 5 with `start` behind the kind.
+/// The bytes of a footer of version 5 with `start` after the kind.
 fn version_5(start: &[u8]) -> Vec<u8> {
     let mut bytes = vec![4];
     bytes.extend(start);

@@ -320,7 +320,7 @@ fn failing_inserts_change_nothing() {
         let mut writer = table.writer();
         let before = counters(&table);
         let long = [b'l'; 101];
-        let promise = Protected::<Kvo>::of(b"k", b"another", Kind::PUT);
+        let caller_digest = Protected::<Kvo>::of(b"k", b"another", Kind::PUT);
         let is_invalid = |error: &Error| matches!(error, Error::InvalidArgument(_));
         assert!(is_invalid(&table.delete_range(9, b"b", b"a").unwrap_err()));
         assert!(is_invalid(&writer.delete_range(9, b"b", b"b").unwrap_err()));
@@ -339,10 +339,10 @@ fn failing_inserts_change_nothing() {
             }
         }
         assert_eq!(counters(&table), before);
-        let broken = table.insert_protected(10, Kind::PUT, b"k", b"v", promise).unwrap_err();
+        let broken = table.insert_protected(10, Kind::PUT, b"k", b"v", caller_digest).unwrap_err();
         assert!(matches!(broken, Error::Corruption(report) if report.place == Place::Entry));
         let mut after = counters(&table);
-        // Its arena bytes are zero again and wait for the stripe's next entry.
+        // Its arena bytes are zero again and wait for the shard's next entry.
         after.numbers[5] = before.numbers[5];
         assert_eq!(after, before);
         table.freeze().unwrap();

@@ -12,7 +12,7 @@ use paranoid_memtable::{
     Representation,
 };
 
-/// The part in front of the first 'c'; keys without one are outside the domain.
+/// The part before the first 'c'; keys without one are outside the domain.
 #[derive(Debug)]
 struct UpToC;
 
@@ -316,7 +316,7 @@ fn nodes_and_digests_are_counted() {
         // Expected: 1.6 nodes a level, ln 5000 = 8.5 levels; at least two nodes, and never as many as there are.
         let nodes = single.nodes_visited as f64 / 5000.0;
         assert!((8.0..40.0).contains(&nodes), "{nodes} nodes a get");
-        // Two neighbours (one in front of the first key) and the value, or every node, the neighbours and the value.
+        // Two neighbours (one before the first key) and the value, or every node, the neighbours and the value.
         let digests = match (protection, on_seek) {
             (0, _) => 0,
             (_, false) => 3 * 5000 - 1,
@@ -327,7 +327,11 @@ fn nodes_and_digests_are_counted() {
             result.unwrap();
         }
         let both = table.stats();
-        assert_eq!(both.nodes_visited, 2 * single.nodes_visited, "lanes visit what single searches visit");
+        assert_eq!(
+            both.nodes_visited,
+            2 * single.nodes_visited,
+            "searches in flight visit what single searches visit"
+        );
         assert_eq!(both.digests_verified, 2 * digests);
     }
 }
@@ -408,37 +412,37 @@ fn damage_to_filters_and_index_changes_no_answer() {
     assert!(table.scrub(|_| {}).findings.is_empty());
     let keys: Vec<Vec<u8>> = (0..12).map(|_| key(&mut random, 5)).collect();
     let expected: Vec<Answer> = keys.iter().map(|key| oracle.get(key, 40)).collect();
-    let mut door = open_door(&table);
+    let mut injector = open_injector(&table);
     let beside = |region| match region {
         Region::FilterWord => Some(Place::Filter),
         Region::IndexSlot | Region::IndexControl => Some(Place::Slot),
         _ => None,
     };
-    let pieces: Vec<_> = door.pieces().iter().map(|piece| beside(piece.region)).collect();
+    let pieces: Vec<_> = injector.pieces().iter().map(|piece| beside(piece.region)).collect();
     assert!(pieces.iter().flatten().count() > 500);
     for (piece, place) in pieces.iter().enumerate().filter_map(|(piece, place)| Some((piece, (*place)?))) {
         let bits = (0..64).map(Some).chain([None]).filter(|bit| bit.is_none_or(|bit| (bit + piece) % 9 == 0));
         for bit in bits {
             match bit {
-                Some(bit) => door.flip(piece, bit),
-                None => door.zero_word(piece, 0),
+                Some(bit) => injector.flip(piece, bit),
+                None => injector.zero_word(piece, 0),
             }
             for (key, expected) in keys.iter().zip(&expected) {
                 let answer = told(table.get(key, 40).unwrap()).unwrap();
                 assert_eq!(answer, *expected, "{key:?}, bit {bit:?} of piece {piece}");
             }
-            if !door.changed().is_empty() && piece % 16 == 0 {
+            if !injector.changed().is_empty() && piece % 16 == 0 {
                 let found = table.scrub(|_| {}).findings;
                 assert!(found.iter().any(|finding| finding.place == place), "piece {piece}: {found:?}");
             }
-            door.undo();
+            injector.undo();
         }
     }
 }
 
 #[cfg(feature = "fault-injection")]
-fn open_door(table: &MemTable) -> paranoid_memtable::Door<'_, paranoid_memtable::Bytewise> {
-    #[expect(unsafe_code, reason = "the door for breaking memory on purpose")]
+fn open_injector(table: &MemTable) -> paranoid_memtable::FaultInjector<'_, paranoid_memtable::Bytewise> {
+    #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
-    unsafe { paranoid_memtable::Door::open(table) }.unwrap()
+    unsafe { paranoid_memtable::FaultInjector::open(table) }.unwrap()
 }

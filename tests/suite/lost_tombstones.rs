@@ -2,8 +2,8 @@
 //! are right all the same, a scrub reports it, and a flush does not say that all is well.
 
 use paranoid_memtable::{
-    Bytewise, Door, Error, FlushEntry, FlushSink, Fragment, Lookup, MemTable, MemTableOptions, Region,
-    SinkError,
+    Bytewise, Error, FaultInjector, FlushEntry, FlushSink, Fragment, Lookup, MemTable, MemTableOptions,
+    Region, SinkError,
 };
 
 use super::support::watchdog::Watchdog;
@@ -33,22 +33,23 @@ fn delete(table: &MemTable, turn: u64) {
     table.delete_range(sequence, &key(start), &key(end)).unwrap();
 }
 
-fn open_door(table: &MemTable) -> Door<'_, Bytewise> {
-    #[expect(unsafe_code, reason = "the door for breaking memory on purpose")]
+fn open_injector(table: &MemTable) -> FaultInjector<'_, Bytewise> {
+    #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
-    unsafe { Door::open(table) }.unwrap()
+    unsafe { FaultInjector::open(table) }.unwrap()
 }
 
 /// The two halves of the tally, which come first, and every record: 48 bytes each.
-fn pieces_of_index(door: &Door<'_, Bytewise>) -> Vec<usize> {
-    let pieces = door.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::TombstoneIndex);
+fn pieces_of_index(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
+    let pieces =
+        injector.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::TombstoneIndex);
     let wanted = pieces.enumerate().filter(|(place, (_, piece))| *place < 2 || piece.len() == 48);
     wanted.map(|(_, (number, _))| number).collect()
 }
 
 fn bytes_of_index(table: &MemTable) -> Vec<Vec<u8>> {
-    let door = open_door(table);
-    pieces_of_index(&door).into_iter().map(|number| door.bytes(number)).collect()
+    let injector = open_injector(table);
+    pieces_of_index(&injector).into_iter().map(|number| injector.bytes(number)).collect()
 }
 
 fn read_everything(table: &MemTable, turns: u64, note: &str) {
@@ -84,10 +85,10 @@ impl FlushSink for Forget {
 fn went_back(turns: u64, piece: usize, old: &[u8], note: &str) {
     let table = keys_only();
     (0..turns).for_each(|turn| delete(&table, turn));
-    let mut door = open_door(&table);
-    let number = pieces_of_index(&door)[piece];
-    door.overwrite(number, old);
-    drop(door);
+    let mut injector = open_injector(&table);
+    let number = pieces_of_index(&injector)[piece];
+    injector.overwrite(number, old);
+    drop(injector);
     read_everything(&table, turns, note);
     assert!(table.scrub(|_| {}).check().is_err(), "{note}: scrub is silent");
     let frozen = table.freeze().unwrap();

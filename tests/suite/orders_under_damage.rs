@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 
 use paranoid_memtable::{
-    Comparator, Door, DuplicatePolicy, Error, FlushEntry, FlushSink, Fragment, HiddenVersions, KeyEquality,
-    Lookup, MemTable, MemTableOptions, Part, SinkError,
+    Comparator, DuplicatePolicy, Error, FaultInjector, FlushEntry, FlushSink, Fragment, HiddenVersions,
+    KeyEquality, Lookup, MemTable, MemTableOptions, Part, SinkError,
 };
 
 use super::support::watchdog::Watchdog;
@@ -107,7 +107,7 @@ fn uncertain(table: &MemTable<Folded>, what: &str) -> Vec<&'static str> {
     uncertain
 }
 
-/// A scan shows the rows in order; what it leaves out stands behind an error.
+/// A scan shows the rows in order; what it leaves out stands after an error.
 fn scan(table: &MemTable<Folded>, rows: &[(String, u64, String)], what: &str) {
     let mut rest = rows.iter();
     let mut gap = false;
@@ -133,25 +133,25 @@ fn every_bit_under_another_order_with_replaced_equals() {
         assert_eq!(uncertain(&table, "undamaged"), [""; 0]);
         scan(&table, &rows, "undamaged");
         // SAFETY: one thread, and nothing borrowed is held.
-        #[expect(unsafe_code, reason = "opens the fault door")]
-        let door = unsafe { Door::open(&table) }.unwrap();
-        let lens = door.pieces().iter().map(|piece| (piece.part, piece.len()));
-        lens.collect::<Vec<_>>()
+        #[expect(unsafe_code, reason = "opens the fault injector")]
+        let injector = unsafe { FaultInjector::open(&table) }.unwrap();
+        let visibility = injector.pieces().iter().map(|piece| (piece.part, piece.len()));
+        visibility.collect::<Vec<_>>()
     };
     let table = table();
-    // SAFETY: one thread, and nothing borrowed is held while the door works.
-    #[expect(unsafe_code, reason = "opens the fault door")]
-    let mut door = unsafe { Door::open(&table) }.unwrap();
+    // SAFETY: one thread, and nothing borrowed is held while the fault injector works.
+    #[expect(unsafe_code, reason = "opens the fault injector")]
+    let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
     let stride = if cfg!(debug_assertions) { 5 } else { 1 };
     let (mut tried, mut most) = (0, 0);
     for (piece, (part, len)) in pieces.into_iter().enumerate().filter(|(_, (part, _))| *part == Part::Points)
     {
         for bit in (0..len * 8).step_by(stride) {
-            let what = format!("{part:?} {:?}, bit {bit}", door.pieces()[piece].region);
-            door.flip(piece, bit);
+            let what = format!("{part:?} {:?}, bit {bit}", injector.pieces()[piece].region);
+            injector.flip(piece, bit);
             most = most.max(uncertain(&table, &what).len());
             scan(&table, &rows, &what);
-            door.undo();
+            injector.undo();
             tried += 1;
         }
     }
@@ -166,23 +166,24 @@ fn every_bit_under_another_order_with_replaced_equals() {
 #[test]
 fn a_damaged_replacing_entry_never_shows_the_replaced_one() {
     let table = table();
-    // SAFETY: one thread, and nothing borrowed is held while the door works.
-    #[expect(unsafe_code, reason = "opens the fault door")]
-    let mut door = unsafe { Door::open(&table) }.unwrap();
+    // SAFETY: one thread, and nothing borrowed is held while the fault injector works.
+    #[expect(unsafe_code, reason = "opens the fault injector")]
+    let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
     let owned = |piece: &paranoid_memtable::Piece| {
         piece.owner.as_ref().is_some_and(|owner| owner.key.eq_ignore_ascii_case(b"charlie"))
     };
-    let pieces: Vec<usize> = (0..door.pieces().len()).filter(|piece| owned(&door.pieces()[*piece])).collect();
+    let pieces: Vec<usize> =
+        (0..injector.pieces().len()).filter(|piece| owned(&injector.pieces()[*piece])).collect();
     for piece in pieces {
-        for byte in 0..door.pieces()[piece].len() {
-            door.zero_word(piece, byte);
+        for byte in 0..injector.pieces()[piece].len() {
+            injector.zero_word(piece, byte);
             match table.get(b"Charlie", 6) {
                 Ok(Lookup::Value(value)) => assert_eq!(&*value, b"c-third"),
                 Ok(other) => panic!("{other:?}"),
                 Err(Error::Corruption(_)) => {}
                 Err(error) => panic!("{error}"),
             }
-            door.undo();
+            injector.undo();
         }
     }
 }

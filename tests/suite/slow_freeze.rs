@@ -86,7 +86,7 @@ fn boundary(number: u64) -> [u8; BOUNDARY_LEN] {
     (number as u32).to_be_bytes()
 }
 
-/// A key that comes right behind a boundary.
+/// A key that comes right after a boundary.
 fn point(number: u64) -> [u8; POINT_LEN] {
     let mut key = [b'.'; POINT_LEN];
     key[..BOUNDARY_LEN].copy_from_slice(&boundary(number));

@@ -1,5 +1,5 @@
-//! What walks cost: runs of entries that are not shown, and comparators that contradict themselves. Counted in questions to
-//! the comparator and in steps, not in time.
+//! What walks cost: runs of entries that are not shown, and comparators that contradict themselves. Counted in
+//! questions to the comparator and in steps, not in time.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -56,7 +56,7 @@ fn walk_everything(table: &TableReader<Counting>, snapshot: u64, mut step: impl 
     count
 }
 
-/// A run of entries that are not shown costs a search and not a walk, in every direction and under every lens.
+/// A run of entries that are not shown costs a search and not a walk, in every direction and under every visibility.
 #[test]
 fn many_overwrites_and_versions_of_one_key_cost_a_search() {
     const OVERWRITES: u64 = 20_000;

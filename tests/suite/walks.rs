@@ -1,5 +1,5 @@
-//! Walks of every kind over small tables with one flipped bit: before the walk, and while it is parked. Every bit of every
-//! piece; both ends of double-ended ranges in all patterns of eight steps.
+//! Walks of every kind over small tables with one flipped bit: before the walk, and while it is parked. Every bit of
+//! every piece; both ends of double-ended ranges in all patterns of eight steps.
 //!
 //! Debug builds take every so many-th bit; `PARANOID_TEST_SEED` moves the choice.
 
@@ -7,8 +7,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use paranoid_memtable::{
-    Bytewise, Cursor, Door, DuplicatePolicy, Error, Handle, Kind, Lens, MemTable, MemTableOptions, Piece,
-    Region, Representation,
+    Bytewise, Cursor, DuplicatePolicy, Error, FaultInjector, Handle, Kind, MemTable, MemTableOptions, Piece,
+    Region, Representation, Visibility,
 };
 
 use super::support::case::End;
@@ -98,25 +98,26 @@ impl Setup {
         (table, model)
     }
 
-    fn allowed(&self, door: &Door<'_, Bytewise>) -> Allowed {
+    fn allowed(&self, injector: &FaultInjector<'_, Bytewise>) -> Allowed {
         let log = self.representation == Representation::Vector && !self.is_frozen;
-        Allowed::of(door, if log { Arranged::AsWritten } else { Arranged::InOrder })
+        Allowed::of(injector, if log { Arranged::AsWritten } else { Arranged::InOrder })
     }
 }
 
-fn open(table: &MemTable) -> Door<'_, Bytewise> {
-    // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it while the door works.
-    #[expect(unsafe_code, reason = "opens the fault door")]
-    let door = unsafe { Door::open(table) };
-    door.unwrap()
+fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
+    // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it while the fault injector
+    // works.
+    #[expect(unsafe_code, reason = "opens the fault injector")]
+    let injector = unsafe { FaultInjector::open(table) };
+    injector.unwrap()
 }
 
 const EVERYTHING: (End, End) = ((0, Vec::new()), (0, Vec::new()));
 
-/// (piece, bit) of everything that a door lists; of long dull pieces only a few bits.
-fn bits(door: &Door<'_, Bytewise>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
+/// (piece, bit) of everything that a fault injector lists; of long dull pieces only a few bits.
+fn bits(injector: &FaultInjector<'_, Bytewise>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut bits = vec![];
-    for (number, piece) in door.pieces().iter().enumerate() {
+    for (number, piece) in injector.pieces().iter().enumerate() {
         let dull = matches!(
             piece.region,
             Region::Free | Region::TombstoneIndex | Region::Control | Region::HeadLink
@@ -144,7 +145,7 @@ fn every_flipped_bit_under_every_walk() {
     let _watchdog = Watchdog::new(test, seed);
     for setup in Setup::all() {
         let (table, model) = setup.make();
-        let mut door = open(&table);
+        let mut injector = open(&table);
         check_walks(
             &table,
             &model,
@@ -154,21 +155,21 @@ fn every_flipped_bit_under_every_walk() {
             &Allowed::default(),
         )
         .unwrap();
-        for (number, (piece, bit)) in bits(&door, stride(67), seed).into_iter().enumerate() {
-            door.flip(piece, bit);
-            let allowed = setup.allowed(&door);
+        for (number, (piece, bit)) in bits(&injector, stride(67), seed).into_iter().enumerate() {
+            injector.flip(piece, bit);
+            let allowed = setup.allowed(&injector);
             for pattern in [0x55, 0xff, seed.wrapping_add(37 * number as u64) & 0xff] {
                 let ends = (&EVERYTHING.0, &EVERYTHING.1);
                 let verdict = check_walks(&table, &model, &SNAPSHOTS, ends, (pattern, 8), &allowed);
                 verdict.unwrap_or_else(|text| {
-                    let Piece { region, part, level, owner, .. } = &door.pieces()[piece];
+                    let Piece { region, part, level, owner, .. } = &injector.pieces()[piece];
                     panic!(
                         "{setup:?}\n{part:?} {region:?} level {level} of {owner:?}, bit {bit}: {text}\nreplay: {}",
                         replay_line(test, seed)
                     )
                 });
             }
-            door.undo();
+            injector.undo();
         }
     }
 }
@@ -183,29 +184,29 @@ fn every_pattern_of_both_ends() {
         [EVERYTHING, ((1, b"b".to_vec()), (2, b"e".to_vec())), ((2, b"a".to_vec()), (1, b"d".to_vec()))];
     for setup in Setup::all() {
         let (table, model) = setup.make();
-        let mut door = open(&table);
+        let mut injector = open(&table);
         let pieces: Vec<usize> =
-            (0..door.pieces().len()).filter(|piece| door.pieces()[*piece].owner.is_some()).collect();
+            (0..injector.pieces().len()).filter(|piece| injector.pieces()[*piece].owner.is_some()).collect();
         for piece in pieces {
-            door.flip(piece, seed as usize + 7 * piece);
-            let allowed = setup.allowed(&door);
+            injector.flip(piece, seed as usize + 7 * piece);
+            let allowed = setup.allowed(&injector);
             for pattern in (seed % 5..256).step_by(stride(45)) {
                 let (start, end) = &ends[pattern as usize % ends.len()];
                 let verdict =
                     check_walks(&table, &model, &SNAPSHOTS[2..], (start, end), (pattern, 8), &allowed);
                 verdict.unwrap_or_else(|text| {
-                    let what = &door.pieces()[piece];
+                    let what = &injector.pieces()[piece];
                     panic!("{setup:?}\n{what:?}: {text}\nreplay: {}", replay_line(test, seed))
                 });
             }
-            door.undo();
+            injector.undo();
         }
     }
 }
 
 /// What a parked cursor hands out and steps from is verified when it is asked for.
-fn parked<H: Handle, L: Lens>(
-    door: &mut Door<'_, Bytewise>,
+fn parked<H: Handle, L: Visibility>(
+    injector: &mut FaultInjector<'_, Bytewise>,
     (piece, bit): (usize, usize),
     mut cursor: Cursor<H, L>,
     (rows, snapshot): (&[&Row], Option<u64>),
@@ -217,8 +218,8 @@ fn parked<H: Handle, L: Lens>(
         entry = cursor.next().unwrap().is_some();
     }
     assert!(entry);
-    door.flip(piece, bit);
-    let allowed = Allowed { anything: false, rows: setup.allowed(door).rows, ..setup.allowed(door) };
+    injector.flip(piece, bit);
+    let allowed = Allowed { anything: false, rows: setup.allowed(injector).rows, ..setup.allowed(injector) };
     let row = rows[stops];
     match cursor.entry() {
         Err(error) if error.corruption().is_some() => {}
@@ -248,9 +249,9 @@ fn a_parked_cursor_verifies_again() {
     let _watchdog = Watchdog::new(test, seed);
     for setup in Setup::all() {
         let (table, model) = setup.make();
-        let mut door = open(&table);
-        for (number, bit) in bits(&door, stride(29), seed).into_iter().enumerate() {
-            if door.pieces()[bit.0].owner.is_none() {
+        let mut injector = open(&table);
+        for (number, bit) in bits(&injector, stride(29), seed).into_iter().enumerate() {
+            if injector.pieces()[bit.0].owner.is_none() {
                 continue;
             }
             let step = if number % 2 == 0 { Step::Next } else { Step::Prev };
@@ -258,35 +259,35 @@ fn a_parked_cursor_verifies_again() {
             for stops in 0..raw.len() {
                 let what = (raw.as_slice(), None);
                 let verdict = if stops % 2 == 0 {
-                    parked(&mut door, bit, table.cursor(), what, (stops, step), &setup)
+                    parked(&mut injector, bit, table.cursor(), what, (stops, step), &setup)
                 } else {
-                    parked(&mut door, bit, table.owned_cursor(), what, (stops, step), &setup)
+                    parked(&mut injector, bit, table.owned_cursor(), what, (stops, step), &setup)
                 };
                 verdict.unwrap_or_else(|text| {
                     panic!(
                         "{setup:?}\n{:?} bit {}: {text}\nreplay: {}",
-                        door.pieces()[bit.0],
+                        injector.pieces()[bit.0],
                         bit.1,
                         replay_line(test, seed)
                     )
                 });
-                door.undo();
+                injector.undo();
             }
             for snapshot in SNAPSHOTS {
                 let rows = model.resolved(snapshot);
                 for stops in 0..rows.len() {
                     let what = (rows.as_slice(), Some(snapshot));
                     let verdict =
-                        parked(&mut door, bit, table.cursor_at(snapshot), what, (stops, step), &setup);
+                        parked(&mut injector, bit, table.cursor_at(snapshot), what, (stops, step), &setup);
                     verdict.unwrap_or_else(|text| {
                         panic!(
                             "{setup:?}\n{:?} bit {} at {snapshot}: {text}\nreplay: {}",
-                            door.pieces()[bit.0],
+                            injector.pieces()[bit.0],
                             bit.1,
                             replay_line(test, seed)
                         )
                     });
-                    door.undo();
+                    injector.undo();
                 }
             }
         }
@@ -304,44 +305,44 @@ fn a_parked_range_verifies_again() {
         let rows = model.raw();
         let mut down = rows.clone();
         down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
-        let mut door = open(&table);
-        for (number, (piece, bit)) in bits(&door, stride(29), seed).into_iter().enumerate() {
-            if door.pieces()[piece].owner.is_none() {
+        let mut injector = open(&table);
+        for (number, (piece, bit)) in bits(&injector, stride(29), seed).into_iter().enumerate() {
+            if injector.pieces()[piece].owner.is_none() {
                 continue;
             }
             let pattern = (seed + 41 * number as u64) & 0xff;
             for stops in 0..rows.len() {
                 let mut allowed = Allowed::default();
-                let mut strike = |door: &mut Door<'_, Bytewise>, step: usize| {
+                let mut strike = |injector: &mut FaultInjector<'_, Bytewise>, step: usize| {
                     if step == stops {
-                        door.flip(piece, bit);
-                        allowed = setup.allowed(door);
+                        injector.flip(piece, bit);
+                        allowed = setup.allowed(injector);
                     }
                 };
                 let came =
-                    both_ends(table.range(..), (pattern, 8), rows.len(), |step| strike(&mut door, step));
+                    both_ends(table.range(..), (pattern, 8), rows.len(), |step| strike(&mut injector, step));
                 let verdict =
-                    came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut door, &setup));
-                door.undo();
+                    came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut injector, &setup));
+                injector.undo();
                 let descending =
-                    one_end(table.range_descending(..), rows.len(), |step| strike(&mut door, step));
-                let down =
-                    descending.and_then(|came| check(&came, (&down, Told::InTime), None, &mut door, &setup));
-                door.undo();
+                    one_end(table.range_descending(..), rows.len(), |step| strike(&mut injector, step));
+                let down = descending
+                    .and_then(|came| check(&came, (&down, Told::InTime), None, &mut injector, &setup));
+                injector.undo();
                 for snapshot in [6, u64::MAX] {
                     let rows = model.resolved(snapshot);
                     let range = table.range_at(snapshot, ..);
-                    let came = both_ends(range, (pattern, 8), rows.len(), |step| strike(&mut door, step));
+                    let came = both_ends(range, (pattern, 8), rows.len(), |step| strike(&mut injector, step));
                     let resolved = came.and_then(|came| {
-                        check(&came, (&rows, Told::InPlace), Some(snapshot), &mut door, &setup)
+                        check(&came, (&rows, Told::InPlace), Some(snapshot), &mut injector, &setup)
                     });
-                    door.undo();
+                    injector.undo();
                     resolved.unwrap_or_else(|text| {
-                        fail(&setup, &door.pieces()[piece], bit, stops, pattern, &text, test, seed)
+                        fail(&setup, &injector.pieces()[piece], bit, stops, pattern, &text, test, seed)
                     });
                 }
                 verdict.and(down).unwrap_or_else(|text| {
-                    fail(&setup, &door.pieces()[piece], bit, stops, pattern, &text, test, seed)
+                    fail(&setup, &injector.pieces()[piece], bit, stops, pattern, &text, test, seed)
                 });
             }
         }
@@ -352,10 +353,10 @@ fn check(
     came: &[Came],
     (rows, told): (&[&Row], Told),
     snapshot: Option<u64>,
-    door: &mut Door<'_, Bytewise>,
+    injector: &mut FaultInjector<'_, Bytewise>,
     setup: &Setup,
 ) -> Result<(), String> {
-    judge(came, rows, snapshot, &setup.allowed(door), told)
+    judge(came, rows, snapshot, &setup.allowed(injector), told)
         .map_err(|text| format!("at {snapshot:?}: {text}: {came:?}"))
 }
 

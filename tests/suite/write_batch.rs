@@ -263,7 +263,7 @@ const ENTRIES: &[(Kind, &[u8], &[u8], &str)] = &[
     (Kind::from_u8(0x30), b"k", b"v", "InvalidArgument"),
 ];
 
-/// A batch with this entry behind another one; empty ranges come by way of the encoding, as from a log.
+/// A batch with this entry after another one; empty ranges come by way of the encoding, as from a log.
 fn batch_with(kind: Kind, key: &[u8], value: &[u8]) -> Option<WriteBatch> {
     let mut batch = WriteBatch::with_protection(8).unwrap();
     batch.put(b"first", b"1").unwrap();
@@ -283,25 +283,28 @@ fn batch_with(kind: Kind, key: &[u8], value: &[u8]) -> Option<WriteBatch> {
 }
 
 #[test]
-fn every_door_refuses_the_same_entries() {
+fn every_entrance_refuses_the_same_entries() {
     for (n, &(kind, key, value, wanted)) in ENTRIES.iter().enumerate() {
         for representation in [Representation::SkipList, Representation::Vector] {
             let options = options().key_len_max(20).value_len_max(30).representation(representation);
             let table = MemTable::new(options.build().unwrap()).unwrap();
-            let promise = Protected::of(key, value, kind);
-            let mut doors = vec![
+            let caller_digest = Protected::of(key, value, kind);
+            let mut injectors = vec![
                 verdict(table.insert(1, kind, key, value)),
-                verdict(table.insert_protected(2, kind, key, value, promise)),
+                verdict(table.insert_protected(2, kind, key, value, caller_digest)),
                 verdict(table.writer().insert(3, kind, key, value)),
             ];
             let taken = table.len();
             if let Some(batch) = batch_with(kind, key, value) {
-                doors.push(verdict(table.check_batch(&batch)));
+                injectors.push(verdict(table.check_batch(&batch)));
                 assert_eq!(table.len(), taken, "a check writes nothing");
-                doors.push(verdict(table.write_batch(10, &batch)));
-                doors.push(verdict(table.writer().write_batch(20, &batch)));
+                injectors.push(verdict(table.write_batch(10, &batch)));
+                injectors.push(verdict(table.writer().write_batch(20, &batch)));
             }
-            assert!(doors.iter().all(|door| *door == wanted), "entry {n}: {doors:?}, wanted {wanted}");
+            assert!(
+                injectors.iter().all(|injector| *injector == wanted),
+                "entry {n}: {injectors:?}, wanted {wanted}"
+            );
             let refused = wanted != "taken";
             assert_eq!(table.is_empty(), refused, "entry {n}");
         }

@@ -4,14 +4,15 @@
 //!   front   a  b  !            ! = Corruption
 //!   back    e  d               taken together: a b ! d e, and c may be missing where the error stands
 //! ```
-//! A walk shows rows that are true, in order, each once. What it leaves out is announced by an error in its place, may be
-//! left out for the damage that there is, and each damage is reported once.
+//! A walk shows rows that are true, in order, each once. What it leaves out is announced by an error in its place,
+//! may be left out for the damage that there is, and each damage is reported once.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use paranoid_memtable::{
-    Bytewise, Cursor, Door, Entry, Error, Handle, Lens, Part, Region, Representation, TableReader,
+    Bytewise, Cursor, Entry, Error, FaultInjector, Handle, Part, Region, Representation, TableReader,
+    Visibility,
 };
 
 use super::case::End;
@@ -49,10 +50,10 @@ pub struct Allowed {
 
 impl Allowed {
     /// What these changes may cost.
-    pub fn of(door: &Door<'_, Bytewise>, arranged: Arranged) -> Allowed {
+    pub fn of(injector: &FaultInjector<'_, Bytewise>, arranged: Arranged) -> Allowed {
         let log = arranged == Arranged::AsWritten;
         let mut allowed = Allowed::default();
-        for piece in door.changed().into_iter().map(|piece| &door.pieces()[piece]) {
+        for piece in injector.changed().into_iter().map(|piece| &injector.pieces()[piece]) {
             // Each end of a range over a log looks at all of it by itself.
             allowed.errors += 1 + usize::from(log);
             match (piece.part, piece.region, &piece.owner) {
@@ -152,8 +153,8 @@ fn steps_max(rows: usize) -> usize {
     4 * rows + 16
 }
 
-/// Takes from both ends until they meet: bit n of `pattern` says which end makes step n, over and over. `pause` is called
-/// before each step.
+/// Takes from both ends until they meet: bit n of `pattern` says which end makes step n, over and over. `pause` is
+/// called before each step.
 pub fn both_ends<'t>(
     mut range: impl DoubleEndedIterator<Item = Result<Entry<'t>, Error>>,
     (pattern, bits): (u64, u32),
@@ -172,7 +173,7 @@ pub fn both_ends<'t>(
                 front.append(&mut back);
                 return Ok(front);
             }
-            None => return Err("one end goes on behind the other's end".into()),
+            None => return Err("one end goes on after the other's end".into()),
         }
     }
     Err(format!("no end: {front:?} {back:?}"))
@@ -190,7 +191,7 @@ pub fn one_end<'t>(
         match range.next() {
             Some(item) => came.push(Came::of(item)?),
             None if range.next().is_none() => return Ok(came),
-            None => return Err("it goes on behind its end".into()),
+            None => return Err("it goes on after its end".into()),
         }
     }
     Err(format!("no end: {came:?}"))
@@ -204,7 +205,7 @@ pub enum Step {
 }
 
 /// Steps until the cursor stands nowhere.
-pub fn steps<H: Handle, L: Lens>(
+pub fn steps<H: Handle, L: Visibility>(
     cursor: &mut Cursor<H, L>,
     step: Step,
     rows: usize,
@@ -224,7 +225,11 @@ pub fn steps<H: Handle, L: Lens>(
 }
 
 /// A cursor's scan there or back.
-fn scan<H: Handle, L: Lens>(mut cursor: Cursor<H, L>, step: Step, rows: usize) -> Result<Vec<Came>, String> {
+fn scan<H: Handle, L: Visibility>(
+    mut cursor: Cursor<H, L>,
+    step: Step,
+    rows: usize,
+) -> Result<Vec<Came>, String> {
     let first = match step {
         Step::Next => cursor.first(),
         Step::Prev => cursor.last(),
@@ -289,7 +294,8 @@ pub fn check_walks(
 
 /// A bound of keys as one of versions: `side` 0 is the lower one.
 fn version_bound(end: &End, side: u8) -> Bound<(&[u8], u64)> {
-    // Included: from the first version on, or up to the last one. Excluded: behind the last one, or before the first one.
+    // Included: from the first version on, or up to the last one. Excluded: after the last one, or before the first
+    // one.
     let newest = (end.0 == 1) == (side == 0);
     let sequence = if newest { u64::MAX } else { 0 };
     match end.0 {

@@ -88,7 +88,7 @@ fn check_frozen<C: Order>(
     let row = Row { key: b"late".to_vec(), sequence: 3, kind: Kind::PUT, value: vec![] };
     for via in 0..3 {
         let refused = matches!(write(table, writers, &row, via), Err(Error::Frozen));
-        same("a write behind the freeze is refused", &refused, &true)?;
+        same("a write after the freeze is refused", &refused, &true)?;
     }
     for op in &case.ops {
         check_read(&frozen, model, op)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use paranoid_memtable::{Cursor, DuplicatePolicy, Entry, Error, Handle, Lens, TableReader};
+use paranoid_memtable::{Cursor, DuplicatePolicy, Entry, Error, Handle, TableReader, Visibility};
 
 use super::case::{End, Hold, Move};
 use super::model::{Model, Row};
@@ -56,7 +56,7 @@ pub fn check_walk<C: Order>(
     }
 }
 
-fn walk<C: Order, H: Handle, L: Lens>(
+fn walk<C: Order, H: Handle, L: Visibility>(
     mut cursor: Cursor<H, L>,
     rows: &[&Row],
     bounds: Option<&(End, End)>,
@@ -180,7 +180,7 @@ pub fn check_descending<C: Order>(
         same("range_descending", &found.as_ref(), &Some(row))?;
     }
     same("the end of range_descending", &range.next().is_none(), &true)?;
-    same("behind the end of range_descending", &range.next().is_none(), &true)
+    same("after the end of range_descending", &range.next().is_none(), &true)
 }
 
 /// Exact up to ten entries; beyond, its own test measures the error.

@@ -19,7 +19,7 @@
 //! * A4: words that change after publication (links, back words) are reached only as atomics.
 //! * A5: all memory is initialised: chunks start zeroed.
 //!
-//! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes behind an offset
+//! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes after an offset
 //! are an entry; `node.rs` decides that.
 
 #![expect(unsafe_code, reason = "turns checked offsets into references")]
@@ -28,13 +28,15 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
-use super::control::{CHUNKS_MAX, Control, ControlWord, Head, SHIFT_MAX, SHIFT_MIN, Shape};
-use super::layout::UNIT;
-use super::memory::Memory;
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::protection::{Seal, Width};
-use crate::integrity::tags::Secret;
-use crate::invariants::{Bug, planted};
+use crate::integrity::digest::{Seal, Width};
+use crate::integrity::tag::Secret;
+use crate::memtable::skiplist::control_block::{
+    CHUNKS_MAX, Control, ControlWord, Head, SHIFT_MAX, SHIFT_MIN, Shape,
+};
+use crate::memtable::skiplist::layout::UNIT;
+use crate::memtable::skiplist::memory::Memory;
+use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Units of chunk 0.
@@ -132,7 +134,8 @@ impl Arena {
         if let Some(view) = near { Ok(view) } else { Ok(self.view_of_first()?) }
     }
 
-    /// The same once there is a second chunk. The values stay in registers: a call that might fail would write them to memory.
+    /// The view once there is a second chunk. The values stay in registers: a call that might fail would write them
+    /// to memory.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
         let salt = self.control.salt();
@@ -151,13 +154,13 @@ impl Arena {
         self.view_from((base, first), (start, units), shape, Secret { mask, factor })
     }
 
-    /// The same before there is a second chunk, or to name the word that is damaged.
+    /// The view before there is a second chunk, or to name the word that is damaged.
     #[cold]
     #[inline(never)]
     fn view_of_first(&self) -> Result<View<'_>, Corruption> {
         let (shape, secret) = (self.control.shape()?, self.control.secret()?);
         let first = self.control.get(ControlWord::base(0))?;
-        // A base that was lost reads as "not yet": whoever is led behind it finds the damage in `locate_elsewhere`.
+        // A base that was lost reads as "not yet": whoever is led after it finds the damage in `locate_elsewhere`.
         let base = self.control.get_so_far(ControlWord::base(1))?;
         let (start, index) = if base == 0 { (0, 0) } else { (1 << shape.shift(), 1) };
         let units = self.control.get(ControlWord::units(index))?;
@@ -242,7 +245,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Hands out at least `units`, or what is missing to them behind `adjacent`. Lock-free but for a new chunk.
+    /// Hands out at least `units`, or what is missing to them after `adjacent`. Lock-free but for a new chunk.
     fn hand_out(&self, units: u64, left: u64, adjacent: u32, wish: u64, shift: u32) -> Result<(u32, u32)> {
         for (index, used) in self.used.iter().enumerate() {
             if !self.ensure_chunk(index, shift, units)? {
@@ -250,8 +253,8 @@ impl Arena {
             }
             let (first, capacity) = (chunk_start(index, shift), self.control.get(ControlWord::units(index))?);
             loop {
-                // ORDERING: Relaxed: the number itself is all that is shared; the memory behind it was published
-                // with the chunk's base (Guarded::set).
+                // ORDERING: Relaxed: the number itself is all that is shared; the memory after it was published
+                // with the chunk's base (ControlWords::set).
                 let next = used.load(Ordering::Relaxed);
                 let adjacent = continues((first + next) as u32, adjacent, shift);
                 let missing = if adjacent { units - left } else { units };
@@ -356,8 +359,8 @@ fn chunk_start(index: usize, shift: u32) -> u64 {
     if index == 0 { 0 } else { 1u64 << (shift as usize + index - 1) }
 }
 
-/// Whether units from `start` on continue a stretch that ends at `end`. The first unit of a chunk continues nothing: chunks
-/// are neighbours in numbers, not in memory.
+/// Whether units from `start` on continue a stretch that ends at `end`. The first unit of a chunk continues nothing:
+/// chunks are neighbours in numbers, not in memory.
 #[inline]
 fn continues(start: u32, end: u32, shift: u32) -> bool {
     let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
@@ -501,8 +504,8 @@ impl<'a> View<'a> {
             return None;
         }
         let pointer = std::ptr::with_exposed_provenance::<[AtomicU64; N]>(address);
-        // SAFETY: A1, A2: all N words are inside a live chunk, aligned to 8; A4: links and back words are only accessed so
-        // after publication, and an unpublished word belongs to one writer (A3).
+        // SAFETY: A1, A2: all N words are inside a live chunk, aligned to 8; A4: links and back words are only
+        // accessed so after publication, and an unpublished word belongs to one writer (A3).
         Some(unsafe { &*pointer })
     }
 
@@ -526,7 +529,7 @@ impl<'a> View<'a> {
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, to - from) })
     }
 
-    /// `len` bytes at `at` behind the unit `offset`, if they end inside the chunk (A2). The caller names bytes that
+    /// `len` bytes at `at` after the unit `offset`, if they end inside the chunk (A2). The caller names bytes that
     /// are immutable from publication on.
     #[cfg(any(loom, feature = "fault-injection"))]
     pub(crate) fn published(&self, offset: u32, at: usize, len: usize) -> Option<&'a [u8]> {
@@ -554,7 +557,7 @@ mod model {
     use crate::sync::{AtomicU64, UnsafeCell};
 
     /// Loom's atomics cannot be laid over raw bytes: links live in this table, and a cell a unit watches the bytes.
-    pub(super) struct Words {
+    pub(crate) struct Words {
         words: Vec<AtomicU64>,
         cells: Vec<UnsafeCell<()>>,
     }
@@ -569,24 +572,24 @@ mod model {
     }
 
     impl Words {
-        pub(super) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             Words {
                 words: (0..FIRST_UNITS).map(|_| AtomicU64::new(0)).collect(),
                 cells: (0..FIRST_UNITS).map(|_| UnsafeCell::new(())).collect(),
             }
         }
 
-        pub(super) fn word(&self, offset: u32) -> Option<&AtomicU64> {
+        pub(crate) fn word(&self, offset: u32) -> Option<&AtomicU64> {
             self.words.get(offset as usize)
         }
 
-        pub(super) fn written(&self, start: u32, units: u32) {
+        pub(crate) fn written(&self, start: u32, units: u32) {
             for cell in &self.cells[start as usize..(start + units) as usize] {
                 cell.with_mut(|_| ());
             }
         }
 
-        pub(super) fn read(&self, offset: u32) {
+        pub(crate) fn read(&self, offset: u32) {
             if let Some(cell) = self.cells.get(offset as usize) {
                 cell.with(|_| ());
             }

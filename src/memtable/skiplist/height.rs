@@ -1,13 +1,14 @@
-//! Tower heights: branching e, a pure function of the table's seed, the key's hash, the sequence number and the revision.
+//! Tower heights: branching e, a pure function of the table's seed, the key's hash, the sequence number and the
+//! revision.
 //!
-//! * B1: the same (seed, key, sequence, revision) always gets the same height, so a run replays and a scrub can recompute
-//!   it. Entries that replace each other differ in their revisions: a search passes them on upper levels.
+//! * B1: the same (seed, key, sequence, revision) always gets the same height, so a run replays and a scrub can
+//!   recompute it. Entries that replace each other differ in their revisions: a search passes them on upper levels.
 //! * B2: P(height > n) = e^-n. Branching e visits a tenth fewer nodes than branching 4 (measured in pairs).
 
 #![forbid(unsafe_code)]
 
-use super::layout::HEIGHT_MAX;
 use crate::integrity::hash::mix;
+use crate::memtable::skiplist::layout::HEIGHT_MAX;
 
 /// Element n is e^-(n+1) as a fraction of 2^64.
 const THRESHOLDS: [u64; HEIGHT_MAX - 1] = {
@@ -43,7 +44,7 @@ pub(crate) fn tower_height(seed: u64, key_part: u64, sequence: u64, revision: u3
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::integrity::protection::key_part;
+    use crate::integrity::digest::key_part;
 
     #[test]
     fn heights_fall_by_e() {

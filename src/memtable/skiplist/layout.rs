@@ -11,9 +11,9 @@
 //! ```
 //! * L1: everything but the links and the upper 48 bits of the back word is immutable once the node is published.
 //! * L2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach 32 GiB.
-//! * L3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's line is its offset / 8. The
-//!   level-0 link of a node and the back word of a node that it ever named lie in two lines: units are left free in front
-//!   of the one that is built later. A sentinel's back word has a line without any other word.
+//! * L3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's line is its offset / 8.
+//!   The level-0 link of a node and the back word of a node that it ever named lie in two lines: units are left free
+//!   in front of the one that is built later. A sentinel's back word has a line without any other word.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -21,7 +21,7 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
-use crate::integrity::protection::Width;
+use crate::integrity::digest::Width;
 use crate::key::Kind;
 
 /// Bytes of an arena unit.
@@ -32,7 +32,7 @@ pub(crate) const HEIGHT_MAX: usize = 20;
 /// Tallest tower in a model.
 #[cfg(loom)]
 pub(crate) const HEIGHT_MAX: usize = 2;
-/// Bytes of the fixed part, in front of the digests.
+/// Bytes of the fixed part, before the digests.
 pub(crate) const HEADER: usize = 28;
 /// Where the sequence number stands.
 pub(crate) const SEQUENCE_AT: usize = 8;
@@ -82,7 +82,7 @@ impl Lengths {
     }
 }
 
-/// Where the key starts, in bytes behind the node address.
+/// Where the key starts, in bytes after the node address.
 #[inline(always)]
 pub(crate) const fn key_at(width: Width) -> usize {
     HEADER + 2 * width.bytes()
@@ -109,11 +109,11 @@ pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
     own >= LINE_UNITS && next >= LINE_UNITS
 }
 
-/// Most units that are left free in front of a node whose writer owns the units behind it: its link stands at least two
+/// Most units that are left free before a node whose writer owns the units after it: its link stands at least two
 /// units behind the back word of a node that was written before it, in the same line.
 pub(crate) const PAD_UNITS_MAX: u32 = LINE_UNITS - 2;
 
-/// Units to be left free in front of a node for that: none for most. Two lines are passed by then.
+/// Units to be left free before a node for that: none for most. Two lines are passed by then.
 #[cold]
 pub(crate) fn pad_units(pred: u32, node: u32, succ: u32) -> u32 {
     (0..2 * LINE_UNITS).find(|pad| stand_apart(pred, node.wrapping_add(*pad), succ)).unwrap_or(0)

@@ -3,7 +3,7 @@
 //! ```text
 //!   slot(node, level) --load--> target (32) | tag (32) --tag matches slot, level and target--> a node may stand there
 //! ```
-//! * E1: a link is followed only behind a tag that matched its slot, its level and its target.
+//! * E1: a link is followed only after a tag that matched its slot, its level and its target.
 //! * E2: what a link names was whole before the link was published: Release here, Acquire in `load_link`.
 //!
 //! Any thread; lock-free. Not promised: that a link names what it named last; `witness.rs` asks that of level 0.
@@ -11,10 +11,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "words are packed of 32-bit halves")]
 
-use super::arena::View;
-use super::node::{bytes_of, no_node};
 use crate::error::{Corruption, Place, Result};
-use crate::invariants::{Bug, planted};
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::node::{bytes_of, no_node};
+use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
 impl View<'_> {
@@ -24,7 +24,7 @@ impl View<'_> {
         node.wrapping_sub(1).wrapping_sub(level)
     }
 
-    /// Follows a link: the target behind a tag that matched (N4).
+    /// Follows a link: the target after a tag that matched (N4).
     #[inline(always)]
     pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
         let slot = Self::slot(node, level);
@@ -40,7 +40,7 @@ impl View<'_> {
         Some((self.load_link(Self::slot(node, level))? >> 32) as u32)
     }
 
-    /// The same with a report of what is wrong.
+    /// The target of a link, or a report of what is wrong with it.
     #[inline]
     pub(crate) fn link(&self, node: u32, level: u32) -> Result<u32, Corruption> {
         self.try_link(node, level).ok_or_else(|| self.link_report(node, level))

@@ -1,14 +1,15 @@
-//! A skiplist over an arena: insert is find, build, publish, raise.
+//! A skiplist over an arena: insert is find, encode, publish, link the tower.
 //!
 //! ```text
 //!   find      bracket [pred | succ] around the position, by the writer's splice or from the top
 //!   build     node bytes, digests from the arena's own bytes, compared with the caller's promise
 //!   publish   pred's level-0 link, succ -> node, by compare-and-swap (Release); then succ's back link, pred -> node
-//!   raise     the same at each higher level; a level that cannot be linked is left out
+//!   tower     the same at each higher level; a level that cannot be linked is left out
 //! ```
 //! * S1: a node is published once, at level 0, by one compare-and-swap in a certified bracket.
 //! * S2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links are derived.
-//! * S3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again, before anything else runs.
+//! * S3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again, before anything else
+//!   runs.
 //! * S4: a panicking comparator leaves the list as it was: it runs only before publication or while raising.
 //!
 //! Who may call what: everything takes `&self`; an `Inserter` belongs to one writer at a time.
@@ -19,20 +20,20 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
-use super::arena::{Arena, SubChunk, View};
-use super::build::{Built, Fields, Shape};
-use super::control::Head;
-use super::height::tower_height;
-use super::layout::{HEIGHT_MAX, Lengths, PAD_UNITS_MAX, UNIT, node_units};
-use super::node::Verified;
-use super::raise::Tower;
-use super::site::{Site, new_sentinel};
-use super::splice::{Bracket, Course, Search, Splice, Trail};
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::paranoid::{OrderChecks, SeekChecks};
-use crate::integrity::protection::{Kvos, Protected};
-use crate::invariants::{Bug, planted};
+use crate::integrity::digest::{Kvos, Protected};
+use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{Comparator, Target};
+use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::encode::{Built, Fields, Shape};
+use crate::memtable::skiplist::height::tower_height;
+use crate::memtable::skiplist::layout::{HEIGHT_MAX, Lengths, PAD_UNITS_MAX, UNIT, node_units};
+use crate::memtable::skiplist::link_tower::Tower;
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::placement::{Site, new_sentinel};
+use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
+use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU32, Ordering};
 
 /// See the head of the file.
@@ -51,7 +52,7 @@ pub(crate) struct Inserter {
     splice: Splice,
     /// The list that the splice belongs to, by its sentinel; 0 = none.
     owner: u32,
-    /// Hops behind the last insert that are worth a try: none after one whose place was elsewhere.
+    /// Hops after the last insert that are worth a try: none after one whose place was elsewhere.
     hops: u32,
 }
 
@@ -67,7 +68,7 @@ impl Default for Inserter {
 }
 
 impl Inserter {
-    /// Goes on behind a way that a search of this list has recorded.
+    /// Goes on after a way that a search of this list has recorded.
     pub(crate) fn follow<C>(&mut self, search: &Search<'_, C>, way: &Splice) {
         self.splice.clone_from(way);
         (self.owner, self.hops) = (search.sentinel, NEAR_HOPS);
@@ -107,7 +108,7 @@ pub(crate) enum Placement<'a> {
         bytes: u64,
         /// The equal entry that it hides.
         displaced: Option<Verified<'a>>,
-        /// What is left for [`List::raise`] to do.
+        /// What is left for [`List::link_tower`] to do.
         tower: Option<Tower>,
     },
     /// This equal entry was kept.
@@ -140,7 +141,7 @@ pub(crate) struct Linked {
     pub(crate) digest: u64,
     /// Arena bytes that it takes.
     pub(crate) bytes: u64,
-    /// What is left for [`List::raise`] to do.
+    /// What is left for [`List::link_tower`] to do.
     pub(crate) tower: Tower,
 }
 
@@ -190,7 +191,7 @@ impl List {
         search.course.top = self.top();
     }
 
-    /// Inserts an entry. Expected O(log n); O(1) behind the writer's last insert.
+    /// Inserts an entry. Expected O(log n); O(1) after the writer's last insert.
     pub(crate) fn insert<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
@@ -204,7 +205,7 @@ impl List {
         }
     }
 
-    /// The same for most entries: those without an equal, at the first attempt. What else there is to do is done by
+    /// Inserts most entries: those without an equal, at the first attempt. What else there is to do is done by
     /// [`insert_any`](Self::insert_any), out of the way.
     #[inline(always)]
     pub(crate) fn insert_new<C: Comparator>(
@@ -232,7 +233,8 @@ impl List {
         }
     }
 
-    /// Inserts an entry that may have an equal, however many attempts it takes; `site`: where its node was built before.
+    /// Inserts an entry that may have an equal, however many attempts it takes; `site`: where its node was built
+    /// before.
     #[inline(never)]
     pub(crate) fn insert_any<'a, C: Comparator>(
         &self,
@@ -249,7 +251,7 @@ impl List {
         placement
     }
 
-    /// The same; a site that is left over is for the caller to give back.
+    /// Inserts at a place that is chosen already; one that is left over is for the caller to give back.
     fn insert_at<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
@@ -304,7 +306,7 @@ impl List {
         Ok(site)
     }
 
-    /// The bracket around a position at most a few hops behind the writer's last insert.
+    /// The bracket around a position at most a few hops after the writer's last insert.
     #[inline(always)]
     pub(crate) fn find_behind_last<'a, C: Comparator>(
         &self,
@@ -368,10 +370,10 @@ impl List {
         Ok(Some(Linked { digest: built.digest, bytes: site.bytes(), tower }))
     }
 
-    /// Links a published node at its higher levels, after its writer has counted it: the comparator may panic here (S4).
-    /// What cannot be linked is left out: it costs speed only.
+    /// Links a published node at its higher levels, after its writer has counted it: the comparator may panic here
+    /// (S4). What cannot be linked is left out: it costs speed only.
     #[inline(always)]
-    pub(crate) fn raise<C: Comparator>(
+    pub(crate) fn link_tower<C: Comparator>(
         &self,
         search: &Search<'_, C>,
         inserter: &mut Inserter,
@@ -382,17 +384,17 @@ impl List {
         if tower.height == 1 {
             return;
         }
-        search.raise(&mut inserter.splice, fields, tower);
+        search.link_tower(&mut inserter.splice, fields, tower);
         let top = tower.height - 1;
         // ORDERING: Relaxed: a hint, see `search`.
         if self.top.load(Ordering::Relaxed) < top {
-            // ORDERING: Relaxed: as above.
+            // ORDERING: Relaxed: a hint, see `search`.
             self.top.fetch_max(top, Ordering::Relaxed);
         }
     }
 
-    /// About how many entries stand between two positions: exact up to 64 of them, else counted on the lowest level that
-    /// shows more than that and multiplied by e a level. Expected O(log n). Standard error 1/8.
+    /// About how many entries stand between two positions: exact up to 64 of them, else counted on the lowest level
+    /// that shows more than that and multiplied by e a level. Expected O(log n). Standard error 1/8.
     pub(crate) fn approximate_count<C: Comparator>(
         &self,
         search: &Search<'_, C>,
@@ -421,7 +423,7 @@ impl List {
 }
 
 impl Linked {
-    /// The same as an outcome of any insert.
+    /// This outcome as that of any insert.
     fn placed(self, displaced: Option<Verified<'_>>) -> Placement<'_> {
         let Linked { digest, bytes, tower } = self;
         Placement::Linked { digest, bytes, displaced, tower: Some(tower) }
@@ -458,8 +460,8 @@ fn count_level<C: Comparator>(
     }
 }
 
-/// Compares what the caller's buffers say with what the arena holds, before it is published. K without a promise, too: the
-/// height was made from it.
+/// Compares what the caller's buffers say with what the arena holds, before it is published. K without a promise,
+/// too: the height was made from it.
 #[inline(always)]
 pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -> Result<(), Corruption> {
     if let Some(parts) = built.parts
@@ -470,22 +472,27 @@ pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -
             Corruption::new(Place::Entry, 0, parts.key, fields.key_part).with_sequence(fields.sequence)
         );
     }
-    match fields.promise {
+    match fields.caller_digest {
         None => Ok(()),
-        Some(promise) => {
+        Some(caller_digest) => {
             let parts = built.parts.map_or((0, 0), |parts| (parts.key, parts.value));
-            check_promise(view, (built.offset, built.digest), parts, promise.with_sequence(fields.sequence))
+            check_caller_digest(
+                view,
+                (built.offset, built.digest),
+                parts,
+                caller_digest.with_sequence(fields.sequence),
+            )
         }
     }
 }
 
 /// Header and key digest are read back as any reader would; K and V are those that the digests were made of, if any are
 /// stored.
-fn check_promise(
+fn check_caller_digest(
     view: &View<'_>,
     (node, digest): (u32, u64),
     (key_part, value_part): (u64, u64),
-    promised: Protected<Kvos>,
+    caller_digest: Protected<Kvos>,
 ) -> Result<(), Corruption> {
     let node = view.open(node)?;
     let there = if view.width.bytes() == 0 || node.stored_key_digest(view) != digest {
@@ -493,10 +500,10 @@ fn check_promise(
     } else {
         Protected::of_parts(key_part, value_part, node.lengths().kind()).with_sequence(node.sequence())
     };
-    if promised == there || planted(Bug::PromiseIgnored) {
+    if caller_digest == there || planted(Bug::CallerDigestIgnored) {
         return Ok(());
     }
-    let report = Corruption::new(Place::Entry, 0, there.to_bits(), promised.to_bits());
+    let report = Corruption::new(Place::Entry, 0, there.to_bits(), caller_digest.to_bits());
     Err(report.with_sequence(node.sequence()))
 }
 

@@ -10,17 +10,17 @@ use std::sync::Arc;
 
 use crate::sync::model::{JoinHandle, check, spawn};
 
-use super::arena::{Arena, ArenaOptions, SubChunk};
-use super::build::Fields;
-use super::control::Head;
-use super::height::tower_height;
-use super::list::{DuplicatePolicy, Inserter, List, Placement};
-use super::splice::{NoTrail, Search};
 use crate::error::{Error, Result};
-use crate::integrity::paranoid::{OrderChecks, SeekChecks};
-use crate::integrity::protection::{Width, key_part};
-use crate::integrity::tags::Secret;
+use crate::integrity::digest::{Width, key_part};
+use crate::integrity::options::{OrderChecks, SeekChecks};
+use crate::integrity::tag::Secret;
 use crate::key::{Bytewise, Kind, Side, Target};
+use crate::memtable::skiplist::arena::{Arena, ArenaOptions, SubChunk};
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::height::tower_height;
+use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, Placement};
+use crate::memtable::skiplist::search::{NoTrail, Search};
 
 const SECRET: Secret = Secret::from_seed(1);
 
@@ -65,7 +65,7 @@ impl Table {
         let fields = Fields::new(sequence, Kind::PUT, key, b"v", None);
         let placement = self.list.insert(&search, &mut inserter, &fields, policy)?;
         if let Some(tower) = placement.tower() {
-            self.list.raise(&search, &mut inserter, &fields, tower);
+            self.list.link_tower(&search, &mut inserter, &fields, tower);
         }
         Ok(match placement {
             Placement::Kept(_) => None,
@@ -86,7 +86,7 @@ impl Table {
     /// (key, sequence, revision) of level 0, forward; the way back must show the same.
     fn rows(&self) -> Vec<(Vec<u8>, u64, u32)> {
         let search = self.search();
-        let row = |entry: super::node::Verified<'_>| {
+        let row = |entry: crate::memtable::skiplist::node::Verified<'_>| {
             (entry.key().to_vec(), entry.node().sequence(), entry.node().revision())
         };
         let (mut rows, mut at) = (vec![], search.sentinel);
@@ -179,9 +179,9 @@ fn loom_publish_beside_a_reader() {
     });
 }
 
-/// Red for `RaiseGivesUpNode`.
+/// Red for `LinkTowerGivesUpNode`.
 #[test]
-fn loom_publish_and_raise() {
+fn loom_publish_and_link_tower() {
     let tall = [b"a", b"c"].map(|key| sequence_with_height(key, 2));
     check(move || {
         let table = Table::new();
@@ -233,7 +233,8 @@ impl Table {
     }
 }
 
-/// Two writers between the same neighbours: once they are done, no link can be lost unnoticed. Red for `BackLinkStored`.
+/// Two writers between the same neighbours: once they are done, no link can be lost unnoticed. Red for
+/// `BackLinkStored`.
 #[test]
 fn loom_a_lost_link_is_noticed_after_two_writers() {
     for keys in [[b"b".as_slice(), b"c"], [b"c", b"b"]] {
@@ -246,7 +247,7 @@ fn loom_a_lost_link_is_noticed_after_two_writers() {
     }
 }
 
-/// The same with three.
+/// A lost link among three writers.
 #[test]
 fn loom_a_lost_link_is_noticed_after_three_writers() {
     check(|| {

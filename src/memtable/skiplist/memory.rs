@@ -1,7 +1,7 @@
 //! Where chunks come from: the heap for small ones, lazily committed mappings for large ones.
 //!
-//! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, behind their first 2 MiB, advised for huge pages: random
-//! reads gain 15 to 40 % from them, and a table that stays small does not pay 2 MiB for one entry.
+//! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, after their first 2 MiB, advised for
+//! huge pages: random reads gain 15 to 40 % from them, and a table that stays small does not pay 2 MiB for one entry.
 
 #![forbid(unsafe_code)]
 

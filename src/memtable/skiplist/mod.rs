@@ -1,22 +1,22 @@
-//! Storey 3, order: arena, node, links, search, insert, cursor steps. Knows bytes and order, not meaning.
+//! Layer 3, order: arena, nodes, links, search, insert, iteration. Knows bytes and order, not meaning.
 
 pub(crate) mod arena;
-pub(crate) mod build;
-pub(crate) mod control;
+pub(crate) mod control_block;
+pub(crate) mod damaged_key;
+pub(crate) mod encode;
 pub(crate) mod height;
-pub(crate) mod lanes;
+pub(crate) mod interleaved_search;
+pub(crate) mod iterate;
 pub(crate) mod layout;
+pub(crate) mod link_tower;
 pub(crate) mod links;
 pub(crate) mod list;
 pub(crate) mod memory;
-pub(crate) mod near;
+pub(crate) mod nearby_search;
 pub(crate) mod node;
 pub(crate) mod parked;
-pub(crate) mod proof;
-pub(crate) mod raise;
-pub(crate) mod site;
-pub(crate) mod splice;
-pub(crate) mod steps;
+pub(crate) mod placement;
+pub(crate) mod search;
 pub(crate) mod witness;
 
 #[cfg(all(test, loom))]

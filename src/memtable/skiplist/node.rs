@@ -8,7 +8,8 @@
 //!   that was opened without (`open_as`) is good for nothing but to be verified.
 //! * N2: lengths are read once; what was checked is what is used.
 //! * N3: a `Verified` exists only if the key digest matched (or the width is 0); values come only out of one.
-//! * N4: links and back words are atomics; who follows one goes by `links.rs` and `witness.rs`, behind a tag that matched.
+//! * N4: links and back words are atomics; who follows one goes by `links.rs` and `witness.rs`, after a tag that
+//!   matched.
 //!
 //! Who may call what: any thread. Not promised: that a node is linked, or where.
 
@@ -22,15 +23,15 @@ use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::arena::{Arena, View};
-use super::layout::{
-    BACK_AT, BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
-};
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
-use crate::integrity::protection::{Kvos, Placed, Protected, Seal, StoredProtection, Width, key_part};
-use crate::invariants::{Bug, planted};
+use crate::integrity::digest::{Kvos, Placed, Protected, Seal, StoredProtection, Width, key_part};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::memtable::skiplist::arena::{Arena, View};
+use crate::memtable::skiplist::layout::{
+    BACK_AT, BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
+use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
 /// A node whose header was checked (N1).
@@ -94,9 +95,9 @@ impl<'a> View<'a> {
         let _ = self.published(offset, 0, HEADER);
         // SAFETY: A2: HEADER bytes are available from a unit boundary; L1: immutable.
         let lengths = Lengths(unsafe { read::<u64>(address) });
-        // SAFETY: A2: as above, 8 bytes further.
+        // SAFETY: A2: the second word of the same HEADER bytes; L1: immutable.
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
-        // SAFETY: A2: as above, aligned to 4.
+        // SAFETY: A2: inside the same HEADER bytes, aligned to 4; L1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let back = self.back_word_at(offset, address);
         let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
@@ -135,33 +136,33 @@ impl<'a> View<'a> {
     /// An atomic word's value with the ordering of a link that is followed.
     #[cfg(not(loom))]
     #[inline(always)]
-    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
+    pub(crate) fn load_link(&self, slot: u32) -> Option<u64> {
         let Some(address) = self.locate_near(slot).or_else(|| self.locate_first(slot)) else {
             return self.load_link_elsewhere(slot);
         };
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
         // SAFETY: A1, A2: inside a live chunk, aligned to 8; A4: links are only accessed as atomics.
         let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
-        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible behind it.
+        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
         Some(word.load(Ordering::Acquire))
     }
 
     /// Loom's twin.
     #[cfg(loom)]
-    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
+    pub(crate) fn load_link(&self, slot: u32) -> Option<u64> {
         self.load_link_elsewhere(slot)
     }
 
     #[cold]
     #[inline(never)]
     fn load_link_elsewhere(self, slot: u32) -> Option<u64> {
-        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible behind it.
+        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
         let acquire = if planted(Bug::LinkLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         // ORDERING: as chosen above.
         Some(self.word(slot)?.load(acquire))
     }
 
-    /// The same with a report of what is wrong.
+    /// The node at an offset, or a report of what is wrong with its header.
     #[inline]
     pub(crate) fn open(&self, offset: u32) -> Result<Node<'a>, Corruption> {
         self.try_open(offset).ok_or_else(|| self.header_report(offset))
@@ -178,16 +179,16 @@ impl<'a> View<'a> {
 
     /// The fields that a header check covers, as they lie there, and the check: lengths, sequence number, revision.
     #[cold]
-    pub(super) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
+    pub(crate) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
         let (address, available) = self.locate(offset)?;
         if available < HEADER {
             return None;
         }
         // SAFETY: A2: HEADER bytes are available from a unit boundary; L1: immutable.
         let lengths = unsafe { read::<u64>(address) };
-        // SAFETY: A2: as above, 8 bytes further.
+        // SAFETY: A2: the second word of the same HEADER bytes; L1: immutable.
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
-        // SAFETY: A2: as above, aligned to 4.
+        // SAFETY: A2: inside the same HEADER bytes, aligned to 4; L1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let mut fields = [0u8; HEADER_FIELDS];
         fields[..8].copy_from_slice(&lengths.to_le_bytes());
@@ -196,10 +197,10 @@ impl<'a> View<'a> {
         Some((fields, self.back_word(offset).map_or(0, BackWord::header_check)))
     }
 
-    /// The node at `offset` if these were its header's fields and its entry ended inside its chunk: to be verified, since
-    /// no header check vouches for it.
+    /// The node at `offset` if these were its header's fields and its entry ended inside its chunk: to be verified,
+    /// since no header check vouches for it.
     #[cold]
-    pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
+    pub(crate) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
         let (address, available) = self.locate(offset)?;
         let (lengths, sequence, revision) = unpacked(fields);
         if !self.fits(lengths, available) {
@@ -210,10 +211,10 @@ impl<'a> View<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn back_word(&self, node: u32) -> Option<BackWord> {
+    pub(crate) fn back_word(&self, node: u32) -> Option<BackWord> {
         let word = self.word(node.wrapping_add(BACK_UNITS))?;
-        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here; the target
-        // is only compared with a node.
+        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here; the
+        // target is only compared with a node.
         Some(BackWord(word.load(Ordering::Relaxed)))
     }
 
@@ -294,10 +295,10 @@ impl<'a> Node<'a> {
         let width = width.bytes();
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address - (2 - which) * width);
         if width == 8 {
-            // SAFETY: N1: both digests lie right in front of the key; L1: immutable.
+            // SAFETY: N1: both digests lie right before the key; L1: immutable.
             return u64::from_le(unsafe { pointer.cast::<u64>().read_unaligned() });
         }
-        // SAFETY: N1: both digests lie right in front of the key; L1: immutable.
+        // SAFETY: N1: both digests lie right before the key; L1: immutable.
         let stored = unsafe { std::slice::from_raw_parts(pointer, width) };
         let mut word = [0u8; 8];
         word[..width].copy_from_slice(stored);
@@ -324,20 +325,20 @@ impl<'a> Node<'a> {
 
     /// Whether the stored key digest is that of this key with the node's other fields.
     #[cold]
-    pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
+    pub(crate) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
         let digest = self.placed().key_digest(key_part(key), view.secret.nonce());
         digest & view.width.mask() == self.stored_digest(view.width, 0)
     }
 
     /// Whether the value digest, which covers the key as well, matches key and value as they lie there.
     #[cold]
-    pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
+    pub(crate) fn value_vouches(&self, view: &View<'_>) -> bool {
         let key_part = key_part(self.key());
         let digest = self.placed().value_digest(self.value_bytes(), key_part, view.secret.nonce());
         digest & view.width.mask() == self.stored_digest(view.width, 1)
     }
 
-    /// The same with a report of what is wrong.
+    /// This node with its key verified, or a report of what is wrong with it.
     #[inline]
     pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
         self.try_verify(view).ok_or_else(|| self.bad_key(view))
@@ -378,7 +379,7 @@ impl<'a> Verified<'a> {
 
     /// K of the key, as it was verified; 0 at width 0.
     #[inline(always)]
-    pub(super) fn key_part(&self) -> u64 {
+    pub(crate) fn key_part(&self) -> u64 {
         self.key_part
     }
 
@@ -458,10 +459,10 @@ impl<'a> Verified<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A node again that was verified before: bounds are checked (N1), nothing else (N2, N3). Whoever asks has kept all of
-    /// this in memory of its own.
+    /// A node again that was verified before: bounds are checked (N1), nothing else (N2, N3). Whoever asks has kept
+    /// all of this in memory of its own.
     #[inline(always)]
-    pub(super) fn again(
+    pub(crate) fn again(
         &self,
         (offset, revision): (u32, u32),
         lengths: Lengths,
@@ -484,8 +485,8 @@ pub(crate) trait KeepsArena: Send + Sync + 'static {
     fn arena(&self) -> &Arena;
 }
 
-/// The bytes of a value that was verified, inside the chunks of this arena: the proof that they may be pinned. Made only
-/// of an entry whose key stands where the arena says (A2, N1), so that its value ends inside the same chunk.
+/// The bytes of a value that was verified, inside the chunks of this arena: the proof that they may be pinned. Made
+/// only of an entry whose key stands where the arena says (A2, N1), so that its value ends inside the same chunk.
 #[derive(Clone, Copy)]
 pub(crate) struct ValueIn<'a> {
     bytes: &'a [u8],
@@ -522,14 +523,14 @@ impl Pinned {
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: N3: a `ValueIn` proves that the slice is a verified value inside a chunk of the arena that `_owner` keeps
-        // alive (A1); L1: immutable.
+        // SAFETY: N3: a `ValueIn` proves that the slice is a verified value inside a chunk of the arena that `_owner`
+        // keeps alive (A1); L1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }
 }
 
 /// Bytes of the fields that a header check covers.
-pub(super) const HEADER_FIELDS: usize = 20;
+pub(crate) const HEADER_FIELDS: usize = 20;
 
 fn unpacked(fields: &[u8; HEADER_FIELDS]) -> (Lengths, SequenceNumber, u32) {
     let lengths = u64::from_le_bytes(std::array::from_fn(|i| fields[i]));

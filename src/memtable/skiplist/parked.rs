@@ -8,13 +8,13 @@
 
 #![forbid(unsafe_code)]
 
-use super::arena::View;
-use super::layout::Lengths;
-use super::node::{Verified, bytes_of, no_node};
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::protection::key_part;
-use crate::invariants::{Bug, planted};
+use crate::integrity::digest::key_part;
 use crate::key::SequenceNumber;
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::layout::Lengths;
+use crate::memtable::skiplist::node::{Verified, bytes_of, no_node};
+use crate::planted::{Bug, planted};
 
 /// See the head of the file.
 #[derive(Debug, Clone, Copy)]
@@ -46,8 +46,8 @@ impl Parked {
         view.again((self.offset, self.revision), self.lengths, self.sequence, self.key_part)
     }
 
-    /// The node again, verified again: its key must have the hash that it had then. All else that is used of it was kept
-    /// in the caller's memory.
+    /// The node again, verified again: its key must have the hash that it had then. All else that is used of it was
+    /// kept in the caller's memory.
     #[inline]
     pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
         match self.resume(view) {

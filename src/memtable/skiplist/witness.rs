@@ -9,7 +9,7 @@
 //! Invariants:
 //! * B1: a back link names a node before its own, changes by compare-and-swap only, and only to a node further on: the
 //!   last one before its own on a walk from the node that it named.
-//! * B2: a writer that linked n between a and b returns only after b's back link names n, or a node behind n. So, while
+//! * B2: a writer that linked n between a and b returns only after b's back link names n, or a node after n. So, while
 //!   no writer is between the two exchanges, every back link names the node before its own.
 //! * B3: a link a -> b is believed if b's back link names a; if it is late; or if its tag does not match: then the back
 //!   word itself is damaged. It is lost if neither a's link has changed meanwhile nor the walk meets a.
@@ -17,20 +17,20 @@
 //!   earlier values its links have, so it ends.
 //!
 //! Why B3 accuses nobody wrongly: what b's back link names is before b and in the list, and its writer's first exchange
-//! is visible to whoever loads the back link with Acquire. If it is behind a, a's link has changed. If it is before a,
+//! is visible to whoever loads the back link with Acquire. If it is after a, a's link has changed. If it is before a,
 //! every link on the way to a was exchanged before a became known to the reader.
 //!
-//! Not promised: the window. While a writer is between its two exchanges its node has no witness yet: if the link to it is
-//! lost just then and another writer links a node in its place, one of the two may stay unseen. What the first one finds
-//! when it comes to its second exchange is told to both (`accuse`).
+//! Not promised: the window. While a writer is between its two exchanges its node has no witness yet: if the link to
+//! it is lost just then and another writer links a node in its place, one of the two may stay unseen. What the first
+//! one finds when it comes to its second exchange is told to both (`accuse`).
 //!
 //! Any thread; lock-free.
 
 #![forbid(unsafe_code)]
 
-use super::arena::View;
-use super::layout::{BACK_UNITS, BackWord, HEADER};
-use crate::invariants::{Bug, planted};
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::layout::{BACK_UNITS, BackWord, HEADER};
+use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Why a link is not believed.
@@ -64,7 +64,7 @@ impl<'a> View<'a> {
 
     /// The node that a back link names, to be compared with one: its tag was not.
     #[inline(always)]
-    pub(super) fn back_target(&self, node: u32) -> Option<u32> {
+    pub(crate) fn back_target(&self, node: u32) -> Option<u32> {
         self.back_word(node).map(BackWord::target)
     }
 
@@ -77,15 +77,15 @@ impl<'a> View<'a> {
 
     /// A back word whose target may be followed if its tag matches.
     #[inline]
-    pub(super) fn load_back(&self, node: u32) -> Option<BackWord> {
-        // ORDERING: Acquire pairs with the Release in `exchange_back`: the target's bytes are visible behind it, and so is
-        // every link that leads to the target.
+    pub(crate) fn load_back(&self, node: u32) -> Option<BackWord> {
+        // ORDERING: Acquire pairs with the Release in `exchange_back`: the target's bytes are visible after it, and
+        // so is every link that leads to the target.
         Some(BackWord(self.back_slot(node)?.load(Ordering::Acquire)))
     }
 
     /// Whether a back word's tag matches its target.
     #[inline]
-    pub(super) fn is_tagged(&self, node: u32, back: BackWord) -> bool {
+    pub(crate) fn is_tagged(&self, node: u32, back: BackWord) -> bool {
         back.tag() == self.secret.back_tag(node, back.target())
     }
 
@@ -96,11 +96,11 @@ impl<'a> View<'a> {
         // ORDERING: Relaxed: the node is not published yet.
         let check = BackWord(slot.load(Ordering::Relaxed)).header_check();
         let back = BackWord::pack(target, self.secret.back_tag(node, target), check);
-        // ORDERING: Relaxed: as above.
+        // ORDERING: Relaxed: the node is not published yet.
         slot.store(back.0, Ordering::Relaxed);
     }
 
-    /// Makes `node` name `new` in front of it if it names `old`, whatever that one's tag. `false`: it names another one.
+    /// Makes `node` name `new` before it if it names `old`, whatever that one's tag. `false`: it names another one.
     #[inline(always)]
     pub(crate) fn renew_back(&self, node: u32, old: u32, new: u32) -> bool {
         self.back_word(node).is_some_and(|back| back.target() == old && self.exchange_back(node, back, new))
@@ -108,7 +108,7 @@ impl<'a> View<'a> {
 
     /// Exchanges a back word that was read for one that names `target`. `false`: it has changed since.
     #[inline(always)]
-    pub(super) fn exchange_back(&self, node: u32, old: BackWord, target: u32) -> bool {
+    pub(crate) fn exchange_back(&self, node: u32, old: BackWord, target: u32) -> bool {
         let Some(slot) = self.back_slot(node) else { return false };
         let new = BackWord::pack(target, self.secret.back_tag(node, target), old.header_check());
         if planted(Bug::BackLinkStored) {
@@ -159,7 +159,7 @@ impl<'a> View<'a> {
         Walked::Broken
     }
 
-    /// The second exchange of a writer that linked `node` in front of `succ`, where `renew_back` found another node than
+    /// The second exchange of a writer that linked `node` before `succ`, where `renew_back` found another node than
     /// the one it had expected (B2).
     #[cold]
     #[inline(never)]
@@ -172,7 +172,7 @@ impl<'a> View<'a> {
             match self.walk(sentinel, hint, node, succ) {
                 Walked::Met(last) if self.exchange_back(succ, back, last) => return,
                 Walked::Met(_) => {}
-                // The hint is behind the node, unless nothing came between the node and `succ`: then one of the two
+                // The hint is after the node, unless nothing came between the node and `succ`: then one of the two
                 // is on no way that leads here.
                 Walked::Missed if self.try_link(node, 0) == Some(succ) => return self.accuse(node, hint),
                 Walked::Missed | Walked::Broken => return,

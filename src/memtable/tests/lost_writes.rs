@@ -1,5 +1,5 @@
-//! Lost writes: any one word, or any one line of 64 bytes, of the arena goes back to any value that it held before. No read
-//! gives a wrong answer, and no scan leaves an entry out without an error.
+//! Lost writes: any one word, or any one line of 64 bytes, of the arena goes back to any value that it held before.
+//! No read gives a wrong answer, and no scan leaves an entry out without an error.
 //!
 //! Debug builds take every 7th case; `PARANOID_TEST_SEED` moves the choice.
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::integrity::hash::splitmix;
 use crate::key::Bytewise;
 use crate::memtable::options::{MemTableOptions, Representation};
-use crate::memtable::read::{Entry, Lookup};
+use crate::memtable::read::get::{Entry, Lookup};
 use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
 

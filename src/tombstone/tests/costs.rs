@@ -6,11 +6,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::super::frozen::FrozenTombstones;
-use super::super::live::LiveIndex;
-use super::{Rng, Span};
-use crate::integrity::tags::Secret;
+use crate::integrity::tag::Secret;
 use crate::key::Bytewise;
+use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::tests::{Rng, Span};
 
 const SPACE: u64 = 1 << 40;
 

@@ -2,21 +2,21 @@
 
 #![forbid(unsafe_code)]
 
-use super::super::fault::FaultRegion;
-use super::super::frozen::FrozenTombstones;
-use super::super::live::LiveIndex;
-use super::{Rng, Span, brute};
 use crate::error::Corruption;
-use crate::integrity::tags::Secret;
+use crate::integrity::tag::Secret;
 use crate::key::Bytewise;
+use crate::tombstone::index::fault::FaultRegion;
+use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::tests::{Rng, Span, brute};
 
-pub(super) struct Case {
-    pub(super) index: LiveIndex,
+pub(crate) struct Case {
+    pub(crate) index: LiveIndex,
     /// Key, snapshot, floor and the right answer.
-    pub(super) questions: Vec<(Vec<u8>, u64, u64, Option<u64>)>,
+    pub(crate) questions: Vec<(Vec<u8>, u64, u64, Option<u64>)>,
 }
 
-pub(super) fn spans(seed: u64, len: u64, common: &str) -> Vec<Span> {
+pub(crate) fn spans(seed: u64, len: u64, common: &str) -> Vec<Span> {
     let mut rng = Rng(seed);
     let name = |number: u64| format!("{common}{number:02}").into_bytes();
     let mut span = |sequence| {
@@ -26,7 +26,7 @@ pub(super) fn spans(seed: u64, len: u64, common: &str) -> Vec<Span> {
     (1..=len).map(&mut span).collect()
 }
 
-pub(super) fn insert(index: &LiveIndex, spans: &[Span]) {
+pub(crate) fn insert(index: &LiveIndex, spans: &[Span]) {
     for (start, end, sequence) in spans {
         index.insert(&Bytewise, start, end, *sequence).unwrap();
     }
@@ -40,7 +40,7 @@ fn case(seed: u64, len: u64, common: &str) -> Case {
     Case { index, questions: questions(&spans, common) }
 }
 
-pub(super) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64, Option<u64>)> {
+pub(crate) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64, Option<u64>)> {
     let len = spans.len() as u64;
     let mut questions = Vec::new();
     for number in 0..48 {
@@ -56,7 +56,7 @@ pub(super) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64,
 }
 
 /// Asks everything; an answer that is wrong is the end. How many were `Corruption`.
-pub(super) fn survey(case: &Case, note: &str) -> usize {
+pub(crate) fn survey(case: &Case, note: &str) -> usize {
     let mut damaged = 0;
     for (key, snapshot, floor, answer) in &case.questions {
         match case.index.max_covering(&Bytewise, key, *snapshot, *floor) {
@@ -67,7 +67,7 @@ pub(super) fn survey(case: &Case, note: &str) -> usize {
     damaged
 }
 
-pub(super) fn findings(index: &LiveIndex) -> Vec<Corruption> {
+pub(crate) fn findings(index: &LiveIndex) -> Vec<Corruption> {
     let mut found = Vec::new();
     index.scrub(&mut || (), &mut |corruption| found.push(corruption));
     found
@@ -82,7 +82,7 @@ fn flip_everything(case: &Case, stride: u64) {
             let note = format!("{} region {number} bit {bit}", region.name);
             case.index.flip(number, bit);
             let damaged = survey(case, &note);
-            let derived = region.name.starts_with("skyline") || region.name.starts_with("crown");
+            let derived = region.name.starts_with("coverage node") || region.name.starts_with("summary node");
             assert!(damaged == 0 || !derived, "{note}: a node is derived, its damage must not be seen");
             assert!(damaged == 0 || !findings(&case.index).is_empty(), "{note}: scrub is silent");
             case.index.flip(number, bit);
@@ -128,7 +128,7 @@ fn damaged_nodes_are_not_merged() {
         index
     };
     let regions = built().fault_regions();
-    let derived = |region: &&(usize, &FaultRegion)| region.1.name.starts_with("skyline");
+    let derived = |region: &&(usize, &FaultRegion)| region.1.name.starts_with("coverage node");
     for (number, region) in regions.iter().enumerate().filter(|region| derived(&region)) {
         for bit in (number as u64 % stride..region.bits).step_by(stride as usize) {
             let case = Case { index: built(), questions: questions.clone() };
@@ -148,7 +148,7 @@ fn damaged_skips_are_not_believed() {
     let case = case(7, 70, "a-common-beginning-");
     let shape = 4 * 64;
     for (number, region) in case.index.fault_regions().into_iter().enumerate() {
-        let head = region.name == "skyline head";
+        let head = region.name == "coverage node head";
         if !head && region.name != "tombstone record" {
             continue;
         }
@@ -185,7 +185,7 @@ fn swapped_pieces() {
     let case = case(6, 64, "");
     let regions = case.index.fault_regions();
     for (first, region) in regions.iter().enumerate() {
-        if region.name != "skyline prefixes" {
+        if region.name != "coverage node prefixes" {
             continue;
         }
         let words = region.bits / 64;

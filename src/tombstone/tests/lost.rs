@@ -7,13 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::checks::Checks;
-use super::super::frozen::FrozenTombstones;
-use super::super::live::LiveIndex;
-use super::faults::{Case, findings, insert, questions, spans, survey};
-use super::{Span, seeds};
-use crate::integrity::tags::Secret;
+use crate::integrity::tag::Secret;
 use crate::key::Bytewise;
+use crate::tombstone::index::checks::Checks;
+use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::tests::faults::{Case, findings, insert, questions, spans, survey};
+use crate::tombstone::tests::{Span, seeds};
 
 /// A stored word: region and place in it.
 type Word = (usize, u64);
@@ -151,11 +151,11 @@ fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
 
 #[test]
 fn every_earlier_value_of_every_word_and_line() {
-    let lens: &[u64] =
+    let visibility: &[u64] =
         if cfg!(debug_assertions) { &[1, 2, 9, 33] } else { &[1, 2, 7, 8, 9, 31, 32, 33, 75, 200] };
     let mut faults = 0;
     for seed in seeds(2) {
-        for len in lens {
+        for len in visibility {
             faults += try_life(seed, *len, Life::Live, "");
             faults += try_life(seed, *len, Life::Frozen, "a-common-beginning-");
         }
@@ -194,7 +194,7 @@ fn writes_after_a_lost_write() {
     }
 }
 
-/// A cell that was published and reads as if it were not: the forest, segments of records and keys, nodes, crowns.
+/// A cell that was published and reads as if it were not: the tree, segments of records and keys, nodes, summary nodes.
 #[test]
 fn published_cells_that_went_back() {
     for len in [1, 9, 75] {

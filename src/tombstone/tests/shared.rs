@@ -1,5 +1,6 @@
-//! Bounds that share their first bytes: none of them, some, more than a stem holds; a share that shrinks as tombstones
-//! come; bounds that are prefixes of each other; keys that are shorter than what is shared, or leave it at any byte.
+//! Bounds that share their first bytes: none of them, some, more than a common prefix holds; a share that shrinks as
+//! tombstones come; bounds that are prefixes of each other; keys that are shorter than what is shared, or leave it at
+//! any byte.
 //!
 //! A failure names its seed; replay with `PARANOID_SEED=<seed> cargo test --lib tombstone::tests::shared`.
 
@@ -7,12 +8,12 @@
 
 use std::cmp::Ordering as Order;
 
-use super::super::frozen::FrozenTombstones;
-use super::super::live::LiveIndex;
-use super::super::query::Asked;
-use super::{Rng, Span, brute, seeds};
-use crate::integrity::tags::Secret;
+use crate::integrity::tag::Secret;
 use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder};
+use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::index::query::Asked;
+use crate::tombstone::tests::{Rng, Span, brute, seeds};
 
 /// The order of bytes, by a comparator that says so and has no prefixes of its own.
 #[derive(Debug)]
@@ -144,7 +145,7 @@ fn try_shared<C: Comparator>(comparator: &C, seed: u64, shared: usize, shrinks: 
 
 #[test]
 fn shared_beginnings_of_every_length() {
-    let lens: &[u64] = if cfg!(debug_assertions) { &[1, 9, 40] } else { &[1, 2, 9, 40, 300] };
+    let visibility: &[u64] = if cfg!(debug_assertions) { &[1, 9, 40] } else { &[1, 2, 9, 40, 300] };
     let shares: &[usize] = if cfg!(debug_assertions) {
         &[0, 1, 7, 8, 24, 100, 129]
     } else {
@@ -153,7 +154,7 @@ fn shared_beginnings_of_every_length() {
     for seed in seeds(if cfg!(debug_assertions) { 1 } else { 6 }) {
         for &shared in shares {
             for shrinks in [Shrinks::Never, Shrinks::Sometimes] {
-                for len in lens {
+                for len in visibility {
                     try_shared(&Bytewise, seed, shared, shrinks, *len);
                 }
                 try_shared(&Plain, seed, shared, shrinks, 33);

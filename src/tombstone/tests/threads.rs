@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use super::super::live::LiveIndex;
-use super::{Rng, seeds};
-use crate::integrity::tags::Secret;
+use crate::integrity::tag::Secret;
 use crate::key::Bytewise;
 use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::tests::{Rng, seeds};
 
 const WRITERS: u64 = 3;
 const READERS: u64 = 2;

@@ -1,5 +1,5 @@
-//! Our files inside a database of RocksDB: what only gets show, key by key, absent ones among them. A wrong filter hash, a
-//! wrong form of the index or properties that lie are seen by no scan.
+//! Our files inside a database of RocksDB: what only gets show, key by key, absent ones among them. A wrong filter
+//! hash, a wrong form of the index or properties that lie are seen by no scan.
 
 use std::path::Path;
 
@@ -35,8 +35,8 @@ fn questions(model: &Model, rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Asks a database for each key, with a filter policy. The program ends at the first key that is absent (with a code that
-/// says nothing), so it is started again for those after it.
+/// Asks a database for each key, with a filter policy. The program ends at the first key that is absent (with a code
+/// that says nothing), so it is started again for those after it.
 pub(crate) fn ask(ldb: &Path, database: &Path, keys: &[Vec<u8>]) -> Vec<Option<String>> {
     let database = format!("--db={}", database.display());
     let arguments = [&database, "--hex", "--bloom_bits=10", "--try_load_options=false", "query"];

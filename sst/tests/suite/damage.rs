@@ -1,4 +1,4 @@
-//! Every bit flipped in turn, every length, and blocks of any bytes behind right checksums.
+//! Every bit flipped in turn, every length, and blocks of any bytes after right checksums.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Files that RocksDB wrote: our reader finds what `sst_dump` finds, and our writer, given the same entries and options, makes
-//! the same bytes of data, index and filter blocks.
+//! Files that RocksDB wrote: our reader finds what `sst_dump` finds, and our writer, given the same entries and
+//! options, makes the same bytes of data, index and filter blocks.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,8 @@
 //! The suite: one binary, one module a subject.
 //!
-//! What RocksDB's own programs say is asked in `rocksdb` and `adoption`. They come with Debian's package `rocksdb-tools`;
-//! without them those tests say so and pass, unless `PARANOID_SST_TOOLS=required` is set, as the gate does.
+//! What RocksDB's own programs say is asked in `rocksdb` and `adoption`. They come with Debian's package
+//! `rocksdb-tools`; without them those tests say so and pass, unless `PARANOID_SST_TOOLS=required` is set, as the
+//! gate does.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
 #[path = "../../../tests/support/rng.rs"]

@@ -162,7 +162,7 @@ fn compressed_blocks_among_others() {
     let mut bytes = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert!(small.file_size < model.write(&path, SortedTableOptions::builder()).file_size);
-    // Behind a checksum that checks nothing: bytes that do not decompress, and sizes that are not true.
+    // After a checksum that checks nothing: bytes that do not decompress, and sizes that are not true.
     std::fs::remove_file(&path).unwrap();
     model.write(&path, new().checksum(ChecksumKind::None));
     let whole = std::fs::read(&path).unwrap();

@@ -1,16 +1,16 @@
 //! Words and cache lines of filters and index that go back to what they held before: a store that never reached memory.
 //!
 //! A short life of a table is played, and after each write every word beside the list is recorded. Then each word, and
-//! each cache line, goes back to each value that it ever held, one at a time; of several words that one write changed in a
-//! line, any part may have arrived. Every read still answers like the oracle, and a scrub says what happened.
+//! each cache line, goes back to each value that it ever held, one at a time; of several words that one write changed
+//! in a line, any part may have arrived. Every read still answers like the oracle, and a scrub says what happened.
 
 use std::collections::BTreeSet;
 
 use paranoid_memtable::{
-    Bytewise, Door, DuplicatePolicy, FixedPrefix, Kind, MemTable, MemTableOptions, Place, Region,
+    Bytewise, DuplicatePolicy, FaultInjector, FixedPrefix, Kind, MemTable, MemTableOptions, Place, Region,
 };
 
-use super::open_door;
+use super::open_injector;
 use super::oracle::{Answer, Oracle, Random, Row, told};
 
 /// Words of a cache line.
@@ -31,12 +31,12 @@ struct Life {
 }
 
 /// The pieces beside the list, in the order of their addresses: whole cache lines.
-fn beside(door: &Door<'_, Bytewise>) -> Vec<usize> {
+fn beside(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
     let is_beside = |region| matches!(region, Region::FilterWord | Region::IndexSlot | Region::IndexControl);
     let pieces: Vec<usize> =
-        (0..door.pieces().len()).filter(|n| is_beside(door.pieces()[*n].region)).collect();
+        (0..injector.pieces().len()).filter(|n| is_beside(injector.pieces()[*n].region)).collect();
     assert!(pieces.len().is_multiple_of(LINE_WORDS));
-    assert!(pieces.iter().enumerate().all(|(n, piece)| door.place_in_line(*piece) == n % LINE_WORDS));
+    assert!(pieces.iter().enumerate().all(|(n, piece)| injector.place_in_line(*piece) == n % LINE_WORDS));
     pieces
 }
 
@@ -63,10 +63,10 @@ impl Life {
     }
 
     fn record(&mut self) {
-        let door = open_door(&self.table);
-        let word = |piece: usize| <[u8; 8]>::try_from(door.bytes(piece)).unwrap();
-        let words = beside(&door).into_iter().map(word).collect();
-        drop(door);
+        let injector = open_injector(&self.table);
+        let word = |piece: usize| <[u8; 8]>::try_from(injector.bytes(piece)).unwrap();
+        let words = beside(&injector).into_iter().map(word).collect();
+        drop(injector);
         self.history.push(words);
     }
 
@@ -132,8 +132,8 @@ impl Life {
         );
         self.check(&expected, &told_by);
         assert!(self.table.scrub(|_| {}).findings.is_empty(), "{told_by}");
-        let mut door = open_door(&self.table);
-        let (pieces, mut tried) = (beside(&door), 0);
+        let mut injector = open_injector(&self.table);
+        let (pieces, mut tried) = (beside(&injector), 0);
         for first in (0..pieces.len()).step_by(LINE_WORDS) {
             let words =
                 |line: &Words| (0..LINE_WORDS).map(|n| vec![(first + n, line[n])]).collect::<Vec<_>>();
@@ -141,22 +141,22 @@ impl Life {
             let single: BTreeSet<Vec<(usize, [u8; 8])>> = lines.iter().flat_map(words).collect();
             let whole = lines.iter().map(|line| (first..).zip(line.iter().copied()).collect());
             for case in single.into_iter().chain(whole) {
-                case.iter().for_each(|(word, old)| door.overwrite(pieces[*word], old));
-                if door.changed().is_empty() {
-                    door.undo();
+                case.iter().for_each(|(word, old)| injector.overwrite(pieces[*word], old));
+                if injector.changed().is_empty() {
+                    injector.undo();
                     continue;
                 }
                 tried += 1;
                 let told_by =
                     format!("word {} of {}, {} back; {told_by}", case[0].0, pieces.len(), case.len());
                 self.check(&expected, &told_by);
-                let place = match door.pieces()[pieces[first]].region {
+                let place = match injector.pieces()[pieces[first]].region {
                     Region::FilterWord => Place::Filter,
                     _ => Place::Slot,
                 };
                 let found = self.table.scrub(|_| {}).findings;
                 assert!(found.iter().any(|finding| finding.place == place), "{found:?}; {told_by}");
-                door.undo();
+                injector.undo();
             }
         }
         tried

@@ -4,8 +4,8 @@ use paranoid_memtable::{FixedPrefix, Lookup, MemTable, MemTableOptions};
 
 use super::oracle::Random;
 
-/// Theory for a filter whose blocks are words of 64 bits and whose keys set 5 of them, with repetition: the chance that all
-/// bits of another key are set, over the Poisson distributed load of a word.
+/// Theory for a filter whose blocks are words of 64 bits and whose keys set 5 of them, with repetition: the chance
+/// that all bits of another key are set, over the Poisson distributed load of a word.
 fn expected_rate(keys: f64, words: f64) -> f64 {
     let mean = keys / words;
     // How likely it is that so many bits of a word are set, after as many keys as the loop has counted.

@@ -1,7 +1,7 @@
 //! The crate's public functions, as the sources declare them, against the campaign's table of calls.
 //!
-//! Public are: `pub fn` in an `impl` of a type that `src/lib.rs` exports, those that a macro writes there, and what such a
-//! type does as an iterator.
+//! Public are: `pub fn` in an `impl` of a type that `src/lib.rs` exports, those that a macro writes there, and what
+//! such a type does as an iterator.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -40,7 +40,7 @@ fn macros(sources: &[Source]) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Index just behind the generics that open at `index`, if they do.
+/// Index just after the generics that open at `index`, if they do.
 fn behind_generics(source: &Source, index: usize) -> usize {
     let (mut at, mut depth) = (index, 0usize);
     while at < source.tokens.len() {
@@ -57,7 +57,7 @@ fn behind_generics(source: &Source, index: usize) -> usize {
     at
 }
 
-/// The last word of the path at `index`, and the index behind the path and its generics.
+/// The last word of the path at `index`, and the index after the path and its generics.
 fn path_end(source: &Source, mut index: usize) -> (String, usize) {
     while source.text(index + 1) == "::" && source.text(index + 2) != "<" {
         index += 2;
@@ -73,7 +73,7 @@ pub(crate) fn public(sources: &[Source]) -> BTreeSet<Call> {
     for source in sources {
         let shipped = |index: &usize| source.tokens[*index].ground == Ground::Code;
         for index in (0..source.tokens.len()).filter(|i| source.text(*i) == "impl").filter(shipped) {
-            // Not `impl Trait` in a signature: an item's `impl` stands behind `}`, `;`, `]` or nothing.
+            // Not `impl Trait` in a signature: an item's `impl` stands after `}`, `;`, `]` or nothing.
             if index > 0 && !matches!(source.text(index - 1), "}" | ";" | "]" | "unsafe") {
                 continue;
             }

@@ -54,7 +54,7 @@ impl Source {
         words.iter().enumerate().all(|(i, word)| self.text(index + i) == *word)
     }
 
-    /// Index just behind the bracket that closes the one at `open`.
+    /// Index just after the bracket that closes the one at `open`.
     pub(crate) fn behind_bracket(&self, open: usize) -> usize {
         behind_bracket(&self.tokens, open)
     }

@@ -1,14 +1,14 @@
 //! The rules that one file can break by itself. Every message names the place and what to write instead.
 
+use super::layers::{module_path, paths};
 use super::lexer::{Ground, Source};
-use super::storeys::{module_path, paths};
 
 /// The only files with unsafe code.
 pub(crate) const UNSAFE_FILES: [&str; 4] = [
     "src/memtable/skiplist/arena.rs",
     "src/memtable/skiplist/node.rs",
     "src/prefetch.rs",
-    "src/memtable/fault.rs",
+    "src/memtable/lifecycle/fault.rs",
 ];
 
 /// The only file that may name raw atomics and locks.
@@ -92,7 +92,7 @@ pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
     findings
 }
 
-/// Whether the text behind `SAFETY:` holds a word such as A1 or N12.
+/// Whether the text after `SAFETY:` holds a word such as A1 or N12.
 fn names_invariant(text: &str) -> bool {
     let Some((_, argument)) = text.rsplit_once("SAFETY:") else { return false };
     argument.split(|c: char| !c.is_alphanumeric()).any(|word| {
@@ -103,8 +103,8 @@ fn names_invariant(text: &str) -> bool {
     })
 }
 
-/// The fault door exists only behind its feature. `text` is the file that declares the module.
-pub(crate) fn fault_door(path: &str, text: &str) -> Vec<String> {
+/// The fault injector exists only behind its feature. `text` is the file that declares the module.
+pub(crate) fn fault_injector(path: &str, text: &str) -> Vec<String> {
     let mut attributes = String::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use paranoid_memtable::{Bytewise, Door, DuplicatePolicy, Part, Region, Representation};
+use paranoid_memtable::{Bytewise, DuplicatePolicy, FaultInjector, Part, Region, Representation};
 
 use super::Frozen;
 use super::model::Model;
@@ -17,7 +17,7 @@ pub struct Bounds {
     pub only: Option<BTreeSet<usize>>,
     /// An entry of a mutable `Vector` table: its place is not known, and every key may answer so.
     pub every: bool,
-    /// Keys right in front of a damaged entry: they may answer so where a get looks past their last version.
+    /// Keys right before a damaged entry: they may answer so where a get looks past their last version.
     pub in_front: BTreeSet<usize>,
     /// (key, sequence) of entries whose own bytes were changed; `None`: any.
     pub entries: BTreeSet<(Vec<u8>, u64)>,
@@ -27,10 +27,10 @@ pub struct Bounds {
     pub control: bool,
     /// Places in the model's rows of the entries that were changed: where walks look closely.
     pub focus: BTreeSet<usize>,
-    /// Places of entries that are damaged together with what leads on from them, forward and backward: a walk that was parked
-    /// there ends.
+    /// Places of entries that are damaged together with what leads on from them, forward and backward: a walk that
+    /// was parked there ends.
     pub stranded: [BTreeSet<usize>; 2],
-    /// One entry's own bytes are all that was changed: a walk meets one hole at most.
+    /// One entry's own bytes are all that was changed: a walk meets one gap at most.
     pub lone: bool,
 }
 
@@ -49,19 +49,19 @@ struct Harm {
 }
 
 impl Bounds {
-    /// What the pieces that a door changed may reach.
-    pub fn of(model: &Model, door: &Door<'_, Bytewise>, frozen: Frozen, kind: Kind) -> Bounds {
+    /// What the pieces that a fault injector changed may reach.
+    pub fn of(model: &Model, injector: &FaultInjector<'_, Bytewise>, frozen: Frozen, kind: Kind) -> Bounds {
         let vector = model.shape.representation == Representation::Vector;
         let mut bounds = Bounds::default();
         let mut limited = true;
         let mut harms: BTreeMap<Option<usize>, Harm> = BTreeMap::new();
-        let changed = door.changed();
+        let changed = injector.changed();
         let lone = changed.len() == 1;
         let mut ranges = [false; 2];
         // Equals of one key and sequence number are told apart by nothing here.
         let equals = changed.len() > 1 && model.shape.duplicates == DuplicatePolicy::Replace;
         for number in changed {
-            let piece = &door.pieces()[number];
+            let piece = &injector.pieces()[number];
             if matches!(piece.region, Region::Padding | Region::Free) {
                 continue;
             }
@@ -69,7 +69,7 @@ impl Bounds {
                 ranges[usize::from(piece.region == Region::TombstoneIndex)] = true;
             }
             let own = is_own(piece.region);
-            bounds.must_find |= must_find(model, door, number, kind);
+            bounds.must_find |= must_find(model, injector, number, kind);
             bounds.control |= piece.region == Region::Control;
             limited &= piece.part != Part::Control;
             if let (true, Some(owner)) = (own, &piece.owner) {
@@ -97,7 +97,7 @@ impl Bounds {
         }
         let mut probes = BTreeSet::new();
         for (row, harm) in &harms {
-            bounds.reach(model, door, &harms, (*row, *harm), &mut probes);
+            bounds.reach(model, injector, &harms, (*row, *harm), &mut probes);
         }
         // The index of range tombstones is answered for by their list, if that is intact.
         limited &= kind != Kind::StaleAndAnother && ranges != [true; 2];
@@ -110,7 +110,7 @@ impl Bounds {
             && harms.len() == 1
             && harms.values().all(|harm| harm.own && harm.link.is_none());
         let owned = |harm: &Harm| harm.own && !harm.sorted;
-        if model.shape.protection == 8 && door.changed_bits() == 1 && harms.values().any(owned) {
+        if model.shape.protection == 8 && injector.changed_bits() == 1 && harms.values().any(owned) {
             let row = harms.keys().copied().flatten().next();
             bounds.only = row
                 .filter(|_| !bounds.every)
@@ -123,8 +123,8 @@ impl Bounds {
     fn strand(&mut self, harms: &BTreeMap<Option<usize>, Harm>) {
         let harm = |row: Option<usize>| harms.get(&row).copied().unwrap_or_default();
         for row in harms.iter().filter(|(_, harm)| harm.own).filter_map(|(row, _)| *row) {
-            let (own, before, behind) = (harm(Some(row)), harm(row.checked_sub(1)), harm(Some(row + 1)));
-            if own.next || behind.own || behind.next {
+            let (own, before, after) = (harm(Some(row)), harm(row.checked_sub(1)), harm(Some(row + 1)));
+            if own.next || after.own || after.next {
                 self.stranded[0].insert(row);
             }
             if own.back || before.own || before.next {
@@ -137,7 +137,7 @@ impl Bounds {
     fn reach(
         &mut self,
         model: &Model,
-        door: &Door<'_, Bytewise>,
+        injector: &FaultInjector<'_, Bytewise>,
         harms: &BTreeMap<Option<usize>, Harm>,
         (row, harm): (Option<usize>, Harm),
         probes: &mut BTreeSet<usize>,
@@ -152,7 +152,7 @@ impl Bounds {
         }
         probes.extend(place.unwrap_or(0)..=place.map_or(1, |place| place + 2));
         // Upper levels lead to the next intact entry that is tall enough; the way back from there ends at the last
-        // damaged one in front of it.
+        // damaged one before it.
         let levels = harm.link.unwrap_or(0) + 2;
         for next in row.map_or(0, |row| row + 1)..model.rows.len() {
             if harms.get(&Some(next)).is_some_and(|harm| harm.own || harm.back || harm.next) {
@@ -160,7 +160,7 @@ impl Bounds {
                 probes.extend(place.unwrap_or(0)..=end);
                 continue;
             }
-            if model.height(door, next) >= levels {
+            if model.height(injector, next) >= levels {
                 return;
             }
         }
@@ -176,8 +176,8 @@ fn is_own(region: Region) -> bool {
 }
 
 /// Whether a scrub must report what was done to a piece.
-fn must_find(model: &Model, door: &Door<'_, Bytewise>, number: usize, kind: Kind) -> bool {
-    let piece = &door.pieces()[number];
+fn must_find(model: &Model, injector: &FaultInjector<'_, Bytewise>, number: usize, kind: Kind) -> bool {
+    let piece = &injector.pieces()[number];
     match piece.region {
         // Words that are not in use yet are among those of the index. A back link is a hint, and its tag is short.
         Region::BackLink | Region::TombstoneIndex => false,

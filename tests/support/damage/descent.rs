@@ -1,14 +1,14 @@
 //! What a walk through keys in descending order may leave out.
 //!
 //! ```text
-//!   table order   b@7  b@4  [c@9  c@2]  d@8  d@5         a hole, from b@4 to d@8
+//!   table order   b@7  b@4  [c@9  c@2]  d@8  d@5         a gap, from b@4 to d@8
 //!   shown         d@8  d@5  error  b@7  b@4              met from d: c is next
-//!                 d@8  d@5  error  c@9  b@7  b@4         c@2 alone damaged: reported before c@9, left out behind it
+//!                 d@8  d@5  error  c@9  b@7  b@4         c@2 alone damaged: reported before c@9, left out after it
 //!                 d@8  error  d@5  b@7  b@4              met while the first version of d was looked for
 //! ```
-//! A hole is one stretch of the table, and its error comes when the walk reaches its far end. So what is left out is what
-//! comes next, or ends right in front of the key that was shown last, of the entry that is shown next, or of more of the
-//! same hole. All together, it is no more stretches of the table than errors were reported.
+//! A gap is one stretch of the table, and its error comes when the walk reaches its far end. So what is left out is
+//! what comes next, or ends right before the key that was shown last, of the entry that is shown next, or of more of
+//! the same gap. All together, it is no more stretches of the table than errors were reported.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use super::model::{Model, Row};
 /// See the head of the file. Places are those among the model's rows.
 #[derive(Debug, Clone, Default)]
 pub struct Descent {
-    /// Places right in front of which a hole that was reported may lie.
+    /// Places right before which a gap that was reported may lie.
     ends: BTreeSet<usize>,
     hidden: BTreeSet<usize>,
-    /// What was shown before the damage: a hole may take it in.
+    /// What was shown before the damage: a gap may take it in.
     shown: BTreeSet<usize>,
 }
 
@@ -46,7 +46,7 @@ impl Descent {
         self.ends.extend(model.row(&row.key, row.sequence));
     }
 
-    /// Whether this row and all older versions of its key may be in a hole that was reported.
+    /// Whether this row and all older versions of its key may be in a gap that was reported.
     pub fn may_end_with(&self, model: &Model, row: &Row) -> bool {
         self.ends.contains(&end_of(model, row))
     }

@@ -4,7 +4,7 @@
 //!   Shape -> Model (rows, tombstones, probes, expected answers)   once
 //!         -> table, the same bytes every time                     for each fault
 //!         -> cursors and ranges parked here and there
-//!         -> Door, Map, Past: a fault                             -> Bounds: what it may reach
+//!         -> FaultInjector, Map, Past: a fault                             -> Bounds: what it may reach
 //!   Trial: every call of `calls.rs` on what was parked and on the table; writes, and every read again; freeze, flush,
 //!          scrub, salvage                                         -> Verdict
 //! ```
@@ -29,7 +29,7 @@ pub mod writes;
 use bounds::Bounds;
 use later::Demand;
 use model::{Model, Row};
-use paranoid_memtable::{Bytewise, Door, Error, ImmutableMemTable, MemTable, Past};
+use paranoid_memtable::{Bytewise, Error, FaultInjector, ImmutableMemTable, MemTable, Past};
 use parked::Parked;
 use plan::{Area, Kind};
 use trial::{Trial, Verdict};
@@ -64,9 +64,9 @@ const LOOKS: usize = 128;
 
 fn look(table: &MemTable, past: &mut Past) -> Result<(), Error> {
     // SAFETY: this thread alone uses the table.
-    #[expect(unsafe_code, reason = "looks through the fault door")]
+    #[expect(unsafe_code, reason = "looks through the fault injector")]
     unsafe {
-        Door::look(table, past)
+        FaultInjector::look(table, past)
     }
 }
 
@@ -88,7 +88,7 @@ impl Case {
 pub fn run_fault(
     model: &Model,
     frozen: Frozen,
-    strike: impl FnOnce(&mut Door<'_, Bytewise>) -> (Area, Kind),
+    strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
     run_fault_on(model, frozen, &model.table()?, strike)
 }
@@ -98,17 +98,17 @@ pub fn run_fault_on(
     model: &Model,
     frozen: Frozen,
     table: &MemTable,
-    strike: impl FnOnce(&mut Door<'_, Bytewise>) -> (Area, Kind),
+    strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
     let case = Case { frozen, history: History::Forgotten, turn: 0 };
-    case.run(model, table, Past::new(), |door, _| strike(door))
+    case.run(model, table, Past::new(), |injector, _| strike(injector))
 }
 
 /// Makes the table, breaks it, and does everything with it.
 pub fn run_case(
     model: &Model,
     case: Case,
-    strike: impl FnOnce(&mut Door<'_, Bytewise>, &Past) -> (Area, Kind),
+    strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>, &Past) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
     let (table, mut past) = (MemTable::new(model.options()?)?, Past::new());
     case.fill(model, &table, &mut past)?;
@@ -122,7 +122,7 @@ impl Case {
         model: &Model,
         table: &MemTable,
         mut past: Past,
-        strike: impl FnOnce(&mut Door<'_, Bytewise>, &Past) -> (Area, Kind),
+        strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>, &Past) -> (Area, Kind),
     ) -> Result<(Area, Kind, Verdict), Error> {
         let park = || Parked::new(table, model, self.turn / 2);
         let early = self.turn.is_multiple_of(4).then(park).transpose()?;
@@ -133,11 +133,11 @@ impl Case {
         let parked = early.map_or_else(park, Ok)?;
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: what is parked holds
         // offsets.
-        #[expect(unsafe_code, reason = "opens the fault door")]
-        let mut door = unsafe { Door::open(table) }?;
-        let (area, kind) = strike(&mut door, &past);
-        let trial = Trial::new(model, Bounds::of(model, &door, self.frozen, kind), self.turn);
-        drop(door);
+        #[expect(unsafe_code, reason = "opens the fault injector")]
+        let mut injector = unsafe { FaultInjector::open(table) }?;
+        let (area, kind) = strike(&mut injector, &past);
+        let trial = Trial::new(model, Bounds::of(model, &injector, self.frozen, kind), self.turn);
+        drop(injector);
         let verdict = match frozen {
             Some(frozen) => of_frozen(trial, table, &frozen, parked),
             None => of_mutable(trial, table, parked),

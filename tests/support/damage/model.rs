@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use paranoid_memtable::{
-    Base, Bytewise, DeletedBy, Door, DuplicatePolicy, Error, FixedPrefix, Kind, Lookup, MemTable,
+    Base, Bytewise, DeletedBy, DuplicatePolicy, Error, FaultInjector, FixedPrefix, Kind, Lookup, MemTable,
     MemTableOptions, ParanoidOptions, Part, Region, Representation,
 };
 
@@ -11,7 +11,7 @@ use super::rng::Rng;
 
 /// What a table has beside its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Aids {
+pub enum Accelerators {
     Nothing,
     /// Filters of whole keys and of prefixes, and a point index.
     All,
@@ -39,7 +39,7 @@ pub struct Shape {
     pub representation: Representation,
     /// Under `Replace` a third of the entries are overwritten, some of them several times.
     pub duplicates: DuplicatePolicy,
-    pub aids: Aids,
+    pub accelerators: Accelerators,
     pub entries: usize,
     pub seed: u64,
 }
@@ -53,7 +53,7 @@ impl Shape {
             order_checks: false,
             representation: Representation::SkipList,
             duplicates: DuplicatePolicy::Reject,
-            aids: Aids::Nothing,
+            accelerators: Accelerators::Nothing,
             entries,
             seed,
         }
@@ -213,8 +213,9 @@ impl Model {
         self.resolved[snapshot].iter().map(|row| &self.rows[*row]).collect()
     }
 
-    /// The rows that a reader at the newest sequence number or at one of `snapshots` could need: a version is left out if a
-    /// newer one stands between it and every reader. What operands stand on, single deletes, and all below one, stays.
+    /// The rows that a reader at the newest sequence number or at one of `snapshots` could need: a version is left
+    /// out if a newer one stands between it and every reader. What operands stand on, single deletes, and all below
+    /// one, stays.
     pub fn needed(&self, snapshots: &[u64]) -> Vec<&Row> {
         let readers: Vec<u64> = snapshots.iter().copied().chain([u64::MAX]).collect();
         let needs = |row: &&Row| {
@@ -308,13 +309,13 @@ impl Model {
             .representation(self.shape.representation)
             .duplicates(self.shape.duplicates)
             .seed(self.shape.seed);
-        if self.shape.aids == Aids::All {
+        if self.shape.accelerators == Accelerators::All {
             options = options.whole_key_filter(FILTER_SHARE);
         }
-        if matches!(self.shape.aids, Aids::All | Aids::Prefixes) {
+        if matches!(self.shape.accelerators, Accelerators::All | Accelerators::Prefixes) {
             options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), FILTER_SHARE);
         }
-        if matches!(self.shape.aids, Aids::All | Aids::Index) {
+        if matches!(self.shape.accelerators, Accelerators::All | Accelerators::Index) {
             options = options.point_index(INDEX_SHARE);
         }
         options.build()
@@ -339,9 +340,9 @@ impl Model {
     }
 
     /// Levels on which an entry is linked.
-    pub fn height(&self, door: &Door<'_, Bytewise>, row: usize) -> u32 {
+    pub fn height(&self, injector: &FaultInjector<'_, Bytewise>, row: usize) -> u32 {
         let row = &self.rows[row];
-        let own = door.pieces().iter().filter(|piece| {
+        let own = injector.pieces().iter().filter(|piece| {
             piece.part == Part::Points
                 && piece.region == Region::Link
                 && piece

@@ -1,8 +1,8 @@
 //! Cursors and ranges that stood somewhere before the damage, and are asked and moved after it.
 
 use paranoid_memtable::{
-    AtSnapshot, Bytewise, Cursor, Descending, Error, Handle, Lens, MemTable, OwnedCursor, Range,
-    Representation, TableCursor,
+    AtSnapshot, Bytewise, Cursor, Descending, Error, Handle, MemTable, OwnedCursor, Range, Representation,
+    TableCursor, Visibility,
 };
 
 use super::model::{Model, Row};
@@ -88,7 +88,7 @@ impl<'t> Parked<'t> {
     }
 }
 
-fn park<H: Handle, L: Lens>(mut cursor: Cursor<H, L>, row: &Row) -> Result<Cursor<H, L>, Error> {
+fn park<H: Handle, L: Visibility>(mut cursor: Cursor<H, L>, row: &Row) -> Result<Cursor<H, L>, Error> {
     cursor.seek_version(&row.key, row.sequence)?;
     Ok(cursor)
 }
@@ -133,7 +133,7 @@ impl<'m> Trial<'m> {
     }
 
     /// A cursor that stood on a row: the row or nothing, then some steps either way.
-    fn resume<H: Handle, L: Lens>(
+    fn resume<H: Handle, L: Visibility>(
         &mut self,
         what: &str,
         rows: &[&Row],

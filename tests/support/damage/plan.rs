@@ -1,6 +1,6 @@
 //! Which faults there are: every bit in turn, and random ones spread evenly over region and kind.
 
-use paranoid_memtable::{Bytewise, Door, Part, Past, Region};
+use paranoid_memtable::{Bytewise, FaultInjector, Part, Past, Region};
 
 use super::rng::Rng;
 
@@ -85,7 +85,7 @@ impl Kind {
         let control = area.part == Part::Control;
         match self {
             Kind::SwapLinks => area.is_link(),
-            Kind::ZeroLine => area.is_aid(),
+            Kind::ZeroLine => area.is_accelerator(),
             Kind::SwapEntries => area.region == Region::Header,
             Kind::Copy => !control && !beside(area.region),
             Kind::CopyControl | Kind::SwapControl => control,
@@ -117,7 +117,7 @@ impl Area {
     }
 
     /// Whether it belongs to a filter or to the point index.
-    pub fn is_aid(self) -> bool {
+    pub fn is_accelerator(self) -> bool {
         matches!(self.region, Region::FilterWord | Region::IndexSlot | Region::IndexControl)
     }
 
@@ -143,16 +143,16 @@ pub struct Map {
     pub cells: Vec<(usize, Kind)>,
     /// Bits of all pieces that are flipped in turn.
     pub bits: u64,
-    lens: Vec<u64>,
+    visibility: Vec<u64>,
     /// Pieces that are flipped in turn.
     turns: Vec<usize>,
     kinds: Vec<Kind>,
 }
 
 impl Map {
-    pub fn of(door: &Door<'_, Bytewise>, kinds: &[Kind]) -> Map {
+    pub fn of(injector: &FaultInjector<'_, Bytewise>, kinds: &[Kind]) -> Map {
         let mut areas: Vec<(Area, Vec<usize>)> = Vec::new();
-        for (number, piece) in door.pieces().iter().enumerate() {
+        for (number, piece) in injector.pieces().iter().enumerate() {
             let area = Area::of(piece);
             match areas.iter_mut().find(|(known, _)| *known == area) {
                 Some((_, pieces)) => pieces.push(number),
@@ -165,20 +165,27 @@ impl Map {
             let fitting = kinds.iter().filter(|kind| kind.fits(*area));
             cells.extend(fitting.map(|kind| (number, *kind)));
         }
-        let lens: Vec<u64> = door.pieces().iter().map(|piece| piece.len() as u64).collect();
-        let turns = (0..lens.len()).collect();
-        Map { areas, cells, bits: lens.iter().sum::<u64>() * 8, lens, turns, kinds: kinds.to_vec() }
+        let visibility: Vec<u64> = injector.pieces().iter().map(|piece| piece.len() as u64).collect();
+        let turns = (0..visibility.len()).collect();
+        Map {
+            areas,
+            cells,
+            bits: visibility.iter().sum::<u64>() * 8,
+            visibility,
+            turns,
+            kinds: kinds.to_vec(),
+        }
     }
 
     /// The map for one more table made in the same way. Lines start at multiples of 64 bytes, so that the words of
     /// filters and index lie elsewhere between entries if the system puts the memory elsewhere.
-    fn for_table(&self, door: &Door<'_, Bytewise>) -> Map {
-        if !self.areas.iter().any(|(area, _)| area.is_aid()) {
+    fn for_table(&self, injector: &FaultInjector<'_, Bytewise>) -> Map {
+        if !self.areas.iter().any(|(area, _)| area.is_accelerator()) {
             return self.clone();
         }
-        let mut map = Map::of(door, &self.kinds);
-        if self.turns.len() < self.lens.len() {
-            map = map.aids_only();
+        let mut map = Map::of(injector, &self.kinds);
+        if self.turns.len() < self.visibility.len() {
+            map = map.accelerators_only();
         }
         map.cells.clone_from(&self.cells);
         map
@@ -186,26 +193,26 @@ impl Map {
 
     /// The same, but only filters and index are flipped in turn.
     #[must_use]
-    pub fn aids_only(mut self) -> Map {
-        let aids = self.areas.iter().filter(|(area, _)| area.is_aid());
-        self.turns = aids.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
+    pub fn accelerators_only(mut self) -> Map {
+        let accelerators = self.areas.iter().filter(|(area, _)| area.is_accelerator());
+        self.turns = accelerators.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
         self.bits = self.bytes(&self.turns) as u64 * 8;
         self
     }
 
     /// Bytes of these pieces.
     pub fn bytes(&self, pieces: &[usize]) -> usize {
-        pieces.iter().map(|piece| self.lens[*piece] as usize).sum()
+        pieces.iter().map(|piece| self.visibility[*piece] as usize).sum()
     }
 
     /// Flips bit number `bit` of all that are flipped in turn, counted through the pieces. Returns the area.
-    pub fn flip_nth(&self, door: &mut Door<'_, Bytewise>, mut bit: u64) -> Area {
-        let map = self.for_table(door);
+    pub fn flip_nth(&self, injector: &mut FaultInjector<'_, Bytewise>, mut bit: u64) -> Area {
+        let map = self.for_table(injector);
         for number in &map.turns {
-            let bits = map.lens[*number] * 8;
+            let bits = map.visibility[*number] * 8;
             if bit < bits {
-                door.flip(*number, bit as usize);
-                return Area::of(&door.pieces()[*number]);
+                injector.flip(*number, bit as usize);
+                return Area::of(&injector.pieces()[*number]);
             }
             bit -= bits;
         }
@@ -215,89 +222,89 @@ impl Map {
     /// Breaks something of one cell. `past`: what the table held before, for lost writes.
     pub fn strike(
         &self,
-        door: &mut Door<'_, Bytewise>,
+        injector: &mut FaultInjector<'_, Bytewise>,
         past: &Past,
         cell: usize,
         rng: &mut Rng,
     ) -> (Area, Kind) {
-        let map = self.for_table(door);
+        let map = self.for_table(injector);
         let (area, kind) = map.cells[cell];
         match kind {
             Kind::TwoPlaces => {
-                map.strike_plainly(door, area, rng);
+                map.strike_plainly(injector, area, rng);
                 let other = rng.below(map.areas.len());
-                map.strike_plainly(door, other, rng);
+                map.strike_plainly(injector, other, rng);
             }
             Kind::StaleAndAnother => {
                 let stale = [Kind::StaleWord, Kind::StaleLine][rng.below(2)];
-                map.strike_as(door, past, (area, stale), rng);
+                map.strike_as(injector, past, (area, stale), rng);
                 let other = rng.below(map.areas.len());
-                map.strike_plainly(door, other, rng);
+                map.strike_plainly(injector, other, rng);
             }
-            kind => map.strike_as(door, past, (area, kind), rng),
+            kind => map.strike_as(injector, past, (area, kind), rng),
         }
         (map.areas[area].0, kind)
     }
 
     /// Breaks something of an area in one of the ways that need no more than bytes.
-    fn strike_plainly(&self, door: &mut Door<'_, Bytewise>, area: usize, rng: &mut Rng) {
+    fn strike_plainly(&self, injector: &mut FaultInjector<'_, Bytewise>, area: usize, rng: &mut Rng) {
         let kind = [Kind::Flip, Kind::Burst, Kind::Noise, Kind::Zero][rng.below(4)];
-        self.strike_as(door, &Past::new(), (area, kind), rng);
+        self.strike_as(injector, &Past::new(), (area, kind), rng);
     }
 
     fn strike_as(
         &self,
-        door: &mut Door<'_, Bytewise>,
+        injector: &mut FaultInjector<'_, Bytewise>,
         past: &Past,
         (area, kind): (usize, Kind),
         rng: &mut Rng,
     ) {
         let (area, pieces) = &self.areas[area];
         let piece = pieces[rng.below(pieces.len())];
-        let len = door.pieces()[piece].len();
+        let len = injector.pieces()[piece].len();
         match kind {
-            Kind::Flip => door.flip(piece, rng.below(len * 8)),
+            Kind::Flip => injector.flip(piece, rng.below(len * 8)),
             Kind::Burst => {
                 for _ in 0..2 + rng.below(15) {
-                    door.flip(piece, rng.below(len * 8));
+                    injector.flip(piece, rng.below(len * 8));
                 }
             }
             Kind::Noise => {
                 let bytes: Vec<u8> = (0..1 + rng.below(64)).map(|_| rng.next() as u8).collect();
-                door.overwrite(piece, &bytes);
+                injector.overwrite(piece, &bytes);
             }
-            Kind::Zero => door.zero_word(piece, rng.below(len)),
+            Kind::Zero => injector.zero_word(piece, rng.below(len)),
             Kind::ZeroLine => {
-                let first = piece - door.place_in_line(piece);
-                (first..first + LINE_WORDS).for_each(|word| door.zero_word(word, 0));
+                let first = piece - injector.place_in_line(piece);
+                (first..first + LINE_WORDS).for_each(|word| injector.zero_word(word, 0));
             }
             Kind::SwapLinks => {
                 let links = self.areas.iter().filter(|(other, _)| other.is_link() && other.part == area.part);
                 let links: Vec<usize> = links.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
-                door.swap(piece, links[rng.below(links.len())]);
+                injector.swap(piece, links[rng.below(links.len())]);
             }
             Kind::SwapEntries => {
-                let owner = door.pieces()[piece].owner.clone();
-                let of_owner = |entry: &usize| door.owner(*entry) == owner.as_ref();
-                let left = (0..door.entries()).find(of_owner).unwrap_or(0);
-                door.swap_entries(left, rng.below(door.entries()));
+                let owner = injector.pieces()[piece].owner.clone();
+                let of_owner = |entry: &usize| injector.owner(*entry) == owner.as_ref();
+                let left = (0..injector.entries()).find(of_owner).unwrap_or(0);
+                injector.swap_entries(left, rng.below(injector.entries()));
             }
             Kind::Copy => {
-                let arena: Vec<usize> = (0..self.lens.len())
+                let arena: Vec<usize> = (0..self.visibility.len())
                     .filter(|piece| {
-                        let piece = &door.pieces()[*piece];
+                        let piece = &injector.pieces()[*piece];
                         piece.part != Part::Control && !beside(piece.region)
                     })
                     .collect();
-                door.copy(arena[rng.below(arena.len())], piece, 8 + rng.below(89));
+                injector.copy(arena[rng.below(arena.len())], piece, 8 + rng.below(89));
             }
-            Kind::StaleWord => lose_write(door, pieces, rng, |door, piece, byte, turn| {
-                door.revert_word(past, piece, byte, turn)
+            Kind::StaleWord => lose_write(injector, pieces, rng, |injector, piece, byte, turn| {
+                injector.revert_word(past, piece, byte, turn)
             }),
-            Kind::StaleLine => lose_write(door, pieces, rng, |door, piece, byte, turn| {
-                door.revert_line(past, piece, byte, turn)
+            Kind::StaleLine => lose_write(injector, pieces, rng, |injector, piece, byte, turn| {
+                injector.revert_line(past, piece, byte, turn)
             }),
-            Kind::CopyControl | Kind::SwapControl => strike_control(door, pieces, kind, rng),
+            Kind::CopyControl | Kind::SwapControl => strike_control(injector, pieces, kind, rng),
             Kind::TwoPlaces | Kind::StaleAndAnother => unreachable!("made of others"),
         }
     }
@@ -305,17 +312,17 @@ impl Map {
 
 /// Reverts something of an area: the first place from a random one on that ever was something else.
 fn lose_write(
-    door: &mut Door<'_, Bytewise>,
+    injector: &mut FaultInjector<'_, Bytewise>,
     pieces: &[usize],
     rng: &mut Rng,
-    mut revert: impl FnMut(&mut Door<'_, Bytewise>, usize, usize, usize) -> bool,
+    mut revert: impl FnMut(&mut FaultInjector<'_, Bytewise>, usize, usize, usize) -> bool,
 ) {
     let (first, byte, turn) = (rng.below(pieces.len()), rng.next(), rng.next());
     for ahead in 0..pieces.len() {
         let piece = pieces[(first + ahead) % pieces.len()];
-        let words = door.pieces()[piece].len().div_ceil(8) as u64;
+        let words = injector.pieces()[piece].len().div_ceil(8) as u64;
         for word in 0..words {
-            if revert(door, piece, ((byte % words + word) % words * 8) as usize, turn as usize) {
+            if revert(injector, piece, ((byte % words + word) % words * 8) as usize, turn as usize) {
                 return;
             }
         }
@@ -323,21 +330,21 @@ fn lose_write(
 }
 
 /// Words of the control block, their checks, or whole lines, over others.
-fn strike_control(door: &mut Door<'_, Bytewise>, pieces: &[usize], kind: Kind, rng: &mut Rng) {
+fn strike_control(injector: &mut FaultInjector<'_, Bytewise>, pieces: &[usize], kind: Kind, rng: &mut Rng) {
     let [from, to] = [0, 0].map(|_| pieces[rng.below(pieces.len())]);
-    let [source, target] = [0, 0].map(|_| door.checks()[rng.below(door.checks().len())]);
+    let [source, target] = [0, 0].map(|_| injector.checks()[rng.below(injector.checks().len())]);
     match (kind, rng.below(4)) {
-        (Kind::CopyControl, 0) => door.copy_pieces(from, to, 1 + rng.below(2)),
-        (Kind::CopyControl, 1) => door.copy_line(from, to),
+        (Kind::CopyControl, 0) => injector.copy_pieces(from, to, 1 + rng.below(2)),
+        (Kind::CopyControl, 1) => injector.copy_line(from, to),
         (Kind::CopyControl, _) => {
-            door.copy_pieces(source.0, target.0, 1);
-            door.copy_pieces(source.1, target.1, 1);
+            injector.copy_pieces(source.0, target.0, 1);
+            injector.copy_pieces(source.1, target.1, 1);
         }
-        (_, 0 | 1) => door.swap(target.0, target.1),
-        (_, 2) => door.swap(from, to),
+        (_, 0 | 1) => injector.swap(target.0, target.1),
+        (_, 2) => injector.swap(from, to),
         (_, _) => {
-            door.swap(source.0, target.0);
-            door.swap(source.1, target.1);
+            injector.swap(source.0, target.0);
+            injector.swap(source.1, target.1);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The reads that a trial makes besides gets, scans and seeks: copies, many keys, shared cursors, bounds.
 
-use paranoid_memtable::{Error, Found, Kind, Lens, OwnedCursor, TableReader};
+use paranoid_memtable::{Error, Found, Kind, OwnedCursor, TableReader, Visibility};
 
 use super::model::{Expected, Row};
 use super::trial::{Shown, Trial};
@@ -34,7 +34,9 @@ impl Shown for Copied {
     }
 }
 
-fn copied<L: Lens>(cursor: &OwnedCursor<paranoid_memtable::Bytewise, L>) -> Result<Option<Copied>, Error> {
+fn copied<L: Visibility>(
+    cursor: &OwnedCursor<paranoid_memtable::Bytewise, L>,
+) -> Result<Option<Copied>, Error> {
     let Some(entry) = cursor.entry()? else { return Ok(None) };
     let mut value = Vec::new();
     let refused = entry.value_into(&mut value).err();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use paranoid_memtable::{Cursor, Entry, Error, Handle, Kind, Lens, Lookup, TableReader};
+use paranoid_memtable::{Cursor, Entry, Error, Handle, Kind, Lookup, TableReader, Visibility};
 
 use super::bounds::Bounds;
 use super::model::{Expected, Model, Row, seen};
@@ -20,7 +20,7 @@ pub struct Verdict {
     pub answering: BTreeSet<usize>,
     /// Keys that answered `Corruption`, or were passed by a scan, and should not have been.
     pub beyond: BTreeSet<usize>,
-    /// Keys in front of a damaged entry that answered so where a read looked past their last version.
+    /// Keys before a damaged entry that answered so where a read looked past their last version.
     pub fronts: BTreeSet<usize>,
     /// A damaged entry whose place nobody knows made every key uncertain.
     pub every: bool,
@@ -36,7 +36,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub fn of<H: Handle, L: Lens>(self, cursor: &mut Cursor<H, L>) -> Result<(), Error> {
+    pub fn of<H: Handle, L: Visibility>(self, cursor: &mut Cursor<H, L>) -> Result<(), Error> {
         match self {
             Step::First => cursor.first().map(|_| ()),
             Step::Next => cursor.next().map(|_| ()),
@@ -249,7 +249,7 @@ impl<'m> Trial<'m> {
         self.version_seeks(table);
     }
 
-    /// Seeks to versions: those that are there, and the places in front of them.
+    /// Seeks to versions: those that are there, and the places before them.
     fn version_seeks(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor();

@@ -1,17 +1,17 @@
 //! Walks over a damaged table, from one end or from both, step by step against the rows that they should show.
 //!
 //! ```text
-//!   rows     a  b  c  d  e  f        an error at an end: it may go on behind any number of rows,
+//!   rows     a  b  c  d  e  f        an error at an end: it may go on after any number of rows,
 //!            |-from      to-|        each of which must be one that the damage can hide
 //! ```
 //! A walk shows every row once, in order, from whichever end comes to it; it ends where its ends meet, and stays ended.
 
 use std::ops::Bound;
 
-use paranoid_memtable::{Cursor, Entry, Error, Handle, Lens, TableReader};
+use paranoid_memtable::{Cursor, Entry, Error, Handle, TableReader, Visibility};
 
 use super::descent::Descent;
-use super::model::{Aids, Model, PREFIX_BYTES, Row};
+use super::model::{Accelerators, Model, PREFIX_BYTES, Row};
 use super::trial::{Shown, Step, Trial};
 
 /// The end of a walk that a step moves.
@@ -38,7 +38,7 @@ pub struct Walk<'r> {
     to: usize,
     /// Whether the last step of the front, and of the back, was an error.
     gaps: [bool; 2],
-    holes: usize,
+    gaps_met: usize,
     way_on: WayOn,
     /// Keys come in descending order.
     descent: Option<Descent>,
@@ -51,7 +51,7 @@ impl<'r> Walk<'r> {
 
     /// A walk under way: its front has shown the rows before `from`, its back those from `to` on.
     pub fn between(rows: &'r [&'r Row], from: usize, to: usize) -> Self {
-        Walk { rows, from, to, gaps: [false; 2], holes: 0, way_on: WayOn::Sure, descent: None }
+        Walk { rows, from, to, gaps: [false; 2], gaps_met: 0, way_on: WayOn::Sure, descent: None }
     }
 
     /// The same walk, parked somewhere before the damage.
@@ -113,13 +113,13 @@ impl<'m> Trial<'m> {
             Err(error) => {
                 self.refused(&error, what);
                 walk.gaps[end as usize] = true;
-                walk.holes += 1;
+                walk.gaps_met += 1;
                 let last = walk.from.checked_sub(1).map(|place| walk.rows[place]);
                 if let Some(descent) = &mut walk.descent {
                     descent.reported(self.model(), last, walk.rows.first().copied());
                 }
-                if self.bounds().lone && walk.holes > 1 {
-                    self.wrong(|| format!("{what} reports {} holes, there is one", walk.holes));
+                if self.bounds().lone && walk.gaps_met > 1 {
+                    self.wrong(|| format!("{what} reports {} gaps, there is one", walk.gaps_met));
                 }
             }
             Ok(None) => {
@@ -142,8 +142,8 @@ impl<'m> Trial<'m> {
             }
         }
         let stretches = walk.descent.as_ref().map_or(0, Descent::stretches);
-        if stretches > walk.holes {
-            self.wrong(|| format!("{what} leaves out {stretches} stretches after {} errors", walk.holes));
+        if stretches > walk.gaps_met {
+            self.wrong(|| format!("{what} leaves out {stretches} stretches after {} errors", walk.gaps_met));
         }
     }
 
@@ -176,7 +176,7 @@ impl<'m> Trial<'m> {
         self.wrong(|| format!("{what} shows {}@{}", entry.key().escape_ascii(), entry.sequence()));
     }
 
-    /// Whether a hole that was reported earlier may have been the last versions of a key, from this row on.
+    /// Whether a gap that was reported earlier may have been the last versions of a key, from this row on.
     fn ends_late(&self, walk: &Walk<'_>, row: &Row) -> bool {
         walk.descent.as_ref().is_some_and(|descent| descent.may_end_with(self.model(), row))
     }
@@ -294,7 +294,7 @@ impl<'m> Trial<'m> {
     /// A cursor in prefix mode asks the filter of prefixes.
     pub fn prefix_scans(&mut self, table: &TableReader) {
         let model = self.model();
-        if model.shape.aids == Aids::Nothing {
+        if model.shape.accelerators == Accelerators::Nothing {
             return;
         }
         for key in model.probes.iter().filter(|key| key.len() >= PREFIX_BYTES).step_by(PREFIX_EVERY) {
@@ -400,7 +400,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    fn bounded<H: Handle, L: Lens, E: Shown>(
+    fn bounded<H: Handle, L: Visibility, E: Shown>(
         &mut self,
         names: [&str; 2],
         mut cursor: Cursor<H, L>,

@@ -17,7 +17,7 @@ enum Means<'t> {
     /// A writer with room taken.
     Reserved(Writer),
     /// With a promise over the caller's bytes.
-    Promise(&'t MemTable),
+    CallerDigest(&'t MemTable),
 }
 
 impl<'t> Means<'t> {
@@ -26,18 +26,18 @@ impl<'t> Means<'t> {
             0 => Means::Table(table),
             1 => Means::Writer(table.writer()),
             2 => Means::Reserved(table.try_reserve(MemTable::max_entry_bytes(64, 64) * 8)?),
-            _ => Means::Promise(table),
+            _ => Means::CallerDigest(table),
         })
     }
 
     fn write(&mut self, row: &Row) -> Result<Inserted, Error> {
         let Row { key, sequence, kind, value } = row;
         match (self, *kind) {
-            (Means::Promise(table), Kind::PUT) => {
-                let promise = Protected::of(key, value, *kind);
-                table.insert_protected(*sequence, *kind, key, value, promise)
+            (Means::CallerDigest(table), Kind::PUT) => {
+                let caller_digest = Protected::of(key, value, *kind);
+                table.insert_protected(*sequence, *kind, key, value, caller_digest)
             }
-            (Means::Table(table) | Means::Promise(table), kind) => match kind {
+            (Means::Table(table) | Means::CallerDigest(table), kind) => match kind {
                 Kind::PUT => table.put(*sequence, key, value),
                 Kind::MERGE => table.merge(*sequence, key, value),
                 Kind::DELETE => table.delete(*sequence, key),

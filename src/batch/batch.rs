@@ -1,0 +1,586 @@
+//! The write batch: entries that are written together, in RocksDB's encoding, with a promise for each.
+//!
+//! ```text
+//!  buffer    sequence (8) | count (4) | record | record | ..
+//!  promises  [ K^V^O of record 0, of record 1, .. ]      beside the buffer, only with 8 protection bytes
+//! ```
+//! * B1: a promise is computed from the caller's slices, before they are copied. What the copy does to the bytes, it
+//!   notices.
+//! * B2: an error changes nothing: every check comes before the first byte is appended.
+//! * B3: the header's words are kept twice, in the buffer and as fields; reading compares them.
+//! * B4: an entry leaves only after its lengths were checked and, with protection, its promise was compared.
+//!
+//! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
+//!
+//! Not promised: that ranges run forward, or that keys are new. Only the table has the comparator;
+//! `MemTable::check_batch` tells.
+
+#![forbid(unsafe_code)]
+
+use crate::batch::encoding::{COUNT_AT, HEADER_LEN, Header, Record, Records, append, damage};
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
+use crate::integrity::digest::{Kvo, Protected, key_part, value_part};
+use crate::key::{Kind, SequenceNumber};
+use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
+use crate::planted::{Bug, planted};
+
+/// How the entries of a batch get their sequence numbers.
+///
+/// ```
+/// use paranoid_memtable::{SequenceMode, WriteBatch};
+/// assert_eq!(WriteBatch::new().sequence_mode(), SequenceMode::PerEntry);
+/// let batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+/// assert_eq!(batch.sequence_mode(), SequenceMode::WholeBatch);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SequenceMode {
+    /// Each entry takes the next number.
+    #[default]
+    PerEntry,
+    /// All entries share one number; two writes of one key in a batch are then duplicates.
+    WholeBatch,
+}
+
+/// Whether entries carry promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallerDigests {
+    None,
+    Each,
+}
+
+/// Entries to be written together.
+///
+/// Limits: keys (and the ends of ranges) up to 2^24 - 1 bytes, values up to 2^32 - 1 bytes, up to 2^32 - 1 entries.
+/// Adding an entry is O(its length).
+///
+/// ```
+/// use paranoid_memtable::{Kind, WriteBatch};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let mut batch = WriteBatch::with_protection(8)?;
+/// batch.put(b"apple", b"red")?;
+/// batch.delete(b"pear")?;
+/// let logged = WriteBatch::from_bytes(batch.as_bytes())?;
+/// let kinds: Vec<Kind> = logged.entries().map(|entry| Ok(entry?.kind())).collect::<Result<_, paranoid_memtable::Error>>()?;
+/// assert_eq!(kinds, [Kind::PUT, Kind::DELETE]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct WriteBatch {
+    buffer: Vec<u8>,
+    caller_digests: Vec<Protected<Kvo>>,
+    header: Header,
+    protection: CallerDigests,
+    mode: SequenceMode,
+}
+
+impl Default for WriteBatch {
+    fn default() -> Self {
+        WriteBatch::new()
+    }
+}
+
+impl WriteBatch {
+    /// An empty batch without promises.
+    #[must_use]
+    pub fn new() -> Self {
+        WriteBatch::empty(CallerDigests::None)
+    }
+
+    /// An empty batch whose entries carry `bytes` bytes of promise each.
+    ///
+    /// # Errors
+    /// `InvalidArgument` unless `bytes` is 0 or 8.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// assert!(WriteBatch::with_protection(8).is_ok());
+    /// assert!(WriteBatch::with_protection(4).is_err());
+    /// ```
+    pub fn with_protection(bytes: u8) -> Result<Self> {
+        match bytes {
+            0 => Ok(WriteBatch::empty(CallerDigests::None)),
+            8 => Ok(WriteBatch::empty(CallerDigests::Each)),
+            _ => Err(Error::InvalidArgument(format!(
+                "protection of a batch must be 0 or 8 bytes, not {bytes}"
+            ))),
+        }
+    }
+
+    fn empty(protection: CallerDigests) -> Self {
+        WriteBatch {
+            buffer: vec![0; HEADER_LEN],
+            caller_digests: Vec::new(),
+            header: Header::default(),
+            protection,
+            mode: SequenceMode::default(),
+        }
+    }
+
+    /// This batch with another way of numbering. The encoding does not hold it.
+    #[must_use]
+    pub fn with_sequence_mode(mut self, mode: SequenceMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// How the entries get their sequence numbers.
+    #[must_use]
+    pub fn sequence_mode(&self) -> SequenceMode {
+        self.mode
+    }
+
+    /// Promise bytes per entry: 0 or 8.
+    #[must_use]
+    pub fn protection_bytes(&self) -> u8 {
+        match self.protection {
+            CallerDigests::None => 0,
+            CallerDigests::Each => 8,
+        }
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `ValueTooLarge`, or `InvalidArgument` for one entry too many. The batch is unchanged then.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.insert(Kind::PUT, key, value)
+    }
+
+    /// Deletes `key`.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.insert(Kind::DELETE, key, &[])
+    }
+
+    /// Deletes `key`, which was put exactly once.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn single_delete(&mut self, key: &[u8]) -> Result<()> {
+        self.insert(Kind::SINGLE_DELETE, key, &[])
+    }
+
+    /// Adds a merge operand to `key`.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.insert(Kind::MERGE, key, operand)
+    }
+
+    /// Deletes all keys from `start` up to `end`, exclusive. An inverted range is refused by the table, which knows the
+    /// order: see [`MemTable::check_batch`](crate::MemTable::check_batch).
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`]; both ends are keys. `InvalidArgument` if they are the same bytes.
+    pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        self.insert(Kind::RANGE_DELETE, start, end)
+    }
+
+    /// Adds an entry of any kind that tables take. For [`Kind::RANGE_DELETE`] the value is the end of the range.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`], and `InvalidArgument` for an unknown kind, a point delete with a value, or a range whose
+    /// ends are the same bytes.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// assert!(batch.insert(Kind::from_u8(0x90), b"k", b"v").is_ok());
+    /// assert!(batch.insert(Kind::from_u8(0x30), b"k", b"v").is_err());
+    /// assert_eq!(batch.len(), 1);
+    /// ```
+    pub fn insert(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        admit(kind, key, value, LIMITS)?;
+        let Some(count) = self.header.count.checked_add(1) else {
+            return Err(Error::InvalidArgument("a batch holds at most 2^32 - 1 entries".into()));
+        };
+        // B1: before the bytes are copied.
+        let caller_digest = (self.protection == CallerDigests::Each).then(|| Protected::of(key, value, kind));
+        append(&mut self.buffer, kind, key, value);
+        self.caller_digests.extend(caller_digest);
+        self.set_header(Header { count, ..self.header });
+        Ok(())
+    }
+
+    /// Takes all entries out and keeps the buffers, the protection and the mode. The sequence number becomes 0.
+    pub fn clear(&mut self) {
+        self.buffer.truncate(HEADER_LEN);
+        self.caller_digests.clear();
+        self.set_header(Header::default());
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.header.count as usize
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the encoded batch, its header of 12 bytes included.
+    #[must_use]
+    pub fn data_size(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The sequence number in the header: what an engine writes to its log with the batch. 0 in a new one.
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.header.sequence
+    }
+
+    /// Sets the sequence number in the header.
+    pub fn set_sequence(&mut self, sequence: SequenceNumber) {
+        self.set_header(Header { sequence, ..self.header });
+    }
+
+    fn set_header(&mut self, header: Header) {
+        self.header = header;
+        if let Some(bytes) = self.buffer.first_chunk_mut::<HEADER_LEN>() {
+            *bytes = header.to_bytes();
+        }
+    }
+
+    /// The batch in RocksDB's WriteBatch encoding. Promises and mode are not part of it. Custom kinds are an
+    /// extension: their records look like those of puts.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Reads an encoded batch, checks all of it, and copies it. The copy has no promises. Log data is kept in the
+    /// bytes, and is no entry. O(length).
+    ///
+    /// # Errors
+    /// `Corruption` (`Place::Encoding`) with the byte offset of the first thing that is wrong: a short header, an
+    /// unknown tag, a column family, a length that leads outside or is spelled too long, a count that differs.
+    /// `KeyTooLarge` for a whole record with a key over the limit. What a record means is not checked here, and an
+    /// empty range passes: [`MemTable::check_batch`](crate::MemTable::check_batch) looks at that.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Place, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// let bytes = batch.as_bytes();
+    /// assert_eq!(WriteBatch::from_bytes(bytes)?.len(), 1);
+    /// let error = WriteBatch::from_bytes(&bytes[..bytes.len() - 1]).unwrap_err();
+    /// assert_eq!(error.corruption().map(|c| (c.place, c.offset)), Some((Place::Encoding, 15)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let header = Header::read(bytes)?;
+        let batch = WriteBatch {
+            buffer: bytes.to_vec(),
+            caller_digests: Vec::new(),
+            header,
+            protection: CallerDigests::None,
+            mode: SequenceMode::default(),
+        };
+        // The copy is checked, so that what was checked is what is kept.
+        for entry in batch.entries() {
+            entry?;
+        }
+        Ok(batch)
+    }
+
+    /// The entries in the order in which they were added, each checked before it is handed out. After an error the
+    /// iterator is at its end. O(length) for all of them.
+    ///
+    /// A batch in memory may have been damaged since it was filled. Whoever must not apply half of it reads it to
+    /// its end before the first effect.
+    #[must_use]
+    pub fn entries(&self) -> BatchEntries<'_> {
+        let agreed = match Header::read(&self.buffer) {
+            Ok(stored) => self.header.compare(stored),
+            Err(error) => Err(error),
+        };
+        BatchEntries {
+            batch: self,
+            records: Records::new(&self.buffer),
+            read: 0,
+            failed: agreed.err(),
+            state: State::Reading,
+        }
+    }
+
+    /// Flips one bit of the encoded buffer, counted from its start, after the batch's back.
+    #[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
+    #[doc(hidden)]
+    pub fn flip_buffer_bit(&mut self, bit: usize) {
+        if let Some(byte) = self.buffer.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// How long keys and values may be, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) key_len_max: u64,
+    pub(crate) value_len_max: u64,
+}
+
+/// The limits of the encoding: no table takes more.
+const LIMITS: Limits = Limits { key_len_max: KEY_LEN_MAX, value_len_max: VALUE_LEN_MAX };
+
+/// Refuses what is wrong with an entry under every order of keys: one rule for batches and tables.
+pub(crate) fn admit(kind: Kind, key: &[u8], value: &[u8], limits: Limits) -> Result<()> {
+    if !kind.is_known() {
+        return Err(Error::InvalidArgument(format!("{kind:?} is not a kind that tables take")));
+    }
+    let Limits { key_len_max, value_len_max } = limits;
+    let end_len = if kind == Kind::RANGE_DELETE { value.len() } else { 0 };
+    let len = key.len().max(end_len) as u64;
+    if len > key_len_max {
+        return Err(Error::KeyTooLarge { len, max: key_len_max });
+    }
+    if kind == Kind::RANGE_DELETE {
+        return if key == value { Err(not_a_range()) } else { Ok(()) };
+    }
+    let len = value.len() as u64;
+    if kind.is_point_delete() && len > 0 {
+        return Err(Error::InvalidArgument(format!("{kind:?} takes no value, {len} bytes given")));
+    }
+    if len > value_len_max {
+        return Err(Error::ValueTooLarge { len, max: value_len_max });
+    }
+    Ok(())
+}
+
+/// The error for a range that deletes nothing.
+#[cold]
+pub(crate) fn not_a_range() -> Error {
+    Error::InvalidArgument("a range must end after its start".into())
+}
+
+/// One entry of a batch, borrowed from it. Its key and value were checked when it was read, not since.
+///
+/// ```
+/// use paranoid_memtable::{Kind, Protected, WriteBatch};
+/// let mut batch = WriteBatch::with_protection(8)?;
+/// batch.delete_range(b"a", b"c")?;
+/// for entry in batch.entries() {
+///     let entry = entry?;
+///     assert_eq!((entry.kind(), entry.key(), entry.value()), (Kind::RANGE_DELETE, b"a".as_slice(), b"c".as_slice()));
+///     assert_eq!(entry.caller_digest(), Some(Protected::of(b"a", b"c", Kind::RANGE_DELETE)));
+/// }
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct BatchEntry<'b> {
+    kind: Kind,
+    key: &'b [u8],
+    value: &'b [u8],
+    /// K, from the bytes that the promise was compared with.
+    pub(crate) key_part: u64,
+    caller_digest: Option<Protected<Kvo>>,
+}
+
+impl<'b> BatchEntry<'b> {
+    /// What the entry means.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The user key; for a range delete its start.
+    #[must_use]
+    pub fn key(&self) -> &'b [u8] {
+        self.key
+    }
+
+    /// The value; for a range delete its end, for point deletes empty.
+    #[must_use]
+    pub fn value(&self) -> &'b [u8] {
+        self.value
+    }
+
+    /// What the writer promised about kind, key and value, if the batch carries promises. It was compared with the
+    /// bytes when the entry was read.
+    #[must_use]
+    pub fn caller_digest(&self) -> Option<Protected<Kvo>> {
+        self.caller_digest
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reading,
+    Ended,
+}
+
+/// Iterator over the entries of a [`WriteBatch`].
+pub struct BatchEntries<'b> {
+    batch: &'b WriteBatch,
+    records: Records<'b>,
+    /// Entries handed out.
+    read: u32,
+    /// Found before the first entry was asked for.
+    failed: Option<Error>,
+    state: State,
+}
+
+impl<'b> BatchEntries<'b> {
+    /// The next record that is an entry; `None` at the end of the bytes.
+    #[inline]
+    fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
+        if self.failed.is_some() {
+            return self.failed.take().map_or(Ok(None), Err);
+        }
+        loop {
+            let at = self.records.offset();
+            match self.records.advance().map_err(|error| self.diagnosed(at, error))? {
+                None => return self.end().map(|()| None),
+                Some(Record::LogData) if self.batch.protection == CallerDigests::Each => {
+                    return Err(self.diagnosed(at, damage(at, 0, 3)));
+                }
+                Some(Record::LogData) => {}
+                Some(Record::Entry { kind, key, value }) => {
+                    let key_part = key_part(key);
+                    let caller_digest = self.check_caller_digest(at, kind, key_part, value)?;
+                    // Cannot overflow: a batch with this many entries has failed its count before.
+                    self.read = self.read.saturating_add(1);
+                    return Ok(Some(BatchEntry { kind, key, value, key_part, caller_digest }));
+                }
+            }
+        }
+    }
+
+    /// The count is compared where the bytes end.
+    fn end(&self) -> Result<()> {
+        if self.read == self.batch.header.count || planted(Bug::BatchIgnoresCount) {
+            return Ok(());
+        }
+        Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.batch.header.count)))
+    }
+
+    /// B4: compares the entry with its promise.
+    #[inline]
+    fn check_caller_digest(
+        &self,
+        at: usize,
+        kind: Kind,
+        key_part: u64,
+        value: &[u8],
+    ) -> Result<Option<Protected<Kvo>>> {
+        if self.batch.protection == CallerDigests::None {
+            return Ok(None);
+        }
+        let Some(&caller_digest) = self.batch.caller_digests.get(self.read as usize) else {
+            return Err(damage(at, u64::from(self.read) + 1, self.batch.caller_digests.len() as u64));
+        };
+        let computed = Protected::of_parts(key_part, value_part(value), kind);
+        if computed != caller_digest && !planted(Bug::BatchForgetsCallerDigest) {
+            return Err(self.diagnosed(at, damage(at, computed.to_bits(), caller_digest.to_bits())));
+        }
+        Ok(Some(caller_digest))
+    }
+
+    /// What is wrong with the record at `at`: in a batch with promises a length over the limit is damage as well, and
+    /// the one flipped bit is told if one explains it.
+    #[cold]
+    fn diagnosed(&self, at: usize, error: Error) -> Error {
+        let Some(&caller_digest) = self.batch.caller_digests.get(self.read as usize) else { return error };
+        let mut report = match error {
+            Error::Corruption(report) => report,
+            Error::KeyTooLarge { len, max } => Corruption::new(Place::Encoding, at as u64, max, len),
+            other => return other,
+        };
+        let end = self.batch.buffer.len().min(at + DIAGNOSIS_LEN_MAX);
+        let bytes = self.batch.buffer.get(at..end).unwrap_or_default();
+        let matches_caller_digest = |bytes: &[u8]| match Records::bare(bytes).advance() {
+            Ok(Some(Record::Entry { kind, key, value })) => Protected::of(key, value, kind) == caller_digest,
+            _ => false,
+        };
+        if let Some(bit) = single_bit(bytes, matches_caller_digest) {
+            (report.offset, report.flipped_bit) = (at as u64, Some(bit));
+        }
+        Error::Corruption(report)
+    }
+}
+
+impl<'b> Iterator for BatchEntries<'b> {
+    type Item = Result<BatchEntry<'b>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.state == State::Ended {
+            return None;
+        }
+        let end = match self.step() {
+            Ok(Some(entry)) => return Some(Ok(entry)),
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        };
+        self.state = State::Ended;
+        end
+    }
+}
+
+impl std::iter::FusedIterator for BatchEntries<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protected() -> Result<WriteBatch> {
+        let mut batch = WriteBatch::with_protection(8)?;
+        batch.put(b"apple", b"red")?;
+        batch.put(&[0; 9], &[0; 9])?;
+        batch.delete(b"")?;
+        batch.put(b"", b"")?;
+        batch.put(b"", b"")?;
+        batch.merge(b"count", b"+1")?;
+        batch.delete_range(b"a", b"c")?;
+        batch.single_delete(&[0; 3])?;
+        batch.insert(Kind::from_u8(0x83), b"k", &[7; 150])?;
+        batch.set_sequence(77);
+        Ok(batch)
+    }
+
+    #[test]
+    fn every_flipped_bit_of_the_buffer_is_found_and_named() {
+        let clean = protected().unwrap();
+        assert!(clean.entries().all(|entry| entry.is_ok_and(|entry| entry.caller_digest().is_some())));
+        for bit in 0..clean.buffer.len() * 8 {
+            let mut bent = clean.clone();
+            bent.buffer[bit / 8] ^= 1 << (bit % 8);
+            let errors: Vec<Error> = bent.entries().filter_map(Result::err).collect();
+            let [Error::Corruption(report)] = errors.as_slice() else { panic!("bit {bit}: {errors:?}") };
+            assert_eq!(report.place, Place::Encoding, "bit {bit}");
+            assert_eq!(report.flipped_bit.map(|b| report.offset * 8 + b), Some(bit as u64), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_caller_digest_or_field_is_found() {
+        let clean = protected().unwrap();
+        for entry in 0..clean.caller_digests.len() {
+            let mut bent = clean.clone();
+            bent.caller_digests[entry] = Protected::carried(bent.caller_digests[entry].to_bits() ^ 1 << 40);
+            assert_eq!(bent.entries().position(|entry| entry.is_err()), Some(entry));
+        }
+        let mut bent = clean.clone();
+        bent.header.sequence ^= 4;
+        assert!(bent.entries().next().is_some_and(|entry| entry.is_err()));
+        bent = clean.clone();
+        bent.caller_digests.pop();
+        assert!(bent.entries().any(|entry| entry.is_err()));
+    }
+
+    #[test]
+    fn one_entry_too_many_is_refused() {
+        let mut batch = WriteBatch::new();
+        batch.set_header(Header { count: u32::MAX, ..batch.header });
+        let before = batch.buffer.clone();
+        assert!(matches!(batch.put(b"k", b"v"), Err(Error::InvalidArgument(_))));
+        assert_eq!((batch.buffer, batch.header.count), (before, u32::MAX));
+    }
+}

@@ -1,0 +1,202 @@
+//! Blocks as files store them: a trailer after each, its checksum bound to the place if the file says so.
+//!
+//! ```text
+//!   block | compression type (1) | checksum (4, little-endian)
+//!
+//!   checksum = value of the kind over block and type + modifier                  wrapping
+//!   modifier = base ^ low half of offset ^ high half of offset, or 0 without a base
+//! ```
+//! * B1: bytes and values are those of RocksDB. They never change.
+//! * B2: the base is a number of the file, never 0 (format versions 6 and up); the offset is the block's place in the
+//!   file. A block at another place, or of another file, therefore fails.
+//!
+//! Plain data and pure functions; any thread. Not promised: that a compression type is one that somebody knows.
+
+#![forbid(unsafe_code)]
+
+use std::num::NonZeroU32;
+
+use crate::error::{Corruption, Place, Result};
+use crate::format::checksum_kind::ChecksumKind;
+use crate::integrity::diagnosis;
+use crate::planted::{Bug, planted};
+
+/// Bytes of a trailer: compression type and checksum.
+pub(crate) const TRAILER_LEN: usize = 5;
+
+const CHECKSUM_LEN: usize = 4;
+
+/// Where a block lies in its file. The trailer after it does not count.
+///
+/// ```
+/// use paranoid_memtable::BlockHandle;
+/// let handle = BlockHandle { offset: 1210, size: 300 };
+/// assert_eq!(handle.offset + handle.size, 1510);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BlockHandle {
+    /// Offset of the first byte in the file.
+    pub offset: u64,
+    /// Bytes of the block without its trailer.
+    pub size: u64,
+}
+
+impl BlockHandle {
+    /// The first byte after block and trailer, if it can be counted.
+    pub(crate) fn end(&self, trailer_len: u64) -> Option<u64> {
+        self.offset.checked_add(self.size)?.checked_add(trailer_len)
+    }
+}
+
+/// Which kind of table a file is: the number that ends its footer.
+///
+/// ```
+/// assert_eq!(paranoid_memtable::TableMagic::BlockBased.number(), 0x88e2_41b7_85f4_cff7);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TableMagic {
+    /// Block-based tables. Their blocks have trailers.
+    BlockBased,
+    /// Plain tables. Their blocks have none.
+    Plain,
+    /// Cuckoo tables. Their blocks have none.
+    Cuckoo,
+}
+
+impl TableMagic {
+    pub(crate) const ALL: [TableMagic; 3] = [TableMagic::BlockBased, TableMagic::Plain, TableMagic::Cuckoo];
+
+    /// The number of format versions 1 and up.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            TableMagic::BlockBased => 0x88e2_41b7_85f4_cff7,
+            TableMagic::Plain => 0x8242_2296_63bf_9564,
+            TableMagic::Cuckoo => 0x9267_89d0_c5f1_7873,
+        }
+    }
+
+    /// Bytes after each block of such a table: 5 or 0.
+    #[must_use]
+    pub const fn trailer_len(self) -> u64 {
+        match self {
+            TableMagic::BlockBased => TRAILER_LEN as u64,
+            TableMagic::Plain | TableMagic::Cuckoo => 0,
+        }
+    }
+}
+
+/// How a file guards its blocks: the kind of checksum, and the base of its context if it has one.
+///
+/// ```
+/// use paranoid_memtable::{BlockChecks, ChecksumKind, Error};
+/// use std::num::NonZeroU32;
+///
+/// let base = NonZeroU32::new(123_456_789).expect("not zero");
+/// let checks = BlockChecks::with_context(ChecksumKind::Xxh3, base);
+/// let mut stored = b"block".to_vec();
+/// stored.extend(checks.trailer(b"block", 0, 4096));
+///
+/// assert_eq!(checks.verify(&stored, 4096)?, (b"block".as_slice(), 0));
+/// assert!(checks.verify(&stored, 8192).is_err());
+/// stored[2] ^= 0x10;
+/// let error = checks.verify(&stored, 4096).unwrap_err();
+/// assert_eq!(error.corruption().and_then(|report| report.flipped_bit), Some(2 * 8 + 4));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BlockChecks {
+    kind: ChecksumKind,
+    base: Option<NonZeroU32>,
+}
+
+impl BlockChecks {
+    /// Checksums that know nothing of the place: format versions up to 5.
+    #[must_use]
+    pub const fn new(kind: ChecksumKind) -> Self {
+        BlockChecks { kind, base: None }
+    }
+
+    /// Checksums bound to file and place: format versions 6 and up. `base` should be random, another for each file.
+    #[must_use]
+    pub const fn with_context(kind: ChecksumKind, base: NonZeroU32) -> Self {
+        BlockChecks { kind, base: Some(base) }
+    }
+
+    /// The kind of checksum.
+    #[must_use]
+    pub const fn kind(&self) -> ChecksumKind {
+        self.kind
+    }
+
+    /// The base of the context, if there is one.
+    #[must_use]
+    pub const fn context_base(&self) -> Option<NonZeroU32> {
+        self.base
+    }
+
+    /// What is added to the checksum of a block at this offset of the file. 0 without a context.
+    ///
+    /// ```
+    /// use paranoid_memtable::{BlockChecks, ChecksumKind};
+    /// let base = std::num::NonZeroU32::new(123_456_789).expect("not zero");
+    /// let checks = BlockChecks::with_context(ChecksumKind::Crc32c, base);
+    /// assert_eq!(checks.modifier((1 << 32) + 7), 0x075b_cd1d);
+    /// assert_eq!(BlockChecks::new(ChecksumKind::Crc32c).modifier(7), 0);
+    /// ```
+    #[must_use]
+    pub fn modifier(&self, offset: u64) -> u32 {
+        let Some(base) = self.base else { return 0 };
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves, one after the other")]
+        let (low, high) = (offset as u32, (offset >> 32) as u32);
+        let high = if planted(Bug::ContextForgetsHighHalf) { 0 } else { high };
+        base.get() ^ low.wrapping_add(high)
+    }
+
+    /// The five bytes to write after `block`, which lies at `offset` of its file. O(length); allocates nothing.
+    #[must_use]
+    pub fn trailer(&self, block: &[u8], compression: u8, offset: u64) -> [u8; 5] {
+        let value = self.kind.checksum_with_last_byte(block, compression);
+        let [a, b, c, d] = value.wrapping_add(self.modifier(offset)).to_le_bytes();
+        [compression, a, b, c, d]
+    }
+
+    /// Takes a block with its trailer as read from `offset` of its file; gives the block and its compression type.
+    /// O(length); allocates nothing.
+    ///
+    /// # Errors
+    /// `Corruption` at `offset` (counted in the file) if there is no room for a trailer, or if the checksum does not
+    /// agree. `expected` and `found` are checksums without their context, masked as their kind masks them. For stored
+    /// blocks of at most 384 bytes `flipped_bit` names the one bit that explains it, if one does.
+    pub fn verify<'a>(&self, stored: &'a [u8], offset: u64) -> Result<(&'a [u8], u8)> {
+        let Some((data, checksum)) = stored.split_last_chunk::<CHECKSUM_LEN>() else {
+            return Err(too_short(stored, offset));
+        };
+        let Some((&compression, block)) = data.split_last() else {
+            return Err(too_short(stored, offset));
+        };
+        let found = u32::from_le_bytes(*checksum).wrapping_sub(self.modifier(offset));
+        let expected = self.kind.checksum(data);
+        if found == expected {
+            return Ok((block, compression));
+        }
+        Err(self.mismatch(stored, offset, expected, found).into())
+    }
+
+    #[cold]
+    fn mismatch(&self, stored: &[u8], offset: u64, expected: u32, found: u32) -> Corruption {
+        let mut report = Corruption::new(Place::Encoding, offset, expected.into(), found.into());
+        report.flipped_bit = diagnosis::single_bit(stored, |bytes| {
+            bytes.split_last_chunk::<CHECKSUM_LEN>().is_some_and(|(data, checksum)| {
+                u32::from_le_bytes(*checksum).wrapping_sub(self.modifier(offset)) == self.kind.checksum(data)
+            })
+        });
+        report
+    }
+}
+
+#[cold]
+fn too_short(stored: &[u8], offset: u64) -> crate::error::Error {
+    Corruption::new(Place::Encoding, offset, TRAILER_LEN as u64, stored.len() as u64).into()
+}

@@ -1,0 +1,301 @@
+//! The checksums of blocks: which ones there are, their stored numbers and names, and their values.
+//!
+//! ```text
+//!   data ............................ | last byte      the last byte is the block's compression type
+//!
+//!   none       0                                           kind 0
+//!   crc32c     mask(CRC-32C(data | last))                  kind 1
+//!   xxhash     XXH32(data | last)                          kind 2
+//!   xxhash64   low half of XXH64(data | last)              kind 3
+//!   xxh3       low half of XXH3(data) ^ last * 0x6b9083d9  kind 4, zero if there is no last byte
+//!   crc32      CRC-32(data | last)                         kind 128
+//! ```
+//! * C1: values and numbers 0 to 4 are those of RocksDB, byte for byte. They are written to disk and never change.
+//! * C2: number 128 is this crate's own; RocksDB refuses it.
+//! * C3: which code computes a value depends on the length and on the CPU, found at run time; the value does not.
+//! * C4: all seeds are zero. A stored checksum is little-endian.
+//!
+//! Pure functions over plain data; any thread. Not promised: resistance against somebody who chooses the bytes.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::planted::{Bug, planted};
+
+/// Added by the mask of CRC-32C, so that the checksum of data that holds its own checksum is nothing special.
+const MASK_DELTA: u32 = 0xa282_ead8;
+
+/// What the last byte is multiplied with under XXH3. Odd, so that two last bytes never fold to the same value.
+const LAST_BYTE_FACTOR: u32 = 0x6b90_83d9;
+
+/// Longest input, in bytes, that the inlined XXH3 takes. Above it the run-time dispatch of the vector code pays:
+/// `benches/records/checksum.txt`.
+const XXH3_INLINE_LEN_MAX: usize = 128;
+
+/// Which checksum guards a block. The number is what files store, the name is what options say.
+///
+/// ```
+/// use paranoid_memtable::{ChecksumKind, Error};
+/// assert_eq!(ChecksumKind::try_from(4u8)?, ChecksumKind::Xxh3);
+/// assert_eq!("xxh3".parse::<ChecksumKind>()?, ChecksumKind::Xxh3);
+/// assert_eq!(ChecksumKind::Xxh3.to_string(), "xxh3");
+/// assert!(matches!(ChecksumKind::try_from(123u8), Err(Error::InvalidArgument(_))));
+/// assert!(matches!("md5".parse::<ChecksumKind>(), Err(Error::InvalidArgument(_))));
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// With the feature `serde` it is written and read as its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum ChecksumKind {
+    /// `none`: always zero, checks nothing.
+    None = 0,
+    /// `crc32c`: CRC-32C (Castagnoli), masked.
+    Crc32c = 1,
+    /// `xxhash`: XXH32.
+    XxHash32 = 2,
+    /// `xxhash64`: the low half of XXH64.
+    XxHash64 = 3,
+    /// `xxh3`: the low half of the 64-bit XXH3, with the last byte folded in after it. The fastest.
+    Xxh3 = 4,
+    /// `crc32`: CRC-32 (IEEE 802.3), unmasked. Outside of RocksDB's range of numbers; RocksDB does not read it.
+    Crc32 = 0x80,
+}
+
+const _: () = assert!(size_of::<ChecksumKind>() == 1);
+
+impl ChecksumKind {
+    /// All kinds, by number.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// let names: Vec<String> = ChecksumKind::ALL.iter().map(ToString::to_string).collect();
+    /// assert_eq!(names, ["none", "crc32c", "xxhash", "xxhash64", "xxh3", "crc32"]);
+    /// ```
+    pub const ALL: &'static [ChecksumKind] = &[
+        ChecksumKind::None,
+        ChecksumKind::Crc32c,
+        ChecksumKind::XxHash32,
+        ChecksumKind::XxHash64,
+        ChecksumKind::Xxh3,
+        ChecksumKind::Crc32,
+    ];
+
+    /// The names, in the order of [`ChecksumKind::ALL`].
+    const NAMES: [&'static str; 6] = ["none", "crc32c", "xxhash", "xxhash64", "xxh3", "crc32"];
+
+    /// The number that files store.
+    ///
+    /// ```
+    /// assert_eq!(paranoid_memtable::ChecksumKind::Crc32.as_u8(), 0x80);
+    /// ```
+    #[must_use]
+    pub const fn as_u8(self) -> u8 {
+        self as u8
+    }
+
+    /// The lower-case name.
+    ///
+    /// ```
+    /// assert_eq!(paranoid_memtable::ChecksumKind::XxHash32.name(), "xxhash");
+    /// ```
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ChecksumKind::None => Self::NAMES[0],
+            ChecksumKind::Crc32c => Self::NAMES[1],
+            ChecksumKind::XxHash32 => Self::NAMES[2],
+            ChecksumKind::XxHash64 => Self::NAMES[3],
+            ChecksumKind::Xxh3 => Self::NAMES[4],
+            ChecksumKind::Crc32 => Self::NAMES[5],
+        }
+    }
+
+    /// The kind with this number, if there is one.
+    pub(crate) const fn from_number(number: u8) -> Option<ChecksumKind> {
+        match number {
+            0 => Some(ChecksumKind::None),
+            1 => Some(ChecksumKind::Crc32c),
+            2 => Some(ChecksumKind::XxHash32),
+            3 => Some(ChecksumKind::XxHash64),
+            4 => Some(ChecksumKind::Xxh3),
+            0x80 => Some(ChecksumKind::Crc32),
+            _ => None,
+        }
+    }
+
+    /// The kind with this name, if there is one.
+    fn from_name(name: &str) -> Option<ChecksumKind> {
+        ChecksumKind::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// The checksum of a block together with its compression type, which is the last byte of `data`: what a block
+    /// trailer stores, before any context is added. No data at all gives the checksum of nothing, which for `xxh3`
+    /// is 0. O(length); allocates nothing.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// assert_eq!(ChecksumKind::Xxh3.checksum(b"\x01").to_le_bytes(), [0x1b, 0x17, 0x43, 0x53]);
+    /// assert_eq!(ChecksumKind::Crc32c.checksum(b"").to_le_bytes(), [0xd8, 0xea, 0x82, 0xa2]);
+    /// assert_eq!(ChecksumKind::Xxh3.checksum(b""), 0);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn checksum(self, data: &[u8]) -> u32 {
+        match self {
+            ChecksumKind::None => 0,
+            ChecksumKind::Crc32c => mask(crc32c::crc32c(data)),
+            ChecksumKind::XxHash32 => xxhash_rust::xxh32::xxh32(data, 0),
+            ChecksumKind::XxHash64 => low_half(xxhash_rust::xxh64::xxh64(data, 0)),
+            ChecksumKind::Xxh3 => match data.split_last() {
+                Some((&last, rest)) => xxh3_folded(rest, last),
+                None => 0,
+            },
+            ChecksumKind::Crc32 => crc32fast::hash(data),
+        }
+    }
+
+    /// The checksum of a block whose compression type does not lie after it. O(length); allocates nothing.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// for kind in ChecksumKind::ALL {
+    ///     assert_eq!(kind.checksum_with_last_byte(b"block", 7), kind.checksum(b"block\x07"));
+    /// }
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn checksum_with_last_byte(self, data: &[u8], last: u8) -> u32 {
+        match self {
+            ChecksumKind::None => 0,
+            ChecksumKind::Crc32c => mask(crc32c::crc32c_append(crc32c::crc32c(data), &[last])),
+            ChecksumKind::XxHash32 => {
+                let mut state = xxhash_rust::xxh32::Xxh32::new(0);
+                state.update(data);
+                state.update(&[last]);
+                state.digest()
+            }
+            ChecksumKind::XxHash64 => {
+                let mut state = xxhash_rust::xxh64::Xxh64::new(0);
+                state.update(data);
+                state.update(&[last]);
+                low_half(state.digest())
+            }
+            ChecksumKind::Xxh3 => xxh3_folded(data, last),
+            ChecksumKind::Crc32 => {
+                let mut state = crc32fast::Hasher::new();
+                state.update(data);
+                state.update(&[last]);
+                state.finalize()
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn mask(crc: u32) -> u32 {
+    if planted(Bug::ChecksumCrcUnmasked) {
+        return crc;
+    }
+    crc.rotate_right(15).wrapping_add(MASK_DELTA)
+}
+
+#[inline(always)]
+const fn low_half(hash: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the format stores the low half")]
+    let half = hash as u32;
+    half
+}
+
+#[inline(always)]
+fn xxh3_folded(data: &[u8], last: u8) -> u32 {
+    if planted(Bug::ChecksumXxh3HashesLastByte) {
+        return low_half(xxh3(&[data, &[last]].concat()));
+    }
+    low_half(xxh3(data)) ^ u32::from(last).wrapping_mul(LAST_BYTE_FACTOR)
+}
+
+/// C3: two implementations of one function.
+#[inline(always)]
+fn xxh3(data: &[u8]) -> u64 {
+    if data.len() <= XXH3_INLINE_LEN_MAX {
+        xxhash_rust::xxh3::xxh3_64(data)
+    } else {
+        twox_hash::XxHash3_64::oneshot(data)
+    }
+}
+
+impl fmt::Display for ChecksumKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl From<ChecksumKind> for u8 {
+    fn from(kind: ChecksumKind) -> u8 {
+        kind.as_u8()
+    }
+}
+
+impl TryFrom<u8> for ChecksumKind {
+    type Error = Error;
+
+    /// # Errors
+    /// `InvalidArgument`, which names the number, for any number that is no kind.
+    fn try_from(number: u8) -> Result<Self> {
+        ChecksumKind::from_number(number).ok_or_else(|| {
+            let known = "0, 1, 2, 3, 4 and 128";
+            Error::InvalidArgument(format!("unknown checksum kind {number}; the known ones are {known}"))
+        })
+    }
+}
+
+impl FromStr for ChecksumKind {
+    type Err = Error;
+
+    /// # Errors
+    /// `InvalidArgument`, which repeats the name, for any name that is no kind. Upper case is not accepted.
+    fn from_str(name: &str) -> Result<Self> {
+        ChecksumKind::from_name(name).ok_or_else(|| {
+            let known = ChecksumKind::NAMES.join(", ");
+            Error::InvalidArgument(format!("unknown checksum kind {name:?}; the known ones are {known}"))
+        })
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for ChecksumKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for ChecksumKind {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_str(NameVisitor)
+    }
+}
+
+#[cfg(feature = "serde")]
+struct NameVisitor;
+
+#[cfg(feature = "serde")]
+impl serde::de::Visitor<'_> for NameVisitor {
+    type Value = ChecksumKind;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the name of a checksum kind: {}", ChecksumKind::NAMES.join(", "))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> std::result::Result<ChecksumKind, E> {
+        ChecksumKind::from_name(name).ok_or_else(|| {
+            let known = ChecksumKind::NAMES.join(", ");
+            E::custom(format_args!("unknown checksum kind {name:?}; the known ones are {known}"))
+        })
+    }
+}

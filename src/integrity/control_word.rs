@@ -1,0 +1,236 @@
+//! Words that decide an answer, each with a check in another cache line.
+//!
+//! ```text
+//!   line 0        | salt | v0 | v1 | v2 | ... |        salt: from the table's secret and the name of these words
+//!   ...
+//!   line n        | c0   | c1 | c2 | ...      |        check of word i: v + salt + (i + 1) * STEP
+//! ```
+//! * G1: a word is set at most once after construction, from 0 to its value: check first, value second. A reader that
+//!   sees the value therefore sees its check as well.
+//! * G2: a reader that sees 0 and a check that disagrees cannot tell a word that is being set right now from one that
+//!   is damaged. `get` calls that damage; `get_so_far` is for words that may not be there yet, and its caller must be
+//!   right with "not yet" in both cases.
+//! * G3: a check is bound to what the word is (its index, the name of the words, the table's secret), not to where it
+//!   lies, for tables move. So a word or a line that was copied from another place, value and check exchanged, or words of
+//!   another table do not agree.
+//! * G4: a value and its check never share a cache line. A line that went back to what it held before (a store that
+//!   never reached memory) disagrees with its other line.
+//!
+//! Any thread may read; one thread sets a word, or several set it to the same value. Damage to both lines at once is
+//! outside the fault model.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Corruption, Place};
+use crate::integrity::hash::splitmix;
+use crate::integrity::tag::Secret;
+use crate::planted::{Bug, planted};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Distance of the marks of two neighbouring words. Marks of the first words fit 31 bits, so that one instruction adds
+/// salt and mark.
+const STEP: u64 = 0x0131_7a65;
+
+/// What a word's check adds to value and salt (G3).
+#[inline(always)]
+fn mark(index: usize) -> u64 {
+    let index = if planted(Bug::ControlCheckForgetsWord) { 0 } else { index };
+    (index as u64 + 1).wrapping_mul(STEP)
+}
+
+/// `N` control words.
+pub(crate) struct ControlWords<const N: usize> {
+    front: Front<N>,
+    checks: Checks<N>,
+}
+
+#[repr(C, align(64))]
+struct Front<const N: usize> {
+    /// Never changes. If it is damaged, no word agrees with its check.
+    salt: AtomicU64,
+    values: [AtomicU64; N],
+}
+
+#[repr(C, align(64))]
+struct Checks<const N: usize>([AtomicU64; N]);
+
+const _: () = assert!(align_of::<Front<1>>() == LINE && align_of::<Checks<1>>() == LINE, "G4");
+
+/// Leaves the words out: one of them is the table's secret.
+impl<const N: usize> std::fmt::Debug for ControlWords<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ControlWords").field("words", &N).finish_non_exhaustive()
+    }
+}
+
+impl<const N: usize> ControlWords<N> {
+    /// Words that hold 0. Two structures of one table have different names.
+    pub(crate) fn new(secret: Secret, name: u64) -> Self {
+        let salt = splitmix(secret.mask ^ splitmix(secret.factor ^ name));
+        let checks = std::array::from_fn(|index| AtomicU64::new(salt.wrapping_add(mark(index))));
+        let values = std::array::from_fn(|_| AtomicU64::new(0));
+        ControlWords { front: Front { salt: AtomicU64::new(salt), values }, checks: Checks(checks) }
+    }
+
+    /// What the checks of all words share: loaded once by readers of several words.
+    #[inline(always)]
+    pub(crate) fn salt(&self) -> u64 {
+        // ORDERING: Relaxed: set before the words were shared, and never after.
+        self.front.salt.load(Ordering::Relaxed)
+    }
+
+    /// Sets a word that was 0 (G1).
+    pub(crate) fn set(&self, index: usize, value: u64) {
+        let check = value.wrapping_add(self.salt()).wrapping_add(mark(index));
+        // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: what the value announces is visible before
+        // it.
+        self.checks.0[index].store(check, Ordering::Release);
+        // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: the check is visible before the value.
+        self.front.values[index].store(value, Ordering::Release);
+    }
+
+    /// A word, and what does not fit its check: 0 if all does. For reading several words with one branch.
+    #[inline(always)]
+    pub(crate) fn get_with_mismatch(&self, salt: u64, index: usize) -> (u64, u64) {
+        // ORDERING: Acquire pairs with the Release stores in `set`.
+        let value = self.front.values[index].load(Ordering::Acquire);
+        // ORDERING: Relaxed: ordered after the Acquire load above, whose Release partner stored this first.
+        let check = self.checks.0[index].load(Ordering::Relaxed);
+        (value, check ^ value.wrapping_add(salt).wrapping_add(mark(index)))
+    }
+
+    /// A word, or what was found instead.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> Result<u64, Corruption> {
+        let (value, mismatch) = self.get_with_mismatch(self.salt(), index);
+        if mismatch == 0 { Ok(value) } else { Err(self.damage(index, value)) }
+    }
+
+    /// A word that may not be set yet: a 0 is believed whatever its check says (G2).
+    #[inline(always)]
+    pub(crate) fn get_so_far(&self, index: usize) -> Result<u64, Corruption> {
+        let (value, mismatch) = self.get_with_mismatch(self.salt(), index);
+        if mismatch == 0 || value == 0 { Ok(value) } else { Err(self.damage(index, value)) }
+    }
+
+    /// All words, for passes over everything.
+    pub(crate) fn words(&self) -> Words<'_> {
+        Words { salt: &self.front.salt, values: &self.front.values, checks: &self.checks.0 }
+    }
+
+    #[cold]
+    fn damage(&self, index: usize, value: u64) -> Corruption {
+        // ORDERING: Relaxed: for a report.
+        damage(self.salt(), index, value, self.checks.0[index].load(Ordering::Relaxed))
+    }
+}
+
+/// Control words of any number.
+#[derive(Clone, Copy)]
+pub(crate) struct Words<'a> {
+    salt: &'a AtomicU64,
+    values: &'a [AtomicU64],
+    checks: &'a [AtomicU64],
+}
+
+impl<'a> Words<'a> {
+    /// What is wrong with each word that disagrees with its check, while nothing is being set.
+    pub(crate) fn damages(self) -> impl Iterator<Item = Corruption> + 'a {
+        self.values.iter().zip(self.checks).enumerate().filter_map(move |(index, (value, check))| {
+            // ORDERING: Relaxed: nothing is being set while such a pass runs, or it looks again.
+            let loads = [self.salt, value, check].map(|word| word.load(Ordering::Relaxed));
+            let [salt, value, check] = loads;
+            let agrees = check == value.wrapping_add(salt).wrapping_add(mark(index));
+            (!agrees).then(|| damage(salt, index, value, check))
+        })
+    }
+
+    /// Compares every word with its check, while nothing is being set.
+    pub(crate) fn check(self) -> Result<(), Corruption> {
+        self.damages().next().map_or(Ok(()), Err)
+    }
+
+    /// Salt and values, then the checks. Each of the two fills whole lines, with padding at its end. For the fault
+    /// injector.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn runs(self) -> [Vec<&'a AtomicU64>; 2] {
+        [std::iter::once(self.salt).chain(self.values).collect(), self.checks.iter().collect()]
+    }
+}
+
+#[cold]
+fn damage(salt: u64, index: usize, value: u64, check: u64) -> Corruption {
+    let expected = check.wrapping_sub(salt).wrapping_sub(mark(index));
+    let mut report = Corruption::new(Place::Control, 8 * index as u64, expected, value);
+    let difference = value ^ expected;
+    if difference.is_power_of_two() {
+        report.flipped_bit = Some(u64::from(difference.trailing_zeros()));
+    }
+    report
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+
+    const WORDS: usize = 46;
+
+    fn words(seed: u64, name: u64) -> ControlWords<WORDS> {
+        let words = ControlWords::new(Secret::from_seed(seed), name);
+        for index in (0..WORDS).step_by(2) {
+            words.set(index, splitmix(index as u64) >> (index % 40));
+        }
+        words
+    }
+
+    /// G3: a value with its check, and a check alone, taken from every word of these words and of others.
+    #[test]
+    fn no_word_agrees_with_the_check_of_another() {
+        let own = words(1, 0);
+        for other in [words(1, 0), words(1, 7), words(2, 0)] {
+            for (from, to) in (0..WORDS).flat_map(|from| (0..WORDS).map(move |to| (from, to))) {
+                // ORDERING: Relaxed: one thread.
+                let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+                let taken = (load(&other.front.values[from]), load(&other.checks.0[from]));
+                let kept = (load(&own.front.values[to]), load(&own.checks.0[to]));
+                if taken == kept {
+                    continue;
+                }
+                for (value, check) in [taken, (taken.1, taken.0), (kept.1, kept.0), (kept.0, taken.1)] {
+                    // ORDERING: Relaxed: one thread.
+                    own.front.values[to].store(value, Ordering::Relaxed);
+                    // ORDERING: Relaxed: one thread.
+                    own.checks.0[to].store(check, Ordering::Relaxed);
+                    let agrees = own.get(to).is_ok() || own.words().check().is_ok();
+                    assert!(!agrees || (value, check) == kept, "{from} over {to}");
+                }
+                // ORDERING: Relaxed: one thread.
+                own.front.values[to].store(kept.0, Ordering::Relaxed);
+                // ORDERING: Relaxed: one thread.
+                own.checks.0[to].store(kept.1, Ordering::Relaxed);
+            }
+        }
+        own.words().check().unwrap();
+    }
+
+    /// G2, G4: a store that never arrived, of the value or of the check.
+    #[test]
+    fn half_of_a_set_is_not_believed() {
+        let words = ControlWords::<2>::new(Secret::from_seed(3), 0);
+        // ORDERING: Relaxed: one thread.
+        let old = words.checks.0[1].load(Ordering::Relaxed);
+        assert_eq!((words.get(1), words.get_so_far(1)), (Ok(0), Ok(0)));
+        words.set(1, 5);
+        assert_eq!((words.get(1), words.get_so_far(1)), (Ok(5), Ok(5)));
+        // ORDERING: Relaxed: one thread.
+        words.front.values[1].store(0, Ordering::Relaxed);
+        assert_eq!((words.get(1).unwrap_err().expected, words.get_so_far(1)), (5, Ok(0)));
+        words.set(1, 5);
+        // ORDERING: Relaxed: one thread.
+        words.checks.0[1].store(old, Ordering::Relaxed);
+        assert!(words.get(1).is_err() && words.get_so_far(1).is_err());
+    }
+}

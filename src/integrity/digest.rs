@@ -1,0 +1,344 @@
+//! The digest algebra: parts that are XORed, and types that say what a sum covers.
+//!
+//! ```text
+//!   K(key) V(value) O(kind) S(sequence) L(lengths, revision) P(offset, table nonce)      each 64 bits, own seed
+//!
+//!   promise of a caller      K ^ V ^ O                    Protected<Kvo>
+//!   with its sequence        K ^ V ^ O ^ S                Protected<Kvos>
+//!   stored key digest        K ^ O ^ S ^ L ^ P            low protection bytes
+//!   stored value digest      V ^ K ^ S ^ P                low protection bytes
+//!   key digest that left     K ^ O ^ S                    } StoredProtection: low protection bytes
+//!   value digest that left   V ^ K ^ S                    }
+//! ```
+//! * D1: the seeds of all parts but P are global, so a sum leaves its table by XORing P (and L) out. No byte of key or
+//!   value is read for that: a flip that came after the digests were computed still disagrees with them.
+//! * D2: P binds an entry to its place and to the life of its table.
+//! * D3: V is bound to K and S: two entries cannot trade values.
+//!
+//! A width of n bytes misses random damage with probability 2^-8n. Pure functions; any thread.
+
+#![forbid(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use crate::integrity::hash::{hash, mix, splitmix};
+use crate::key::{Kind, SequenceNumber};
+use crate::planted::{Bug, planted};
+
+const SEED_KEY: u64 = splitmix(101);
+const SEED_VALUE: u64 = splitmix(102);
+const SEED_KIND: u64 = splitmix(103);
+const SEED_SEQUENCE: u64 = splitmix(104);
+const SEED_LENGTHS: u64 = splitmix(105);
+const SEED_PLACE: u64 = splitmix(106);
+
+/// Covers key, value and kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kvo;
+
+/// Covers key, value, kind and sequence number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kvos;
+
+/// A 64-bit digest that covers what `Cover` names: what a caller promises about the bytes that it hands over.
+///
+/// ```
+/// use paranoid_memtable::{Kind, Protected};
+/// let caller_digest = Protected::of(b"key", b"value", Kind::PUT);
+/// assert_ne!(caller_digest, Protected::of(b"key", b"valve", Kind::PUT));
+/// assert_ne!(caller_digest.with_sequence(1), caller_digest.with_sequence(2));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protected<Cover> {
+    bits: u64,
+    cover: PhantomData<Cover>,
+}
+
+impl<Cover> Protected<Cover> {
+    const fn from_bits(bits: u64) -> Self {
+        Protected { bits, cover: PhantomData }
+    }
+
+    /// The 64 bits, to be carried along.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.bits
+    }
+}
+
+impl Protected<Kvo> {
+    /// Digest of an entry in the caller's own buffers. O(length of both).
+    #[must_use]
+    pub fn of(key: &[u8], value: &[u8], kind: Kind) -> Self {
+        Protected::of_parts(key_part(key), value_part(value), kind)
+    }
+
+    /// The digest of an entry from K and V.
+    #[inline(always)]
+    pub(crate) fn of_parts(key_part: u64, value_part: u64, kind: Kind) -> Self {
+        Protected::from_bits(key_part ^ value_part ^ kind_part(kind))
+    }
+
+    /// A digest that was carried along as bits.
+    #[must_use]
+    pub const fn carried(bits: u64) -> Self {
+        Protected::from_bits(bits)
+    }
+
+    /// Adds the sequence number to what is covered.
+    #[must_use]
+    pub fn with_sequence(self, sequence: SequenceNumber) -> Protected<Kvos> {
+        Protected::from_bits(self.bits ^ sequence_part(sequence))
+    }
+}
+
+impl Protected<Kvos> {
+    /// Takes the sequence number out again.
+    #[must_use]
+    pub fn without_sequence(self, sequence: SequenceNumber) -> Protected<Kvo> {
+        Protected::from_bits(self.bits ^ sequence_part(sequence))
+    }
+}
+
+/// K. Also the hash that filter, index and tower height start from.
+#[inline(always)]
+pub(crate) fn key_part(key: &[u8]) -> u64 {
+    hash(key, SEED_KEY)
+}
+
+/// V.
+#[inline(always)]
+pub(crate) fn value_part(value: &[u8]) -> u64 {
+    hash(value, SEED_VALUE)
+}
+
+#[inline(always)]
+fn kind_part(kind: Kind) -> u64 {
+    if planted(Bug::DigestForgetsKind) {
+        return 0;
+    }
+    mix(u64::from(kind.as_u8()), SEED_KIND)
+}
+
+#[inline(always)]
+fn sequence_part(sequence: SequenceNumber) -> u64 {
+    if planted(Bug::DigestForgetsSequence) {
+        return 0;
+    }
+    mix(sequence, SEED_SEQUENCE)
+}
+
+#[inline(always)]
+fn lengths_part(lengths: u64, revision: u32) -> u64 {
+    if planted(Bug::DigestForgetsLengths) {
+        return 0;
+    }
+    mix(lengths ^ u64::from(revision).rotate_left(29), SEED_LENGTHS)
+}
+
+#[inline(always)]
+fn place_part(offset: u32, nonce: u64) -> u64 {
+    if planted(Bug::DigestForgetsPlace) {
+        return 0;
+    }
+    mix(u64::from(offset) ^ nonce, SEED_PLACE)
+}
+
+/// The two digests that a table stored with an entry, without their place: what a later stage compares the bytes with
+/// that it holds. They were computed when the entry was written, and no byte of it was read to hand them on.
+///
+/// ```
+/// use paranoid_memtable::{Kind, Protected, StoredProtection};
+/// let caller_digest = StoredProtection::of(b"key", b"value", 7, Kind::PUT);
+/// assert_eq!(caller_digest.bytes(), 8);
+/// let whole = Protected::of(b"key", b"value", Kind::PUT).with_sequence(7);
+/// assert_eq!(caller_digest.check(b"key", b"value", 7, Kind::PUT), Some(whole));
+/// assert_eq!(caller_digest.check(b"key", b"valve", 7, Kind::PUT), None);
+/// assert_eq!(caller_digest.check(b"key", b"value", 7, Kind::MERGE), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredProtection {
+    key: u64,
+    value: u64,
+    width: Width,
+}
+
+impl StoredProtection {
+    /// Digests over an entry in the caller's own buffers, of 8 bytes each: the start of a chain. O(length).
+    #[must_use]
+    pub fn of(key: &[u8], value: &[u8], sequence: SequenceNumber, kind: Kind) -> Self {
+        StoredProtection::of_parts(key_part(key), value_part(value), sequence, kind)
+    }
+
+    fn of_parts(key_part: u64, value_part: u64, sequence: SequenceNumber, kind: Kind) -> Self {
+        let version = key_part ^ sequence_part(sequence);
+        StoredProtection { key: version ^ kind_part(kind), value: value_part ^ version, width: Width(8) }
+    }
+
+    /// How many bytes of each digest are compared: the table's protection bytes. With 0 every entry agrees.
+    #[must_use]
+    pub const fn bytes(&self) -> u8 {
+        self.width.0
+    }
+
+    /// The digests of the same key and value under another sequence number and kind. Exact as long as `from` is what
+    /// the table stored; else nothing agrees any more. O(1).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, StoredProtection};
+    /// let stored = StoredProtection::of(b"key", b"", 7, Kind::SINGLE_DELETE);
+    /// let rewritten = stored.rewritten((7, Kind::SINGLE_DELETE), (0, Kind::DELETE));
+    /// assert_eq!(rewritten, StoredProtection::of(b"key", b"", 0, Kind::DELETE));
+    /// ```
+    #[must_use]
+    pub fn rewritten(self, from: (SequenceNumber, Kind), to: (SequenceNumber, Kind)) -> Self {
+        let version = sequence_part(from.0) ^ sequence_part(to.0);
+        let kinds = kind_part(from.1) ^ kind_part(to.1);
+        StoredProtection { key: self.key ^ version ^ kinds, value: self.value ^ version, width: self.width }
+    }
+
+    /// The whole digest of an entry as the caller holds it now, if its key, value, sequence number and kind agree with
+    /// what the table stored. O(length).
+    #[inline]
+    #[must_use]
+    pub fn check(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        sequence: SequenceNumber,
+        kind: Kind,
+    ) -> Option<Protected<Kvos>> {
+        let (key_part, value_part) = (key_part(key), value_part(value));
+        let found = StoredProtection::of_parts(key_part, value_part, sequence, kind);
+        let differs = (found.key ^ self.key) | (found.value ^ self.value);
+        (differs & self.width.mask() == 0)
+            .then(|| Protected::of_parts(key_part, value_part, kind).with_sequence(sequence))
+    }
+}
+
+/// How many bytes of each digest are stored with an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Width(u8);
+
+impl Width {
+    /// 0, 1, 2, 4 or 8.
+    pub(crate) const fn new(bytes: u8) -> Option<Width> {
+        match bytes {
+            0 | 1 | 2 | 4 | 8 => Some(Width(bytes)),
+            _ => None,
+        }
+    }
+
+    /// Stored bytes of one digest.
+    #[inline(always)]
+    pub(crate) const fn bytes(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The bits of a digest that are stored.
+    #[inline(always)]
+    pub(crate) const fn mask(self) -> u64 {
+        match self.0 {
+            0 => 0,
+            bytes => u64::MAX >> (64 - 8 * bytes as u32),
+        }
+    }
+}
+
+/// What the digest of a value is checked with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seal {
+    pub(crate) nonce: u64,
+    pub(crate) width: Width,
+}
+
+/// The fixed fields of an entry at its place, as far as digests need them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed {
+    /// Node address in arena units.
+    pub(crate) offset: u32,
+    /// Key length, value length and kind, packed as the node packs them.
+    pub(crate) lengths: u64,
+    /// The entry's kind.
+    pub(crate) kind: Kind,
+    /// The entry's sequence number.
+    pub(crate) sequence: SequenceNumber,
+    /// The entry's revision.
+    pub(crate) revision: u32,
+}
+
+impl Placed {
+    /// The key digest, untruncated, from K.
+    #[inline(always)]
+    pub(crate) fn key_digest(&self, key_part: u64, nonce: u64) -> u64 {
+        key_part
+            ^ kind_part(self.kind)
+            ^ sequence_part(self.sequence)
+            ^ lengths_part(self.lengths, self.revision)
+            ^ place_part(self.offset, nonce)
+    }
+
+    /// The value digest, untruncated, from the value and K.
+    #[inline(always)]
+    pub(crate) fn value_digest(&self, value: &[u8], key_part: u64, nonce: u64) -> u64 {
+        self.value_digest_of(value_part(value), key_part, nonce)
+    }
+
+    /// The value digest from V.
+    #[inline(always)]
+    pub(crate) fn value_digest_of(&self, value_part: u64, key_part: u64, nonce: u64) -> u64 {
+        if planted(Bug::ValueDigestForgetsKey) {
+            return value_part;
+        }
+        value_part ^ key_part ^ sequence_part(self.sequence) ^ place_part(self.offset, nonce)
+    }
+
+    /// The stored digests without their place and lengths (D1).
+    pub(crate) fn stripped(&self, key_digest: u64, value_digest: u64, seal: Seal) -> StoredProtection {
+        let place = place_part(self.offset, seal.nonce);
+        StoredProtection {
+            key: key_digest ^ lengths_part(self.lengths, self.revision) ^ place,
+            value: value_digest ^ place,
+            width: seal.width,
+        }
+    }
+
+    /// What leaves the table with the entry: the sum without its place (D1), from the bytes as they are.
+    pub(crate) fn carried(&self, key: &[u8], value: &[u8]) -> Protected<Kvos> {
+        Protected::of(key, value, self.kind).with_sequence(self.sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_covered() {
+        let base =
+            Placed { offset: 9, lengths: 0x0003_0000_0005_0001, kind: Kind::PUT, sequence: 77, revision: 0 };
+        let digest = |placed: Placed, key: &[u8]| placed.key_digest(key_part(key), 5);
+        let clean = digest(base, b"key");
+        assert_ne!(clean, digest(base, b"kez"));
+        assert_ne!(clean, digest(Placed { offset: 10, ..base }, b"key"));
+        assert_ne!(clean, digest(Placed { lengths: 1, ..base }, b"key"));
+        assert_ne!(clean, digest(Placed { kind: Kind::DELETE, ..base }, b"key"));
+        assert_ne!(clean, digest(Placed { sequence: 78, ..base }, b"key"));
+        assert_ne!(clean, digest(Placed { revision: 1, ..base }, b"key"));
+        let value = |placed: Placed, value: &[u8], key: &[u8]| placed.value_digest(value, key_part(key), 5);
+        let clean = value(base, b"v", b"key");
+        assert_ne!(clean, value(base, b"w", b"key"));
+        assert_ne!(clean, value(base, b"v", b"kez"));
+        assert_ne!(clean, value(Placed { sequence: 78, ..base }, b"v", b"key"));
+        assert_ne!(clean, value(Placed { offset: 10, ..base }, b"v", b"key"));
+    }
+
+    #[test]
+    fn widths_and_masks() {
+        assert_eq!(
+            [0u8, 1, 2, 4, 8].map(|b| Width::new(b).unwrap().mask()),
+            [0, 0xff, 0xffff, 0xffff_ffff, u64::MAX]
+        );
+        assert!([3u8, 5, 6, 7, 9, 16].iter().all(|&b| Width::new(b).is_none()));
+    }
+}

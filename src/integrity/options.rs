@@ -1,0 +1,150 @@
+//! What is checked, and when: the options of integrity.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Error, Result};
+use crate::integrity::digest::Width;
+
+/// How much a table distrusts memory. Made by [`ParanoidOptions::builder`].
+///
+/// Whatever these options say, link tags and header checks are verified at every hop: no setting lets a damaged
+/// link or length crash the process.
+///
+/// ```
+/// use paranoid_memtable::ParanoidOptions;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let options = ParanoidOptions::builder().protection_bytes(4).checksum_on_seek(true).build()?;
+/// assert_eq!(options.protection_bytes(), 4);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParanoidOptions {
+    width: Width,
+    checksum_on_seek: SeekChecks,
+    order_checks: OrderChecks,
+}
+
+/// Whether every node that a search enters is verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SeekChecks {
+    /// Only the bracket around the answer is.
+    Bracket,
+    /// Every node on the way is as well.
+    EveryNode,
+}
+
+/// Whether steps compare neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OrderChecks {
+    /// They do not.
+    Off,
+    /// They do.
+    On,
+}
+
+impl Default for ParanoidOptions {
+    fn default() -> Self {
+        ParanoidOptionsBuilder::default().finish(Width::new(8).unwrap_or_else(|| unreachable!()))
+    }
+}
+
+impl ParanoidOptions {
+    /// A builder with the defaults: 8 protection bytes, the rest off.
+    #[must_use]
+    pub fn builder() -> ParanoidOptionsBuilder {
+        ParanoidOptionsBuilder::default()
+    }
+
+    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8.
+    #[must_use]
+    pub fn protection_bytes(&self) -> u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 8")]
+        let bytes = self.width.bytes() as u8;
+        bytes
+    }
+
+    /// Whether every node that a search enters is verified.
+    #[must_use]
+    pub fn checksum_on_seek(&self) -> bool {
+        self.checksum_on_seek == SeekChecks::EveryNode
+    }
+
+    /// Whether steps compare neighbours.
+    #[must_use]
+    pub fn order_checks(&self) -> bool {
+        self.order_checks == OrderChecks::On
+    }
+
+    pub(crate) fn width(&self) -> Width {
+        self.width
+    }
+}
+
+/// Builder of [`ParanoidOptions`].
+#[derive(Debug, Clone)]
+pub struct ParanoidOptionsBuilder {
+    protection_bytes: u8,
+    checksum_on_seek: SeekChecks,
+    order_checks: OrderChecks,
+}
+
+impl Default for ParanoidOptionsBuilder {
+    fn default() -> Self {
+        ParanoidOptionsBuilder {
+            protection_bytes: 8,
+            checksum_on_seek: SeekChecks::Bracket,
+            order_checks: OrderChecks::Off,
+        }
+    }
+}
+
+impl ParanoidOptionsBuilder {
+    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8 (default). Random damage to an entry goes
+    /// unnoticed with probability 2^-8 at 1 byte, 2^-16 at 2, 2^-32 at 4, 2^-64 at 8; at 0 only links, lengths and
+    /// sequence numbers are checked.
+    #[must_use]
+    pub fn protection_bytes(mut self, bytes: u8) -> Self {
+        self.protection_bytes = bytes;
+        self
+    }
+
+    /// Also verify the key digest of every node that a search enters (default off). Needs protection bytes.
+    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
+    #[must_use]
+    pub fn checksum_on_seek(mut self, on: bool) -> Self {
+        self.checksum_on_seek = if on { SeekChecks::EveryNode } else { SeekChecks::Bracket };
+        self
+    }
+
+    /// Compare neighbours in searches and steps, and report what is out of order (default off). Finds comparators
+    /// that disagree with themselves.
+    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
+    #[must_use]
+    pub fn order_checks(mut self, on: bool) -> Self {
+        self.order_checks = if on { OrderChecks::On } else { OrderChecks::Off };
+        self
+    }
+
+    /// The options.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for other protection bytes than 0, 1, 2, 4, 8, and for `checksum_on_seek` without any.
+    pub fn build(self) -> Result<ParanoidOptions> {
+        let Some(width) = Width::new(self.protection_bytes) else {
+            return Err(Error::InvalidArgument(format!(
+                "protection_bytes must be 0, 1, 2, 4 or 8, not {}",
+                self.protection_bytes
+            )));
+        };
+        if width.bytes() == 0 && self.checksum_on_seek == SeekChecks::EveryNode {
+            return Err(Error::InvalidArgument(
+                "checksum_on_seek needs protection_bytes: there is nothing to verify at 0".into(),
+            ));
+        }
+        Ok(self.finish(width))
+    }
+
+    fn finish(self, width: Width) -> ParanoidOptions {
+        ParanoidOptions { width, checksum_on_seek: self.checksum_on_seek, order_checks: self.order_checks }
+    }
+}

@@ -1,0 +1,90 @@
+//! Small checks over words that are not entries: links and headers. They hold at every protection level.
+//!
+//! ```text
+//!   link       target offset (32) | tag (32)                       tag   = mix(slot, level, target, secret)
+//!   back word  target offset (32) | tag (16) | header check (16)   check = mix(lengths, sequence, revision, offset, secret)
+//! ```
+//! * T1: a tag is bound to the slot it stands in, the level it serves and the target it names; a word copied from
+//!   anywhere else, a zeroed word or a flipped bit fails with probability 1 - 2^-32 (2^-16 for the short ones).
+//! * T2: "no target" carries a tag like any other target.
+//! * T3: the secret differs from table to table, so words of an earlier life of the memory fail.
+//!
+//! Pure functions; any thread.
+
+#![forbid(unsafe_code)]
+
+use crate::integrity::hash::{fold, splitmix};
+
+/// What a table mixes into its tags and place digests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Secret {
+    /// XORed into what is tagged.
+    pub(crate) mask: u64,
+    /// Multiplied with it. Odd.
+    pub(crate) factor: u64,
+}
+
+impl Secret {
+    /// A secret from a seed: a pure function.
+    pub(crate) const fn from_seed(seed: u64) -> Self {
+        Secret { mask: splitmix(seed ^ 0x6c69_6e6b), factor: splitmix(seed ^ 0x7461_6773) | 1 }
+    }
+
+    /// The place part's nonce (T3).
+    #[inline(always)]
+    pub(crate) const fn nonce(self) -> u64 {
+        self.mask.rotate_left(23) ^ self.factor
+    }
+
+    /// Tag of a link that stands at `slot` (arena units), serves `level` and names `target` (arena units, 0 = none).
+    #[inline(always)]
+    pub(crate) const fn link_tag(self, slot: u32, level: u32, target: u32) -> u32 {
+        let place = ((slot as u64) << 32) | target as u64;
+        let factor = self.factor.wrapping_add((level as u64).wrapping_mul(0xd1b5_4a32_d192_ed02));
+        let mixed = fold(place ^ self.mask, factor);
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the tag")]
+        let tag = (mixed ^ (mixed >> 32)) as u32;
+        tag
+    }
+
+    /// Tag of a back link of the node at `node` that names `target`.
+    #[inline(always)]
+    pub(crate) const fn back_tag(self, node: u32, target: u32) -> u16 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a back link is confirmed by a forward link as well"
+        )]
+        let tag = self.link_tag(node, u32::MAX, target) as u16;
+        tag
+    }
+
+    /// Check over the fixed words of the node at `node`.
+    #[inline(always)]
+    pub(crate) const fn header_check(self, node: u32, lengths: u64, sequence: u64, revision: u32) -> u16 {
+        let place = ((node as u64) << 32) | revision as u64;
+        let mixed = fold(lengths ^ self.mask, sequence ^ place.rotate_left(7) ^ self.factor);
+        #[expect(clippy::cast_possible_truncation, reason = "folded into the check")]
+        let check = (mixed ^ (mixed >> 32)) as u16;
+        check
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_notice_each_part() {
+        let secret = Secret::from_seed(1);
+        let tag = secret.link_tag(1000, 2, 5000);
+        for bit in 0..32 {
+            assert_ne!(tag, secret.link_tag(1000 ^ (1 << bit), 2, 5000));
+            assert_ne!(tag, secret.link_tag(1000, 2, 5000 ^ (1 << bit)));
+        }
+        for level in (0..24).filter(|&level| level != 2) {
+            assert_ne!(tag, secret.link_tag(1000, level, 5000));
+        }
+        assert_ne!(tag, Secret::from_seed(2).link_tag(1000, 2, 5000));
+        assert_ne!(secret.link_tag(1000, 0, 0), 0);
+    }
+}

@@ -1,0 +1,178 @@
+//! What `{:?}` shows of types that hold a table, its memory, or bytes of its user.
+//!
+//! * D1: no key, no value, no bound: lengths and counts only. No secret of a table, nor the seed it is made from.
+//! * D2: the table's memory is not read: only what the value itself holds, options, and one atomic flag.
+//! * D3: no lock: a comparator may print its table from inside a write.
+//! * D4: less than a kilobyte, however large the table.
+//!
+//! Types that are not here derive `Debug` from parts that keep these rules. `tests/suite/debug_output.rs` tries every
+//! public type. Any thread.
+
+#![forbid(unsafe_code)]
+
+use std::fmt::{Debug, Formatter, Result};
+
+use crate::batch::batch::{BatchEntries, BatchEntry, WriteBatch};
+use crate::integrity::tag::Secret;
+use crate::key::Comparator;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::lifecycle::fault::FaultInjector;
+use crate::memtable::lifecycle::flush::FlushEntry;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::lifecycle::past::Past;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::lifecycle::piece::{Owner, Piece};
+use crate::memtable::lifecycle::salvage::Salvage;
+use crate::memtable::lifecycle::scrub::ScrubReport;
+use crate::memtable::options::MemTableOptions;
+use crate::memtable::read::get::{Base, Operand};
+use crate::memtable::skiplist::arena::Arena;
+use crate::memtable::skiplist::control_block::ControlWord;
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::memory::Memory;
+use crate::memtable::table::{Core, ImmutableMemTable, MemTable, TableReader};
+use crate::memtable::write::writer::Writer;
+use crate::tombstone::fragment::cursor::{FragmentCursor, PairCursor};
+use crate::tombstone::fragment::fragmenter::Fragmenter;
+use crate::tombstone::fragment::fragments::{Fragment, FragmentView, Fragments};
+use crate::tombstone::fragment::span::RangeTombstone;
+use crate::tombstone::index::checks::Checks;
+
+/// Shows these fields of a type, each by an expression over the value.
+macro_rules! shown {
+    ($(
+        $(#[$attribute:meta])*
+        $name:literal: impl [$($generics:tt)*] $type:ty, |$it:pat_param| { $($field:literal: $value:expr),* $(,)? }
+    )*) => {$(
+        $(#[$attribute])*
+        impl<$($generics)*> Debug for $type {
+            fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+                let $it = self;
+                f.debug_struct($name)$(.field($field, &$value))*.finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+shown! {
+    "Core": impl [C] Core<C>, |core| {
+        "representation": core.options.representation,
+        "protection_bytes": core.options.paranoid.protection_bytes(),
+        // Damage reads as frozen, as in `is_frozen`.
+        "frozen": !matches!(core.arena.control.get(ControlWord::FROZEN), Ok(0)),
+    }
+    "TableReader": impl [C] TableReader<C>, |table| { "core": table.core }
+    "MemTable": impl [C] MemTable<C>, |table| { "core": table.core }
+    "ImmutableMemTable": impl [C] ImmutableMemTable<C>, |table| { "core": table.core }
+    "Writer": impl [C: Comparator] Writer<C>, |writer| { "core": writer.core }
+
+    "MemTableOptions": impl [] MemTableOptions, |options| {
+        "write_buffer_size": options.write_buffer_size,
+        "hard_limit": options.hard_limit,
+        "paranoid": options.paranoid,
+        "duplicates": options.duplicates,
+        "representation": options.representation,
+        "key_len_max": options.key_len_max,
+        "value_len_max": options.value_len_max,
+        "max_range_deletions": options.range_deletions_max,
+        "whole_key_filter_bytes": options.key_filter_bytes,
+        "prefix_filter_bytes": options.prefix_filter_bytes,
+        "point_index_bytes": options.point_index_bytes,
+        "has_seed": options.seed.is_some(),
+    }
+
+    "WriteBatch": impl [] WriteBatch, |batch| {
+        "sequence": batch.sequence(),
+        "len": batch.len(),
+        "data_size": batch.data_size(),
+        "protection_bytes": batch.protection_bytes(),
+        "sequence_mode": batch.sequence_mode(),
+    }
+    "BatchEntry": impl [] BatchEntry<'_>, |entry| {
+        "kind": entry.kind(),
+        "key_len": entry.key().len(),
+        "value_len": entry.value().len(),
+        "has_caller_digest": entry.caller_digest().is_some(),
+    }
+    "BatchEntries": impl [] BatchEntries<'_>, |_| {}
+
+    "FlushEntry": impl [] FlushEntry<'_>, |entry| {
+        "sequence": entry.sequence,
+        "kind": entry.kind,
+        "key_len": entry.user_key.len(),
+        "value_len": entry.value.len(),
+    }
+    "Operand": impl [] Operand<'_>, |operand| {
+        "sequence": operand.sequence,
+        "value_len": operand.value.len(),
+    }
+    "ScrubReport": impl [] ScrubReport, |report| {
+        "findings": report.findings.len(),
+        "first_finding": report.findings.first(),
+        "entries": report.entries,
+        "bytes": report.bytes,
+    }
+    "Salvage": impl [] Salvage<'_>, |salvage| {
+        "entries": salvage.entries.len(),
+        "reach": salvage.reach,
+        "missing": salvage.missing,
+        "failure": salvage.failure,
+    }
+
+    "RangeTombstone": impl [] RangeTombstone, |tombstone| {
+        "start_len": tombstone.start().len(),
+        "end_len": tombstone.end().len(),
+        "sequence": tombstone.sequence(),
+    }
+    "Fragment": impl [] Fragment<'_>, |fragment| {
+        "start_len": fragment.start().len(),
+        "end_len": fragment.end().len(),
+        "newest": fragment.newest(),
+        "sequences": fragment.sequences().len(),
+    }
+    "Fragments": impl [C: Comparator] Fragments<C>, |fragments| {
+        "len": fragments.len(),
+        "unfragmented_len": fragments.unfragmented_len(),
+        "unfragmented_bytes": fragments.unfragmented_bytes(),
+    }
+    "FragmentView": impl [C: Comparator] FragmentView<'_, C>, |view| { "fragments": view.fragments() }
+    "FragmentCursor": impl [C: Comparator] FragmentCursor<'_, C>, |cursor| { "fragment": cursor.fragment() }
+    "PairCursor": impl [C: Comparator] PairCursor<'_, C>, |cursor| { "sequence": cursor.sequence() }
+    "Fragmenter": impl [C] Fragmenter<C>, |_| {}
+
+    "Arena": impl [] Arena, |arena| { "handed_bytes": arena.handed_bytes() }
+    "Memory": impl [] Memory, |_| {}
+    "Secret": impl [] Secret, |_| {}
+    "Checks": impl [] Checks, |_| {}
+    "Fields": impl [] Fields<'_>, |fields| {
+        "kind": fields.kind,
+        "sequence": fields.sequence,
+        "key_len": fields.key.len(),
+        "value_len": fields.value.len(),
+    }
+
+    #[cfg(all(feature = "fault-injection", not(loom)))]
+    "Owner": impl [] Owner, |owner| { "key_len": owner.key.len(), "sequence": owner.sequence }
+    #[cfg(all(feature = "fault-injection", not(loom)))]
+    "Piece": impl [] Piece, |piece| {
+        "region": piece.region,
+        "part": piece.part,
+        "level": piece.level,
+        "owner": piece.owner,
+        "len": piece.len(),
+    }
+    #[cfg(all(feature = "fault-injection", not(loom)))]
+    "Past": impl [] Past, |past| { "changes": past.changes() }
+    #[cfg(all(feature = "fault-injection", not(loom)))]
+    "FaultInjector": impl [C: Comparator] FaultInjector<'_, C>, |injector| { "pieces": injector.pieces().len() }
+}
+
+impl Debug for Base<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Base::Value(value) => f.debug_struct("Value").field("len", &value.len()).finish_non_exhaustive(),
+            Base::Deleted => f.write_str("Deleted"),
+            Base::Below => f.write_str("Below"),
+        }
+    }
+}

@@ -1,0 +1,582 @@
+//! Breaks a table's memory on purpose, for tests. Feature `fault-injection`; never in production.
+//!
+//! ```text
+//!   open:   level 0 and every upper level are walked over the undamaged words   ->  pieces: what, where, whose
+//!   break:  flip, zero_word, swap, swap_entries, copy, revert                   ->  journal of the old bytes
+//!   after:  changed() names the pieces that differ now; undo() puts all bytes back
+//!   look:   between writes, notes what every word holds                         ->  Past: what `revert` puts back
+//! ```
+//! Invariants:
+//! * F1: whoever opens a fault injector promises that nothing else uses the table while a method of the fault
+//!   injector runs, and that nothing borrowed from the table (a value, a key) is held across one. Reads between two
+//!   calls are what it is for. Cursors and ranges may stay parked: they hold offsets.
+//! * F2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or in the
+//!   lines of a `ControlWords`, or in a slice of atomics that a side structure hands out; all live as long as the
+//!   table, which the fault injector borrows.
+//! * F3: a break stays inside pieces, or inside the aligned word around a byte of a piece, which lies in the same unit.
+//!
+//! The walk trusts every word: open the fault injector before the first break, never after it. Not promised: that
+//! pieces stay the same when entries are inserted; open a new fault injector for that, on undamaged memory.
+
+#![expect(unsafe_code, reason = "writes to memory behind the back of the types that own it")]
+#![allow(clippy::cast_possible_truncation, reason = "levels and places in a header are small constants")]
+
+use std::collections::BTreeMap;
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::control_word::Words;
+use crate::key::Comparator;
+use crate::memtable::lifecycle::past::{Fresh, LINE, Past, WORD};
+use crate::memtable::lifecycle::piece::{Owner, Part, Piece, Region};
+use crate::memtable::lookup::accelerators::AcceleratorWord;
+use crate::memtable::lookup::lines::LINE_WORDS;
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::layout::{
+    BACK_AT, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
+use crate::memtable::table::{Core, TableReader};
+use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::index::frozen::FrozenTombstones;
+
+/// See the head of the file. Made by [`FaultInjector::open`].
+///
+/// ```
+/// use paranoid_memtable::{FaultInjector, Error, MemTable, MemTableOptions, Region};
+/// # fn main() -> Result<(), Error> {
+/// let table = MemTable::new(MemTableOptions::default())?;
+/// table.put(1, b"key", b"value")?;
+/// // SAFETY: one thread, and nothing borrowed is held.
+/// let mut injector = unsafe { FaultInjector::open(&table) }?;
+/// let value = injector.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
+/// injector.flip(value, 3);
+/// assert!(matches!(table.get(b"key", 1), Err(Error::Corruption(_))));
+/// injector.undo();
+/// assert!(table.get(b"key", 1).is_ok());
+/// # Ok(()) }
+/// ```
+pub struct FaultInjector<'t, C> {
+    core: &'t Core<C>,
+    /// In ascending order of places in the arena, disjoint; control words after them.
+    pieces: Vec<Piece>,
+    /// The pieces by address.
+    by_address: Vec<(usize, usize)>,
+    /// Node address, length and owner of each entry, in list order, points first.
+    entries: Vec<(usize, usize, Owner)>,
+    /// Control words and their checks.
+    checks: Vec<(usize, usize)>,
+    journal: Vec<Broken>,
+}
+
+/// Bytes as they were before a break.
+#[derive(Debug)]
+struct Broken {
+    address: usize,
+    old: Vec<u8>,
+}
+
+impl<'t, C: Comparator> FaultInjector<'t, C> {
+    /// Enumerates the bytes of an undamaged table. O(entries log entries).
+    ///
+    /// # Safety
+    /// While any method of the fault injector runs, no other thread may use the table, and nothing that was borrowed
+    /// from it (a value, a key, an entry, a pinned value) may be alive (F1).
+    ///
+    /// # Errors
+    /// `Corruption` if the table is already damaged.
+    pub unsafe fn open(table: &'t TableReader<C>) -> Result<Self> {
+        let core = &*table.core;
+        let mut injector = FaultInjector {
+            core,
+            pieces: Vec::new(),
+            by_address: Vec::new(),
+            entries: Vec::new(),
+            checks: Vec::new(),
+            journal: Vec::new(),
+        };
+        let view = core.arena.view()?;
+        injector.list(&view, Head::Points, Part::Points)?;
+        let mut chained = BTreeMap::new();
+        for chain in core.shards.chains() {
+            match chain? {
+                0 => {}
+                sentinel => injector.chain(&view, sentinel, &mut chained)?,
+            }
+        }
+        injector.list(&view, Head::Ranges, Part::Ranges)?;
+        injector.accelerators(&view)?;
+        injector.arrange(&view)?;
+        each_control(core, |words| injector.control(words));
+        injector.side_structures();
+        injector.sorted(&chained);
+        let addresses = injector.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
+        injector.by_address = addresses.collect();
+        injector.by_address.sort_unstable();
+        Ok(injector)
+    }
+
+    /// Notes what every word of an undamaged table holds: called between writes, so that a later fault injector can
+    /// put earlier values back. O(bytes).
+    ///
+    /// # Safety
+    /// As for [`open`](Self::open): no other thread may use the table meanwhile (F1).
+    ///
+    /// # Errors
+    /// `Corruption` if the control block is damaged.
+    pub unsafe fn look(table: &TableReader<C>, past: &mut Past) -> Result<()> {
+        let core = &*table.core;
+        let view = core.arena.view()?;
+        past.begin_look();
+        for (first, units) in core.arena.stretches()?.0 {
+            let len = units as usize * UNIT;
+            if len > 0 {
+                let address = address_of(&view, first, len)?;
+                past.note(address, read(address, len), Fresh::Zeros);
+            }
+        }
+        let mut words = |words: &[AtomicU64], fresh| {
+            if let Some(first) = words.first() {
+                let address = first.as_ptr().expose_provenance();
+                past.note(address, read(address, size_of_val(words)), fresh);
+            }
+        };
+        each_control(core, |control| {
+            let halves = control.runs().into_iter().flatten();
+            halves.for_each(|word| words(std::slice::from_ref(word), Fresh::Made));
+        });
+        tombstone_words(core).into_iter().for_each(|run| words(run, Fresh::Zeros));
+        let sorted = core.sorted.get();
+        sorted.iter().flat_map(|sorted| sorted.words()).for_each(|word| {
+            words(std::slice::from_ref(word), Fresh::Zeros);
+        });
+        Ok(())
+    }
+
+    /// Every byte in the fault model, in ascending order of places in the arena, then the control words: the same
+    /// order for tables made in the same way, wherever the system puts their memory.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The pieces of each control word and of its check.
+    #[must_use]
+    pub fn checks(&self) -> &[(usize, usize)] {
+        &self.checks
+    }
+
+    /// Entries of both lists: point entries in order, then range tombstones in order.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Key and sequence number of an entry.
+    #[must_use]
+    pub fn owner(&self, entry: usize) -> Option<&Owner> {
+        self.entries.get(entry).map(|entry| &entry.2)
+    }
+
+    /// Bytes of the table's own struct that no piece covers: locks, counters, hints, options, allocation marks.
+    #[must_use]
+    pub fn excluded_bytes(&self) -> usize {
+        let control = self.pieces.iter().filter(|piece| piece.part == Part::Control);
+        // WriterShards that writers leased lie beside it.
+        size_of::<Core<C>>().saturating_sub(control.map(Piece::len).sum::<usize>())
+    }
+
+    fn list(&mut self, view: &View<'_>, head: Head, part: Part) -> Result<()> {
+        let sentinel = view.head(head);
+        let mut heights = BTreeMap::new();
+        for level in (0..HEIGHT_MAX as u32).rev() {
+            let mut node = raw_link(view, sentinel, level)?;
+            while node != sentinel {
+                let height = heights.entry(node).or_insert(0);
+                *height = (level + 1).max(*height);
+                node = raw_link(view, node, level)?;
+            }
+        }
+        self.head(view, sentinel, HEIGHT_MAX, part)?;
+        let mut node = raw_link(view, sentinel, 0)?;
+        while node != sentinel {
+            self.entry(view, node, heights.get(&node).copied().unwrap_or(1), part)?;
+            node = raw_link(view, node, 0)?;
+        }
+        Ok(())
+    }
+
+    /// The entries of a `Vector` table's chain, in order of arrival, and whose nodes are which.
+    fn chain(&mut self, view: &View<'_>, sentinel: u32, owners: &mut BTreeMap<u32, Owner>) -> Result<()> {
+        self.head(view, sentinel, 1, Part::Points)?;
+        let mut node = raw_link(view, sentinel, 0)?;
+        while node != sentinel {
+            self.entry(view, node, 1, Part::Points)?;
+            owners.extend(self.entries.last().map(|entry| (node, entry.2.clone())));
+            node = raw_link(view, node, 0)?;
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, view: &View<'_>, sentinel: u32, levels: usize, part: Part) -> Result<()> {
+        let start = address_of(view, sentinel, BACK_AT + UNIT)?;
+        for level in 0..levels as u32 {
+            self.add(Region::HeadLink, part, level, None, start - UNIT * (level as usize + 1), UNIT);
+        }
+        self.add(Region::Padding, part, 0, None, start, BACK_AT);
+        let back = start + BACK_AT;
+        self.add(Region::BackLink, part, 0, None, back + BACK_BYTES.0, BACK_BYTES.1);
+        self.add(Region::Padding, part, 0, None, back + CHECK_AT, 2);
+        Ok(())
+    }
+
+    fn entry(&mut self, view: &View<'_>, node: u32, height: u32, part: Part) -> Result<()> {
+        let lengths = Lengths(raw_word(view, node)?);
+        let sequence = raw_word(view, node + (SEQUENCE_AT / UNIT) as u32)?;
+        let (key_at, end) = (key_at(view.width), entry_end(view.width, lengths));
+        let start = address_of(view, node, end)?;
+        let key = view.published(node, key_at, lengths.key_len()).ok_or_else(lost)?;
+        let owner = Some(Owner { key: key.into(), sequence });
+        for level in 0..height {
+            let link = start - UNIT * (level as usize + 1);
+            self.add(Region::Link, part, level, owner.clone(), link, UNIT);
+        }
+        let value_at = key_at + lengths.key_len();
+        let spans = [
+            (Region::Header, 0, BACK_AT),
+            (Region::BackLink, BACK_AT + BACK_BYTES.0, BACK_BYTES.1),
+            (Region::Header, BACK_AT + CHECK_AT, 2),
+            (Region::Header, REVISION_AT, HEADER - REVISION_AT),
+            (Region::Digests, HEADER, 2 * view.width.bytes()),
+            (Region::Key, key_at, lengths.key_len()),
+            (Region::Value, value_at, lengths.value_len()),
+            (Region::Padding, end, end.next_multiple_of(UNIT) - end),
+        ];
+        for (region, at, len) in spans {
+            self.add(region, part, 0, owner.clone(), start + at, len);
+        }
+        self.entries.extend(owner.map(|owner| (start, end, owner)));
+        Ok(())
+    }
+
+    /// Sorts the pieces by their places in the arena, and adds what was handed out and belongs to none.
+    fn arrange(&mut self, view: &View<'_>) -> Result<()> {
+        let mut found = std::mem::take(&mut self.pieces);
+        found.sort_by_key(|piece| piece.address);
+        for (first, units) in self.core.arena.stretches()?.0 {
+            let len = units as usize * UNIT;
+            if len == 0 {
+                continue;
+            }
+            let mut at = address_of(view, first, len)?;
+            let inside = found.partition_point(|piece| piece.address < at)
+                ..found.partition_point(|piece| piece.address < at + len);
+            let end = at + len;
+            for piece in &found[inside] {
+                self.add(Region::Free, Part::Arena, 0, None, at, piece.address - at);
+                at = piece.end();
+                self.pieces.push(piece.clone());
+            }
+            self.add(Region::Free, Part::Arena, 0, None, at, end - at);
+        }
+        Ok(())
+    }
+
+    /// What stands beside the arena, on the heap.
+    fn side_structures(&mut self) {
+        for words in tombstone_words(self.core) {
+            if let Some(first) = words.first() {
+                let address = first.as_ptr().expose_provenance();
+                self.add(Region::TombstoneIndex, Part::Ranges, 0, None, address, size_of_val(words));
+            }
+        }
+    }
+
+    /// The words of a frozen `Vector` table's array, and whose entries they name.
+    fn sorted(&mut self, owners: &BTreeMap<u32, Owner>) {
+        let Some(sorted) = self.core.sorted.get() else { return };
+        for word in sorted.words() {
+            // ORDERING: Relaxed: nothing else runs (F1).
+            let node = (word.load(Ordering::Relaxed) >> 32) as u32;
+            let (owner, address) = (owners.get(&node).cloned(), word.as_ptr().expose_provenance());
+            self.add(Region::SortedWord, Part::Points, 0, owner, address, UNIT);
+        }
+    }
+
+    /// Words of filters and point index.
+    fn accelerators(&mut self, view: &View<'_>) -> Result<()> {
+        for (unit, what) in self.core.accelerators.words()? {
+            let region = match what {
+                AcceleratorWord::Filter => Region::FilterWord,
+                AcceleratorWord::BucketControl => Region::IndexControl,
+                AcceleratorWord::Slot => Region::IndexSlot,
+            };
+            self.add(region, Part::Points, 0, None, address_of(view, unit, UNIT)?, UNIT);
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, words: Words<'_>) {
+        let mut starts = Vec::new();
+        for run in words.runs() {
+            starts.push(self.pieces.len());
+            for word in &run {
+                let address = word.as_ptr().expose_provenance();
+                self.add(Region::Control, Part::Control, 0, None, address, UNIT);
+            }
+            let end = run.last().map_or(0, |word| word.as_ptr().addr() + UNIT);
+            let line = UNIT * LINE_WORDS;
+            self.add(Region::Padding, Part::Control, 0, None, end, end.next_multiple_of(line) - end);
+        }
+        // The salt stands before the values, and has no check.
+        let (values, checks) = (starts[0] + 1, starts[1]);
+        self.checks.extend((values..checks).zip(checks..self.pieces.len()).filter(|(value, check)| {
+            [value, check].iter().all(|piece| self.pieces[**piece].region == Region::Control)
+        }));
+    }
+
+    fn add(
+        &mut self,
+        region: Region,
+        part: Part,
+        level: u32,
+        owner: Option<Owner>,
+        address: usize,
+        len: usize,
+    ) {
+        if len > 0 {
+            self.pieces.push(Piece { region, part, level, owner, address, len });
+        }
+    }
+
+    /// The bytes of a piece as they are now.
+    ///
+    /// # Panics
+    /// If there is no such piece; so do the methods below.
+    #[must_use]
+    pub fn bytes(&self, piece: usize) -> Vec<u8> {
+        let piece = &self.pieces[piece];
+        read(piece.address, piece.len)
+    }
+
+    /// Flips one bit of a piece, counted as byte * 8 + bit and taken modulo its bits.
+    pub fn flip(&mut self, piece: usize, bit: usize) {
+        let piece = &self.pieces[piece];
+        let bit = bit % (piece.len * 8);
+        let address = piece.address + bit / 8;
+        let old = read(address, 1);
+        self.write(address, &[old[0] ^ 1 << (bit % 8)]);
+    }
+
+    /// Zeroes the aligned 8-byte word around a byte of a piece (modulo its length). Neighbouring pieces in that word
+    /// are zeroed as well.
+    pub fn zero_word(&mut self, piece: usize, byte: usize) {
+        let piece = &self.pieces[piece];
+        let address = (piece.address + byte % piece.len) & !(UNIT - 1);
+        self.write(address, &[0; UNIT]);
+    }
+
+    /// Which word of its line of 64 bytes a piece starts in: 0 to 7. Words of filters and index fill whole lines.
+    #[must_use]
+    pub fn place_in_line(&self, piece: usize) -> usize {
+        self.pieces[piece].address / UNIT % LINE_WORDS
+    }
+
+    /// Writes bytes over the start of a piece, as many as it has room for.
+    pub fn overwrite(&mut self, piece: usize, bytes: &[u8]) {
+        let piece = &self.pieces[piece];
+        let len = bytes.len().min(piece.len);
+        self.write(piece.address, &bytes[..len]);
+    }
+
+    /// Swaps the first bytes of two pieces, as many as the shorter one has: links for links.
+    pub fn swap(&mut self, left: usize, right: usize) {
+        let (left, right) = (&self.pieces[left], &self.pieces[right]);
+        let len = left.len.min(right.len);
+        self.exchange(left.address, right.address, len);
+    }
+
+    /// Swaps header, digests, key and value of two entries (see [`entries`](Self::entries)) where they lie, as many
+    /// bytes as the shorter one has. Their links stay.
+    pub fn swap_entries(&mut self, left: usize, right: usize) {
+        let (left, right) = (&self.entries[left], &self.entries[right]);
+        self.exchange(left.0, right.0, left.1.min(right.1));
+    }
+
+    /// Copies up to `len` bytes from the start of one piece, and on through what lies after it, over another. Both
+    /// ends stay inside memory that pieces cover without a gap.
+    pub fn copy(&mut self, from: usize, to: usize, len: usize) {
+        let len = len.min(self.run(from)).min(self.run(to));
+        let bytes = read(self.pieces[from].address, len);
+        self.write(self.pieces[to].address, &bytes);
+    }
+
+    /// Copies a piece and the ones listed after it over another one and those after that one, piece by piece, as many
+    /// bytes as the shorter of two has: a control word and its check over another one.
+    pub fn copy_pieces(&mut self, from: usize, to: usize, count: usize) {
+        let len = self.pieces.len();
+        let sources: Vec<Vec<u8>> = (from..len).take(count).map(|piece| self.bytes(piece)).collect();
+        for (to, bytes) in (to..len).zip(sources) {
+            self.overwrite(to, &bytes);
+        }
+    }
+
+    /// Copies the aligned line of 64 bytes around a piece over the one around another piece: each word that belongs to
+    /// pieces at both ends.
+    pub fn copy_line(&mut self, from: usize, to: usize) {
+        let [from, to] = [from, to].map(|piece| self.pieces[piece].address & !(LINE - 1));
+        let inside = |word: usize| self.piece_around(word).is_some();
+        let places = (0..LINE).step_by(WORD).filter(|place| inside(from + place) && inside(to + place));
+        let words: Vec<(usize, Vec<u8>)> =
+            places.map(|place| (to + place, read(from + place, WORD))).collect();
+        words.into_iter().for_each(|(word, bytes)| self.write(word, &bytes));
+    }
+
+    /// Puts the aligned word around a byte of a piece (modulo its length) back to one of the values that it held
+    /// before. `false`: it never held another one.
+    pub fn revert_word(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
+        let piece = &self.pieces[piece];
+        let address = (piece.address + byte % piece.len) & !(WORD - 1);
+        let now = read(address, WORD);
+        let old = past.word(address, u64::from_ne_bytes(std::array::from_fn(|i| now[i])), turn);
+        old.inspect(|old| self.write(address, &old.to_ne_bytes())).is_some()
+    }
+
+    /// Puts back the aligned line of 64 bytes: all its words as they were before one of its changes. Words that
+    /// belong to no piece stay.
+    pub fn revert_line(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
+        let piece = &self.pieces[piece];
+        let line = (piece.address + byte % piece.len) & !(LINE - 1);
+        let mut changed = false;
+        for (address, old) in past.line(line, turn) {
+            if self.piece_around(address).is_some() && read(address, WORD) != old.to_ne_bytes() {
+                self.write(address, &old.to_ne_bytes());
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Bytes from the start of a piece to the next byte that no piece covers.
+    fn run(&self, piece: usize) -> usize {
+        let start = self.pieces[piece].address;
+        let mut end = start;
+        for piece in &self.pieces[piece..] {
+            if piece.address != end {
+                break;
+            }
+            end = piece.end();
+        }
+        end - start
+    }
+
+    /// The pieces whose bytes differ now from what they were when the fault injector was opened, in their order.
+    #[must_use]
+    pub fn changed(&self) -> Vec<usize> {
+        let mut changed: Vec<usize> =
+            self.differing().keys().filter_map(|address| self.piece_around(*address)).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+
+    /// The bytes of pieces that differ now, and what they were.
+    fn differing(&self) -> BTreeMap<usize, u8> {
+        let mut original: BTreeMap<usize, u8> = BTreeMap::new();
+        for broken in self.journal.iter().rev() {
+            original.extend(broken.old.iter().enumerate().map(|(i, byte)| (broken.address + i, *byte)));
+        }
+        original
+            .retain(|address, byte| self.piece_around(*address).is_some() && read(*address, 1)[0] != *byte);
+        original
+    }
+
+    fn piece_around(&self, address: usize) -> Option<usize> {
+        let after = self.by_address.partition_point(|(start, _)| *start <= address);
+        let (_, place) = self.by_address.get(after.checked_sub(1)?)?;
+        (address < self.pieces[*place].end()).then_some(*place)
+    }
+
+    /// How many bits of pieces differ now from what they were when the fault injector was opened.
+    #[must_use]
+    pub fn changed_bits(&self) -> u32 {
+        self.differing().iter().map(|(address, old)| (read(*address, 1)[0] ^ old).count_ones()).sum()
+    }
+
+    /// Puts back every byte that was broken through this fault injector.
+    pub fn undo(&mut self) {
+        for broken in std::mem::take(&mut self.journal).into_iter().rev() {
+            write(broken.address, &broken.old);
+        }
+    }
+
+    fn exchange(&mut self, left: usize, right: usize, len: usize) {
+        let (from_left, from_right) = (read(left, len), read(right, len));
+        self.write(left, &from_right);
+        self.write(right, &from_left);
+    }
+
+    fn write(&mut self, address: usize, bytes: &[u8]) {
+        self.journal.push(Broken { address, old: read(address, bytes.len()) });
+        write(address, bytes);
+    }
+}
+
+/// Where target and tag stand in a back word, as (first byte, bytes), and where the header check does.
+const BACK_BYTES: (usize, usize) = if cfg!(target_endian = "little") { (2, 6) } else { (0, 6) };
+const CHECK_AT: usize = if cfg!(target_endian = "little") { 0 } else { 6 };
+
+fn read(address: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let pointer = std::ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: F2, F3: inside a chunk or a checked word, whose addresses were exposed; F1: nobody writes meanwhile.
+    unsafe { pointer.copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
+    bytes
+}
+
+fn write(address: usize, bytes: &[u8]) {
+    let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: F2, F3: inside a chunk or a checked word, whose addresses were exposed mutable; F1: nobody reads or
+    // writes meanwhile, and no borrow of these bytes is alive.
+    unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+/// The control words of a table, those of its writers among them.
+fn each_control<C: Comparator>(core: &Core<C>, mut visit: impl FnMut(Words<'_>)) {
+    core.control_words().for_each(&mut visit);
+    core.shards.each_control(visit);
+}
+
+/// The words of the live tombstone index, and of the frozen one.
+fn tombstone_words<C>(core: &Core<C>) -> Vec<&[AtomicU64]> {
+    let mut runs: Vec<&[AtomicU64]> = Vec::new();
+    let frozen = core.frozen_tombstones.get().map(FrozenTombstones::index);
+    for index in std::iter::once(&core.live_tombstones).chain(frozen) {
+        index.regions(&mut |_, words| runs.push(words));
+    }
+    runs
+}
+
+fn lost() -> Corruption {
+    Corruption::new(Place::Link, 0, 0, 0)
+}
+
+/// The address of `len` bytes inside one chunk (F2).
+fn address_of(view: &View<'_>, offset: u32, len: usize) -> Result<usize> {
+    match view.locate(offset) {
+        Some((address, available)) if len <= available => Ok(address),
+        _ => Err(lost().into()),
+    }
+}
+
+/// A word as it lies there. The fault injector reads words without `Node`: what it lists must not depend on what it
+/// tests.
+fn raw_word(view: &View<'_>, offset: u32) -> Result<u64> {
+    let word = view.word(offset).ok_or_else(lost)?;
+    // ORDERING: Relaxed: nothing else runs (F1).
+    Ok(word.load(Ordering::Relaxed))
+}
+
+fn raw_link(view: &View<'_>, node: u32, level: u32) -> Result<u32> {
+    let word = raw_word(view, View::slot(node, level))?;
+    Ok(u32::try_from(word >> 32).unwrap_or(0))
+}

@@ -1,0 +1,407 @@
+//! Flush: every entry in order, verified, to a sink, and the sums compared with those of the freeze.
+//!
+//! ```text
+//!   control block -> point entries: key verified, value copied, copy verified -> sink.entry
+//!                 -> range tombstones, verified, cut into fragments by snapshots -> sink.fragment
+//!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes
+//! ```
+//! * U1: what the sink gets has been verified; a pass that returns `Ok` has seen every entry that was written.
+//! * U2: `Err` means that the sink's output must be thrown away: it is a prefix at best.
+//! * U3: with `HiddenVersions::Drop` a version is left out only if a newer one of the same key stands between it and
+//!   every snapshot. What merge operands stand on, single deletes, and all below one, is kept. Duplicates that a `Vector`
+//!   table took are not newer than each other: all of them are handed out, or none.
+//!
+//! Any thread; several flushes of one table may run at once.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::control_word::Words;
+use crate::integrity::digest::StoredProtection;
+use crate::key::{Comparator, KeyEquality, Kind, SequenceNumber};
+use crate::memtable::parts::representation::{END, Ordered, Spot};
+use crate::memtable::parts::writer_shards::Totals;
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::memtable::table::{Core, ImmutableMemTable};
+use crate::memtable::write::writer::totals_of;
+use crate::planted::{Bug, planted};
+use crate::tombstone::fragment::fragmenter::Fragmenter;
+use crate::tombstone::fragment::fragments::Fragment;
+
+/// Why a sink refuses.
+pub type SinkError = Box<dyn StdError + Send + Sync>;
+
+/// Takes what a flush produces: first all entries, then all fragments, each in ascending order.
+pub trait FlushSink {
+    /// The next entry: user keys ascend, sequence numbers descend within a key. Both may be those of the entry before
+    /// only if [`freeze`](crate::MemTable::freeze) answered `DuplicateEntry`.
+    ///
+    /// # Errors
+    /// Whatever stops the flush; it comes back as `Error::Sink`.
+    fn entry(&mut self, entry: FlushEntry<'_>) -> std::result::Result<(), SinkError>;
+
+    /// The next range tombstone fragment: starts ascend.
+    ///
+    /// # Errors
+    /// Whatever stops the flush; it comes back as `Error::Sink`.
+    fn fragment(&mut self, fragment: Fragment<'_>) -> std::result::Result<(), SinkError>;
+}
+
+/// A verified entry on its way to a file.
+#[derive(Clone, Copy)]
+pub struct FlushEntry<'a> {
+    /// The user key.
+    pub user_key: &'a [u8],
+    /// The sequence number.
+    pub sequence: SequenceNumber,
+    /// The kind.
+    pub kind: Kind,
+    /// A copy of the value, verified after it was made.
+    pub value: &'a [u8],
+    /// The digests that the table stored when the entry was written: the next stage compares its own bytes with them.
+    pub protection: StoredProtection,
+}
+
+impl<'a> FlushEntry<'a> {
+    /// An entry from somewhere else than a table. Its digests are computed here, over the caller's bytes. O(length).
+    #[must_use]
+    pub fn new(user_key: &'a [u8], sequence: SequenceNumber, kind: Kind, value: &'a [u8]) -> Self {
+        let protection = StoredProtection::of(user_key, value, sequence, kind);
+        FlushEntry { user_key, sequence, kind, value, protection }
+    }
+}
+
+/// What a flush does with versions that no snapshot sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum HiddenVersions {
+    /// It leaves them out (default).
+    #[default]
+    Drop,
+    /// It hands them out as well.
+    Keep,
+}
+
+/// What a flush handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlushSummary {
+    /// Entries given to the sink.
+    pub entries: u64,
+    /// Entries verified and left out.
+    pub hidden: u64,
+    /// Fragments given to the sink.
+    pub fragments: u64,
+    /// Bytes of the keys and values given to the sink.
+    pub data_bytes: u64,
+}
+
+impl<C: Comparator> ImmutableMemTable<C> {
+    /// Hands every entry that a read at the newest sequence number or at one of `snapshots` (any order) could need to
+    /// the sink, in order and verified, then the range tombstones; compares counts and sums with those sealed at the
+    /// freeze. O(entries * log snapshots).
+    ///
+    /// ```
+    /// use paranoid_memtable::{FlushEntry, FlushSink, Fragment, MemTable, MemTableOptions, SinkError};
+    /// struct Keys(Vec<Vec<u8>>);
+    /// impl FlushSink for Keys {
+    ///     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
+    ///         self.0.push(entry.user_key.to_vec());
+    ///         Ok(())
+    ///     }
+    ///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"b", b"old")?;
+    /// table.put(2, b"b", b"new")?;
+    /// table.put(3, b"a", b"1")?;
+    /// let mut sink = Keys(Vec::new());
+    /// let summary = table.freeze()?.flush(&[], &mut sink)?;
+    /// assert_eq!(sink.0, [b"a", b"b"]);
+    /// assert_eq!((summary.entries, summary.hidden), (2, 1));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` for the first damage met, also if sums differ (`Place::Sum`); `Sink` if the sink refuses. The
+    /// sink's output is then incomplete (U2); the table is as before.
+    pub fn flush(&self, snapshots: &[SequenceNumber], sink: &mut impl FlushSink) -> Result<FlushSummary> {
+        self.flush_with(snapshots, HiddenVersions::Drop, sink)
+    }
+
+    /// As [`flush`](Self::flush); `hidden` says what happens to versions that no snapshot sees.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_with(
+        &self,
+        snapshots: &[SequenceNumber],
+        hidden: HiddenVersions,
+        sink: &mut impl FlushSink,
+    ) -> Result<FlushSummary> {
+        let core = &self.core;
+        core.check_control()?;
+        let mut pass = Pass {
+            core,
+            filter: VersionFilter::new(snapshots, hidden),
+            buffer: Vec::new(),
+            seen: Totals::default(),
+            summary: FlushSummary::default(),
+        };
+        pass.points(sink)?;
+        pass.ranges(sink)?;
+        if !planted(Bug::FlushForgetsSums) {
+            core.compare_sums(&pass.seen)?;
+        }
+        Ok(pass.summary)
+    }
+}
+
+impl<C: Comparator> Core<C> {
+    /// Every control word with its check, while nothing is being set.
+    pub(crate) fn check_control(&self) -> Result<(), Corruption> {
+        self.control_words().try_for_each(Words::check)
+    }
+
+    /// What a full pass saw, against what the writers left at the freeze and what the tombstone indexes hold.
+    pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
+        let Some(sealed) = self.sealed.get() else { return Ok(()) };
+        seen.compare(sealed)?;
+        self.compare_tombstones(seen.range_deletes)
+    }
+
+    /// Whether two entries have the same key and sequence number.
+    pub(crate) fn equal(&self, left: &Verified<'_>, right: &Verified<'_>) -> bool {
+        left.node().sequence() == right.node().sequence()
+            && self.comparator.compare(left.key(), right.key()).is_eq()
+    }
+
+    /// Whether the entry in front replaced this one. Duplicates of a `Vector` table replace nothing: all of them count.
+    pub(crate) fn hidden_by(&self, newer: Option<&Verified<'_>>, entry: &Verified<'_>) -> Hidden {
+        let replaces = self.options.duplicates == DuplicatePolicy::Replace;
+        if replaces && newer.is_some_and(|newer| self.equal(newer, entry)) { Hidden::Yes } else { Hidden::No }
+    }
+}
+
+impl Totals {
+    /// What a full pass saw, against what was sealed.
+    pub(crate) fn compare(&self, sealed: &Totals) -> Result<(), Corruption> {
+        let differs =
+            sealed.as_array().into_iter().zip(self.as_array()).find(|(sealed, seen)| sealed != seen);
+        match differs {
+            Some((sealed, seen)) => Err(Corruption::new(Place::Sum, 0, sealed, seen)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds an entry that a full pass met.
+    pub(crate) fn meet(&mut self, entry: &Verified<'_>, hidden: Hidden, view: &View<'_>) {
+        match hidden {
+            Hidden::No => {
+                let lengths = entry.node().lengths();
+                let bytes = (lengths.key_len() + lengths.value_len()) as u64;
+                *self = self.plus(&totals_of(entry.kind(), bytes, entry.node().stored_key_digest(view)));
+            }
+            Hidden::Yes => self.displaced += 1,
+        }
+    }
+}
+
+/// Whether a replacing entry hides one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    No,
+    Yes,
+}
+
+/// One pass over a table.
+struct Pass<'a, C> {
+    core: &'a Arc<Core<C>>,
+    filter: VersionFilter,
+    buffer: Vec<u8>,
+    seen: Totals,
+    summary: FlushSummary,
+}
+
+impl<'a, C: Comparator> Pass<'a, C> {
+    fn points(&mut self, sink: &mut impl FlushSink) -> Result<()> {
+        let order = self.core.order(None)?;
+        let mut newer: Option<Verified<'a>> = None;
+        let mut next = order.next_of(END)?;
+        while let Some(spot) = next {
+            next = order.next_of(spot.at)?;
+            copy(&order, &spot, &mut self.buffer)?;
+            let hidden = self.core.hidden_by(newer.as_ref(), &spot.entry);
+            self.seen.meet(&spot.entry, hidden, order.view());
+            if hidden == Hidden::Yes {
+                continue;
+            }
+            let same_key = newer
+                .is_some_and(|newer| self.core.comparator.compare(newer.key(), spot.entry.key()).is_eq());
+            if !same_key {
+                self.filter.start_key();
+            }
+            newer = Some(spot.entry);
+            self.hand_out(&spot, order.view(), sink)?;
+        }
+        Ok(())
+    }
+
+    fn hand_out(&mut self, spot: &Spot<'_>, view: &View<'_>, sink: &mut impl FlushSink) -> Result<()> {
+        let (sequence, kind) = (spot.entry.node().sequence(), spot.entry.kind());
+        if !self.filter.admits(sequence, kind) {
+            self.summary.hidden += 1;
+            return Ok(());
+        }
+        let protection = spot.entry.stored_protection(view.seal());
+        let entry =
+            FlushEntry { user_key: spot.entry.key(), sequence, kind, value: &self.buffer, protection };
+        self.summary.entries += 1;
+        self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
+        sink.entry(entry).map_err(Error::Sink)
+    }
+
+    fn ranges(&mut self, sink: &mut impl FlushSink) -> Result<()> {
+        let order = self.core.range_search()?;
+        let mut fragmenter = Fragmenter::new(TableOrder(Arc::clone(self.core)));
+        if self.filter.hidden == HiddenVersions::Drop {
+            fragmenter = fragmenter.with_snapshots(&self.filter.snapshots);
+        }
+        let mut next = order.next_of(END)?;
+        while let Some(spot) = next {
+            next = order.next_of(spot.at)?;
+            copy(&order, &spot, &mut self.buffer)?;
+            self.seen.meet(&spot.entry, Hidden::No, order.view());
+            fragmenter.add(spot.entry.key(), self.buffer.as_slice(), spot.entry.node().sequence())?;
+        }
+        let fragments = fragmenter.finish();
+        for fragment in fragments.iter() {
+            self.summary.fragments += 1;
+            self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
+            sink.fragment(fragment).map_err(Error::Sink)?;
+        }
+        // Fragments are a chain of their own: what was handed out is still what was built.
+        fragments.verify()
+    }
+}
+
+/// A table's order of keys, for a fragmenter that wants one of its own.
+#[derive(Debug)]
+struct TableOrder<C>(Arc<Core<C>>);
+
+impl<C: Comparator> Comparator for TableOrder<C> {
+    const EQUALITY: KeyEquality = C::EQUALITY;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        self.0.comparator.compare(left, right)
+    }
+
+    fn prefix(&self, key: &[u8]) -> u64 {
+        self.0.comparator.prefix(key)
+    }
+}
+
+/// Steps that give up the far side of a gap: a flush stops there.
+trait NextOf<'a> {
+    fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption>;
+}
+
+impl<'a, O: Ordered<'a>> NextOf<'a> for O {
+    fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption> {
+        let next = self.next(at).map_err(|gap| gap.corruption)?;
+        // A representation that stays where it is would never end.
+        match next {
+            Some(spot) if spot.at == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
+            next => Ok(next),
+        }
+    }
+}
+
+/// Copies a value and verifies the copy.
+fn copy<'a>(order: &impl Ordered<'a>, spot: &Spot<'a>, buffer: &mut Vec<u8>) -> Result<(), Corruption> {
+    buffer.clear();
+    buffer.extend_from_slice(spot.entry.value_unverified());
+    spot.entry.verify_copy(buffer, order.view().seal())
+}
+
+/// Decides which versions of a key are needed (U3). Versions come newest first.
+#[derive(Debug)]
+struct VersionFilter {
+    /// Ascending.
+    snapshots: Vec<SequenceNumber>,
+    hidden: HiddenVersions,
+    /// The shard that a newer version already answers: snapshots below index n do not see it.
+    shard: Option<usize>,
+    /// A single delete of this key was met.
+    below_single: bool,
+    /// The version of this key that was admitted last.
+    admitted: Option<SequenceNumber>,
+}
+
+impl VersionFilter {
+    /// For the versions of one key after the other.
+    fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
+        let mut snapshots = snapshots.to_vec();
+        snapshots.sort_unstable();
+        VersionFilter { snapshots, hidden, shard: None, below_single: false, admitted: None }
+    }
+
+    fn start_key(&mut self) {
+        self.shard = None;
+        self.below_single = false;
+        self.admitted = None;
+    }
+
+    fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
+        // Snapshots from here on see this version; those before do not.
+        let shard = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
+        let answered = self.shard == Some(shard);
+        self.below_single |= kind == Kind::SINGLE_DELETE;
+        if kind != Kind::MERGE {
+            self.shard = Some(shard);
+        }
+        // Neither of two duplicates is newer than the other.
+        let twin = self.admitted == Some(sequence);
+        let admits = !answered || twin || self.below_single || self.hidden == HiddenVersions::Keep;
+        if admits {
+            self.admitted = Some(sequence);
+        }
+        admits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(snapshots: &[u64], versions: &[(u64, Kind)]) -> Vec<u64> {
+        let mut filter = VersionFilter::new(snapshots, HiddenVersions::Drop);
+        versions.iter().filter(|(sequence, kind)| filter.admits(*sequence, *kind)).map(|v| v.0).collect()
+    }
+
+    #[test]
+    fn versions_between_snapshots() {
+        let puts = [9, 8, 7, 5, 4, 2].map(|sequence| (sequence, Kind::PUT));
+        assert_eq!(kept(&[], &puts), [9]);
+        assert_eq!(kept(&[7], &puts), [9, 7]);
+        assert_eq!(kept(&[3, 6], &puts), [9, 5, 2]);
+        assert_eq!(kept(&[1, 100], &puts), [9]);
+        let twins = [9, 9, 7, 7, 5, 5, 5].map(|sequence| (sequence, Kind::PUT));
+        assert_eq!(kept(&[6], &twins), [9, 9, 5, 5, 5], "all of a number or none");
+    }
+
+    #[test]
+    fn merges_and_single_deletes_keep_what_they_stand_on() {
+        let merges = [(9, Kind::MERGE), (8, Kind::MERGE), (7, Kind::PUT), (6, Kind::PUT)];
+        assert_eq!(kept(&[], &merges), [9, 8, 7]);
+        let singles = [(9, Kind::PUT), (8, Kind::SINGLE_DELETE), (7, Kind::PUT), (6, Kind::PUT)];
+        assert_eq!(kept(&[], &singles), [9, 8, 7, 6]);
+    }
+}

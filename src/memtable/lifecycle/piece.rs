@@ -1,0 +1,96 @@
+//! Pieces of a table's memory, as the fault injector lists them: what it is, whose it is, where it lies.
+//!
+//! Pure data; any thread.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::key::SequenceNumber;
+
+/// What a piece of memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Region {
+    /// Lengths, kind, sequence number, revision, header check of an entry.
+    Header,
+    /// The user key.
+    Key,
+    /// The value (of a range tombstone: its end).
+    Value,
+    /// Both digests.
+    Digests,
+    /// A link of an entry.
+    Link,
+    /// A link of the head.
+    HeadLink,
+    /// Target and tag of a back link.
+    BackLink,
+    /// Bytes that mean nothing: up to the next unit after an entry, and the unused part of the head.
+    Padding,
+    /// A word of a filter, or the control word of a line of it.
+    FilterWord,
+    /// A slot of the point index.
+    IndexSlot,
+    /// The control word of a bucket of the point index.
+    IndexControl,
+    /// Handed out to writers and not used yet.
+    Free,
+    /// A word of the tombstone index: live, or that of a frozen table.
+    TombstoneIndex,
+    /// A word of the sorted array of a frozen `Vector` table.
+    SortedWord,
+    /// A word of the control block, or its check.
+    Control,
+}
+
+/// Which structure a piece belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Part {
+    /// The list of point entries.
+    Points,
+    /// The list of range tombstones.
+    Ranges,
+    /// The arena between entries.
+    Arena,
+    /// The table itself.
+    Control,
+}
+
+/// Whose bytes a piece holds.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// The user key (of a range tombstone: its start).
+    pub key: Arc<[u8]>,
+    /// The sequence number.
+    pub sequence: SequenceNumber,
+}
+
+/// A stretch of bytes in the fault model.
+#[derive(Clone)]
+pub struct Piece {
+    /// What it is.
+    pub region: Region,
+    /// Where it belongs.
+    pub part: Part,
+    /// The level that a link serves, else 0.
+    pub level: u32,
+    /// The entry that it belongs to; none for the head, free bytes and control words.
+    pub owner: Option<Owner>,
+    pub(crate) address: usize,
+    pub(crate) len: usize,
+}
+
+impl Piece {
+    /// Its length in bytes, never 0.
+    #[expect(clippy::len_without_is_empty, reason = "a piece is never empty")]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn end(&self) -> usize {
+        self.address + self.len
+    }
+}

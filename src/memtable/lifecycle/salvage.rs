@@ -1,0 +1,214 @@
+//! Salvage: every entry that still verifies, whatever became of the links.
+//!
+//! ```text
+//!   links   from the heads and from every node found: each level, and the back link, as far as tags match; and what
+//!           the sorted array of a `Vector` table names
+//!   arena   every 8-byte boundary that was handed out: header check, then both digests       (4 or 8 protection bytes)
+//!   sort    by key, sequence number, revision; once each, but for duplicates that a `Vector` table took
+//! ```
+//! * Z1: a link is derived data: with 4 or more protection bytes, damaged links lose no entry.
+//! * Z2: what the arena holds at a boundary is copied word by word and verified in the copy before it is opened: a
+//!   concurrent reader may be mending a back link there.
+//! * Z3: below 4 protection bytes, chance would pass for entries; only what links reach is returned.
+//!
+//! Any thread, on a frozen table: nothing is being inserted.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are unpacked"
+)]
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::error::Corruption;
+use crate::integrity::digest::{Placed, key_part};
+use crate::key::{Comparator, Kind};
+use crate::memtable::options::Representation;
+use crate::memtable::parts::vector::SortedSearch;
+use crate::memtable::read::get::Entry;
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::layout::{
+    BACK_AT, BackWord, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::table::{Core, ImmutableMemTable};
+use crate::planted::{Bug, planted};
+use crate::sync::Ordering;
+
+/// Where a salvage looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Along every link that still verifies, and through the whole arena.
+    Arena,
+    /// Along the links only: with fewer than 4 protection bytes, or none, entries cannot be told from chance.
+    Links,
+}
+
+/// An entry that still verifies, key and value.
+#[derive(Debug, Clone, Copy)]
+pub struct Salvaged<'t> {
+    /// The entry.
+    pub entry: Entry<'t>,
+    /// How many equal entries it replaced: of equal keys and sequence numbers the largest one counts.
+    pub revision: u32,
+}
+
+/// What a salvage brought back.
+#[derive(Clone)]
+#[non_exhaustive]
+#[must_use]
+pub struct Salvage<'t> {
+    /// Entries and, among them, range tombstones (kind `RANGE_DELETE`; the value is the end): keys ascend, sequence
+    /// numbers and then revisions descend. Replaced equals are among them.
+    pub entries: Vec<Salvaged<'t>>,
+    /// Where it looked.
+    pub reach: Reach,
+    /// Entries written, replaced ones included, that did not come back.
+    pub missing: u64,
+    /// Damage that kept it from looking everywhere: in the control block.
+    pub failure: Option<Corruption>,
+}
+
+impl<C: Comparator> ImmutableMemTable<C> {
+    /// Every entry that still verifies. O(bytes handed out + entries log entries).
+    ///
+    /// ```
+    /// # use paranoid_memtable::{MemTable, MemTableOptions, Reach};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"key", b"value")?;
+    /// let frozen = table.freeze()?;
+    /// let salvage = frozen.salvage();
+    /// assert_eq!(salvage.entries[0].entry.user_key(), b"key");
+    /// assert_eq!((salvage.reach, salvage.missing), (Reach::Arena, 0));
+    /// # Ok(()) }
+    /// ```
+    pub fn salvage(&self) -> Salvage<'_> {
+        let core = &*self.core;
+        let (found, reach, failure) =
+            gather(core).unwrap_or_else(|corruption| (Vec::new(), Reach::Links, Some(corruption)));
+        let written = core.sealed.get().map_or(0, |sealed| sealed.entries.wrapping_add(sealed.displaced));
+        let missing = written.saturating_sub(found.len() as u64);
+        Salvage { entries: found, reach, missing, failure }
+    }
+}
+
+/// What was found, where, and what kept it from looking further.
+type Gathered<'t> = (Vec<Salvaged<'t>>, Reach, Option<Corruption>);
+
+fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
+    let view = core.arena.view()?;
+    let mut offsets = BTreeSet::new();
+    for sentinel in core.sentinels(&view) {
+        along_links(&view, sentinel, &mut offsets);
+    }
+    if let Some(sorted) = core.sorted.get() {
+        let order = SortedSearch { view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
+        offsets.extend(order.nodes());
+    }
+    let (reach, failure) = if view.width.bytes() >= 4 && !planted(Bug::SalvageSkipsArena) {
+        (Reach::Arena, through_arena(&view, &mut offsets)?)
+    } else {
+        (Reach::Links, None)
+    };
+    let verified = offsets.iter().filter_map(|offset| {
+        let entry = view.open(*offset).and_then(|node| node.verify(&view)).ok()?;
+        entry.value(view.seal()).ok().map(|_| entry)
+    });
+    Ok((sorted(core, view, verified.collect()), reach, failure))
+}
+
+impl<C: Comparator> Core<C> {
+    /// The heads of both lists and of all chains, as far as they are known.
+    fn sentinels(&self, view: &View<'_>) -> impl Iterator<Item = u32> {
+        let chains = self.shards.chains().into_iter().filter_map(Result::ok).filter(|chain| *chain != 0);
+        [Head::Points, Head::Ranges].map(|head| view.head(head)).into_iter().chain(chains)
+    }
+}
+
+fn sorted<'t, C: Comparator>(
+    core: &Core<C>,
+    view: View<'t>,
+    mut verified: Vec<Verified<'t>>,
+) -> Vec<Salvaged<'t>> {
+    let version = |entry: &Verified<'_>| (Reverse(entry.node().sequence()), Reverse(entry.node().revision()));
+    let tombstone = |entry: &Verified<'_>| entry.kind() == Kind::RANGE_DELETE;
+    verified.sort_by(|left, right| {
+        let order = core.comparator.compare(left.key(), right.key());
+        order.then_with(|| version(left).cmp(&version(right))).then(tombstone(left).cmp(&tombstone(right)))
+    });
+    // What stands twice in a list was written once; a log has what it was given.
+    let listed = core.options.representation == Representation::SkipList;
+    verified.dedup_by(|left, right| {
+        version(left) == version(right)
+            && tombstone(left) == tombstone(right)
+            && (listed || tombstone(left))
+            && core.comparator.compare(left.key(), right.key()).is_eq()
+    });
+    let salvaged =
+        |entry: Verified<'t>| Salvaged { revision: entry.node().revision(), entry: Entry::new(entry, &view) };
+    verified.into_iter().map(salvaged).collect()
+}
+
+/// Everything that can be reached from the head: each node leads on by every link and back link whose tag matches.
+fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut BTreeSet<u32>) {
+    let mut open = vec![sentinel];
+    let mut seen = BTreeSet::from([sentinel]);
+    while let Some(node) = open.pop() {
+        let links = (0..HEIGHT_MAX as u32).filter_map(|level| view.link(node, level).ok());
+        for target in links.chain(view.back_hint(node)) {
+            if target != 0 && seen.insert(target) {
+                open.push(target);
+            }
+        }
+    }
+    seen.remove(&sentinel);
+    offsets.extend(seen);
+}
+
+/// Everything in the arena that verifies as an entry. Returns what keeps a part of the arena from being known.
+fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<Option<Corruption>, Corruption> {
+    let (stretches, unknown) = view.arena().stretches()?;
+    for (first, units) in stretches {
+        for ahead in 0..units {
+            let offset = first + ahead;
+            if is_entry(view, offset).is_some() {
+                offsets.insert(offset);
+            }
+        }
+    }
+    Ok(unknown)
+}
+
+/// Whether a key that verifies stands after this boundary (Z2).
+fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
+    let word = |at: usize| {
+        let word = view.word(offset.checked_add((at / UNIT) as u32)?)?;
+        // ORDERING: Acquire pairs with the Release in `exchange_back`; all other words stand still since the freeze.
+        Some(word.load(Ordering::Acquire))
+    };
+    let (lengths, sequence) = (Lengths(word(0)?), word(SEQUENCE_AT)?);
+    let check = BackWord(word(BACK_AT)?).header_check();
+    let revision = word(REVISION_AT)?.to_ne_bytes();
+    let revision = u32::from_ne_bytes(std::array::from_fn(|i| revision[i]));
+    if view.secret.header_check(offset, lengths.0, sequence, revision) != check {
+        return None;
+    }
+    let (_, available) = view.locate(offset)?;
+    if entry_end(view.width, lengths) > available {
+        return None;
+    }
+    let end = key_at(view.width) + lengths.key_len();
+    let mut copy = Vec::with_capacity(end.next_multiple_of(UNIT));
+    while copy.len() < end {
+        copy.extend_from_slice(&word(copy.len())?.to_ne_bytes());
+    }
+    let placed = Placed { offset, lengths: lengths.0, kind: lengths.kind(), sequence, revision };
+    let digest = placed.key_digest(key_part(&copy[key_at(view.width)..end]), view.secret.nonce());
+    let width = view.width.bytes();
+    (copy[HEADER..HEADER + width] == digest.to_le_bytes()[..width]).then_some(())
+}

@@ -1,0 +1,364 @@
+//! Scrub: looks at everything that a table keeps and reports every finding.
+//!
+//! ```text
+//!   control words
+//!   level 0      every entry: header, key digest, value digest, order, tag of each of its links, back link
+//!   levels 1..   every chain: targets are entries of the list, further on, and tall enough for the level
+//!   chains       of a `Vector` table: every entry, link and back link; once frozen, its sorted array and the order in it
+//!   tombstones   every record and piece of the live index, and of the frozen one
+//!   beside       filters: both copies of every word; point index: every slot and control word
+//!   frozen       counts and digest sums == those sealed at the freeze; tombstones of list and indexes equally many
+//! ```
+//! * C1: a finding never ends the scrub; what stands after a gap is visited as well.
+//! * C2: an undamaged table has no findings, also while it is being written to or frozen: sums are compared only if
+//!   they were sealed before the walk began, since only then must it meet every entry.
+//! * C3: the walk ends: it never takes more steps than the arena has room for entries.
+//!
+//! Any thread; takes locks only where a word does not verify and its writer may still be at work. Not promised:
+//! entries inserted while the scrub runs.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "offsets and levels are bounded by the address limit")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::control_word::Words;
+use crate::integrity::digest::key_part;
+use crate::key::Comparator;
+use crate::memtable::options::Representation;
+use crate::memtable::parts::vector::{SortedSearch, chain_nodes};
+use crate::memtable::parts::writer_shards::Totals;
+use crate::memtable::skiplist::height::tower_height;
+use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX};
+use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::memtable::skiplist::search::Search;
+use crate::memtable::table::{Core, TableReader};
+use crate::planted::{Bug, planted};
+
+/// How far a scrub has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ScrubProgress {
+    /// Entries looked at, damaged ones included.
+    pub entries: u64,
+    /// Bytes of their keys and values that verified.
+    pub bytes: u64,
+    /// Findings so far.
+    pub findings: u64,
+}
+
+/// What a scrub found.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+#[must_use]
+pub struct ScrubReport {
+    /// Every finding, in the order met: control block, then each list, then sums.
+    pub findings: Vec<Corruption>,
+    /// Entries looked at, damaged ones included.
+    pub entries: u64,
+    /// Bytes of their keys and values that verified.
+    pub bytes: u64,
+}
+
+impl ScrubReport {
+    /// The first finding as an error.
+    ///
+    /// # Errors
+    /// `Corruption` if there is any finding.
+    pub fn check(&self) -> Result<()> {
+        self.findings.first().map_or(Ok(()), |finding| Err((*finding).into()))
+    }
+}
+
+/// Entries between two calls of the progress callback.
+const PROGRESS_EVERY: u64 = 1024;
+
+impl<C: Comparator> TableReader<C> {
+    /// Looks at every entry, link and control word and reports every finding; of a frozen table also whether all that
+    /// was written is there. `progress` is called every 1024 entries and at the end. O(entries).
+    ///
+    /// ```
+    /// # use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"key", b"value")?;
+    /// let report = table.scrub(|_| {});
+    /// assert!(report.findings.is_empty());
+    /// assert_eq!(report.entries, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn scrub(&self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+        let core = &*self.core;
+        let sealed = core.sealed.get();
+        let (report, seen) = (ScrubReport::default(), Totals::default());
+        let mut scrub = Scrub { core, sealed, report, seen, progress };
+        core.control_words().for_each(|words| scrub.control(words));
+        core.shards.each_control(|words| scrub.control(words));
+        if core.options.representation == Representation::Vector {
+            scrub.vector();
+        }
+        match core.point_search() {
+            Ok(search) => scrub.list(&search),
+            Err(corruption) => scrub.find(corruption),
+        }
+        match core.range_search() {
+            Ok(search) => scrub.list(&search),
+            Err(corruption) => scrub.find(corruption),
+        }
+        let mut findings = Vec::new();
+        core.live_tombstones
+            .scrub(&mut || core.shards.wait_out_writers(), &mut |corruption| findings.push(corruption));
+        if let Some(frozen) = core.frozen_tombstones.get() {
+            frozen.scrub(&mut |corruption| findings.push(corruption));
+        }
+        findings.into_iter().for_each(|corruption| scrub.find(corruption));
+        scrub.accelerators();
+        if let Some(sealed) = sealed {
+            let sums = scrub.seen.compare(sealed);
+            let tombstones = core.compare_tombstones(scrub.seen.range_deletes);
+            [sums, tombstones].into_iter().filter_map(Result::err).for_each(|found| scrub.find(found));
+        }
+        scrub.tell();
+        scrub.report
+    }
+}
+
+/// A scrub under way.
+struct Scrub<'a, C, P> {
+    core: &'a Core<C>,
+    /// The sums to compare with, if the table was sealed when the scrub began (C2).
+    sealed: Option<&'a Totals>,
+    report: ScrubReport,
+    seen: Totals,
+    progress: P,
+}
+
+/// A node met on level 0.
+#[derive(Debug, Clone, Copy)]
+struct Met {
+    node: u32,
+    /// Its levels, if its header and key verified.
+    height: Option<u32>,
+}
+
+impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
+    fn find(&mut self, corruption: Corruption) {
+        let stopped = planted(Bug::ScrubStopsAtFirst) && !self.report.findings.is_empty();
+        if self.report.findings.last() != Some(&corruption) && !stopped {
+            self.report.findings.push(corruption);
+        }
+    }
+
+    fn tell(&mut self) {
+        (self.progress)(ScrubProgress {
+            entries: self.report.entries,
+            bytes: self.report.bytes,
+            findings: self.report.findings.len() as u64,
+        });
+    }
+
+    /// Words that disagree with their checks. One that is being set right now is right, or another one, once whoever
+    /// sets it has been waited for.
+    fn control(&mut self, words: Words<'_>) {
+        let mut found: Vec<Corruption> = words.damages().collect();
+        if found.is_empty() {
+            return;
+        }
+        self.core.shards.wait_out_writers();
+        found.retain(|before| words.damages().any(|now| now == *before));
+        found.into_iter().for_each(|corruption| self.find(corruption));
+    }
+
+    /// Filters and point index. A writer between two of its steps is waited out before anything is reported.
+    fn accelerators(&mut self) {
+        let core = self.core;
+        let mut findings = Vec::new();
+        let checked = core.arena.view().and_then(|view| {
+            core.accelerators
+                .scrub(&view, &mut || core.shards.wait_out_writers(), &mut |found| findings.push(found))
+        });
+        for finding in findings.into_iter().chain(checked.err()) {
+            self.find(finding);
+        }
+    }
+
+    /// Chains in order of arrival, then the sorted array.
+    fn vector(&mut self) {
+        let core = self.core;
+        let search = match core.point_search() {
+            Ok(search) => search,
+            Err(corruption) => return self.find(corruption),
+        };
+        for sentinel in core.shards.chains() {
+            // A chain whose word is damaged was reported above.
+            if let Ok(sentinel @ 1..) = sentinel {
+                let mut findings = Vec::new();
+                let nodes = chain_nodes(&search.view, sentinel, &mut |found| findings.push(found));
+                findings.into_iter().for_each(|found| self.find(found));
+                for node in nodes {
+                    self.entry(&search, node, None);
+                }
+            }
+        }
+        let Some(sorted) = core.sorted.get() else { return };
+        let order =
+            SortedSearch { view: search.view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
+        let mut left: Option<Verified<'_>> = None;
+        for entry in order.entries() {
+            let checked = entry.and_then(|right| {
+                // A log takes duplicates: the freeze has named them, and they stand side by side.
+                if !left.is_some_and(|left| core.equal(&left, &right)) {
+                    search.check_order(left.as_ref(), Some(&right))?;
+                }
+                Ok(right)
+            });
+            left = checked.map_err(|corruption| self.find(corruption)).ok();
+        }
+    }
+
+    fn list(&mut self, search: &Search<'a, C>) {
+        let met = self.level_zero(search);
+        let places: HashMap<u32, usize> = met.iter().enumerate().map(|(i, met)| (met.node, i)).collect();
+        for level in 1..HEIGHT_MAX as u32 {
+            self.upper_level(search, level, &met, &places);
+        }
+        self.back_links(search, &met, &places);
+    }
+
+    /// Visits the entries in order and passes gaps (C1).
+    fn level_zero(&mut self, search: &Search<'a, C>) -> Vec<Met> {
+        let mut met: Vec<Met> = Vec::new();
+        let mut left: Option<Verified<'a>> = None;
+        let (mut at, mut intact) = (search.sentinel, search.sentinel);
+        let room = search.view.arena().handed_bytes() / HEADER as u64;
+        while (met.len() as u64) < room {
+            let next = match search.linked(at) {
+                Ok(next) => next,
+                Err(corruption) => {
+                    self.find(corruption);
+                    left = None;
+                    search.resume_behind(intact)
+                }
+            };
+            if next == search.sentinel || next == at {
+                break;
+            }
+            let right = self.entry(search, next, left.as_ref());
+            let height = right.map(|entry| {
+                let (nonce, node) = (search.view.secret.nonce(), entry.node());
+                tower_height(nonce, key_part(entry.key()), node.sequence(), node.revision())
+            });
+            met.push(Met { node: next, height });
+            (left, at) = (right, next);
+            intact = if right.is_some() { next } else { intact };
+        }
+        met
+    }
+
+    fn entry(
+        &mut self,
+        search: &Search<'a, C>,
+        node: u32,
+        left: Option<&Verified<'a>>,
+    ) -> Option<Verified<'a>> {
+        self.report.entries += 1;
+        if self.report.entries.is_multiple_of(PROGRESS_EVERY) {
+            self.tell();
+        }
+        let entry = match search.view.open(node).and_then(|node| node.verify(&search.view)) {
+            Ok(entry) => entry,
+            Err(corruption) => {
+                self.find(corruption);
+                return None;
+            }
+        };
+        self.report.bytes += entry.key().len() as u64;
+        match entry.value(search.view.seal()) {
+            Ok(value) => self.report.bytes += value.len() as u64,
+            Err(corruption) => self.find(corruption),
+        }
+        if let Err(corruption) = search.check_order(left, Some(&entry)) {
+            self.find(corruption);
+        }
+        let hidden = self.core.hidden_by(left, &entry);
+        self.seen.meet(&entry, hidden, &search.view);
+        Some(entry)
+    }
+
+    /// Looks at the link of every node that is tall enough, linked there or not.
+    fn upper_level(&mut self, search: &Search<'a, C>, level: u32, met: &[Met], places: &HashMap<u32, usize>) {
+        let tall = met.iter().enumerate().filter(|(_, met)| met.height.is_some_and(|height| height > level));
+        let known = tall.map(|(place, met)| (met.node, Some(place)));
+        for (node, place) in [(search.sentinel, None)].into_iter().chain(known) {
+            let (mut node, mut place) = (node, place);
+            // A node of unknown height after this one is looked at from here.
+            while let Some(next) = self.upper_link(search, level, node, place, places) {
+                let unknown = met.get(next).is_some_and(|met| met.height.is_none());
+                if !unknown || place == Some(next) {
+                    break;
+                }
+                (node, place) = (met[next].node, Some(next));
+            }
+        }
+    }
+
+    /// One link: its tag, and that it leads further on to a node of this level. Returns the place that it leads to.
+    fn upper_link(
+        &mut self,
+        search: &Search<'a, C>,
+        level: u32,
+        node: u32,
+        from: Option<usize>,
+        places: &HashMap<u32, usize>,
+    ) -> Option<usize> {
+        let target = match search.view.link(node, level) {
+            Ok(target) => target,
+            Err(corruption) => {
+                self.find(corruption);
+                return None;
+            }
+        };
+        if target == search.sentinel {
+            return None;
+        }
+        let to = places.get(&target).copied();
+        let forward = match (from, to) {
+            (Some(from), Some(to)) => from < to,
+            // A node that level 0 did not show: inserted meanwhile, or after a gap that was reported.
+            _ => true,
+        };
+        if !forward {
+            self.find(Corruption::new(Place::Order, bytes_of(node), u64::from(target), 0));
+            return None;
+        }
+        if let Ok(entry) = search.view.open(target).and_then(|node| node.verify(&search.view)) {
+            let nonce = search.view.secret.nonce();
+            let height =
+                tower_height(nonce, key_part(entry.key()), entry.node().sequence(), entry.node().revision());
+            if height <= level {
+                let report =
+                    Corruption::new(Place::Link, bytes_of(node), u64::from(height), u64::from(level));
+                self.find(report.with_sequence(entry.node().sequence()));
+            }
+        }
+        to
+    }
+
+    /// A back link is a hint: it names an entry in front, or the head, after a tag that matches.
+    fn back_links(&mut self, search: &Search<'a, C>, met: &[Met], places: &HashMap<u32, usize>) {
+        let last = (search.sentinel, met.len());
+        let nodes = met.iter().enumerate().map(|(place, met)| (met.node, place));
+        for (node, place) in nodes.chain([last]) {
+            let Some(target) = search.view.back_hint(node) else {
+                self.find(Corruption::new(Place::Link, bytes_of(node), 0, 0));
+                continue;
+            };
+            let after = places.get(&target).is_some_and(|target| *target >= place);
+            if after && self.sealed.is_some() {
+                self.find(Corruption::new(Place::Order, bytes_of(node), u64::from(target), 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What a table has beside its list: filters, point index, counters. Built once, empty.
+//!
+//! ```text
+//!   writer   hash, ask for the bucket's line -> filters -> (list) -> index
+//!   reader   filters -> index -> (list)
+//! ```
+//! Any thread; lock-free.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Corruption, Error, Result};
+use crate::integrity::control_word::Words;
+use crate::integrity::digest::key_part;
+use crate::key::{Comparator, KeyEquality};
+use crate::memtable::lookup::filter::{Answer, Bits, Filter, Holds};
+#[cfg(feature = "fault-injection")]
+use crate::memtable::lookup::lines::Role;
+use crate::memtable::lookup::lines::lost;
+use crate::memtable::lookup::point_index::{Bucket, PointIndex, Sight};
+use crate::memtable::lookup::statistics::{Event, Statistics};
+use crate::memtable::options::MemTableOptions;
+use crate::memtable::prefix::PrefixExtractor;
+use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
+use crate::planted::{Bug, planted};
+
+/// What a table asks before it asks its list.
+#[derive(Debug, Default)]
+pub(crate) struct Accelerators {
+    keys: Option<Filter>,
+    prefixes: Option<(Filter, Arc<dyn PrefixExtractor>)>,
+    pub(crate) index: Option<PointIndex>,
+    pub(crate) statistics: Option<Statistics>,
+}
+
+/// What a word of filters or index is.
+#[cfg(feature = "fault-injection")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AcceleratorWord {
+    Filter,
+    BucketControl,
+    Slot,
+}
+
+/// Whether a lookup has anything to ask before the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortcuts {
+    None,
+    Some,
+}
+
+impl Accelerators {
+    /// Empty structures of the sizes asked for.
+    pub(crate) fn new<C: Comparator>(options: &MemTableOptions, arena: &Arena) -> Result<Accelerators> {
+        let wanted = options.key_filter_bytes.or(options.prefix_filter_bytes).or(options.point_index_bytes);
+        if wanted.is_some() && C::EQUALITY == KeyEquality::Custom {
+            return Err(Error::InvalidArgument(
+                "filters and the point index need a comparator whose equality is equality of bytes".into(),
+            ));
+        }
+        let mut sub = SubChunk::default();
+        let mut filter = |bytes: Option<u64>, holds| {
+            bytes.map(|bytes| Filter::new(arena, &mut sub, bytes, holds)).transpose()
+        };
+        let keys = filter(options.key_filter_bytes, Holds::Keys)?;
+        let prefixes =
+            filter(options.prefix_filter_bytes, Holds::Prefixes)?.zip(options.prefix_extractor.clone());
+        let index =
+            options.point_index_bytes.map(|bytes| PointIndex::new(arena, &mut sub, bytes)).transpose()?;
+        let statistics = options.counts_reads().then(Statistics::new);
+        Ok(Accelerators { keys, prefixes, index, statistics })
+    }
+
+    #[inline(always)]
+    pub(crate) fn shortcuts(&self) -> Shortcuts {
+        if self.keys.is_none() && self.prefixes.is_none() && self.index.is_none() {
+            return Shortcuts::None;
+        }
+        Shortcuts::Some
+    }
+
+    /// Before a node is published: its key and prefix go into the filters.
+    #[inline]
+    pub(crate) fn announce(&self, view: &View<'_>, key: &[u8], key_part: u64) -> Result<(), Corruption> {
+        if self.index.is_some() {
+            self.bucket(key_part).ok_or_else(lost)?.prefetch(view);
+        }
+        if let Some(filter) = &self.keys {
+            filter.add(view, key_part)?;
+        }
+        if let Some((filter, extractor)) = &self.prefixes
+            && let Some(prefix) = extractor.prefix(key)
+        {
+            filter.add(view, hash_of(prefix))?;
+        }
+        Ok(())
+    }
+
+    /// Where the filter that answers for this key keeps its bits: the one of whole keys if there is one.
+    #[inline(always)]
+    pub(crate) fn bits(&self, key: &[u8], key_part: u64) -> Option<Bits> {
+        if let Some(filter) = &self.keys {
+            return filter.bits(key_part);
+        }
+        let (filter, extractor) = self.prefixes.as_ref()?;
+        let prefix = extractor.prefix(key);
+        if planted(Bug::PrefixIgnoresDomain) {
+            return filter.bits(hash_of(prefix.unwrap_or(&[])));
+        }
+        filter.bits(hash_of(prefix?))
+    }
+
+    /// Whether entries may have keys that start with these bytes.
+    pub(crate) fn may_start_with(&self, view: &View<'_>, start: &[u8]) -> Answer {
+        let Some((filter, extractor)) = &self.prefixes else { return Answer::Perhaps };
+        match extractor.shared_prefix(start) {
+            Some(prefix) => filter.ask(view, hash_of(prefix)),
+            None => Answer::Perhaps,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn bucket(&self, key_part: u64) -> Option<Bucket> {
+        self.index.as_ref().and_then(|index| index.bucket(key_part))
+    }
+
+    /// Reads a bucket of the index. `None`: it proves nothing.
+    #[inline(always)]
+    pub(crate) fn look(&self, view: &View<'_>, bucket: Bucket) -> Option<Sight> {
+        self.index.as_ref().and_then(|index| index.look(view, bucket))
+    }
+
+    /// Heap bytes; filters and index are in the arena.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        self.statistics.as_ref().map_or(0, Statistics::bytes)
+    }
+
+    /// Every control word.
+    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
+        let filters = self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter));
+        filters.map(Filter::control_words).chain(self.index.iter().map(PointIndex::control_words))
+    }
+
+    /// Every word of filters and index, by its unit in the arena, for the fault injector.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn words(&self) -> Result<Vec<(u32, AcceleratorWord)>, Corruption> {
+        let mut words = Vec::new();
+        for filter in self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter)) {
+            words
+                .extend(filter.lines().words()?.into_iter().map(|(unit, _)| (unit, AcceleratorWord::Filter)));
+        }
+        if let Some(index) = &self.index {
+            let what = |role| {
+                if role == Role::Control { AcceleratorWord::BucketControl } else { AcceleratorWord::Slot }
+            };
+            words.extend(index.lines().words()?.into_iter().map(|(unit, role)| (unit, what(role))));
+        }
+        Ok(words)
+    }
+
+    /// Checks filters and index and reports each word that disagrees; `settle` waits for the writers inside.
+    pub(crate) fn scrub(
+        &self,
+        view: &View<'_>,
+        settle: &mut dyn FnMut(),
+        report: &mut dyn FnMut(Corruption),
+    ) -> Result<(), Corruption> {
+        for filter in self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter)) {
+            filter.scrub(view, settle, report)?;
+        }
+        match &self.index {
+            Some(index) => index.scrub(view, settle, report),
+            None => Ok(()),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(&self, event: Event, count: u64) {
+        if let Some(statistics) = &self.statistics {
+            statistics.add(event, count);
+        }
+    }
+}
+
+/// K of a key, as far as the filters and the index are concerned.
+#[inline(always)]
+pub(crate) fn hash_of(key: &[u8]) -> u64 {
+    key_part(key)
+}

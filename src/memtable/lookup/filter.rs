@@ -1,0 +1,231 @@
+//! The filter: says "not here" about most keys that are not in the table, for one cache line and its control word.
+//!
+//! ```text
+//!   line   | w0 | w1 | w2 | w3 | w4 | w5 | w6 | w7 |        its control word stands elsewhere (lines.rs)
+//!
+//!   hash --high bits--> line        hash * odd --3 bits--> word, 5 fields of 6 bits--> bits of it
+//! ```
+//! A blocked Bloom filter whose blocks are words. It starts from the hash that digests start from, so a key is hashed
+//! once.
+//!
+//! * L1: a key's bits are in its word before its node is published, and bits are never taken back. So a reader that
+//!   knows of an entry finds its bits.
+//! * L2: "absent" is an answer only if the word lacks a bit and the line's control word agrees. Damage costs a
+//!   search, never an entry. Lines that were never used agree (lines.rs, I7): the filter answers from the first key
+//!   on.
+//! * L3: "absent" says nothing about range tombstones; who asks the filter asks them all the same.
+//! * L4: whole keys and prefixes have a filter each, with hashes of their own.
+//!
+//! Any thread; lock-free. Not promised: a rate of false positives beyond the intended load.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::control_word::Words;
+use crate::integrity::hash::{mix, splitmix};
+use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, lost};
+use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
+use crate::sync::Ordering;
+
+/// Bits that a key sets, all in one word: the cheapest write, and 0.6 % of absent keys pass at 16 bits of memory a key.
+const PROBES: u32 = 5;
+/// Bits of a number of a bit in a word.
+const FIELD: u32 = 6;
+/// Bits of a number of a word in a line.
+const WORD_FIELD: u32 = 3;
+
+const _: () = assert!(1 << FIELD == u64::BITS && 1 << WORD_FIELD == LINE_WORDS);
+
+/// What a filter holds (L4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Whole user keys.
+    Keys,
+    /// Their prefixes.
+    Prefixes,
+}
+
+/// What a filter says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// No entry has this key or prefix.
+    Absent,
+    /// One may have.
+    Perhaps,
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    lines: Lines,
+    holds: Holds,
+}
+
+/// Where a key's bits are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bits {
+    line: Line,
+    /// Which word of the line.
+    place: usize,
+    /// Which bits of the word.
+    mask: u64,
+}
+
+impl Filter {
+    /// An empty filter of at most `bytes` bytes.
+    pub(crate) fn new(arena: &Arena, sub: &mut SubChunk, bytes: u64, holds: Holds) -> Result<Filter> {
+        Ok(Filter { lines: Lines::carve(arena, sub, bytes)?, holds })
+    }
+
+    /// Where the bits of a key or prefix with this K are. `None`: the filter's control block is damaged.
+    #[inline(always)]
+    pub(crate) fn bits(&self, key_part: u64) -> Option<Bits> {
+        const SALTS: [u64; 2] = [splitmix(201), splitmix(202)];
+        const SPREAD: u64 = splitmix(203) | 1;
+        let hash = mix(key_part, SALTS[self.holds as usize]);
+        let line = self.lines.pick(hash)?;
+        let fields = hash.wrapping_mul(SPREAD) >> (u64::BITS - WORD_FIELD - FIELD * PROBES);
+        let mask = (0..PROBES).fold(0, |mask, probe| mask | 1 << ((fields >> (FIELD * probe)) % 64));
+        let place = (fields >> (FIELD * PROBES)) as usize % LINE_WORDS;
+        Some(Bits { line, place, mask })
+    }
+
+    /// Adds a key or prefix (L1).
+    #[inline]
+    pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
+        let Bits { line, place, mask } = self.bits(key_part).ok_or_else(lost)?;
+        line.prefetch(view);
+        let word = line.word(view, place).ok_or_else(lost)?;
+        // ORDERING: Relaxed: the bit is ordered before the node by the Release in `publish_link`, also
+        // where another thread set it: what this load saw, whoever reads after that Release sees.
+        if word.load(Ordering::Relaxed) & mask == mask {
+            return Ok(());
+        }
+        // ORDERING: Relaxed: ordered before the node by the Release in `publish_link`.
+        let found = word.fetch_or(mask, Ordering::Relaxed);
+        line.account(view, place, found, found | mask).ok_or_else(lost)
+    }
+
+    /// Whether an entry may have the key or prefix with this K (L2).
+    #[inline(always)]
+    pub(crate) fn ask(&self, view: &View<'_>, key_part: u64) -> Answer {
+        match self.bits(key_part) {
+            Some(bits) => bits.ask(view),
+            None => Answer::Perhaps,
+        }
+    }
+
+    /// The words that say where the lines are.
+    pub(crate) fn control_words(&self) -> Words<'_> {
+        self.lines.control_words()
+    }
+
+    /// Checks every line against its control word and reports what disagrees. `settle` waits for the writers inside.
+    /// O(lines).
+    pub(crate) fn scrub(
+        &self,
+        view: &View<'_>,
+        settle: &mut dyn FnMut(),
+        report: &mut dyn FnMut(Corruption),
+    ) -> Result<(), Corruption> {
+        self.lines.scrub(view, Place::Filter, &|_| None, settle, report)
+    }
+
+    /// The lines, for the fault injector.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
+    }
+}
+
+impl Bits {
+    /// Asks the word, and if a bit is missing the control word (L2).
+    #[inline(always)]
+    pub(crate) fn ask(&self, view: &View<'_>) -> Answer {
+        let Some(word) = self.line.word(view, self.place) else { return Answer::Perhaps };
+        // ORDERING: Relaxed: who knows of an entry reads after its publication, see `Filter::add`.
+        if word.load(Ordering::Relaxed) & self.mask == self.mask {
+            return Answer::Perhaps;
+        }
+        // ORDERING: Relaxed: who knows of an entry reads after its publication, see `Filter::add`.
+        match self.line.read(view, Ordering::Relaxed) {
+            Some(words) if words[self.place] & self.mask != self.mask => Answer::Absent,
+            _ => Answer::Perhaps,
+        }
+    }
+
+    /// Asks for the line and its control word.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, view: &View<'_>) {
+        self.line.prefetch(view);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::integrity::digest::{Width, key_part};
+    use crate::integrity::tag::Secret;
+    use crate::memtable::skiplist::arena::ArenaOptions;
+
+    fn filter_in(arena: &Arena) -> Filter {
+        Filter::new(arena, &mut SubChunk::default(), 2000, Holds::Keys).unwrap()
+    }
+
+    fn arena() -> Arena {
+        let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(7));
+        Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret }).unwrap()
+    }
+
+    #[test]
+    fn damage_to_any_word_hides_nothing_and_scrub_names_it() {
+        let arena = arena();
+        let (filter, view) = (filter_in(&arena), arena.view().unwrap());
+        let present: Vec<u64> = (0..200u64).map(|n| key_part(&n.to_be_bytes())).collect();
+        for key in &present {
+            filter.add(&view, *key).unwrap();
+        }
+        let scrub = || {
+            let mut found = Vec::new();
+            filter.scrub(&view, &mut || (), &mut |damage| found.push(damage)).unwrap();
+            found
+        };
+        assert_eq!(scrub(), []);
+        let lines = filter.lines.count().unwrap();
+        assert!((20..=2000 / 64).contains(&lines));
+        for place in filter.lines.every_word(&view) {
+            // ORDERING: Relaxed: one thread.
+            let clean = place.load(Ordering::Relaxed);
+            let flips = (0..64).map(|bit| clean ^ 1 << bit);
+            for bent in flips.chain([0, u64::MAX]).filter(|bent| *bent != clean) {
+                // ORDERING: Relaxed: one thread.
+                place.store(bent, Ordering::Relaxed);
+                assert!(present.iter().all(|key| filter.ask(&view, *key) == Answer::Perhaps));
+                let found = scrub();
+                assert_eq!(
+                    (found.len(), found[0].place),
+                    (1, Place::Filter),
+                    "{clean:#x} {bent:#x}: {found:?}"
+                );
+                let flipped = found[0].flipped_bit.map(|bit| 1 << bit);
+                assert_eq!(flipped, Some(clean ^ bent).filter(|change| change.is_power_of_two()));
+            }
+            // ORDERING: Relaxed: one thread.
+            place.store(clean, Ordering::Relaxed);
+        }
+        let absent =
+            (1000..11_000u64).filter(|n| filter.ask(&view, key_part(&n.to_be_bytes())) == Answer::Absent);
+        assert!(absent.count() > 9_000);
+    }
+
+    #[test]
+    fn the_first_key_is_filtered() {
+        let arena = arena();
+        let (filter, view) = (filter_in(&arena), arena.view().unwrap());
+        assert_eq!(filter.ask(&view, 1), Answer::Absent, "a table without entries");
+        filter.add(&view, 1).unwrap();
+        let absent = (2..10_000).filter(|key| filter.ask(&view, *key) == Answer::Absent);
+        assert_eq!((filter.ask(&view, 1), absent.count()), (Answer::Perhaps, 9_998));
+    }
+}

@@ -1,0 +1,337 @@
+//! Cache lines of words beside the entries, each with a control word elsewhere: where filter and index live.
+//!
+//! ```text
+//!   arena   ... | pad | line 0: w0 w1 w2 w3 w4 w5 w6 w7 | line 1 | ... | line n-1 | gap | c0 c1 ... c7 | c8 ... | ...
+//!
+//!   control word   XOR of a 64-bit weight of every word that is not 0     weight = over place in the line, word, secret
+//! ```
+//! The lines are a stretch of the arena that no entry gets: zeroed and committed lazily, on huge pages where entries
+//! are, counted, bounds-checked and freed with it.
+//!
+//! * I1: the stretch is at most as long as the bytes asked for, padding to line boundaries included.
+//! * I2: words of the stretch are only accessed as atomics, from the first access on.
+//! * I3: start and count are control words. Lines that cannot be told are `None`: the list answers.
+//! * I4: who changes a word by a read-modify-write then adds the weight of what it took out and of what it put in to
+//!   the control word. So a line and its control word agree whenever no writer is between its two steps.
+//! * I5: a line is believed only if its control word agrees. The two stand in different cache lines and both change
+//!   with each write, so a word or a line that went back to an earlier value disagrees, as a flipped, zeroed or
+//!   copied one does.
+//! * I6: what damage adds to the difference between the two stays there, whatever is written later (I4): damage is
+//!   never forgotten.
+//! * I7: a line of zeros whose control word is 0 was never used, and is believed. No block of 256 bytes reaches from
+//!   a line to its control word, so no single fault empties both.
+//!
+//! Any thread; lock-free. Not promised: that a line which is being written agrees; its readers go to the list
+//! meanwhile.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::control_word::{ControlWords, Words};
+use crate::integrity::hash::{fold, splitmix};
+use crate::integrity::tag::Secret;
+use crate::memtable::options::LINES_BYTES_MIN;
+use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
+use crate::memtable::skiplist::layout::UNIT;
+use crate::memtable::skiplist::node::bytes_of;
+use crate::planted::{Bug, planted};
+use crate::prefetch::prefetch_read;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Words of a line.
+pub(crate) const LINE_WORDS: usize = 8;
+/// Units of a line: words are as long as units.
+const UNITS: u32 = 8;
+const _: () = assert!(UNITS as usize == LINE_WORDS && UNIT == 8);
+/// Bytes of a line.
+const LINE_BYTES: u64 = (LINE_WORDS * UNIT) as u64;
+/// Lines between the last line and the first control word (I7).
+const GAP: u64 = 4;
+// The least that options accept holds one line wherever it starts.
+const _: () = assert!(LINES_BYTES_MIN == PAD_MAX + (1 + GAP + 1) * LINE_BYTES);
+/// The most that comes before line 0.
+const PAD_MAX: u64 = LINE_BYTES - UNIT as u64;
+/// How often a disagreeing line that changes meanwhile is looked at again.
+const SETTLE_ROUNDS: u32 = 3;
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// First unit of line 0, and how many lines there are.
+    place: ControlWords<2>,
+}
+
+const START: usize = 0;
+const COUNT: usize = 1;
+
+/// One line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// Its first unit.
+    first: u32,
+    /// The unit of its control word.
+    control: u32,
+}
+
+/// What a word is, for the fault injector.
+#[cfg(feature = "fault-injection")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Word,
+    Control,
+}
+
+/// What a word at a place in its line adds to the control word; nothing if it is 0. Each place has a multiplier of
+/// its own, so that equal changes of two words do not cancel.
+#[inline(always)]
+const fn weight(secret: Secret, place: usize, word: u64) -> u64 {
+    /// Even, and the factor is odd: no multiplier is 0.
+    const MULTIPLIERS: [u64; LINE_WORDS] = {
+        let mut multipliers = [0; LINE_WORDS];
+        let mut place = 0;
+        while place < LINE_WORDS {
+            multipliers[place] = splitmix(220 + place as u64) & !1;
+            place += 1;
+        }
+        multipliers
+    };
+    if word == 0 { 0 } else { fold(word ^ secret.mask, secret.factor ^ MULTIPLIERS[place]) }
+}
+
+/// The sum of the weights of a line's words.
+#[inline(always)]
+fn sum(secret: Secret, words: &[u64; LINE_WORDS]) -> u64 {
+    let mut sum = 0;
+    for (place, word) in words.iter().enumerate() {
+        sum ^= weight(secret, place, *word);
+    }
+    sum
+}
+
+impl Lines {
+    /// Takes at most `bytes` from the arena (I1).
+    pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Lines> {
+        if bytes < LINES_BYTES_MIN {
+            return Err(Error::InvalidArgument(format!(
+                "{bytes} bytes hold no line of a filter or an index: at least {LINES_BYTES_MIN}"
+            )));
+        }
+        let room = (bytes - PAD_MAX) / LINE_BYTES - GAP;
+        // A line of control words for each eight lines.
+        let count = room - room.div_ceil(LINE_WORDS as u64 + 1);
+        let units = (count + GAP + control_lines(count)) * u64::from(UNITS) + PAD_MAX / UNIT as u64;
+        let reservation = arena.carve(sub, units)?;
+        let view = arena.view()?;
+        let (address, _) = view.locate(reservation.start()).ok_or_else(lost)?;
+        let pad = address.wrapping_neg() % (LINE_WORDS * UNIT) / UNIT;
+        let pad = u32::try_from(pad).map_err(|_| lost())?;
+        let place = ControlWords::new(view.secret, u64::from(reservation.start()));
+        place.set(START, u64::from(reservation.start() + pad));
+        place.set(COUNT, count);
+        Ok(Lines { place })
+    }
+
+    /// The line that a hash belongs to: its high bits decide. `None`: the control block is damaged (I3).
+    #[inline(always)]
+    pub(crate) fn pick(&self, hash: u64) -> Option<Line> {
+        let (start, count) = (self.place.get(START).ok()?, self.place.get(COUNT).ok()?);
+        let index = ((u128::from(hash) * u128::from(count)) >> 64) as u64;
+        line_at(start, count, index).filter(|_| start != 0 && count != 0)
+    }
+
+    /// How many lines there are.
+    pub(crate) fn count(&self) -> Result<u64, Corruption> {
+        self.place.get(COUNT)
+    }
+
+    /// Line `index`, counted from 0.
+    pub(crate) fn line(&self, index: u64) -> Result<Line, Corruption> {
+        line_at(self.place.get(START)?, self.count()?, index).ok_or_else(lost)
+    }
+
+    /// The words that say where the lines are.
+    pub(crate) fn control_words(&self) -> Words<'_> {
+        self.place.words()
+    }
+
+    /// Looks at each line and reports what disagrees: what `inspect` finds in its words, and its control word. `settle`
+    /// waits for the writers inside: a writer between its two steps disagrees as well. O(lines).
+    pub(crate) fn scrub(
+        &self,
+        view: &View<'_>,
+        place: Place,
+        inspect: &dyn Fn(Line) -> Option<Corruption>,
+        settle: &mut dyn FnMut(),
+        report: &mut dyn FnMut(Corruption),
+    ) -> Result<(), Corruption> {
+        let count = self.count()?;
+        for index in 0..count {
+            let line = self.line(index)?;
+            let look = || inspect(line).or_else(|| line.damage(view, place));
+            let mut found = look();
+            for _ in 0..SETTLE_ROUNDS {
+                let Some(before) = found else { break };
+                settle();
+                found = look();
+                // Whoever was between its steps has taken the second one: what did not change is damage.
+                if found == Some(before) {
+                    report(before);
+                    break;
+                }
+            }
+        }
+        // Control words of no line.
+        for index in count..control_lines(count) * LINE_WORDS as u64 {
+            let control = self.line(index)?.control;
+            // ORDERING: Relaxed: nobody writes there.
+            let found = view.word(control).ok_or_else(lost)?.load(Ordering::Relaxed);
+            if found != 0 {
+                report(named(Corruption::new(place, bytes_of(control), 0, found), found));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every word and control word, for tests.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn every_word<'a>(&self, view: &View<'a>) -> Vec<&'a AtomicU64> {
+        let lines: Vec<Line> =
+            (0..self.count().expect("lines")).map(|index| self.line(index).expect("a line")).collect();
+        let words = lines
+            .iter()
+            .flat_map(|line| (0..LINE_WORDS).map(|place| line.word(view, place).expect("a word")));
+        words.chain(lines.iter().map(|line| view.word(line.control).expect("a word"))).collect()
+    }
+
+    /// Every word, by its unit, for the fault injector: whole lines in ascending order.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn words(&self) -> Result<Vec<(u32, Role)>, Corruption> {
+        let count = self.count()?;
+        let mut words = Vec::new();
+        for index in 0..count {
+            let line = self.line(index)?;
+            words.extend((0..UNITS).map(|word| (line.first + word, Role::Word)));
+        }
+        for index in 0..control_lines(count) * LINE_WORDS as u64 {
+            words.push((self.line(index)?.control, Role::Control));
+        }
+        Ok(words)
+    }
+}
+
+/// Lines that the control words of so many lines take.
+const fn control_lines(count: u64) -> u64 {
+    count.div_ceil(LINE_WORDS as u64)
+}
+
+/// Line `index`. Start and count are believed as far as the arena's bounds go: nothing here may overflow.
+#[inline(always)]
+fn line_at(start: u64, count: u64, index: u64) -> Option<Line> {
+    let first = start.wrapping_add(index.wrapping_mul(u64::from(UNITS)));
+    let controls = start.wrapping_add(count.wrapping_add(GAP).wrapping_mul(u64::from(UNITS)));
+    let control = controls.wrapping_add(index);
+    Some(Line { first: u32::try_from(first).ok()?, control: u32::try_from(control).ok()? })
+}
+
+impl Line {
+    /// The unit of the word at `place`.
+    #[expect(clippy::cast_possible_truncation, reason = "a place is below 8")]
+    #[inline(always)]
+    pub(crate) const fn unit(self, place: usize) -> u32 {
+        self.first.wrapping_add(place as u32)
+    }
+
+    /// The word at `place` (I2). Who changes it says so to [`account`](Self::account).
+    #[inline(always)]
+    pub(crate) fn word<'a>(self, view: &View<'a>, place: usize) -> Option<&'a AtomicU64> {
+        view.word(self.unit(place))
+    }
+
+    /// All words (I2).
+    #[inline(always)]
+    #[cfg(not(loom))]
+    fn words<'a>(self, view: &View<'a>) -> Option<&'a [AtomicU64; LINE_WORDS]> {
+        view.words(self.first)
+    }
+
+    /// Loom's twin.
+    #[cfg(loom)]
+    fn words<'a>(self, view: &View<'a>) -> Option<[&'a AtomicU64; LINE_WORDS]> {
+        let words: Option<Vec<_>> = (0..LINE_WORDS).map(|place| self.word(view, place)).collect();
+        words?.try_into().ok()
+    }
+
+    /// The words, loaded as `order` says, and the control word.
+    #[inline(always)]
+    fn load(self, view: &View<'_>, order: Ordering) -> Option<([u64; LINE_WORDS], u64)> {
+        let words = self.words(view)?;
+        // ORDERING: as the caller chose: it knows what its words publish.
+        let words = std::array::from_fn(|place| words[place].load(order));
+        // ORDERING: Relaxed: the control word proves nothing by its order; it agrees with the words that were read or
+        // not.
+        Some((words, view.word(self.control)?.load(Ordering::Relaxed)))
+    }
+
+    /// The words, if the control word agrees (I5).
+    #[inline(always)]
+    pub(crate) fn read(self, view: &View<'_>, order: Ordering) -> Option<[u64; LINE_WORDS]> {
+        let (words, control) = self.load(view, order)?;
+        let agrees = sum(view.secret, &words) == control || planted(Bug::LineForgetsControl);
+        agrees.then_some(words)
+    }
+
+    /// Accounts for a change of the word at `place` (I4). `None`: there is no such line.
+    #[inline(always)]
+    pub(crate) fn account(self, view: &View<'_>, place: usize, from: u64, to: u64) -> Option<()> {
+        let taken = if planted(Bug::ControlKeepsOldWord) { 0 } else { weight(view.secret, place, from) };
+        // ORDERING: Relaxed: see `load`.
+        view.word(self.control)?.fetch_xor(taken ^ weight(view.secret, place, to), Ordering::Relaxed);
+        Some(())
+    }
+
+    /// What is wrong with a line whose control word does not agree: the one flipped bit, if there is one.
+    fn damage(self, view: &View<'_>, place: Place) -> Option<Corruption> {
+        // ORDERING: Relaxed: only the words themselves are looked at.
+        let (words, control) = self.load(view, Ordering::Relaxed)?;
+        let sum = sum(view.secret, &words);
+        let difference = sum ^ control;
+        if difference == 0 {
+            return None;
+        }
+        for (at, word) in words.into_iter().enumerate() {
+            let flipped = |bit: &u32| {
+                let before = weight(view.secret, at, word ^ 1 << bit);
+                weight(view.secret, at, word) ^ before == difference
+            };
+            if let Some(bit) = (0..u64::BITS).find(flipped) {
+                let change = 1 << bit;
+                let report = Corruption::new(place, bytes_of(self.unit(at)), word ^ change, word);
+                return Some(named(report, change));
+            }
+        }
+        let at = if difference.is_power_of_two() { self.control } else { self.first };
+        Some(named(Corruption::new(place, bytes_of(at), sum, control), difference))
+    }
+
+    /// Asks for the line and its control word.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, view: &View<'_>) {
+        for unit in [self.first, self.control] {
+            prefetch_read(std::ptr::without_provenance(view.likely_address(unit)));
+        }
+    }
+}
+
+/// Names the bit, if only one changed.
+fn named(mut report: Corruption, change: u64) -> Corruption {
+    report.flipped_bit = change.is_power_of_two().then(|| u64::from(change.trailing_zeros()));
+    report
+}
+
+#[cold]
+pub(crate) fn lost() -> Corruption {
+    Corruption::new(Place::Control, 0, 0, 0)
+}
+
+#[cfg(test)]
+mod tests;

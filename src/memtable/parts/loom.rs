@@ -1,0 +1,75 @@
+//! Models of the gate: a freeze and the writers it meets. All actors are spawned threads.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::integrity::tag::Secret;
+use crate::sync::model::{self, JoinHandle, spawn};
+
+use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShards};
+
+/// A write of two halves: a freeze never sees one of them.
+fn count_twice(entered: &mut Entered<'_>) {
+    let one = Totals { entries: 1, data_bytes: 8, ..Totals::default() };
+    entered.count(&one, 7);
+    crate::sync::model::yield_now();
+    entered.count(&one, 9);
+}
+
+/// A write through the shared shards. Whether it was let in.
+fn put(gate: &Arc<WriterShards>) -> JoinHandle<bool> {
+    let gate = Arc::clone(gate);
+    spawn(move || gate.write(|entered| Some(count_twice(entered)), || None).is_some())
+}
+
+/// A write through a shard of its own.
+fn put_leased(gate: &Arc<WriterShards>) -> JoinHandle<bool> {
+    let gate = Arc::clone(gate);
+    spawn(move || {
+        let shard = gate.lease();
+        let entered = shard.enter().map(|mut entered| count_twice(&mut entered));
+        shard.release();
+        entered.is_some()
+    })
+}
+
+/// Freezes; whoever was let in is counted whole from then on.
+fn freeze(gate: &Arc<WriterShards>) -> JoinHandle<Totals> {
+    let gate = Arc::clone(gate);
+    spawn(move || {
+        gate.freeze().unwrap();
+        let sealed = gate.totals();
+        assert_eq!(sealed.entries % 2, 0, "a writer is still inside");
+        assert!(gate.write(|_| Some(()), || None).is_none(), "the freezer itself is kept out");
+        sealed
+    })
+}
+
+fn check(gate: &WriterShards, writers: [JoinHandle<bool>; 2], freezer: JoinHandle<Totals>) {
+    let let_in = writers.map(|writer| writer.join().unwrap()).iter().filter(|entered| **entered).count();
+    let sealed = freezer.join().unwrap();
+    assert_eq!(sealed, gate.totals(), "nothing is written after the freeze");
+    assert_eq!(sealed.entries, 2 * let_in as u64, "who was let in is counted, who was not is not");
+    assert_eq!(gate.sequences().is_some(), let_in > 0);
+}
+
+/// Red for `GateIgnoresFreeze`, `FreezeSkipsBusyShards`.
+#[test]
+fn loom_a_freeze_waits_for_who_is_inside() {
+    model::check(|| {
+        let gate = Arc::new(WriterShards::new(Secret::from_seed(1)));
+        let (writers, freezer) = ([put(&gate), put(&gate)], freeze(&gate));
+        check(&gate, writers, freezer);
+    });
+}
+
+/// Red for `GateIgnoresFreeze`, `FreezeSkipsBusyShards`, `LeaseBornOpen`.
+#[test]
+fn loom_a_freeze_closes_stripes_to_come() {
+    model::check(|| {
+        let gate = Arc::new(WriterShards::new(Secret::from_seed(1)));
+        let (writers, freezer) = ([put_leased(&gate), put_leased(&gate)], freeze(&gate));
+        check(&gate, writers, freezer);
+    });
+}

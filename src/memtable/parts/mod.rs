@@ -1,0 +1,11 @@
+//! What a table is made of: entries in order, in one of two representations, and what belongs to its writers.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod ordered;
+pub(crate) mod representation;
+pub(crate) mod vector;
+pub(crate) mod writer_shards;
+
+#[cfg(all(test, loom))]
+mod loom;

@@ -1,0 +1,157 @@
+//! The internal trait that stands between meaning and order.
+//!
+//! A position is a `u32` that only the representation understands; 0 is the end (before the first and after the
+//! last entry). Every answer is certified by the representation: entries come verified, neighbours are neighbours.
+//!
+//! Any thread. Not promised: that positions of one representation, or of one sorted copy, mean anything to another.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Corruption;
+use crate::key::{Comparator, SequenceNumber, Target};
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
+
+/// The end: before the first entry and after the last one.
+pub(crate) const END: u32 = 0;
+
+/// Most entries of a gap that are asked for their keys: a proof costs microseconds.
+pub(crate) const GAP_ENTRIES_MAX: u32 = 16;
+
+/// An entry and where it stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot<'a> {
+    pub(crate) at: u32,
+    pub(crate) entry: Verified<'a>,
+}
+
+/// Neighbours around a position.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around<'a> {
+    /// The position in front; its entry was verified.
+    pub(crate) before: u32,
+    /// The entry after; `None` is the end.
+    pub(crate) after: Option<Spot<'a>>,
+}
+
+/// Entries in order.
+pub(crate) trait Ordered<'a> {
+    /// The neighbours around a position.
+    fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Gap>;
+    /// The entry before a position.
+    #[inline]
+    fn find_before(&self, target: &Target<'_>) -> Result<Option<Spot<'a>>, Gap> {
+        let around = self.find(target)?;
+        if around.before == END {
+            return Ok(None);
+        }
+        let after = around.after.map_or(END, |spot| spot.at);
+        match self.entry(around.before) {
+            Ok(entry) => Ok(Some(Spot { at: around.before, entry })),
+            Err(corruption) => Err(Gap { corruption, before: END, after }),
+        }
+    }
+    /// The entry after `at`; after `END` stands the first one.
+    fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Gap>;
+    /// The entry before `at`; before `END` stands the last one.
+    fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Gap>;
+    /// What stands after a gap, if every damaged entry in it is proved to have a key and a sequence number for which
+    /// `is_other` is true. `None`: not proved, the gap stays one.
+    fn past_others(
+        &self,
+        gap: &Gap,
+        is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+    ) -> Option<Option<Spot<'a>>>;
+    /// The gap that is left where the entry at `at`, which was handed out before, does not verify any more: its links
+    /// still lead on.
+    #[cold]
+    fn gap_at(&self, at: u32, corruption: Corruption) -> Gap {
+        let position = |spot: Option<Spot<'a>>| spot.map_or(END, |spot| spot.at);
+        let before = self.prev(at).map_or_else(|gap| gap.before, position);
+        let after = self.next(at).map_or_else(|gap| gap.after, position);
+        Gap { corruption, before, after }
+    }
+    /// The entry at a position that was handed out before.
+    fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption>;
+    /// The checked values that accesses need.
+    fn view(&self) -> &View<'a>;
+}
+
+impl<C> Search<'_, C> {
+    /// A gap of the list with positions in place of nodes.
+    fn between_positions(self, gap: Gap) -> Gap {
+        Gap { before: self.position_of(gap.before), after: self.position_of(gap.after), ..gap }
+    }
+
+    fn position_of(&self, node: u32) -> u32 {
+        if node == self.sentinel { END } else { node }
+    }
+
+    fn node(&self, at: u32) -> u32 {
+        if at == END { self.sentinel } else { at }
+    }
+}
+
+#[inline(always)]
+fn spot<'a>(entry: Verified<'a>) -> Spot<'a> {
+    Spot { at: entry.node().offset(), entry }
+}
+
+impl<'a, C: Comparator> Ordered<'a> for Search<'a, C> {
+    #[inline]
+    fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Gap> {
+        match Search::find(self, target, &mut NoTrail) {
+            Ok(bracket) => {
+                Ok(Around { before: self.position_of(bracket.pred), after: bracket.entry.map(spot) })
+            }
+            Err(gap) => Err(self.between_positions(gap)),
+        }
+    }
+
+    #[inline(always)]
+    fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Gap> {
+        match Search::next(self, self.node(at)) {
+            Ok(entry) => Ok(entry.map(spot)),
+            Err(gap) => Err(self.between_positions(gap)),
+        }
+    }
+
+    #[inline(always)]
+    fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Gap> {
+        match Search::prev(self, self.node(at)) {
+            Ok(entry) => Ok(entry.map(spot)),
+            Err(gap) => Err(self.between_positions(gap)),
+        }
+    }
+
+    #[cold]
+    fn past_others(
+        &self,
+        gap: &Gap,
+        is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+    ) -> Option<Option<Spot<'a>>> {
+        let (mut node, end) = (self.node(gap.before), self.node(gap.after));
+        for _ in 0..GAP_ENTRIES_MAX {
+            node = self.view.try_link(node, 0)?;
+            if node == end {
+                let entry = self.verified(node).ok()?;
+                return Some(entry.map(spot));
+            }
+            if node == self.sentinel || !self.view.proves(node, &is_other) {
+                return None;
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption> {
+        self.view.open(at)?.verify(&self.view)
+    }
+
+    #[inline(always)]
+    fn view(&self) -> &View<'a> {
+        &self.view
+    }
+}

@@ -1,0 +1,473 @@
+//! What writers own while they write: gates, counters, sub-chunks. No line of it is shared by all of them.
+//!
+//! ```text
+//!   put()      home shard of the thread, or the next free one, or a new one      (try_lock, never waits for a writer)
+//!   writer()   a shard of its own, leased                                        (lock, only a freeze competes)
+//!   freeze()   locks each shard once, in order, and marks it frozen              (waits out the writers inside)
+//! ```
+//! * E1: a write runs inside its shard's lock; the lock's state says whether the table is frozen. One read-modify-write
+//!   both enters and asks, so a freeze and a write cannot miss each other.
+//! * E2: counters are written by the lock's owner alone and read by anybody; sums are exact once no writer is inside.
+//! * E3: a shard that is made after the freeze began is made frozen: making one takes the registry's lock, and the
+//!   freeze says so under it before it goes from shard to shard. It waits for no writer while it holds that lock.
+//! * E4: a shard names the thread that is inside. Only that thread writes its own number there and takes it away again,
+//!   so whoever reads its own number there is inside: a comparator that calls back into its table. It is never waited for.
+//!
+//! Any thread. Not promised: which shard a write uses.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Corruption, Error, Result};
+use crate::integrity::control_word::{ControlWords, Words};
+use crate::integrity::tag::Secret;
+use crate::memtable::parts::vector::new_chain;
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::list::Inserter;
+use crate::planted::{Bug, planted};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
+
+/// WriterShards that exist from the start.
+#[cfg(not(loom))]
+const FIRST: usize = 8;
+#[cfg(loom)]
+const FIRST: usize = 2;
+
+/// Sums over a table's writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Totals {
+    /// Point entries and range tombstones that reads may find.
+    pub(crate) entries: u64,
+    /// Point tombstones among them.
+    pub(crate) deletes: u64,
+    /// Range tombstones among them.
+    pub(crate) range_deletes: u64,
+    /// Bytes of their keys and values.
+    pub(crate) data_bytes: u64,
+    /// Sum of their stored key digests, wrapping.
+    pub(crate) digest_sum: u64,
+    /// Entries that a replacing one hides.
+    pub(crate) displaced: u64,
+}
+
+/// One shard's counters (E2).
+#[derive(Debug)]
+struct Counters {
+    totals: [AtomicU64; 6],
+    smallest: AtomicU64,
+    largest: AtomicU64,
+}
+
+impl Counters {
+    fn new() -> Self {
+        Counters {
+            totals: std::array::from_fn(|_| AtomicU64::new(0)),
+            smallest: AtomicU64::new(u64::MAX),
+            largest: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds, as the only writer.
+    #[inline(always)]
+    fn add(&self, change: &Totals, sequence: u64) {
+        let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = &self.totals;
+        let bump = |counter: &AtomicU64, by: u64| {
+            // ORDERING: Relaxed: written by the lock's owner alone (E2); a reader that needs exact sums has
+            // locked the shard after the writer left.
+            let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
+            // ORDERING: Relaxed: written by the lock's owner alone (E2).
+            counter.store(sum, Ordering::Relaxed);
+        };
+        bump(entries, change.entries);
+        bump(data_bytes, change.data_bytes);
+        bump(digest_sum, change.digest_sum);
+        if change.deletes | change.range_deletes | change.displaced != 0 {
+            bump(deletes, change.deletes);
+            bump(range_deletes, change.range_deletes);
+            bump(displaced, change.displaced);
+        }
+        // ORDERING: Relaxed: written by the lock's owner alone (E2).
+        if sequence < self.smallest.load(Ordering::Relaxed) {
+            // ORDERING: Relaxed: written by the lock's owner alone (E2).
+            self.smallest.store(sequence, Ordering::Relaxed);
+        }
+        // ORDERING: Relaxed: written by the lock's owner alone (E2).
+        if sequence > self.largest.load(Ordering::Relaxed) {
+            // ORDERING: Relaxed: written by the lock's owner alone (E2).
+            self.largest.store(sequence, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self) -> Totals {
+        // ORDERING: Relaxed: see `add`.
+        Totals::from_array(std::array::from_fn(|i| self.totals[i].load(Ordering::Relaxed)))
+    }
+}
+
+impl Totals {
+    pub(crate) fn as_array(&self) -> [u64; 6] {
+        [self.entries, self.deletes, self.range_deletes, self.data_bytes, self.digest_sum, self.displaced]
+    }
+
+    fn from_array(from: [u64; 6]) -> Self {
+        let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = from;
+        Totals { entries, deletes, range_deletes, data_bytes, digest_sum, displaced }
+    }
+
+    /// Both, wrapping.
+    pub(crate) fn plus(&self, other: &Totals) -> Totals {
+        let (left, right) = (self.as_array(), other.as_array());
+        Totals::from_array(std::array::from_fn(|i| left[i].wrapping_add(right[i])))
+    }
+
+    /// The change that takes these away again.
+    pub(crate) fn negated(&self) -> Totals {
+        Totals::from_array(self.as_array().map(u64::wrapping_neg))
+    }
+}
+
+/// What the lock of a shard guards.
+#[derive(Debug, Default)]
+pub(crate) struct Inside {
+    frozen: Gate,
+    /// The writer's sub-chunk and splice.
+    pub(crate) inserter: Inserter,
+}
+
+/// Whether writes may enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Gate {
+    #[default]
+    Open,
+    Frozen,
+}
+
+/// A shard's control words, by index: the lock's owner sets them (E2).
+type Control = ControlWords<2>;
+/// The sentinel of the shard's chain (representation `Vector`); 0 until its first write.
+const CHAIN: usize = 0;
+/// The largest sequence number of its point entries: what tells a scan that nothing in a deleted run can be shown.
+const LARGEST_POINT: usize = 1;
+
+/// One shard, on lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct WriterShard {
+    inside: Mutex<Inside>,
+    counters: Counters,
+    control: Control,
+    /// 1 while a `Writer` has it.
+    leased: AtomicU64,
+    /// The number of the thread that is inside, plus one; 0 without one (E4).
+    holder: AtomicU64,
+}
+
+/// A write that is inside the gate.
+#[derive(Debug)]
+pub(crate) struct Entered<'s> {
+    pub(crate) inside: MutexGuard<'s, Inside>,
+    shard: &'s WriterShard,
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDERING: Relaxed: only this thread asks for its own number (E4).
+        self.shard.holder.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Entered<'_> {
+    /// The shard's chain, made if it is not there. The lock makes this writer the only one who sets it.
+    pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
+        let control = &self.shard.control;
+        // Nobody else sets it: 0 is believed only where its check agrees.
+        let believed = planted(Bug::ChainWordBelieved);
+        let known = if believed { control.get_so_far(CHAIN)? } else { control.get(CHAIN)? };
+        if known != 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
+            return Ok(known as u32);
+        }
+        let sentinel = new_chain(view, &mut self.inside.inserter.sub)?;
+        control.set(CHAIN, u64::from(sentinel));
+        Ok(sentinel)
+    }
+
+    /// Counts a write.
+    #[inline]
+    pub(crate) fn count(&self, change: &Totals, sequence: u64) {
+        let control = &self.shard.control;
+        self.shard.counters.add(change, sequence);
+        let (known, mismatch) = control.get_with_mismatch(control.salt(), LARGEST_POINT);
+        // A word that is damaged stays so: readers take it for the largest number there is.
+        if sequence > known && mismatch == 0 && change.range_deletes == 0 {
+            control.set(LARGEST_POINT, sequence);
+        }
+    }
+}
+
+/// What came of an attempt to enter.
+enum Attempt<'s> {
+    Inside(Entered<'s>),
+    Busy,
+    Frozen,
+}
+
+impl WriterShard {
+    fn new(frozen: Gate, secret: Secret, number: usize) -> Self {
+        WriterShard {
+            inside: Mutex::new(Inside { frozen, inserter: Inserter::default() }),
+            counters: Counters::new(),
+            // Stretches of the arena have smaller names.
+            control: ControlWords::new(secret, 1 << 32 | number as u64),
+            leased: AtomicU64::new(0),
+            holder: AtomicU64::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn try_enter(&self) -> Attempt<'_> {
+        match self.inside.try_lock() {
+            Some(inside) => self.admitted(inside),
+            None => Attempt::Busy,
+        }
+    }
+
+    #[inline(always)]
+    fn admitted<'s>(&'s self, inside: MutexGuard<'s, Inside>) -> Attempt<'s> {
+        if inside.frozen == Gate::Frozen && !planted(Bug::GateIgnoresFreeze) {
+            return Attempt::Frozen;
+        }
+        // ORDERING: Relaxed: only this thread asks for its own number (E4).
+        self.holder.store(holder_number(), Ordering::Relaxed);
+        Attempt::Inside(Entered { inside, shard: self })
+    }
+
+    /// Whether this thread is inside (E4).
+    fn is_held_by_this_thread(&self) -> bool {
+        // ORDERING: Relaxed: this thread's own number was written by itself.
+        self.holder.load(Ordering::Relaxed) == holder_number()
+    }
+
+    /// Waits until whoever is inside now has left; for this thread itself it does not wait.
+    fn wait_out_writer(&self) {
+        if !self.is_held_by_this_thread() {
+            drop(self.inside.lock());
+        }
+    }
+
+    /// The chain's sentinel, 0 without one. A writer that is just setting it is waited out: a word that was zeroed must
+    /// not read as none.
+    fn chain_when_idle(&self) -> Result<u64, Corruption> {
+        if planted(Bug::ChainWordBelieved) {
+            return self.control.get_so_far(CHAIN);
+        }
+        self.control.get(CHAIN).or_else(|_| {
+            self.wait_out_writer();
+            self.control.get(CHAIN)
+        })
+    }
+
+    /// Waits for its owner.
+    #[inline]
+    fn wait(&self) -> Attempt<'_> {
+        self.admitted(self.inside.lock())
+    }
+
+    /// Enters as the shard's lessee; waits only for a freeze.
+    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
+        match self.wait() {
+            Attempt::Inside(entered) => Some(entered),
+            _ => None,
+        }
+    }
+
+    /// Gives the lease back.
+    pub(crate) fn release(&self) {
+        // ORDERING: Release pairs with the Acquire in `WriterShards::lease`; the state itself is behind the lock.
+        self.leased.store(0, Ordering::Release);
+    }
+}
+
+/// A shard that was leased for one write.
+struct Leased(Arc<WriterShard>);
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// All shards of a table.
+#[derive(Debug)]
+pub(crate) struct WriterShards {
+    first: [WriterShard; FIRST],
+    more: Mutex<More>,
+    secret: Secret,
+}
+
+#[derive(Debug, Default)]
+struct More {
+    shards: Vec<Arc<WriterShard>>,
+    frozen: Gate,
+}
+
+impl WriterShards {
+    /// Open shards; the secret is the table's.
+    pub(crate) fn new(secret: Secret) -> Self {
+        let first = std::array::from_fn(|number| WriterShard::new(Gate::Open, secret, number));
+        WriterShards { first, more: Mutex::new(More::default()), secret }
+    }
+
+    /// Tries the thread's home shard and then the others.
+    #[inline(always)]
+    fn try_enter(&self) -> Attempt<'_> {
+        let home = thread_number();
+        for i in 0..FIRST {
+            match self.first[(home + i) % FIRST].try_enter() {
+                Attempt::Busy => {}
+                attempt => return attempt,
+            }
+        }
+        Attempt::Busy
+    }
+
+    /// Runs a write inside a shard that is free; makes one if none is. A frozen table answers what `frozen` says.
+    #[inline]
+    pub(crate) fn write<R>(
+        &self,
+        write: impl FnOnce(&mut Entered<'_>) -> R,
+        frozen: impl FnOnce() -> R,
+    ) -> R {
+        // Given back after the write has left it, also where a comparator panics.
+        let leased;
+        let mut attempt = self.try_enter();
+        if let Attempt::Busy = attempt {
+            leased = Leased(self.lease());
+            attempt = leased.0.wait();
+        }
+        match attempt {
+            Attempt::Inside(mut entered) => write(&mut entered),
+            _ => frozen(),
+        }
+    }
+
+    /// A shard for one writer alone.
+    pub(crate) fn lease(&self) -> Arc<WriterShard> {
+        let mut more = self.more.lock();
+        for shard in &more.shards {
+            // ORDERING: Acquire pairs with the Release in `release`; Relaxed on failure: the next one is tried.
+            if shard.leased.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Arc::clone(shard);
+            }
+        }
+        let gate = if planted(Bug::LeaseBornOpen) { Gate::Open } else { more.frozen };
+        let shard = Arc::new(WriterShard::new(gate, self.secret, FIRST + more.shards.len()));
+        // ORDERING: Relaxed: the registry's lock publishes it.
+        shard.leased.store(1, Ordering::Relaxed);
+        more.shards.push(Arc::clone(&shard));
+        shard
+    }
+
+    /// Closes every gate and waits out the writers inside (E1, E3). Afterwards sums are exact.
+    ///
+    /// # Errors
+    /// `InvalidArgument` from inside a write: it would wait for itself (E4). Nothing is closed then.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        if self.fold(false, |inside, shard| inside || shard.is_held_by_this_thread()) {
+            return Err(Error::InvalidArgument(
+                "freeze was called from inside a write of this thread, as by a comparator".into(),
+            ));
+        }
+        let mut more = self.more.lock();
+        more.frozen = Gate::Frozen;
+        let made = more.shards.clone();
+        drop(more);
+        for shard in self.first.iter().chain(made.iter().map(|shard| &**shard)) {
+            if planted(Bug::FreezeSkipsBusyShards) {
+                if let Some(mut inside) = shard.inside.try_lock() {
+                    inside.frozen = Gate::Frozen;
+                }
+                continue;
+            }
+            shard.inside.lock().frozen = Gate::Frozen;
+        }
+        Ok(())
+    }
+
+    /// Runs `set` where [`wait_out_writers`](Self::wait_out_writers) waits for it, as it does for writers.
+    pub(crate) fn while_registry_is_held(&self, set: impl FnOnce()) {
+        let _more = self.more.lock();
+        set();
+    }
+
+    /// Waits until every writer that is inside now has left, this thread apart. New ones may enter meanwhile.
+    pub(crate) fn wait_out_writers(&self) {
+        let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
+        for shard in self.first.iter().chain(more.iter().map(|shard| &**shard)) {
+            shard.wait_out_writer();
+        }
+    }
+
+    /// The sums, exact once no writer is inside.
+    pub(crate) fn totals(&self) -> Totals {
+        self.fold(Totals::default(), |sum, shard| sum.plus(&shard.counters.read()))
+    }
+
+    /// Smallest and largest sequence number written, if any was.
+    pub(crate) fn sequences(&self) -> Option<(u64, u64)> {
+        let (smallest, largest) = self.fold((u64::MAX, 0), |(smallest, largest), shard| {
+            // ORDERING: Relaxed: see `Counters::add`.
+            let low = shard.counters.smallest.load(Ordering::Relaxed);
+            // ORDERING: Relaxed: see `Counters::add`.
+            let high = shard.counters.largest.load(Ordering::Relaxed);
+            (low.min(smallest), high.max(largest))
+        });
+        (smallest <= largest).then_some((smallest, largest))
+    }
+
+    /// Largest sequence number of a point entry; 0 without any. One that is being raised, or is damaged, counts as the
+    /// largest number there is.
+    pub(crate) fn largest_point(&self) -> u64 {
+        self.fold(0, |largest, shard| largest.max(shard.control.get(LARGEST_POINT).unwrap_or(u64::MAX)))
+    }
+
+    fn fold<T>(&self, start: T, add: impl Fn(T, &WriterShard) -> T) -> T {
+        let sum = self.first.iter().fold(start, &add);
+        self.more.lock().shards.iter().fold(sum, |sum, shard| add(sum, shard))
+    }
+
+    /// The sentinels of all chains; 0 for a shard without one.
+    pub(crate) fn chains(&self) -> Vec<Result<u32, Corruption>> {
+        let chain = |shard: &WriterShard| {
+            #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
+            let chain = shard.chain_when_idle().map(|chain| chain as u32);
+            chain
+        };
+        self.fold(Vec::new(), |mut chains, shard| {
+            chains.push(chain(shard));
+            chains
+        })
+    }
+
+    /// The control words of every shard.
+    pub(crate) fn each_control(&self, mut visit: impl FnMut(Words<'_>)) {
+        // Outside of the registry's lock: a visitor may wait for writers.
+        let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
+        self.first.iter().for_each(|shard| visit(shard.control.words()));
+        more.iter().for_each(|shard| visit(shard.control.words()));
+    }
+
+    /// Arena bytes that writers took ahead and have not used; those of a writer who is inside right now are left out.
+    pub(crate) fn unused_bytes(&self) -> u64 {
+        self.fold(0, |sum, shard| {
+            sum + shard.inside.try_lock().map_or(0, |inside| inside.inserter.sub.left_bytes())
+        })
+    }
+
+    /// Heap bytes of shards made beyond the first ones.
+    pub(crate) fn extra_bytes(&self) -> u64 {
+        (self.more.lock().shards.len() * size_of::<WriterShard>()) as u64
+    }
+}

@@ -1,0 +1,568 @@
+//! Point reads.
+//!
+//! ```text
+//!   search (key, snapshot) -> newest visible entry -> tombstones newer than it -> value verified -> out
+//! ```
+//! * R1: the order of questions is free, but no structure's "no" hides a covering tombstone.
+//! * R2: a damaged newest version is `Corruption`, never an older version: the bracket before the answer is
+//!   verified as well.
+//!
+//! Any thread; lock-free; a read that finds no range tombstones writes nothing.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::error::{Error, Place, Result};
+use crate::integrity::digest::Seal;
+use crate::key::{Bytewise, Comparator, Kind, SequenceNumber, Target};
+use crate::memtable::lookup::accelerators::Shortcuts;
+use crate::memtable::parts::ordered::Order;
+use crate::memtable::parts::representation::{Ordered, Spot};
+use crate::memtable::parts::vector::Sorted;
+use crate::memtable::skiplist::arena::{Arena, Frame};
+use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::node::{KeepsArena, Pinned, ValueIn, Verified};
+use crate::memtable::skiplist::search::Gap;
+use crate::memtable::table::{Core, TableReader};
+use crate::planted::{Bug, planted};
+
+impl From<Gap> for Error {
+    fn from(gap: Gap) -> Self {
+        Error::Corruption(gap.corruption)
+    }
+}
+
+/// What a table knows about a key at a snapshot.
+#[derive(Debug)]
+pub enum Lookup<'a, C: Comparator = Bytewise> {
+    /// The key has this value.
+    Value(ValueRef<'a>),
+    /// The key is deleted. Final: older tables need not be asked.
+    Deleted {
+        /// The tombstone's sequence number.
+        sequence: SequenceNumber,
+        /// What deleted it.
+        by: DeletedBy,
+    },
+    /// Merge operands, newest first, and what they stand on.
+    Merge(Operands<'a, C>),
+    /// This table says nothing about the key.
+    NotFound,
+}
+
+/// What deleted a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeletedBy {
+    /// A point tombstone.
+    Point,
+    /// A single delete.
+    Single,
+    /// A range tombstone.
+    Range,
+}
+
+/// A value in the table's memory, verified when it was handed out. Borrows the table.
+#[derive(Clone, Copy)]
+pub struct ValueRef<'a> {
+    value: ValueIn<'a>,
+    sequence: SequenceNumber,
+    kind: Kind,
+    owner: &'a dyn Pins,
+}
+
+/// Hands out another owner of the arena.
+pub(crate) trait Pins: Send + Sync {
+    fn pin(&self) -> Arc<dyn KeepsArena>;
+}
+
+impl<C: Comparator> KeepsArena for Core<C> {
+    fn arena(&self) -> &Arena {
+        &self.arena
+    }
+}
+
+impl<C: Comparator> Pins for Arc<Core<C>> {
+    fn pin(&self) -> Arc<dyn KeepsArena> {
+        Arc::<Core<C>>::clone(self)
+    }
+}
+
+impl ValueRef<'_> {
+    /// The sequence number of the entry.
+    #[must_use]
+    #[inline]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The kind of the entry: `PUT`, or one of the engine's own.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// This value with a share in the table: nothing is copied, but the memory of the whole table lives as long.
+    ///
+    /// # Panics
+    /// Never: the value comes from the table that is pinned.
+    #[must_use]
+    pub fn to_pinned(&self) -> PinnedValue {
+        match Pinned::new(self.owner.pin(), self.value) {
+            Some(pinned) => PinnedValue { pinned: Arc::new(pinned) },
+            None => unreachable!("a value is pinned in its own table"),
+        }
+    }
+}
+
+impl Deref for ValueRef<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.value.bytes()
+    }
+}
+
+impl AsRef<[u8]> for ValueRef<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.value.bytes()
+    }
+}
+
+impl fmt::Debug for ValueRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueRef")
+            .field("len", &self.value.bytes().len())
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A value that keeps its table alive: `'static`, cheap to clone.
+#[derive(Clone)]
+pub struct PinnedValue {
+    pinned: Arc<Pinned>,
+}
+
+impl Deref for PinnedValue {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.pinned.bytes()
+    }
+}
+
+impl AsRef<[u8]> for PinnedValue {
+    fn as_ref(&self) -> &[u8] {
+        self.pinned.bytes()
+    }
+}
+
+impl fmt::Debug for PinnedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedValue").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "bytes")]
+impl From<PinnedValue> for bytes::Bytes {
+    fn from(value: PinnedValue) -> Self {
+        bytes::Bytes::from_owner(value)
+    }
+}
+
+/// An entry as stored. Its key was verified; its value is verified when asked for.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    entry: Verified<'a>,
+    seal: Seal,
+}
+
+impl<'a> Entry<'a> {
+    #[inline(always)]
+    pub(crate) fn new(entry: Verified<'a>, frame: &Frame) -> Self {
+        Entry { entry, seal: frame.seal() }
+    }
+
+    /// Whether it stands before a position.
+    #[inline]
+    pub(crate) fn is_before<C: Comparator>(&self, comparator: &C, position: &Target<'_>) -> bool {
+        self.entry.node().order(comparator, position).is_lt()
+    }
+
+    /// The user key.
+    #[must_use]
+    #[inline]
+    pub fn user_key(&self) -> &'a [u8] {
+        self.entry.key()
+    }
+
+    /// The sequence number.
+    #[must_use]
+    #[inline]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.entry.node().sequence()
+    }
+
+    /// The kind.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        self.entry.kind()
+    }
+
+    /// Length of the value in bytes.
+    #[must_use]
+    #[inline]
+    pub fn value_len(&self) -> usize {
+        self.entry.node().lengths().value_len()
+    }
+
+    /// The value, verified now. O(length).
+    ///
+    /// # Errors
+    /// `Corruption` if the value is not what was written.
+    #[inline]
+    pub fn value(&self) -> Result<&'a [u8]> {
+        Ok(self.entry.value(self.seal)?)
+    }
+
+    /// A copy of the value in a buffer, verified after it was copied.
+    ///
+    /// # Errors
+    /// `Corruption` if the copy is not what was written; the buffer is then empty.
+    pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
+        copy_verified(&self.entry, self.seal, buffer)
+    }
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("sequence", &self.sequence())
+            .field("kind", &self.kind())
+            .field("key_len", &self.user_key().len())
+            .field("value_len", &self.value_len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Copies first and verifies the copy: what the caller holds is what was checked.
+fn copy_verified(entry: &Verified<'_>, seal: Seal, buffer: &mut Vec<u8>) -> Result<()> {
+    buffer.clear();
+    buffer.extend_from_slice(entry.value_unverified());
+    entry.verify_copy(buffer, seal).map_err(|corruption| {
+        buffer.clear();
+        corruption.into()
+    })
+}
+
+/// What `get_into` found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// The buffer holds the value of this entry.
+    Value {
+        /// The entry's sequence number.
+        sequence: SequenceNumber,
+        /// The entry's kind.
+        kind: Kind,
+    },
+    /// The key is deleted.
+    Deleted {
+        /// The tombstone's sequence number.
+        sequence: SequenceNumber,
+        /// What deleted it.
+        by: DeletedBy,
+    },
+    /// Merge operands: ask `get` for them.
+    Merge,
+    /// This table says nothing about the key.
+    NotFound,
+}
+
+/// One merge operand.
+#[derive(Clone, Copy)]
+pub struct Operand<'a> {
+    /// Its sequence number.
+    pub sequence: SequenceNumber,
+    /// Its bytes, verified.
+    pub value: &'a [u8],
+}
+
+/// What merge operands stand on.
+#[derive(Clone, Copy)]
+pub enum Base<'a> {
+    /// This value, verified.
+    Value(&'a [u8]),
+    /// Nothing: the key was deleted below them.
+    Deleted,
+    /// Whatever older tables say.
+    Below,
+}
+
+/// The merge operands of a key, newest first: a fallible iterator, fused after its end or its first error.
+pub struct Operands<'a, C: Comparator = Bytewise> {
+    core: &'a Core<C>,
+    /// The copy that the first operand was found in, if the table is not kept in order.
+    sorted: Option<Arc<Sorted>>,
+    next: Option<Spot<'a>>,
+    /// The newest tombstone that covers the key below the first operand.
+    cover: Option<SequenceNumber>,
+    base: Base<'a>,
+}
+
+impl<C: Comparator> Clone for Operands<'_, C> {
+    fn clone(&self) -> Self {
+        Operands {
+            core: self.core,
+            sorted: self.sorted.clone(),
+            next: self.next,
+            cover: self.cover,
+            base: self.base,
+        }
+    }
+}
+
+impl<C: Comparator> fmt::Debug for Operands<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operands").field("cover", &self.cover).finish_non_exhaustive()
+    }
+}
+
+impl<'a, C: Comparator> Operands<'a, C> {
+    /// What the operands stand on. Walks to the end of what is left. O(operands left).
+    ///
+    /// # Errors
+    /// `Corruption` if an operand or the base does not verify.
+    pub fn base(&self) -> Result<Base<'a>> {
+        let mut rest = self.clone();
+        for operand in rest.by_ref() {
+            operand?;
+        }
+        Ok(rest.base)
+    }
+
+    /// The order that the operands were found in. Small results matter more than quick merges: it is looked up again.
+    fn order(&self) -> Result<Order<'a, C>> {
+        match &self.sorted {
+            None => Ok(Order::List(self.core.point_search()?)),
+            Some(sorted) => Ok(Order::Sorted(self.core.search_sorted(Arc::clone(sorted))?)),
+        }
+    }
+
+    fn step(&mut self, spot: Spot<'a>) -> Result<Option<Operand<'a>>> {
+        let order = self.order()?;
+        let sequence = spot.entry.node().sequence();
+        if self.cover.is_some_and(|cover| cover > sequence) {
+            self.base = Base::Deleted;
+            return Ok(None);
+        }
+        if spot.entry.kind() != Kind::MERGE {
+            self.base = if spot.entry.kind().is_point_delete() {
+                Base::Deleted
+            } else {
+                Base::Value(spot.entry.value(order.view().seal())?)
+            };
+            return Ok(None);
+        }
+        let value = spot.entry.value(order.view().seal())?;
+        self.next = self.core.older(&order, &spot)?;
+        if self.next.is_none() && self.cover.is_some() && !planted(Bug::MergeForgetsCover) {
+            self.base = Base::Deleted;
+        }
+        Ok(Some(Operand { sequence, value }))
+    }
+}
+
+impl<'a, C: Comparator> Iterator for Operands<'a, C> {
+    type Item = Result<Operand<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let spot = self.next.take()?;
+        self.step(spot).transpose()
+    }
+}
+
+/// What follows a gap, if every damaged entry in it is proved to be another one: all that memory lost there are
+/// entries, and their keys and sequence numbers can be recovered.
+#[cold]
+pub(crate) fn past_proved<'a, O: Ordered<'a>>(
+    order: &O,
+    gap: Gap,
+    is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+) -> Result<Option<Spot<'a>>, Gap> {
+    let damaged_entry = matches!(gap.corruption.place, Place::Entry | Place::Header);
+    let after = if damaged_entry { order.past_others(&gap, is_other) } else { None };
+    after.ok_or(gap)
+}
+
+/// The newest visible entry, and what deletes the key.
+type Resolved<'a> = (Option<Spot<'a>>, Option<(SequenceNumber, DeletedBy)>);
+
+impl<C: Comparator> Core<C> {
+    /// The newest entry of `key` at or below `snapshot`, as stored.
+    #[inline]
+    pub(crate) fn newest<'a, O: Ordered<'a>>(
+        &self,
+        order: &O,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Spot<'a>>> {
+        let target = Target::new(&self.comparator, key, snapshot);
+        let after = match order.find(&target) {
+            Ok(around) => around.after,
+            Err(gap) => self.past_gap(order, gap, key)?,
+        };
+        Ok(after.filter(|spot| self.comparator.compare(spot.entry.key(), key).is_eq()))
+    }
+
+    /// What follows a gap, if nothing in it can be of this key.
+    #[cold]
+    fn past_gap<'a, O: Ordered<'a>>(&self, order: &O, gap: Gap, key: &[u8]) -> Result<Option<Spot<'a>>, Gap> {
+        past_proved(order, gap, |damaged, _| self.comparator.compare(damaged, key).is_ne())
+    }
+
+    /// The next older version of the same key; replaced equals are passed. What a `Vector` table took twice is there
+    /// twice.
+    pub(crate) fn older<'a, O: Ordered<'a>>(&self, order: &O, spot: &Spot<'a>) -> Result<Option<Spot<'a>>> {
+        let mut at = spot.at;
+        loop {
+            let next = match order.next(at) {
+                Ok(next) => next,
+                Err(gap) => self.past_gap(order, gap, spot.entry.key())?,
+            };
+            let Some(next) = next else { return Ok(None) };
+            if !self.comparator.compare(next.entry.key(), spot.entry.key()).is_eq() {
+                return Ok(None);
+            }
+            let replaces = self.options.duplicates == DuplicatePolicy::Replace;
+            if !replaces || next.entry.node().sequence() != spot.entry.node().sequence() {
+                return Ok(Some(next));
+            }
+            at = next.at;
+        }
+    }
+
+    /// Newest visible entry and what deletes it.
+    #[inline(always)]
+    fn resolve<'a>(
+        &self,
+        order: &Order<'a, C>,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Resolved<'a>> {
+        let spot = self.locate(order, key, snapshot)?;
+        let deleted = self.deletion(key, snapshot, spot.as_ref())?;
+        Ok((spot, deleted))
+    }
+
+    /// What deletes a key whose newest visible entry is known. Tombstones are asked whatever found that entry, or found
+    /// that there is none (R1).
+    #[inline]
+    pub(crate) fn deletion(
+        &self,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        spot: Option<&Spot<'_>>,
+    ) -> Result<Option<(SequenceNumber, DeletedBy)>> {
+        if spot.is_none()
+            && self.accelerators.shortcuts() == Shortcuts::Some
+            && planted(Bug::FilterHidesTombstones)
+        {
+            return Ok(None);
+        }
+        let floor = spot.map(|spot| spot.entry.node().sequence());
+        Ok(Self::deletion_by(self.covering(key, snapshot, floor)?, spot))
+    }
+
+    /// Which deletion hides an entry, once the newest range tombstone over the key is known.
+    #[inline]
+    pub(crate) fn deletion_by(
+        cover: Option<SequenceNumber>,
+        spot: Option<&Spot<'_>>,
+    ) -> Option<(SequenceNumber, DeletedBy)> {
+        let mut deleted = cover.map(|sequence| (sequence, DeletedBy::Range));
+        if let (None, Some(spot)) = (deleted, spot) {
+            let sequence = spot.entry.node().sequence();
+            deleted = match spot.entry.kind() {
+                Kind::DELETE => Some((sequence, DeletedBy::Point)),
+                Kind::SINGLE_DELETE => Some((sequence, DeletedBy::Single)),
+                _ => None,
+            };
+        }
+        deleted
+    }
+}
+
+impl<C: Comparator> TableReader<C> {
+    /// What the table knows about `key` at `snapshot` (inclusive). Expected O(log n).
+    ///
+    /// # Errors
+    /// `Corruption` if damaged memory could matter for this answer.
+    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
+        let order = self.core.order(Some(key))?;
+        let (spot, deleted) = self.core.resolve(&order, key, snapshot)?;
+        self.answer(key, spot, deleted, &order)
+    }
+
+    /// The lookup that follows from what was found.
+    #[inline]
+    pub(crate) fn answer<'a>(
+        &'a self,
+        key: &[u8],
+        spot: Option<Spot<'a>>,
+        deleted: Option<(SequenceNumber, DeletedBy)>,
+        order: &Order<'a, C>,
+    ) -> Result<Lookup<'a, C>> {
+        if let Some((sequence, by)) = deleted {
+            return Ok(Lookup::Deleted { sequence, by });
+        }
+        let Some(spot) = spot else { return Ok(Lookup::NotFound) };
+        let sequence = spot.entry.node().sequence();
+        if spot.entry.kind() == Kind::MERGE {
+            let cover = self.core.covering(key, sequence, None)?;
+            return Ok(Lookup::Merge(Operands {
+                core: &self.core,
+                sorted: order.sorted(),
+                next: Some(spot),
+                cover,
+                base: Base::Below,
+            }));
+        }
+        let value = spot.entry.value_in(order.view())?;
+        self.core.count_digests(order.view(), 1);
+        Ok(Lookup::Value(ValueRef { value, sequence, kind: spot.entry.kind(), owner: &self.core }))
+    }
+
+    /// The newest entry of `key` at or below `snapshot` as stored; range tombstones are not applied. Expected O(log n).
+    ///
+    /// # Errors
+    /// `Corruption` if damaged memory could matter for this answer.
+    pub fn get_entry(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
+        let order = self.core.order(Some(key))?;
+        let spot = self.core.locate(&order, key, snapshot)?;
+        Ok(spot.map(|spot| Entry::new(spot.entry, order.view())))
+    }
+
+    /// Copies the value of `key` at `snapshot` into a buffer that is cleared first, and verifies the copy. Allocates
+    /// only if the buffer is too small.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); the buffer is then empty.
+    pub fn get_into(&self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
+        buffer.clear();
+        let order = self.core.order(Some(key))?;
+        let (spot, deleted) = self.core.resolve(&order, key, snapshot)?;
+        if let Some((sequence, by)) = deleted {
+            return Ok(Found::Deleted { sequence, by });
+        }
+        let Some(spot) = spot else { return Ok(Found::NotFound) };
+        if spot.entry.kind() == Kind::MERGE {
+            return Ok(Found::Merge);
+        }
+        copy_verified(&spot.entry, order.view().seal(), buffer)?;
+        self.core.count_digests(order.view(), 1);
+        Ok(Found::Value { sequence: spot.entry.node().sequence(), kind: spot.entry.kind() })
+    }
+}

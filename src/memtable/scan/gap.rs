@@ -1,0 +1,71 @@
+//! Gaps that were reported, with their sides in the walk's own memory.
+//!
+//! ```text
+//!   a@9   [ damaged ]   c@4
+//!       begin         end          scan bounds: whatever becomes of a and c, the walk knows what it has reported
+//! ```
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use crate::key::{Comparator, SequenceNumber};
+use crate::memtable::parts::representation::{END, Ordered};
+use crate::memtable::scan::bounds::ScanBound;
+use crate::memtable::scan::runs::Way;
+use crate::memtable::scan::visibility::Visibility;
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::search::Gap;
+
+/// A gap that was reported, and where it begins and ends, in the cursor's own memory. A scan bound is missing where the
+/// entry beside the gap did not verify any more.
+#[derive(Clone)]
+pub(crate) struct ReportedGap {
+    pub(crate) gap: Gap,
+    begin: Option<ScanBound>,
+    end: Option<ScanBound>,
+}
+
+/// The position after which a walk goes on that has shown an entry.
+#[inline]
+pub(crate) fn passed<L: Visibility>(way: Way, key: &[u8], sequence: SequenceNumber) -> ScanBound {
+    let (newest, oldest) = L::extent(sequence);
+    if way == Way::Forward { ScanBound::after(key, oldest) } else { ScanBound::before(key, newest) }
+}
+
+impl ReportedGap {
+    /// A gap and the positions of the entries beside it, as far as they verify.
+    #[cold]
+    pub(crate) fn around<'a, O: Ordered<'a>>(order: Option<&O>, gap: Gap) -> ReportedGap {
+        let beside = |at: u32| order.and_then(|order| order.entry(at).ok()).filter(|_| at != END);
+        let (before, after) = (beside(gap.before), beside(gap.after));
+        let (begin, end) = if gap.before == gap.after {
+            // One entry on both sides: what covers its key cannot be told.
+            let begin = before.map(|entry| ScanBound::before(entry.key(), SequenceNumber::MAX));
+            (begin, after.map(|entry| ScanBound::after(entry.key(), 0)))
+        } else {
+            (
+                before.map(|entry| ScanBound::just_after(entry.node())),
+                after.map(|entry| ScanBound::just_before(entry.node())),
+            )
+        };
+        let begin = if gap.before == END { Some(ScanBound::start()) } else { begin };
+        let end = if gap.after == END { Some(ScanBound::end()) } else { end };
+        ReportedGap { gap, begin, end }
+    }
+
+    /// Whether an entry lies beyond the gap, as far as its near side is known. Duplicates of a `Vector` table stand
+    /// at the same position.
+    pub(crate) fn is_passed_at<C: Comparator>(&self, comparator: &C, way: Way, entry: &Verified<'_>) -> bool {
+        let is_before =
+            |scan_bound: &ScanBound| entry.node().order(comparator, &scan_bound.target(comparator)).is_lt();
+        match way {
+            Way::Forward => self.begin.as_ref().is_none_or(|scan_bound| !is_before(&scan_bound.across())),
+            Way::Backward => self.end.as_ref().is_none_or(|scan_bound| is_before(&scan_bound.across())),
+        }
+    }
+
+    /// The far side of the gap for a walk in this direction.
+    pub(crate) fn far(&self, way: Way) -> Option<&ScanBound> {
+        if way == Way::Forward { self.end.as_ref() } else { self.begin.as_ref() }
+    }
+}

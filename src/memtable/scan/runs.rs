@@ -1,0 +1,260 @@
+//! Where a walk stands, and how it passes runs of entries of which it shows one at most.
+//!
+//! ```text
+//!   a@9   m@5 r3   m@5 r2   m@5 r1   m@5 r0   z@2        a run of equals: r3 replaced the others
+//!   a@9   m@8      m@7      m@6      m@5      z@2        a run of versions of one key
+//!   <---- before   first             after --->          a few steps, then one search
+//! ```
+//! The numbered promises stand in `visibility`: V2 to V5.
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
+
+use crate::error::{Corruption, Place};
+use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target};
+use crate::memtable::parts::representation::{END, Ordered, Spot};
+use crate::memtable::read::get::past_proved;
+use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::memtable::skiplist::parked::Parked;
+use crate::memtable::skiplist::search::Gap;
+use crate::memtable::table::Core;
+
+/// Which way a step goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Forward,
+    Backward,
+}
+
+/// Where a cursor stands, without a borrow.
+#[derive(Debug, Clone, Copy)]
+pub struct Stand {
+    pub(crate) at: u32,
+    pub(crate) parked: Parked,
+}
+
+impl Stand {
+    #[inline(always)]
+    pub(crate) fn on(spot: &Spot<'_>) -> Self {
+        Stand { at: spot.at, parked: Parked::new(&spot.entry) }
+    }
+
+    /// On an entry of a list, where a position is the node's offset.
+    #[inline(always)]
+    pub(crate) fn at(entry: &Verified<'_>) -> Self {
+        Stand { at: entry.node().offset(), parked: Parked::new(entry) }
+    }
+
+    /// The entry, verified again (V4).
+    #[inline]
+    pub(crate) fn spot<'a, O: Ordered<'a>>(&self, order: &O) -> Result<Spot<'a>, Gap> {
+        match self.parked.verify(order.view()) {
+            Ok(entry) => Ok(Spot { at: self.at, entry }),
+            Err(corruption) => Err(order.gap_at(self.at, corruption)),
+        }
+    }
+
+    /// Whether another entry has the same key (V4).
+    #[inline]
+    fn has_key_of<'a, C: Comparator, O: Ordered<'a>>(
+        &self,
+        core: &Core<C>,
+        order: &O,
+        other: &Spot<'a>,
+    ) -> Result<bool, Gap> {
+        if C::EQUALITY == KeyEquality::Bytes && self.parked.has_other_key(&other.entry) {
+            return Ok(false);
+        }
+        Ok(same_key(core, &self.spot(order)?, other))
+    }
+}
+
+/// Steps that a walk may take before every table has room for them.
+const STEPS_SPARE: u64 = 64;
+
+/// How many steps a walk may take (V5): twice as many as there are entries, and a few. An honest walk takes one step
+/// for each entry and one for each gap.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StepLimit {
+    taken: u64,
+    limit: u64,
+}
+
+impl Default for StepLimit {
+    fn default() -> Self {
+        StepLimit { taken: 0, limit: STEPS_SPARE }
+    }
+}
+
+impl StepLimit {
+    /// Counts a step; an error once there were too many. Entries are counted when the limit is met: O(shards).
+    #[inline]
+    pub(crate) fn count<C>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
+        self.taken += 1;
+        if self.taken <= self.limit { Ok(()) } else { self.extend(core) }
+    }
+
+    #[cold]
+    fn extend<C>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
+        let totals = core.shards.totals();
+        let points = totals.entries.saturating_sub(totals.range_deletes).saturating_add(totals.displaced);
+        self.limit = points.saturating_mul(2).saturating_add(STEPS_SPARE);
+        if self.taken <= self.limit {
+            return Ok(());
+        }
+        Err(Corruption::new(Place::Order, 0, self.limit, self.taken))
+    }
+}
+
+/// Steps over entries of one run before a search takes over (V3).
+pub(crate) const STEPS_MAX: u32 = 8;
+
+pub(crate) fn same_key<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bool {
+    core.comparator.compare(left.entry.key(), right.entry.key()).is_eq()
+}
+
+/// Neighbours of which a scan shows one at most (V3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// One key and one sequence number: the first replaced the others.
+    Equals,
+    /// All versions of one key.
+    Key,
+}
+
+impl Run {
+    /// Whether another entry belongs to the run of `from`.
+    #[inline]
+    pub(crate) fn holds<'a, C: Comparator, O: Ordered<'a>>(
+        self,
+        core: &Core<C>,
+        order: &O,
+        from: &Stand,
+        other: &Spot<'a>,
+    ) -> Result<bool, Gap> {
+        if self == Run::Equals && other.entry.node().sequence() != from.parked.sequence() {
+            return Ok(false);
+        }
+        from.has_key_of(core, order, other)
+    }
+
+    /// The position before the run that an entry belongs to.
+    fn start<'k, C: Comparator>(self, core: &Core<C>, spot: &Spot<'k>) -> Target<'k> {
+        let newest = if self == Run::Key { SequenceNumber::MAX } else { spot.entry.node().sequence() };
+        Target::new(&core.comparator, spot.entry.key(), newest)
+    }
+
+    /// The position after it.
+    fn end<'k, C: Comparator>(self, core: &Core<C>, spot: &Spot<'k>) -> Target<'k> {
+        match self {
+            Run::Key => Target::behind_key(&core.comparator, spot.entry.key()),
+            Run::Equals => self.start(core, spot).with_revision(0).with_side(Side::After),
+        }
+    }
+}
+
+/// The first entry after a run, or the last one before it: a few steps, then a search (V3).
+#[inline]
+pub(crate) fn past_run<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    from: &Stand,
+    run: Run,
+    way: Way,
+) -> Result<Option<Spot<'a>>, Gap> {
+    let mut at = from.at;
+    for _ in 0..STEPS_MAX {
+        let next = match way {
+            Way::Forward => order.next(at)?,
+            Way::Backward => order.prev(at)?,
+        };
+        match next {
+            Some(next) if run.holds(core, order, from, &next)? => at = next.at,
+            next => return Ok(next),
+        }
+    }
+    let spot = from.spot(order)?;
+    match way {
+        Way::Forward => Ok(order.find(&run.end(core, &spot))?.after),
+        Way::Backward => order.find_before(&run.start(core, &spot)),
+    }
+}
+
+/// What follows a gap, if nothing in it can be of the run that `spot` belongs to (V2).
+#[cold]
+pub(crate) fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    gap: Gap,
+    spot: &Spot<'a>,
+    run: Run,
+) -> Result<Option<Spot<'a>>, Gap> {
+    past_proved(order, gap, |key, sequence| {
+        (run == Run::Equals && sequence != spot.entry.node().sequence())
+            || core.comparator.compare(key, spot.entry.key()).is_ne()
+    })
+}
+
+/// The first entry of the run that `spot` belongs to: a few steps, then a search (V3). A gap before it that is proved
+/// not to be of the run is left for the next step (V2). A search may end at a gap elsewhere, so one that a step met
+/// counts.
+pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    spot: Spot<'a>,
+    run: Run,
+) -> Result<Spot<'a>, Gap> {
+    let (mut first, mut met) = (spot, None);
+    for _ in 0..STEPS_MAX {
+        match order.prev(first.at) {
+            Ok(Some(before)) if run.holds(core, order, &Stand::on(&first), &before)? => first = before,
+            Ok(_) => return Ok(first),
+            // A search may know a way around the gap.
+            Err(gap) => {
+                met = Some(gap);
+                break;
+            }
+        }
+    }
+    let found = match order.find(&run.start(core, &first)) {
+        Ok(around) => around.after,
+        Err(gap) => past_gap(core, order, met.unwrap_or(gap), &first, run)?,
+    };
+    match found {
+        Some(found) if run.holds(core, order, &Stand::on(&first), &found)? => Ok(found),
+        _ => Ok(first),
+    }
+}
+
+/// A gap without sides: where the walk could go on is not known.
+#[cold]
+pub(crate) fn no_way(corruption: Corruption) -> Gap {
+    Gap { corruption, before: END, after: END }
+}
+
+/// Where keys are not verified (0 protection bytes), a scan that searches its way could go round in a circle over a
+/// damaged key: each move must lead further in the order of the keys as they read.
+#[inline(always)]
+pub(crate) fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    from: &Stand,
+    to: Option<Spot<'a>>,
+    way: Ordering,
+) -> Result<Option<Spot<'a>>, Gap> {
+    let Some(next) = to.filter(|_| order.view().width.bytes() == 0) else { return Ok(to) };
+    let from = from.spot(order)?;
+    let (here, there) = (from.entry.node(), next.entry.node());
+    let moved = core.comparator.compare(next.entry.key(), from.entry.key());
+    let moved = moved.then(here.sequence().cmp(&there.sequence()));
+    // Duplicates of a `Vector` table differ in their places only.
+    let moved = moved.then(here.revision().cmp(&there.revision()));
+    if moved.then(next.at.cmp(&from.at)) == way {
+        return Ok(to);
+    }
+    let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);
+    Err(no_way(corruption))
+}

@@ -1,0 +1,294 @@
+//! The steps of a cursor: where a move leads, from an entry, a position or a gap.
+//!
+//! ```text
+//!   arrive   position ------------> find ----> inside the near bound ----> show
+//!   fast     entry ---------------> neighbour, if the two alone tell that it is shown
+//!   step     entry ---------------> visibility ----> show
+//!            gap ----------------> its far side, strictly beyond it -----> show
+//!   show     visibility ----> inside the far bound
+//! ```
+//! Nothing here moves a cursor: `cursor` does. Its promises are numbered there.
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Corruption, Place};
+use crate::key::Target;
+use crate::memtable::lookup::filter::Answer;
+use crate::memtable::lookup::statistics::Event;
+use crate::memtable::parts::ordered::Order;
+use crate::memtable::parts::representation::{END, Ordered, Spot};
+use crate::memtable::parts::vector::SortedSearch;
+use crate::memtable::scan::bounds::ScanBound;
+use crate::memtable::scan::cursor::{Arrival, Cursor, Kept, State};
+use crate::memtable::scan::gap::{ReportedGap, passed};
+use crate::memtable::scan::handle::Handle;
+use crate::memtable::scan::runs::{Stand, Way};
+use crate::memtable::scan::visibility::Visibility;
+use crate::memtable::skiplist::iterate::ReadAhead;
+use crate::memtable::skiplist::node::{Node, Verified};
+use crate::memtable::skiplist::search::{Gap, Search};
+use crate::memtable::table::Core;
+
+/// Where a move ended: an entry, an end, or a gap.
+type Outcome<'a> = Result<Option<Spot<'a>>, Gap>;
+
+/// What a cursor keeps of an entry.
+#[inline(always)]
+fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
+    spot.as_ref().map(Stand::on)
+}
+
+impl<H: Handle, L: Visibility> Cursor<H, L> {
+    /// The table's list, if that is its order, through the values kept from the last seek.
+    #[inline(always)]
+    pub(crate) fn list<'a>(&self, core: &'a Core<H::Order>) -> Option<Search<'a, H::Order>> {
+        let Some((frame, Kept::List(course))) = &self.kept else { return None };
+        let view = frame.on(&core.arena)?;
+        Some(Search { view, comparator: &core.comparator, course: *course })
+    }
+
+    /// The table's order through the values kept from the last seek.
+    #[inline]
+    pub(crate) fn order<'a>(&self, core: &'a Core<H::Order>) -> Result<Order<'a, H::Order>, Corruption> {
+        if let Some(search) = self.list(core) {
+            return Ok(Order::List(search));
+        }
+        let Some((frame, Kept::Sorted(sorted))) = &self.kept else { return core.order(None) };
+        let Some(view) = frame.on(&core.arena) else { return core.order(None) };
+        let (comparator, sorted) = (&core.comparator, Arc::clone(sorted));
+        Ok(Order::Sorted(SortedSearch { view, comparator, sorted }))
+    }
+
+    /// The entry shown at or after a position (or before it), inside the bounds.
+    pub(crate) fn arrive(&self, way: Way, target: &Target<'_>) -> Arrival {
+        let core = self.handle.core();
+        let order = self.order(core)?;
+        if let Some(prefix) = &self.prefix
+            && core.accelerators.may_start_with(order.view(), prefix) == Answer::Absent
+        {
+            core.accelerators.count(Event::FilterNegative, 1);
+            return Ok(Ok(None));
+        }
+        Ok(self.arrive_in(core, &order, way, target).map(park))
+    }
+
+    fn arrive_in<'a, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<H::Order>,
+        order: &O,
+        way: Way,
+        target: &Target<'_>,
+    ) -> Outcome<'a> {
+        let comparator = &core.comparator;
+        let spot = match way {
+            Way::Forward => order.find(target)?.after,
+            Way::Backward => order.find_before(target)?,
+        };
+        // Outside the near bound: start at the bound instead.
+        let bound = match way {
+            Way::Forward => self.lower.as_ref(),
+            Way::Backward => self.upper.as_ref(),
+        };
+        let spot = match (spot, bound) {
+            (Some(spot), Some(scan_bound)) => {
+                let scan_bound = scan_bound.target(comparator);
+                let in_front = spot.entry.node().order(comparator, &scan_bound).is_lt();
+                match way {
+                    Way::Forward if in_front => order.find(&scan_bound)?.after,
+                    Way::Backward if !in_front => order.find_before(&scan_bound)?,
+                    _ => Some(spot),
+                }
+            }
+            (spot, _) => spot,
+        };
+        self.show(core, order, way, spot)
+    }
+
+    /// What the visibility shows from a stored entry on, inside the far bound.
+    #[inline(always)]
+    fn show<'a, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<H::Order>,
+        order: &O,
+        way: Way,
+        spot: Option<Spot<'a>>,
+    ) -> Outcome<'a> {
+        let (spot, far) = match way {
+            Way::Forward => (self.visibility.forward(core, order, spot)?, self.upper.as_ref()),
+            Way::Backward => (self.visibility.backward(core, order, spot)?, self.lower.as_ref()),
+        };
+        let (Some(spot), Some(scan_bound)) = (spot, far) else { return Ok(spot) };
+        let in_front =
+            spot.entry.node().order(&core.comparator, &scan_bound.target(&core.comparator)).is_lt();
+        Ok((in_front == (way == Way::Forward)).then_some(spot))
+    }
+
+    /// A step where nothing has to be decided: in a list, from an entry to a neighbour that is shown. `None`: it is
+    /// no such step, or it met something unusual; `step` decides.
+    #[inline(always)]
+    pub(crate) fn step_fast<'a>(
+        &self,
+        core: &'a Core<H::Order>,
+        way: Way,
+        read_ahead: &mut ReadAhead,
+    ) -> Option<Option<Verified<'a>>> {
+        let State::At(stand) = &self.state else { return None };
+        if !self.visibility.is_plain(core, way) {
+            return None;
+        }
+        let search = self.list(core)?;
+        let (next, far) = match way {
+            Way::Forward => (search.try_next(stand.at)?, &self.upper),
+            Way::Backward => (search.try_prev(stand.at)?, &self.lower),
+        };
+        match (&next, way) {
+            (Some(entry), Way::Forward) => search.look_ahead(read_ahead, stand.at, entry.node().offset()),
+            (Some(entry), Way::Backward) => search.look_back(stand.at, entry.node().offset()),
+            _ => {}
+        }
+        if next.is_some_and(|entry| !self.visibility.shows_neighbour(core, &search.view, stand, &entry)) {
+            return None;
+        }
+        let (Some(entry), Some(scan_bound)) = (next, far) else { return Some(next) };
+        let in_front = entry.node().order(&core.comparator, &scan_bound.target(&core.comparator)).is_lt();
+        Some((in_front == (way == Way::Forward)).then_some(entry))
+    }
+
+    #[inline]
+    pub(crate) fn step(&self, core: &Core<H::Order>, way: Way, read_ahead: &mut ReadAhead) -> Arrival {
+        match (&self.state, &self.reported) {
+            (State::At(stand), _) => match self.list(core) {
+                Some(search) => {
+                    let outcome = self.step_from(core, &search, way, stand);
+                    if let (Ok(Some(to)), Way::Forward) = (&outcome, way) {
+                        search.look_ahead(read_ahead, stand.at, to.at);
+                    }
+                    Ok(outcome.map(park))
+                }
+                None => Ok(self.step_from(core, &self.order(core)?, way, stand).map(park)),
+            },
+            (State::Gap, Some(reported)) => {
+                Ok(self.step_over_gap(core, &self.order(core)?, way, reported).map(park))
+            }
+            (State::Nowhere | State::Gap, _) => Ok(Ok(None)),
+        }
+    }
+
+    #[inline(always)]
+    fn step_from<'a, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<H::Order>,
+        order: &O,
+        way: Way,
+        from: &Stand,
+    ) -> Outcome<'a> {
+        let next = match way {
+            Way::Forward => self.visibility.after(core, order, from)?,
+            Way::Backward => self.visibility.before(core, order, from)?,
+        };
+        self.show(core, order, way, next)
+    }
+
+    /// The first entry from `spot` on that is not outside the near bound: a gap may lie outside of it.
+    #[cold]
+    fn first_inside<'a, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<H::Order>,
+        order: &O,
+        way: Way,
+        mut spot: Spot<'a>,
+    ) -> Result<Option<Spot<'a>>, Gap> {
+        let bound = match way {
+            Way::Forward => self.lower.as_ref(),
+            Way::Backward => self.upper.as_ref(),
+        };
+        let Some(scan_bound) = bound else { return Ok(Some(spot)) };
+        let scan_bound = scan_bound.target(&core.comparator);
+        loop {
+            let in_front = spot.entry.node().order(&core.comparator, &scan_bound).is_lt();
+            if in_front == (way == Way::Backward) {
+                return Ok(Some(spot));
+            }
+            let next = match way {
+                Way::Forward => order.next(spot.at)?,
+                Way::Backward => order.prev(spot.at)?,
+            };
+            let Some(next) = next else { return Ok(None) };
+            spot = next;
+        }
+    }
+
+    /// Goes on at the far side of a gap, strictly beyond it (Q1).
+    #[cold]
+    fn step_over_gap<'a, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<H::Order>,
+        order: &O,
+        way: Way,
+        reported: &ReportedGap,
+    ) -> Outcome<'a> {
+        let gap = reported.gap;
+        let at = if way == Way::Forward { gap.after } else { gap.before };
+        if at == END {
+            return Ok(None);
+        }
+        let entry = match order.entry(at) {
+            Ok(entry) => entry,
+            // The far side was damaged since then: on along its links.
+            Err(corruption) => return Err(order.gap_at(at, corruption)),
+        };
+        let spot = Spot { at, entry };
+        if gap.before == gap.after {
+            return self.step_from(core, order, way, &Stand::on(&spot));
+        }
+        if !reported.is_passed_at(&core.comparator, way, &entry) {
+            let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
+            return Err(Gap { corruption, before: END, after: END });
+        }
+        let spot = match self.first_inside(core, order, way, spot)? {
+            Some(spot) if spot.at == at && way == Way::Forward => {
+                self.visibility.after_gap(core, order, gap, spot)?
+            }
+            spot => spot,
+        };
+        let near = spot.as_ref().map(Stand::on);
+        match (self.show(core, order, way, spot), near) {
+            // Its versions before the gap are too new, and what could be seen may have stood in the gap: that was
+            // reported.
+            (Err(again), Some(near)) if way == Way::Backward && again.before == near.at => {
+                let before = self.visibility.before(core, order, &near)?;
+                self.show(core, order, way, before)
+            }
+            (shown, _) => shown,
+        }
+    }
+
+    /// How far a walk in this direction has come: all that lies on the near side of the scan bound is done.
+    #[cold]
+    pub(crate) fn progress(&self, way: Way) -> Result<ScanBound, Corruption> {
+        let core = self.handle.core();
+        let far = || if way == Way::Forward { ScanBound::end() } else { ScanBound::start() };
+        let stand = match (&self.state, &self.reported) {
+            (State::At(stand), _) => stand,
+            (State::Gap, Some(reported)) => return Ok(reported.far(way).cloned().unwrap_or_else(far)),
+            (State::Nowhere | State::Gap, _) => return Ok(far()),
+        };
+        let order = self.order(core)?;
+        if let Ok(entry) = stand.parked.verify(order.view()) {
+            return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
+        }
+        // Damaged since then: the walk has come to where its link leads.
+        let (next, beside) = match way {
+            Way::Forward => (order.next(stand.at), ScanBound::just_before as fn(&Node<'_>) -> ScanBound),
+            Way::Backward => (order.prev(stand.at), ScanBound::just_after as fn(&Node<'_>) -> ScanBound),
+        };
+        match next {
+            Ok(spot) => Ok(spot.map_or_else(far, |spot| beside(spot.entry.node()))),
+            Err(gap) => Err(gap.corruption),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The control words of a table: what each is, and where it stands among them.
+//!
+//! ```text
+//!   values   | salt | mask | factor | shape | base 0 | base 1 | units 1 | has ranges |  what every operation needs: one line
+//!            | units 0 | index lost | frozen | base 2 | units 2 | base 3 | ...
+//!   checks   the same again on lines of their own
+//!
+//!   shape    protection bytes (8) | shift of B (8) | head of the points (16) | head of the ranges (16) | 0 (15) | 1
+//! ```
+//! All words but the bases and sizes of later chunks and the three flags are set while the table is made.
+//!
+//! Any thread may read. The lock of the arena's owners guards bases and sizes; a flag is only ever set to 1.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "the shape is packed")]
+
+use crate::error::{Corruption, Place};
+use crate::integrity::control_word::{ControlWords, Words};
+use crate::integrity::digest::Width;
+use crate::integrity::tag::Secret;
+
+/// Smallest and largest distance B, as a power of two of units: 64 KiB and 2 GiB.
+pub(crate) const SHIFT_MIN: u32 = 13;
+pub(crate) const SHIFT_MAX: u32 = 28;
+/// Enough for the smallest B to reach 2^32 units.
+pub(crate) const CHUNKS_MAX: usize = (32 - SHIFT_MIN + 1) as usize;
+
+/// One of the control words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ControlWord(usize);
+
+impl ControlWord {
+    pub(crate) const MASK: ControlWord = ControlWord(0);
+    pub(crate) const FACTOR: ControlWord = ControlWord(1);
+    pub(crate) const SHAPE: ControlWord = ControlWord(2);
+    /// 1 once a range tombstone is in.
+    pub(crate) const HAS_RANGES: ControlWord = ControlWord(6);
+    /// 1 once the live index lacks a tombstone that the list has: damage kept it out.
+    pub(crate) const INDEX_LOST: ControlWord = ControlWord(8);
+    /// 1 once frozen.
+    pub(crate) const FROZEN: ControlWord = ControlWord(9);
+
+    /// Address of a chunk.
+    pub(crate) const fn base(index: usize) -> ControlWord {
+        match index {
+            0 => ControlWord(3),
+            1 => ControlWord(4),
+            _ => ControlWord(6 + 2 * index),
+        }
+    }
+
+    /// Units of a chunk.
+    pub(crate) const fn units(index: usize) -> ControlWord {
+        match index {
+            0 => ControlWord(7),
+            1 => ControlWord(5),
+            _ => ControlWord(7 + 2 * index),
+        }
+    }
+}
+
+const COUNT: usize = ControlWord::units(CHUNKS_MAX - 1).0 + 1;
+/// The name of these words: no stretch of an arena starts there, and no shard has this number.
+const NAME: u64 = u64::MAX;
+
+/// The list that a head belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Head {
+    Points,
+    Ranges,
+}
+
+/// The control word `SHAPE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape(u64);
+
+impl Shape {
+    const MARK: u64 = 1 << 63;
+
+    pub(crate) fn new(width: Width, shift: u32) -> Shape {
+        Shape(Shape::MARK | u64::from(shift) << 8 | width.bytes() as u64)
+    }
+
+    const fn head_at(head: Head) -> u32 {
+        match head {
+            Head::Points => 16,
+            Head::Ranges => 32,
+        }
+    }
+
+    /// Stored bytes of each digest.
+    #[inline(always)]
+    pub(crate) fn width(self) -> Option<Width> {
+        Width::new((self.0 & 0xff) as u8)
+    }
+
+    /// B as a power of two of units.
+    #[inline(always)]
+    pub(crate) fn shift(self) -> u32 {
+        ((self.0 >> 8) & 0xff) as u32
+    }
+
+    /// The sentinel of a list.
+    #[inline(always)]
+    pub(crate) fn head(self, head: Head) -> u32 {
+        u32::from((self.0 >> Shape::head_at(head)) as u16)
+    }
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct Control {
+    words: ControlWords<COUNT>,
+}
+
+impl Control {
+    /// All words 0 but those that are known from the start.
+    pub(crate) fn new(secret: Secret, shape: Shape) -> Control {
+        let control = Control { words: ControlWords::new(secret, NAME) };
+        control.set(ControlWord::MASK, secret.mask);
+        control.set(ControlWord::FACTOR, secret.factor);
+        control.set(ControlWord::SHAPE, shape.0);
+        control
+    }
+
+    /// A word, or what was found instead.
+    #[inline(always)]
+    pub(crate) fn get(&self, word: ControlWord) -> Result<u64, Corruption> {
+        self.words.get(word.0)
+    }
+
+    /// A word that may not be set yet: a 0 is believed whatever its check says.
+    #[inline(always)]
+    pub(crate) fn get_so_far(&self, word: ControlWord) -> Result<u64, Corruption> {
+        self.words.get_so_far(word.0)
+    }
+
+    /// What the checks of all words share.
+    #[inline(always)]
+    pub(crate) fn salt(&self) -> u64 {
+        self.words.salt()
+    }
+
+    /// A word, and what does not fit its check: 0 if all does.
+    #[inline(always)]
+    pub(crate) fn get_with_mismatch(&self, salt: u64, word: ControlWord) -> (u64, u64) {
+        self.words.get_with_mismatch(salt, word.0)
+    }
+
+    /// The shape, and what does not fit its check: 0 if all does.
+    #[inline(always)]
+    pub(crate) fn shape_with_mismatch(&self, salt: u64) -> (Shape, u64) {
+        let (shape, mismatch) = self.get_with_mismatch(salt, ControlWord::SHAPE);
+        (Shape(shape), mismatch)
+    }
+
+    /// The shape.
+    pub(crate) fn shape(&self) -> Result<Shape, Corruption> {
+        self.get(ControlWord::SHAPE).map(Shape)
+    }
+
+    /// The seed of tags.
+    pub(crate) fn secret(&self) -> Result<Secret, Corruption> {
+        Ok(Secret { mask: self.get(ControlWord::MASK)?, factor: self.get(ControlWord::FACTOR)? })
+    }
+
+    /// Sets a word that was 0; two threads only set it to the same value.
+    pub(crate) fn set(&self, word: ControlWord, value: u64) {
+        self.words.set(word.0, value);
+    }
+
+    /// Says where a list's head is, while the table is being made.
+    pub(crate) fn set_head(&self, head: Head, sentinel: u32) -> Result<(), Corruption> {
+        let sentinel =
+            u16::try_from(sentinel).map_err(|_| Corruption::new(Place::Control, 0, 0, sentinel.into()))?;
+        let shape = self.get(ControlWord::SHAPE)?;
+        self.set(ControlWord::SHAPE, shape | u64::from(sentinel) << Shape::head_at(head));
+        Ok(())
+    }
+
+    /// All words, for passes over everything.
+    pub(crate) fn words(&self) -> Words<'_> {
+        self.words.words()
+    }
+}

@@ -1,0 +1,207 @@
+//! Writes the bytes of a node that is not published yet.
+//!
+//! * U1: digests are computed from the arena's own bytes, not from the caller's. What the caller's buffers say (K, and
+//!   the promise if there is one) is compared.
+//! * U2: only the owner of the reservation can come here (A3), and publishing ends its ownership.
+//!
+//! One thread at a time has a reservation.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "offsets and heights are bounded by the address limit")]
+
+use crate::error::Result;
+use crate::integrity::digest::{Kvo, Placed, Protected, key_part, value_part};
+use crate::key::{Kind, SequenceNumber};
+use crate::memtable::skiplist::arena::{Reservation, View};
+use crate::memtable::skiplist::layout::{
+    BACK_AT, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
+use crate::memtable::skiplist::node::no_node;
+use crate::sync::Ordering;
+
+impl View<'_> {
+    /// Writes header, digests, key and value of an unpublished node, and the hint what is before it. The links are set
+    /// apart.
+    #[inline(always)]
+    pub(crate) fn build(
+        &self,
+        reservation: &mut Reservation,
+        fields: &Fields<'_>,
+        shape: Shape,
+    ) -> Result<Built> {
+        let Shape { pad, height, revision, back } = shape;
+        let offset = reservation.start() + pad + height;
+        let tower = (pad + height) as usize * UNIT;
+        let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
+        let end = tower + entry_end(self.width, lengths);
+        let bytes = self.plain(reservation, tower, end)?;
+        bytes[..SEQUENCE_AT].copy_from_slice(&lengths.0.to_ne_bytes());
+        bytes[SEQUENCE_AT..BACK_AT].copy_from_slice(&fields.sequence.to_ne_bytes());
+        bytes[REVISION_AT..HEADER].copy_from_slice(&revision.to_ne_bytes());
+        let key_at = key_at(self.width);
+        let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
+        copy_key(key, fields.key);
+        value.copy_from_slice(fields.value);
+        // U1: from the arena's own bytes; the box keeps the compiler from answering with what it has just stored.
+        let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
+        let (key, value) = body.split_at(fields.key.len());
+        let placed =
+            Placed { offset, lengths: lengths.0, kind: fields.kind, sequence: fields.sequence, revision };
+        let (digest, parts) = self.seal(head, &placed, key, value);
+        let check = self.secret.header_check(offset, lengths.0, fields.sequence, revision);
+        let word = self.word(offset + (BACK_AT / UNIT) as u32).ok_or_else(|| no_node(offset))?;
+        // ORDERING: Relaxed: the node is not published yet, and what it names was.
+        word.store(BackWord::pack(back, self.secret.back_tag(offset, back), check).0, Ordering::Relaxed);
+        Ok(Built { offset, digest, parts })
+    }
+
+    /// Writes both digests; returns the stored bits of the first, and what both were made of.
+    #[inline(always)]
+    fn seal(&self, head: &mut [u8], placed: &Placed, key: &[u8], value: &[u8]) -> (u64, Option<Parts>) {
+        let width = self.width.bytes();
+        if width == 0 {
+            return (0, None);
+        }
+        let (parts, nonce) = (Parts { key: key_part(key), value: value_part(value) }, self.secret.nonce());
+        let first = placed.key_digest(parts.key, nonce) & self.width.mask();
+        let second = placed.value_digest_of(parts.value, parts.key, nonce);
+        let digests = &mut head[HEADER..];
+        match digests.first_chunk_mut::<16>() {
+            Some(whole) if width == 8 => {
+                *whole = (u128::from(second) << 64 | u128::from(first)).to_le_bytes();
+            }
+            _ => {
+                digests[..width].copy_from_slice(&first.to_le_bytes()[..width]);
+                digests[width..].copy_from_slice(&second.to_le_bytes()[..width]);
+            }
+        }
+        (first, Some(parts))
+    }
+}
+
+/// `to.copy_from_slice(from)`, with two moves for keys of 8 to 16 bytes: they are shorter than a call.
+#[inline(always)]
+fn copy_key(to: &mut [u8], from: &[u8]) {
+    if from.len() <= 16
+        && let (Some(first), Some(last)) = (from.first_chunk::<8>(), from.last_chunk::<8>())
+    {
+        if let Some(to) = to.first_chunk_mut::<8>() {
+            *to = *first;
+        }
+        if let Some(to) = to.last_chunk_mut::<8>() {
+            *to = *last;
+        }
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
+/// K and V of an entry, from the arena's own bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parts {
+    pub(crate) key: u64,
+    pub(crate) value: u64,
+}
+
+/// A node that was written and is not published.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Built {
+    /// Node address in arena units.
+    pub(crate) offset: u32,
+    /// The stored key digest.
+    pub(crate) digest: u64,
+    /// What the digests were made of, if any are stored.
+    pub(crate) parts: Option<Parts>,
+}
+
+/// What an entry consists of, on its way into a node, and what its owner says of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields<'e> {
+    /// The user key.
+    pub(crate) key: &'e [u8],
+    /// The value.
+    pub(crate) value: &'e [u8],
+    /// What the entry means.
+    pub(crate) kind: Kind,
+    /// Its sequence number.
+    pub(crate) sequence: SequenceNumber,
+    /// K of the caller's own bytes, which the height is made from.
+    pub(crate) key_part: u64,
+    /// What the caller promised.
+    pub(crate) caller_digest: Option<Protected<Kvo>>,
+}
+
+impl<'e> Fields<'e> {
+    /// An entry in the caller's buffers. Its key is hashed here and, in the arena, once more: for its digest.
+    #[inline(always)]
+    pub(crate) fn new(
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &'e [u8],
+        value: &'e [u8],
+        caller_digest: Option<Protected<Kvo>>,
+    ) -> Self {
+        Fields { key, value, kind, sequence, key_part: key_part(key), caller_digest }
+    }
+}
+
+/// What a node has besides its entry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Free units before its links.
+    pub(crate) pad: u32,
+    /// Its links.
+    pub(crate) height: u32,
+    /// How many equals it displaced.
+    pub(crate) revision: u32,
+    /// The node before it.
+    pub(crate) back: u32,
+}
+
+impl Shape {
+    /// One link, nothing displaced, nothing known before it.
+    pub(crate) const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0 };
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::integrity::digest::Width;
+    use crate::integrity::options::{OrderChecks, SeekChecks};
+    use crate::integrity::tag::Secret;
+    use crate::key::Bytewise;
+    use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
+    use crate::memtable::skiplist::control_block::Head;
+    use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List};
+
+    /// Keys of every length around the ends of the short copy, with the hash of their own or of another key.
+    #[test]
+    fn a_key_that_is_not_what_was_hashed_is_not_published() {
+        let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
+        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let search = list.search(Head::Points, arena.view().unwrap(), &Bytewise);
+        let mut inserter = Inserter::default();
+        let bytes: Vec<u8> = (1..=40).collect();
+        for len in 0..bytes.len() {
+            let key = &bytes[..len];
+            let fields = Fields::new(1, Kind::PUT, key, b"v", None);
+            let mut insert = |fields: &Fields<'_>| {
+                list.insert(&search, &mut inserter, fields, DuplicatePolicy::Reject).map(drop)
+            };
+            let other = insert(&Fields { key_part: key_part(&bytes[..=len]), ..fields });
+            assert!(matches!(other, Err(Error::Corruption(_))), "{len}: {other:?}");
+            insert(&fields).unwrap();
+        }
+        let mut at = search.sentinel;
+        for len in 0..bytes.len() {
+            let entry = search.next(at).unwrap().unwrap();
+            assert_eq!(entry.key(), &bytes[..len]);
+            at = entry.node().offset();
+        }
+        assert!(search.next(at).unwrap().is_none());
+    }
+}

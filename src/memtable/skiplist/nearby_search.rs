@@ -1,0 +1,101 @@
+//! Searches near a place: for a writer that goes on where it was.
+//!
+//! ```text
+//!   last -> . -> . -> [pred | succ]     a few hops on level 0, then a bracket like that of every search (W2)
+//! ```
+//! Any thread; lock-free. What is unusual is left to a search from the top.
+
+#![forbid(unsafe_code)]
+
+use crate::integrity::options::OrderChecks;
+use crate::key::{Comparator, Target};
+use crate::memtable::skiplist::node::Node;
+use crate::memtable::skiplist::search::{Bracket, Search, Trail};
+use crate::planted::{Bug, planted};
+
+impl<'a, C: Comparator> Search<'a, C> {
+    /// At most `hops` steps on level 0 from `at`: for writers that go on where they were. Each node is opened once.
+    /// `None`: not found there, or anything unusual.
+    #[inline(always)]
+    pub(crate) fn find_near<T: Trail>(
+        &self,
+        at: u32,
+        hops: u32,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Option<Bracket<'a>> {
+        let pred = match at {
+            start if start == self.sentinel => None,
+            last => Some(self.view.try_open(last).filter(|node| self.is_before(node, target))?),
+        };
+        let (next, succ, back) = self.look_behind(at)?;
+        let near = match succ {
+            Some(node) if self.is_before(&node, target) => self.hop_on(next, node, hops, target)?,
+            _ => self.certify_opened((at, pred), (next, succ, back))?,
+        };
+        trail.record(0, near.pred);
+        Some(near)
+    }
+
+    /// Goes on from the second node.
+    #[inline(never)]
+    fn hop_on(&self, mut at: u32, mut pred: Node<'a>, hops: u32, target: &Target<'_>) -> Option<Bracket<'a>> {
+        for _ in 0..hops {
+            let (next, succ, back) = self.look_behind(at)?;
+            match succ {
+                Some(node) if self.is_before(&node, target) => (at, pred) = (next, node),
+                _ => return self.certify_opened((at, Some(pred)), (next, succ, back)),
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn is_before(&self, node: &Node<'a>, target: &Target<'_>) -> bool {
+        node.order(self.comparator, target).is_lt()
+    }
+
+    /// The next node on level 0, open (the sentinel is `None`), and the node that its back link names.
+    #[inline(always)]
+    fn look_behind(&self, at: u32) -> Option<(u32, Option<Node<'a>>, u32)> {
+        let next = self.view.try_link(at, 0)?;
+        if next == self.sentinel {
+            return Some((next, None, self.view.back_target(next)?));
+        }
+        let (node, back) = self.view.try_open_with_back(next)?;
+        Some((next, Some(node), back))
+    }
+
+    /// Verifies both sides of a bracket (W2) that are open.
+    #[inline(always)]
+    fn certify_opened(
+        &self,
+        (at, pred): (u32, Option<Node<'a>>),
+        (next, succ, back): (u32, Option<Node<'a>>, u32),
+    ) -> Option<Bracket<'a>> {
+        if back != at {
+            self.view.question(self.sentinel, at, next).ok()?;
+        }
+        if let Some(node) = pred
+            && !planted(Bug::BracketForgetsPred)
+        {
+            node.try_verify(&self.view)?;
+        }
+        let entry = match succ {
+            Some(node) => Some(node.try_verify(&self.view)?),
+            None => None,
+        };
+        if self.order_checks == OrderChecks::On && !self.is_in_order(at, next) {
+            return None;
+        }
+        Some(Bracket { pred: at, succ: next, entry })
+    }
+
+    /// Order checks of two nodes by their offsets: those who do without keep what they opened in registers.
+    #[cold]
+    #[inline(never)]
+    fn is_in_order(self, left: u32, right: u32) -> bool {
+        let (Ok(left), Ok(right)) = (self.verified(left), self.verified(right)) else { return false };
+        self.check_order(left.as_ref(), right.as_ref()).is_ok()
+    }
+}

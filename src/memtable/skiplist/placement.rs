@@ -1,0 +1,122 @@
+//! Where nodes and heads are built: apart from the words that vouch for their links.
+//!
+//! ```text
+//!   reservation  | pad | link h-1 .. link 0 | header | .. |      pad: free units, none for most nodes
+//!                                           ^ node: stands apart (L3) from the two that it comes between
+//! ```
+//! * L3 (`layout.rs`) is kept here: the two neighbours of a node are known before its units are taken, and who finds
+//!   other neighbours in a second attempt asks again.
+//! * A node that is not published leaves zeros behind, before anything else runs.
+//!
+//! A site belongs to one writer.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "a reservation's bytes are bounded by the address limit")]
+
+use crate::error::Result;
+use crate::memtable::skiplist::arena::{Reservation, SubChunk, View};
+use crate::memtable::skiplist::layout::{LINE_UNITS, UNIT, pad_units, stand_apart};
+use crate::planted::{Bug, planted};
+
+/// Units for one node, and where in them it stands.
+#[derive(Debug)]
+pub(crate) struct Site {
+    reservation: Reservation,
+    pad: u32,
+    height: u32,
+}
+
+impl Site {
+    /// Takes so many units for a node with so many links between `pred` and `succ`.
+    #[inline(always)]
+    pub(crate) fn take(
+        view: &View<'_>,
+        sub: &mut SubChunk,
+        (units, height): (u64, u32),
+        (pred, succ): (u32, u32),
+    ) -> Result<Site> {
+        let site = Site { reservation: view.arena().carve(sub, units)?, pad: 0, height };
+        if site.fits(pred, succ) { Ok(site) } else { site.set_apart(view, sub, (pred, succ)) }
+    }
+
+    /// A place with free units before the node.
+    #[cold]
+    #[inline(never)]
+    fn set_apart(mut self, view: &View<'_>, sub: &mut SubChunk, (pred, succ): (u32, u32)) -> Result<Site> {
+        let (units, height) = (self.bytes() / UNIT as u64, self.height);
+        let mut room = 0;
+        loop {
+            self.pad = pad_units(pred, self.reservation.start() + height, succ);
+            if self.pad <= room {
+                return Ok(self);
+            }
+            // A second turn only if the units that come now lie elsewhere.
+            room = self.pad;
+            self.give_back(view, sub)?;
+            let reservation = view.arena().carve(sub, units + u64::from(room))?;
+            self = Site { reservation, pad: 0, height };
+        }
+    }
+
+    /// Whether a node here stands apart from these two.
+    #[inline(always)]
+    pub(crate) fn fits(&self, pred: u32, succ: u32) -> bool {
+        stand_apart(pred, self.node(), succ) || planted(Bug::NodesStandTogether)
+    }
+
+    /// The node's address, in arena units.
+    #[inline(always)]
+    pub(crate) fn node(&self) -> u32 {
+        self.reservation.start() + self.pad + self.height
+    }
+
+    /// Free units before the node.
+    #[inline(always)]
+    pub(crate) fn pad(&self) -> u32 {
+        self.pad
+    }
+
+    /// The node's links.
+    #[inline(always)]
+    pub(crate) fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// All of its bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.reservation.bytes()
+    }
+
+    /// The units, to be written.
+    #[inline(always)]
+    pub(crate) fn reservation(&mut self) -> &mut Reservation {
+        &mut self.reservation
+    }
+
+    /// Zeroes a node that lost its race: the search for its next place may end in a panic of the comparator.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wipe(&mut self, view: &View<'_>) -> Result<()> {
+        let bytes = self.bytes() as usize;
+        view.plain(&mut self.reservation, 0, bytes)?.fill(0);
+        Ok(())
+    }
+
+    /// Gives the units back, zeroed.
+    pub(crate) fn give_back(self, view: &View<'_>, sub: &mut SubChunk) -> Result<()> {
+        view.arena().give_back(sub, self.reservation)
+    }
+}
+
+/// Makes a head with this many links, all of which name it. Its back word has a line without any other word (L3).
+pub(crate) fn new_sentinel(view: &View<'_>, sub: &mut SubChunk, height: u32) -> Result<u32> {
+    let units = u64::from(height) + u64::from(2 * LINE_UNITS - 1);
+    let reservation = view.arena().carve(sub, units)?;
+    let sentinel = (reservation.start() + height).next_multiple_of(LINE_UNITS);
+    for level in 0..height {
+        view.set_link(sentinel, level, sentinel)?;
+    }
+    view.set_back(sentinel, sentinel);
+    Ok(sentinel)
+}

@@ -1,0 +1,526 @@
+//! The one walk to a position, and the bracket that certifies where it ended.
+//!
+//! ```text
+//!   level 2   S ----------------------> d ------------------> S        at      last node known to be before the target
+//!   level 1   S --------> b ----------> d ----------> g ----> S        greater first node known not to be
+//!   level 0   S --> a --> b --> [c  |   d] --> e ---> g ----> S        [pred | succ] is the bracket
+//! ```
+//! S is the sentinel: its links lead to the first nodes, its back link to the last node, and it ends every level.
+//!
+//! * W1: `at` only ever moves to a node that compared less than the target, so whatever misled the walk, it never
+//!   starts the last level after the target.
+//! * W2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link whose tag matched and for
+//!   which succ's back link vouches (`witness.rs`), both key digests verified. It holds whatever path was taken
+//!   (tower, splice, hint, index).
+//! * W3: if a bracket fails, the walk is repeated with care: every key verified, damaged nodes stepped over by their
+//!   own links. What remains open is a `Gap`.
+//! * W4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node that upper
+//!   levels, or a link that went back to an earlier value, reached: along back links that forward links confirm.
+//!
+//! Any thread; lock-free. Not promised: how many steps. Expected O(log n).
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are packed"
+)]
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::options::{OrderChecks, SeekChecks};
+use crate::key::{Comparator, Target};
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::layout::HEIGHT_MAX;
+use crate::memtable::skiplist::node::{Node, Verified, bytes_of};
+use crate::memtable::skiplist::witness::Doubt;
+use crate::planted::{Bug, planted};
+use crate::prefetch::prefetch_read;
+
+/// From a node to the end of its key's first words, in units, with digests of 8 bytes.
+const KEY_UNITS: u32 = 6;
+
+/// How much a walk checks.
+pub(crate) trait Checks {
+    /// Verify the key digest of every node that is entered.
+    const EVERY_NODE: bool;
+    /// Step over damaged nodes instead of giving up.
+    const STEP_OVER: bool;
+}
+
+/// Only the bracket is verified.
+#[derive(Debug)]
+pub(crate) struct BracketOnly;
+impl Checks for BracketOnly {
+    const EVERY_NODE: bool = false;
+    const STEP_OVER: bool = false;
+}
+
+/// Every node that is entered is verified.
+#[derive(Debug)]
+pub(crate) struct EveryNode;
+impl Checks for EveryNode {
+    const EVERY_NODE: bool = true;
+    const STEP_OVER: bool = false;
+}
+
+/// Every node is verified and damaged ones are stepped over.
+#[derive(Debug)]
+pub(crate) struct Careful;
+impl Checks for Careful {
+    const EVERY_NODE: bool = true;
+    const STEP_OVER: bool = true;
+}
+
+/// Who remembers the way.
+pub(crate) trait Trail {
+    /// The walk leaves `level` between these two nodes.
+    fn record(&mut self, level: u32, at: u32);
+    /// The walk looks at a node.
+    #[inline(always)]
+    fn visit(&mut self) {}
+}
+
+/// Counts the nodes that a walk looks at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) nodes: u32,
+}
+impl Trail for Tally {
+    #[inline(always)]
+    fn record(&mut self, _level: u32, _at: u32) {}
+    #[inline(always)]
+    fn visit(&mut self) {
+        self.nodes += 1;
+    }
+}
+
+/// Nobody does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoTrail;
+impl Trail for NoTrail {
+    #[inline(always)]
+    fn record(&mut self, _level: u32, _at: u32) {}
+}
+
+/// The way of a writer's last insert: a node before it on each level.
+#[derive(Debug, Clone)]
+pub(crate) struct Splice {
+    pub(crate) prev: [u32; HEIGHT_MAX],
+}
+
+impl Trail for Splice {
+    #[inline(always)]
+    fn record(&mut self, level: u32, at: u32) {
+        if let Some(prev) = self.prev.get_mut(level as usize) {
+            *prev = at;
+        }
+    }
+}
+
+/// Two level-0 neighbours around a position (W2), by their nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bracket<'a> {
+    pub(crate) pred: u32,
+    pub(crate) succ: u32,
+    /// The entry of `succ`; `None`: the sentinel.
+    pub(crate) entry: Option<Verified<'a>>,
+}
+
+/// A place where memory does not say what follows what. Where both sides name one entry, no entry is missing: what
+/// covers this one cannot be told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gap {
+    pub(crate) corruption: Corruption,
+    /// The last intact node before the gap, or the sentinel. Above the list: a position, or the end.
+    pub(crate) before: u32,
+    /// The first intact node after it, likewise.
+    pub(crate) after: u32,
+}
+
+/// What a walk needs to know of its list, as numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Course {
+    pub(crate) sentinel: u32,
+    /// Levels in use, as far as known: a hint.
+    pub(crate) top: u32,
+    pub(crate) seek_checks: SeekChecks,
+    pub(crate) order_checks: OrderChecks,
+}
+
+/// What a walk needs to know.
+#[derive(Debug)]
+pub(crate) struct Search<'a, C> {
+    pub(crate) view: View<'a>,
+    pub(crate) comparator: &'a C,
+    pub(crate) course: Course,
+}
+
+impl<C> Clone for Search<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Search<'_, C> {}
+
+impl<C> std::ops::Deref for Search<'_, C> {
+    type Target = Course;
+    #[inline(always)]
+    fn deref(&self) -> &Course {
+        &self.course
+    }
+}
+
+/// A walk under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Walk {
+    at: u32,
+    level: u32,
+    greater: u32,
+    candidate: u32,
+    /// The first damaged node between `at` and the candidate, when stepping over; 0 = none.
+    damaged_node: u32,
+}
+
+impl Walk {
+    /// The last node known to be before the target, and the first one known not to be.
+    #[inline(always)]
+    pub(crate) fn ends(&self) -> (u32, u32) {
+        (self.at, self.greater)
+    }
+
+    /// The level that the walk is on.
+    #[inline(always)]
+    pub(crate) fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// The node to be looked at next.
+    #[inline(always)]
+    pub(crate) fn candidate(&self) -> u32 {
+        self.candidate
+    }
+}
+
+/// How a step ended.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// There is a candidate to look at.
+    On,
+    /// Level 0 ends between `at` and `greater`.
+    Arrived,
+    /// Damage that this walk does not step over, at level 0 from this node on.
+    Stopped(u32),
+}
+
+impl<'a, C: Comparator> Search<'a, C> {
+    /// Starts at the top.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> Walk {
+        Walk {
+            at: self.sentinel,
+            level: self.top,
+            greater: self.sentinel,
+            candidate: self.sentinel,
+            damaged_node: 0,
+        }
+    }
+
+    /// Looks for the next candidate from `from`, descending as needed.
+    #[inline(always)]
+    pub(crate) fn choose<T: Trail>(&self, walk: &mut Walk, mut from: u32, trail: &mut T) -> Progress {
+        loop {
+            match self.view.try_link(from, walk.level) {
+                Some(target) if target != walk.greater && target != self.sentinel => {
+                    walk.candidate = target;
+                    return Progress::On;
+                }
+                Some(target) => walk.greater = target,
+                None if walk.level == 0 => return Progress::Stopped(from),
+                None => {}
+            }
+            trail.record(walk.level, walk.at);
+            if walk.level == 0 {
+                return Progress::Arrived;
+            }
+            walk.level -= 1;
+            walk.damaged_node = 0;
+            from = walk.at;
+        }
+    }
+
+    /// Looks at the candidate and moves on: the one step of every search.
+    #[inline(always)]
+    pub(crate) fn step<K: Checks, T: Trail>(
+        &self,
+        walk: &mut Walk,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Progress {
+        trail.visit();
+        let opened = self.view.try_open(walk.candidate);
+        let from = match opened.filter(|node| !K::EVERY_NODE || node.try_verify(&self.view).is_some()) {
+            Some(node) => {
+                if !node.order(self.comparator, target).is_lt() {
+                    walk.greater = walk.candidate;
+                    return self.descend(walk, trail);
+                }
+                walk.at = walk.candidate;
+                walk.damaged_node = 0;
+                if walk.level > 0 {
+                    self.prefetch_below(walk.at, walk.level - 1);
+                }
+                walk.at
+            }
+            None if !K::STEP_OVER => return Progress::Stopped(walk.candidate),
+            None => {
+                if walk.damaged_node == 0 {
+                    walk.damaged_node = walk.candidate;
+                }
+                walk.candidate
+            }
+        };
+        self.choose(walk, from, trail)
+    }
+
+    /// Asks for the node that the walk looks at next if it goes down: whatever the link names, it is only a hint.
+    #[inline(always)]
+    fn prefetch_below(&self, at: u32, level: u32) {
+        if let Some(target) = self.view.peek_link(at, level) {
+            self.prefetch_node(target, level);
+        }
+    }
+
+    /// Asks for the lines of a node that a walk on this level reads: the link, the header, the key.
+    #[inline(always)]
+    pub(crate) fn prefetch_node(&self, node: u32, level: u32) {
+        for unit in [View::slot(node, level), node, node.wrapping_add(KEY_UNITS)] {
+            prefetch_read(std::ptr::without_provenance(self.view.likely_address(unit)));
+        }
+    }
+
+    /// The candidate was not before the target: goes down one level, or arrives.
+    #[inline(always)]
+    fn descend<T: Trail>(&self, walk: &mut Walk, trail: &mut T) -> Progress {
+        trail.record(walk.level, walk.at);
+        if walk.level == 0 {
+            return Progress::Arrived;
+        }
+        walk.level -= 1;
+        walk.damaged_node = 0;
+        if walk.level > 0 {
+            self.prefetch_below(walk.at, walk.level - 1);
+        }
+        self.choose(walk, walk.at, trail)
+    }
+
+    /// Finds and certifies the bracket around a position, with the checks that the table asks for.
+    #[inline]
+    pub(crate) fn find<T: Trail>(&self, target: &Target<'_>, trail: &mut T) -> Result<Bracket<'a>, Gap> {
+        match self.seek_checks {
+            SeekChecks::Bracket => self.find_from::<BracketOnly, T>(self.start(), target, trail),
+            SeekChecks::EveryNode => self.find_from::<EveryNode, T>(self.start(), target, trail),
+        }
+    }
+
+    /// Finds the bracket from a start given; falls back to a careful search from the top.
+    #[inline(always)]
+    pub(crate) fn find_from<K: Checks, T: Trail>(
+        &self,
+        mut walk: Walk,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Result<Bracket<'a>, Gap> {
+        let at = walk.at;
+        let mut progress = self.choose(&mut walk, at, trail);
+        while let Progress::On = progress {
+            // Whichever way the comparison turns out: a search in flight has others to go on with meanwhile, a lone
+            // search has not.
+            self.prefetch_below(walk.candidate, walk.level);
+            progress = self.step::<K, T>(&mut walk, target, trail);
+        }
+        if let Progress::Arrived = progress
+            && let Some(bracket) = self.certify(walk.at, walk.greater)
+        {
+            return Ok(bracket);
+        }
+        self.find_carefully(target, trail)
+    }
+
+    /// Verifies both sides of a bracket and the link between them (W2).
+    #[inline(always)]
+    pub(crate) fn certify(&self, pred: u32, succ: u32) -> Option<Bracket<'a>> {
+        self.try_certify(pred, succ).ok()
+    }
+
+    /// Certifies a bracket, or says what is in doubt.
+    #[inline(always)]
+    fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
+        if pred != self.sentinel && !planted(Bug::BracketForgetsPred) {
+            self.view.try_open(pred).and_then(|node| node.try_verify(&self.view)).ok_or(Doubt::Damage)?;
+        }
+        let entry = self.vouched(pred, succ)?;
+        if self.order_checks == OrderChecks::On {
+            let left = self.verified(pred).map_err(|_| Doubt::Damage)?;
+            self.check_order(left.as_ref(), entry.as_ref()).map_err(|_| Doubt::Damage)?;
+        }
+        Ok(Bracket { pred, succ, entry })
+    }
+
+    /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches for that link.
+    /// `None`: the sentinel.
+    #[inline(always)]
+    pub(crate) fn vouched(&self, pred: u32, succ: u32) -> Result<Option<Verified<'a>>, Doubt> {
+        let (node, back) = if succ == self.sentinel {
+            (None, self.view.back_target(succ).ok_or(Doubt::Damage)?)
+        } else {
+            let (node, back) = self.view.try_open_with_back(succ).ok_or(Doubt::Damage)?;
+            (Some(node), back)
+        };
+        if back != pred && !planted(Bug::BackLinkNotAsked) {
+            self.view.question(self.sentinel, pred, succ)?;
+        }
+        match node {
+            Some(node) => node.try_verify(&self.view).map(Some).ok_or(Doubt::Damage),
+            None => Ok(None),
+        }
+    }
+
+    /// Why `certify` refused.
+    #[cold]
+    fn bracket_report(self, pred: u32, succ: u32) -> Corruption {
+        let checked = self
+            .verified(pred)
+            .and_then(|left| self.check_order(left.as_ref(), self.verified(succ)?.as_ref()));
+        checked.err().unwrap_or(Corruption::new(Place::Link, bytes_of(pred), 0, 0))
+    }
+
+    /// Why a node was stepped over.
+    #[cold]
+    pub(crate) fn node_report(self, node: u32) -> Corruption {
+        self.verified(node).err().unwrap_or(Corruption::new(Place::Entry, bytes_of(node), 0, 0))
+    }
+
+    /// Opens and verifies a node; the sentinel is `None`.
+    #[inline(always)]
+    pub(crate) fn verified(&self, node: u32) -> Result<Option<Verified<'a>>, Corruption> {
+        if node == self.sentinel {
+            return Ok(None);
+        }
+        self.view.open(node)?.verify(&self.view).map(Some)
+    }
+
+    /// Order checks: a comparator, or a link, that disagrees.
+    pub(crate) fn check_order(
+        self,
+        left: Option<&Verified<'a>>,
+        right: Option<&Verified<'a>>,
+    ) -> Result<(), Corruption> {
+        let (Some(left), Some(right)) = (left, right) else { return Ok(()) };
+        let position = self.position(right.node());
+        if left.node().order(self.comparator, &position).is_lt() {
+            return Ok(());
+        }
+        let place = bytes_of(left.node().offset());
+        let report = Corruption::new(Place::Order, place, u64::from(right.node().offset()), 0);
+        Err(report.with_sequence(left.node().sequence()))
+    }
+
+    /// The position before an entry.
+    #[inline]
+    pub(crate) fn position<'k>(&self, node: &Node<'k>) -> Target<'k> {
+        Target::new(self.comparator, node.key(), node.sequence()).with_revision(node.revision())
+    }
+
+    /// The careful retry (W3). Its result is certified like any other.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn find_carefully<T: Trail>(
+        self,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Result<Bracket<'a>, Gap> {
+        loop {
+            if let Some(found) = self.try_carefully(target, trail) {
+                return found;
+            }
+        }
+    }
+
+    /// `None`: another writer came between the two nodes where the walk ended.
+    fn try_carefully<T: Trail>(
+        &self,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Option<Result<Bracket<'a>, Gap>> {
+        let mut walk = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
+        if planted(Bug::RetryForgetsUpperLevels) {
+            walk.level = 0;
+        }
+        let mut progress = self.choose(&mut walk, self.sentinel, trail);
+        while let Progress::On = progress {
+            progress = self.step::<Careful, T>(&mut walk, target, trail);
+        }
+        if let Progress::Stopped(from) = progress {
+            return Some(self.find_backwards(from, &walk, target));
+        }
+        if walk.damaged_node != 0 {
+            return Some(Err(self.gap(self.node_report(walk.damaged_node), walk.at, walk.greater)));
+        }
+        Some(match self.try_certify(walk.at, walk.greater) {
+            Ok(bracket) => Ok(bracket),
+            Err(Doubt::Changed) => return None,
+            Err(Doubt::Lost(_)) => self.find_backwards(walk.at, &walk, target),
+            Err(Doubt::Damage) => {
+                Err(self.gap(self.bracket_report(walk.at, walk.greater), walk.at, walk.greater))
+            }
+        })
+    }
+
+    /// Before an error is reported, the control block is asked whether it is the culprit.
+    #[cold]
+    pub(crate) fn gap(self, corruption: Corruption, before: u32, after: u32) -> Gap {
+        let corruption = self.view.arena().control.words().check().err().unwrap_or(corruption);
+        Gap { corruption, before, after }
+    }
+
+    /// Why the link from `pred` is not believed: its tag, or the back link of the node that it names.
+    #[cold]
+    pub(crate) fn link_report(self, pred: u32) -> Corruption {
+        let succ = match self.view.link(pred, 0) {
+            Ok(succ) => succ,
+            Err(broken) => return broken,
+        };
+        match self.view.question(self.sentinel, pred, succ) {
+            Err(Doubt::Lost(hint)) => lost_link(pred, hint, succ),
+            _ => self.bracket_report(pred, succ),
+        }
+    }
+
+    /// The level-0 link of `from` is broken, or went back to an earlier value: comes back from `greater` (W4).
+    #[cold]
+    fn find_backwards(self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
+        let mut right = walk.greater;
+        loop {
+            let open = || Err(self.gap(self.link_report(from), walk.at, right));
+            let Some(left) = self.view.back_hint(right) else { return open() };
+            if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
+                return open();
+            }
+            let Some(bracket) = self.certify(left, right) else { return open() };
+            let Some(node) = self.view.try_open(left) else { return open() };
+            if node.order(self.comparator, target).is_lt() {
+                return Ok(bracket);
+            }
+            if planted(Bug::BackwalkStopsEarly) {
+                return open();
+            }
+            right = left;
+        }
+    }
+}
+
+/// A link from `pred` that names `found`, where the back link of that one names `expected`.
+#[cold]
+fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
+    Corruption::new(Place::Link, bytes_of(View::slot(pred, 0)), u64::from(expected), u64::from(found))
+}

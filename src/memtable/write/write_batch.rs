@@ -1,0 +1,370 @@
+//! Batches: checked as a whole, then linked one entry after the other.
+//!
+//! ```text
+//!   read      every record decoded, its promise compared              nothing is touched
+//!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched
+//!   compare   duplicates inside the batch
+//!   search    after the last insert, the rest interleaved: duplicates, damage       nothing is changed
+//!   reserve   arena space for all of it
+//!   link      entry by entry, each after the way that its search recorded
+//! ```
+//! * Y1: an error before the first link changes nothing. What can be known before is checked before.
+//! * Y2: what stops a batch later (damage that appears meanwhile, a concurrent writer that took the same key and
+//!   number) is `BatchInterrupted` with the number of entries that are in. It is a plain error if there is none yet.
+//! * Y3: a panic of the comparator goes on to the caller, whatever is linked: each entry is in and counted, or not
+//!   there.
+//!
+//! Any thread; a batch is written inside one shard. Not promised: that entries appear at once. The engine publishes the
+//! batch's last sequence number when the call has returned.
+
+#![forbid(unsafe_code)]
+
+use crate::batch::batch::{SequenceMode, WriteBatch};
+use crate::error::{Corruption, Error, Result};
+use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::memtable::options::Representation;
+use crate::memtable::parts::writer_shards::Entered;
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::interleaved_search::find_many;
+use crate::memtable::skiplist::layout::HEIGHT_MAX;
+use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, entry_bytes};
+use crate::memtable::skiplist::search::{Bracket, Search, Splice};
+use crate::memtable::table::{Core, MemTable, frozen};
+use crate::memtable::write::writer::{Inserted, Writer};
+use crate::planted::{Bug, planted};
+
+/// What a batch did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BatchWritten {
+    /// Entries that are new in the table; those of which an equal one was kept are not counted.
+    pub entries: u64,
+    /// Arena bytes that they take.
+    pub bytes: u64,
+    /// Entries that they displaced (policy `Replace`).
+    pub displaced: u64,
+}
+
+impl BatchWritten {
+    fn add(&mut self, inserted: &Inserted) {
+        self.entries += u64::from(inserted.bytes > 0);
+        self.bytes += inserted.bytes;
+        self.displaced += u64::from(inserted.displaced.is_some());
+    }
+}
+
+/// Which of a batch's entries a search is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Points,
+    Ranges,
+}
+
+impl Sort {
+    fn holds(self, write: &Fields<'_>) -> bool {
+        (write.kind == Kind::RANGE_DELETE) == (self == Sort::Ranges)
+    }
+}
+
+impl<C: Comparator> Core<C> {
+    /// Reads and admits the whole batch (Y1).
+    fn read_batch<'b>(&self, first: SequenceNumber, batch: &'b WriteBatch) -> Result<Vec<Fields<'b>>> {
+        let mut writes = Vec::with_capacity(batch.len());
+        for (number, entry) in (0u64..).zip(batch.entries()) {
+            let entry = entry?;
+            let step = if batch.sequence_mode() == SequenceMode::PerEntry { number } else { 0 };
+            let Some(sequence) = first.checked_add(step) else {
+                return Err(Error::InvalidArgument(format!(
+                    "entry {number} after sequence number {first} is over 2^64 - 1"
+                )));
+            };
+            let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
+            let (key_part, caller_digest) = (entry.key_part, entry.caller_digest());
+            let write = Fields { key, value, kind, sequence, key_part, caller_digest };
+            self.admit(&write)?;
+            writes.push(write);
+        }
+        if batch.sequence_mode() == SequenceMode::WholeBatch && !planted(Bug::BatchSkipsDuplicateCheck) {
+            self.compare_batch(&writes)?;
+        }
+        Ok(writes)
+    }
+
+    /// Whether equal entries of this sort are refused.
+    fn refuses_duplicates(&self, sort: Sort) -> bool {
+        match self.options.duplicates {
+            DuplicatePolicy::Reject => true,
+            DuplicatePolicy::Replace => sort == Sort::Ranges,
+            DuplicatePolicy::KeepFirst => false,
+        }
+    }
+
+    /// Looks for equal keys inside a batch whose entries share one sequence number.
+    fn compare_batch(&self, writes: &[Fields<'_>]) -> Result<()> {
+        for sort in [Sort::Points, Sort::Ranges] {
+            if !self.refuses_duplicates(sort) {
+                continue;
+            }
+            let mut sorted: Vec<&Fields<'_>> = writes.iter().filter(|write| sort.holds(write)).collect();
+            sorted.sort_by(|left, right| self.comparator.compare(left.key, right.key));
+            for pair in sorted.windows(2) {
+                if let [left, right] = pair
+                    && self.comparator.compare(left.key, right.key).is_eq()
+                {
+                    return Err(Error::DuplicateEntry { sequence: left.sequence });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches the places of all entries of one sort, and refuses what is there already.
+    fn search_batch(
+        &self,
+        list: &List,
+        search: &Search<'_, C>,
+        inserter: &mut Inserter,
+        writes: &[Fields<'_>],
+        sort: Sort,
+        ways: &mut Vec<Way>,
+    ) -> Result<()> {
+        let near = self.search_near(list, search, inserter, writes, sort)?;
+        let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
+        let (mut places, mut targets) = (Vec::new(), Vec::new());
+        for (place, write) in rest {
+            places.push(place);
+            targets.push(self.target(write));
+        }
+        if places.is_empty() {
+            return Ok(());
+        }
+        ways.resize(writes.len(), Way::Writers);
+        let mut outcome = Ok(());
+        find_many(search, &targets, &no_way(search), &mut |index, found, way| {
+            let Some(&place) = places.get(index) else { return };
+            let (Some(write), Some(slot)) = (writes.get(place), ways.get_mut(place)) else { return };
+            let fits = match found {
+                Err(gap) => Err(gap.corruption.into()),
+                Ok(bracket) => self.refuse(sort, write, &bracket),
+            };
+            if fits.is_err() {
+                outcome = fits;
+            }
+            *slot = Way::Found(way.clone());
+        });
+        outcome
+    }
+
+    /// How many of the first entries stand, in order, in the one gap after the writer's last insert: a batch that
+    /// goes on where the writer was needs no search. pred < first entry < entry <= succ certifies each of them.
+    fn search_near(
+        &self,
+        list: &List,
+        search: &Search<'_, C>,
+        inserter: &mut Inserter,
+        writes: &[Fields<'_>],
+        sort: Sort,
+    ) -> Result<usize> {
+        let mut writes = writes.iter().filter(|write| sort.holds(write));
+        let Some(mut last) = writes.next() else { return Ok(0) };
+        let Some(bracket) = list.find_behind_last(search, inserter, &self.target(last)) else { return Ok(0) };
+        let inside = |write: &Fields<'_>| {
+            bracket.entry.is_none_or(|succ| !succ.node().order(&self.comparator, &self.target(write)).is_lt())
+        };
+        self.refuse(sort, last, &bracket)?;
+        let mut near = 1;
+        for write in writes {
+            if !self.comparator.compare(last.key, write.key).is_lt() || !inside(write) {
+                break;
+            }
+            self.refuse(sort, write, &bracket)?;
+            (last, near) = (write, near + 1);
+        }
+        Ok(near)
+    }
+
+    fn target<'k>(&self, write: &Fields<'k>) -> Target<'k> {
+        Target::new(&self.comparator, write.key, write.sequence)
+    }
+
+    /// Refuses an entry whose equal is there.
+    #[inline]
+    fn refuse(&self, sort: Sort, write: &Fields<'_>, bracket: &Bracket<'_>) -> Result<()> {
+        let Some(entry) = bracket.entry else { return Ok(()) };
+        let refuses = self.refuses_duplicates(sort) && !planted(Bug::BatchSkipsDuplicateCheck);
+        let is_equal = entry.node().sequence() == write.sequence
+            && self.comparator.compare(entry.key(), write.key).is_eq();
+        if is_equal && refuses {
+            return Err(Error::DuplicateEntry { sequence: write.sequence });
+        }
+        Ok(())
+    }
+
+    /// Everything that can be refused, and the ways to the places (Y1); none if the writer stands there.
+    fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Vec<Way>> {
+        let (points, ranges) = (self.point_search()?, self.range_search()?);
+        let mut ways = Vec::new();
+        for bucket in writes.iter().filter_map(|write| self.accelerators.bucket(write.key_part)) {
+            bucket.prefetch(&points.view);
+        }
+        if self.options.representation == Representation::SkipList {
+            let inserter = &mut entered.inside.inserter;
+            self.search_batch(&self.points, &points, inserter, writes, Sort::Points, &mut ways)?;
+        }
+        let inserter = &mut entered.inside.inserter;
+        self.search_batch(&self.ranges, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
+        let bytes =
+            writes.iter().map(|write| entry_bytes(&points.view, write, self.options.duplicates)).sum();
+        self.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+        Ok(ways)
+    }
+
+    /// Writes a batch inside a shard.
+    fn apply_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<BatchWritten> {
+        let ways = self.prepare_batch(entered, writes)?;
+        let (mut written, mut applied) = (BatchWritten::default(), 0);
+        let mut count = |inserted: &Inserted| {
+            written.add(inserted);
+            applied += 1;
+        };
+        match self.link_batch(entered, writes, &ways, &mut count) {
+            Ok(()) => Ok(written),
+            Err(error) if applied == 0 => Err(error),
+            Err(error) => Err(Error::BatchInterrupted { applied, cause: Box::new(error) }),
+        }
+    }
+
+    /// Links the entries one after the other; `linked` hears of each.
+    fn link_batch(
+        &self,
+        entered: &mut Entered<'_>,
+        writes: &[Fields<'_>],
+        ways: &[Way],
+        linked: &mut impl FnMut(&Inserted),
+    ) -> Result<()> {
+        // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
+        let mut points = self.point_search()?;
+        let mut last = None;
+        for (place, write) in writes.iter().enumerate() {
+            let way = ways.get(place).unwrap_or(&Way::Writers);
+            if !self.follows(last, (write, way)) {
+                self.follow(entered, write, way)?;
+            }
+            self.points.heighten(&mut points);
+            linked(&match write.kind {
+                Kind::RANGE_DELETE => self.apply(entered, write)?,
+                _ => self.apply_point(entered, &points, write)?,
+            });
+            last = Some((write, way));
+        }
+        Ok(())
+    }
+
+    /// Whether an entry's place is after the one that was linked last, with nothing that was there before between them:
+    /// then the writer's own way is the shorter one.
+    fn follows(&self, last: Option<Step<'_>>, (write, way): Step<'_>) -> bool {
+        let (Some((before, Way::Found(last_way))), Way::Found(way)) = (last, way) else { return false };
+        last_way.prev.first() == way.prev.first()
+            && Sort::Ranges.holds(before) == Sort::Ranges.holds(write)
+            && self.comparator.compare(before.key, write.key).is_lt()
+    }
+
+    fn follow(&self, entered: &mut Entered<'_>, write: &Fields<'_>, way: &Way) -> Result<(), Corruption> {
+        let Way::Found(way) = way else { return Ok(()) };
+        let search = if Sort::Ranges.holds(write) { self.range_search()? } else { self.point_search()? };
+        entered.inside.inserter.follow(&search, way);
+        Ok(())
+    }
+}
+
+/// How a batch's entry gets to its place.
+#[derive(Debug, Clone)]
+enum Way {
+    /// The writer stands there, or gets there by the entry in front.
+    Writers,
+    /// By the way that a search has found.
+    Found(Splice),
+}
+
+/// An entry and the way that its search recorded.
+type Step<'s> = (&'s Fields<'s>, &'s Way);
+
+/// The way of a search that has not begun.
+fn no_way<C>(search: &Search<'_, C>) -> Splice {
+    Splice { prev: [search.sentinel; HEIGHT_MAX] }
+}
+
+impl<C: Comparator> MemTable<C> {
+    /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
+    /// same one, see [`SequenceMode`]). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
+    /// batch cheaper than its entries one by one.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// batch.put(b"apple", b"red")?;
+    /// batch.delete(b"pear")?;
+    /// assert_eq!(table.write_batch(7, &batch)?.entries, 2);
+    /// assert_eq!(table.largest_sequence(), Some(8));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), for any entry, and `Corruption` if the batch is not what was put into it: nothing
+    /// is changed then. `MemTableFull` also if there is no room for the batch in one piece. `BatchInterrupted` if it
+    /// was stopped after the first entry had been linked: by damage that appeared meanwhile, or by another writer
+    /// that took the same key and sequence number. The caller must not publish the batch's sequence numbers then.
+    ///
+    /// # Panics
+    /// Where the comparator does. The table is intact then, but any number of the batch's entries may be in it: the
+    /// caller must not publish their sequence numbers.
+    pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
+        let core = &*self.core;
+        let writes = core.read_batch(first_sequence, batch)?;
+        core.shards.write(|entered| core.apply_batch(entered, &writes), || Err(frozen()))
+    }
+
+    /// Whether [`write_batch`](Self::write_batch) would take this batch, as far as that does not depend on what else is
+    /// written: for callers that log a batch before they write it. Any thread; writes nothing. O(length), and
+    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`].
+    ///
+    /// Not asked: whether the table is frozen or full, and whether it has an entry of the same key and sequence number.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
+    /// # fn main() -> Result<(), Error> {
+    /// let table = MemTable::new(MemTableOptions::builder().key_len_max(100).build()?)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"apple", b"red")?;
+    /// table.check_batch(&batch)?;
+    /// batch.delete_range(b"z", b"a")?;
+    /// assert!(matches!(table.check_batch(&batch), Err(Error::InvalidArgument(_))));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that is empty or inverted
+    /// in this table's order), `DuplicateEntry` for two entries of one key that share the batch's only sequence
+    /// number, `Corruption` if the batch is not what was put into it.
+    pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
+        // Numbers from 0 on never run over.
+        self.core.read_batch(0, batch).map(|_| ())
+    }
+}
+
+impl<C: Comparator> Writer<C> {
+    /// Writes the entries of a batch: as [`MemTable::write_batch`].
+    ///
+    /// # Errors
+    /// As [`MemTable::write_batch`].
+    pub fn write_batch(
+        &mut self,
+        first_sequence: SequenceNumber,
+        batch: &WriteBatch,
+    ) -> Result<BatchWritten> {
+        let writes = self.core.read_batch(first_sequence, batch)?;
+        let mut entered = self.shard.enter().ok_or_else(frozen)?;
+        self.core.apply_batch(&mut entered, &writes)
+    }
+}

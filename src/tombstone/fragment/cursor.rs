@@ -1,0 +1,193 @@
+//! Cursors over fragments, and over (fragment, sequence number) pairs.
+//!
+//! ```text
+//!   fragments   a--c [9, 4]      c--f [4]        m--p [7, 2]
+//!   pairs       (a,9) (a,4)      (c,4)           (m,7) (m,2)        next ->   <- prev
+//! ```
+//! * W1: only fragments with a visible sequence number are seen, and of those only the visible numbers.
+//! * W2: `next` after the last and `prev` before the first lead nowhere; a cursor that stands nowhere stays there
+//!   until it is sought again.
+//!
+//! Who may call what: a cursor belongs to one thread at a time; any number may walk the same fragments.
+
+#![forbid(unsafe_code)]
+
+use crate::key::{Comparator, SequenceNumber};
+use crate::tombstone::fragment::fragments::{Fragment, FragmentView};
+
+impl<'a, C: Comparator> FragmentView<'a, C> {
+    /// A cursor over visible fragments. It stands nowhere.
+    #[must_use]
+    pub fn cursor(&self) -> FragmentCursor<'a, C> {
+        FragmentCursor { view: *self, at: None }
+    }
+
+    /// A cursor over visible (fragment, sequence number) pairs. It stands nowhere.
+    #[must_use]
+    pub fn pairs(&self) -> PairCursor<'a, C> {
+        PairCursor { cursor: self.cursor(), depth: 0 }
+    }
+}
+
+/// Walks the fragments of a [`FragmentView`].
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// fragmenter.add("a", "c", 3)?;
+/// fragmenter.add("m", "p", 7)?;
+/// let fragments = fragmenter.finish();
+/// let mut cursor = fragments.view(..).cursor();
+/// cursor.seek(b"c");
+/// assert_eq!(cursor.fragment().unwrap().start(), b"m", "the first that covers the key or starts after it");
+/// cursor.seek_for_prev(b"c");
+/// assert_eq!(cursor.fragment().unwrap().start(), b"a", "the last that starts at the key or before it");
+/// cursor.prev();
+/// assert_eq!(cursor.fragment(), None);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+pub struct FragmentCursor<'a, C> {
+    view: FragmentView<'a, C>,
+    at: Option<(usize, Fragment<'a>)>,
+}
+
+impl<'a, C: Comparator> FragmentCursor<'a, C> {
+    /// Goes to the first visible fragment that covers `key` or starts after it.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.forward_from(self.view.fragments().ended_before(key));
+    }
+
+    /// Goes to the last visible fragment that starts at or before `key`.
+    pub fn seek_for_prev(&mut self, key: &[u8]) {
+        self.backward_from(self.view.fragments().started_by(key));
+    }
+
+    /// Goes to the first visible fragment.
+    pub fn first(&mut self) {
+        self.forward_from(0);
+    }
+
+    /// Goes to the last visible fragment.
+    pub fn last(&mut self) {
+        self.backward_from(self.view.fragments().len());
+    }
+
+    /// Goes to the next visible fragment.
+    pub fn next(&mut self) {
+        if let Some((index, _)) = self.at {
+            self.forward_from(index + 1);
+        }
+    }
+
+    /// Goes to the previous visible fragment.
+    pub fn prev(&mut self) {
+        if let Some((index, _)) = self.at {
+            self.backward_from(index);
+        }
+    }
+
+    /// The fragment that the cursor stands at, with its visible sequence numbers.
+    #[must_use]
+    pub fn fragment(&self) -> Option<Fragment<'a>> {
+        self.at.map(|(_, fragment)| fragment)
+    }
+
+    fn forward_from(&mut self, index: usize) {
+        self.at =
+            (index..self.view.fragments().len()).find_map(|index| Some((index, self.view.fragment(index)?)));
+    }
+
+    /// The last visible fragment before number `index`.
+    fn backward_from(&mut self, index: usize) {
+        self.at = (0..index).rev().find_map(|index| Some((index, self.view.fragment(index)?)));
+    }
+}
+
+/// Walks the (fragment, sequence number) pairs of a [`FragmentView`]: fragments ascending, in each the newest first.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// fragmenter.add("a", "c", 3)?;
+/// fragmenter.add("a", "c", 9)?;
+/// let fragments = fragmenter.finish();
+/// let mut pairs = fragments.view(..).pairs();
+/// pairs.first();
+/// assert_eq!(pairs.sequence(), Some(9));
+/// pairs.next();
+/// assert_eq!(pairs.sequence(), Some(3));
+/// pairs.next();
+/// assert_eq!(pairs.sequence(), None);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+pub struct PairCursor<'a, C> {
+    cursor: FragmentCursor<'a, C>,
+    /// Which of the fragment's visible sequence numbers.
+    depth: usize,
+}
+
+impl<'a, C: Comparator> PairCursor<'a, C> {
+    /// Goes to the newest visible pair of the first visible fragment that covers `key` or starts after it.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.cursor.seek(key);
+        self.depth = 0;
+    }
+
+    /// Goes to the newest visible pair of the last visible fragment that starts at or before `key`: the pair that
+    /// answers a read there.
+    pub fn seek_for_prev(&mut self, key: &[u8]) {
+        self.cursor.seek_for_prev(key);
+        self.depth = 0;
+    }
+
+    /// Goes to the first visible pair: the newest of the first fragment.
+    pub fn first(&mut self) {
+        self.cursor.first();
+        self.depth = 0;
+    }
+
+    /// Goes to the last visible pair: the oldest of the last fragment.
+    pub fn last(&mut self) {
+        self.cursor.last();
+        self.go_oldest();
+    }
+
+    /// Goes to the next visible pair.
+    pub fn next(&mut self) {
+        let Some(fragment) = self.cursor.fragment() else {
+            return;
+        };
+        self.depth += 1;
+        if self.depth >= fragment.sequences().len() {
+            self.cursor.next();
+            self.depth = 0;
+        }
+    }
+
+    /// Goes to the previous visible pair.
+    pub fn prev(&mut self) {
+        match self.depth.checked_sub(1) {
+            Some(depth) => self.depth = depth,
+            None => {
+                self.cursor.prev();
+                self.go_oldest();
+            }
+        }
+    }
+
+    /// The fragment of the pair, with its visible sequence numbers.
+    #[must_use]
+    pub fn fragment(&self) -> Option<Fragment<'a>> {
+        self.cursor.fragment()
+    }
+
+    /// The sequence number of the pair.
+    #[must_use]
+    pub fn sequence(&self) -> Option<SequenceNumber> {
+        self.cursor.fragment()?.sequences().get(self.depth).copied()
+    }
+
+    fn go_oldest(&mut self) {
+        self.depth = self.cursor.fragment().map_or(0, |fragment| fragment.sequences().len() - 1);
+    }
+}

@@ -1,0 +1,401 @@
+//! Non-overlapping fragments of range tombstones: immutable, sealed, searchable.
+//!
+//! ```text
+//!   spans       a-----------g@3           fragments   a--c  [3]
+//!                  c-----------k@7                    c--g  [7, 3]
+//!                                                     g--k  [7]
+//! ```
+//! * F1: fragments ascend and do not overlap; start < end; every fragment has at least one sequence number.
+//! * F2: the sequence numbers of a fragment strictly descend.
+//! * F3: touching fragments differ in their sequence numbers.
+//! * F4: nothing changes after the build; `verify` recomputes a digest over everything.
+//!
+//! Who may call what: everything, any thread. Not promised: the digest's value, or that it stays the same in another
+//! version.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::ops::{Bound, RangeBounds};
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::hash::{hash, mix};
+use crate::key::{Comparator, SequenceNumber};
+
+/// One stretch of keys with the sequence numbers of the tombstones that cover all of it, newest first.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// fragmenter.add("a", "g", 3)?;
+/// fragmenter.add("a", "g", 9)?;
+/// let fragments = fragmenter.finish();
+/// let fragment = fragments.get(0).unwrap();
+/// assert_eq!((fragment.start(), fragment.end()), (&b"a"[..], &b"g"[..]));
+/// assert_eq!(fragment.sequences(), [9, 3]);
+/// assert_eq!(fragment.newest(), 9);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    start: &'a [u8],
+    end: &'a [u8],
+    sequences: &'a [SequenceNumber],
+}
+
+impl<'a> Fragment<'a> {
+    /// The first covered key.
+    #[must_use]
+    pub fn start(&self) -> &'a [u8] {
+        self.start
+    }
+
+    /// The first key that is not covered any more.
+    #[must_use]
+    pub fn end(&self) -> &'a [u8] {
+        self.end
+    }
+
+    /// The sequence numbers that are visible, newest first. Never empty.
+    #[must_use]
+    pub fn sequences(&self) -> &'a [SequenceNumber] {
+        self.sequences
+    }
+
+    /// The newest visible sequence number.
+    #[must_use]
+    pub fn newest(&self) -> SequenceNumber {
+        self.sequences.first().copied().unwrap_or(0)
+    }
+}
+
+/// Ends of key and sequence runs of one fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Row {
+    start: (u64, u64),
+    end: (u64, u64),
+    sequences: (u64, u64),
+}
+
+/// The fragments of a set of range tombstones; made by [`Fragmenter`](crate::Fragmenter).
+///
+/// Searches take O(log fragments) comparisons. Shared freely between threads.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// fragmenter.add("a", "g", 3)?;
+/// fragmenter.add("c", "k", 7)?;
+/// let fragments = fragmenter.finish();
+/// assert_eq!(fragments.len(), 3);
+/// assert_eq!(fragments.max_covering_sequence(b"d", u64::MAX), Some(7));
+/// assert_eq!(fragments.max_covering_sequence(b"d", 6), Some(3));
+/// assert_eq!(fragments.max_covering_sequence(b"k", 9), None);
+/// assert_eq!(fragments.unfragmented_len(), 2);
+/// fragments.verify()?;
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Fragments<C> {
+    comparator: C,
+    keys: Vec<u8>,
+    rows: Vec<Row>,
+    sequences: Vec<SequenceNumber>,
+    unfragmented_len: u64,
+    unfragmented_bytes: u64,
+    digest: u64,
+}
+
+impl<C: Comparator> Fragments<C> {
+    /// How many fragments there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// How many tombstones went in.
+    #[must_use]
+    pub fn unfragmented_len(&self) -> u64 {
+        self.unfragmented_len
+    }
+
+    /// Bytes of the keys of the tombstones that went in, starts and ends.
+    #[must_use]
+    pub fn unfragmented_bytes(&self) -> u64 {
+        self.unfragmented_bytes
+    }
+
+    /// How many (fragment, sequence number) pairs there are.
+    #[must_use]
+    pub fn sequences_len(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Bytes of heap memory.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        (self.keys.capacity() + self.rows.capacity() * size_of::<Row>() + self.sequences.capacity() * 8)
+            as u64
+    }
+
+    /// The fragment number `index`, ascending, with all its sequence numbers.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Fragment<'_>> {
+        let row = self.rows.get(index)?;
+        Some(Fragment {
+            start: run(&self.keys, row.start),
+            end: run(&self.keys, row.end),
+            sequences: run(&self.sequences, row.sequences),
+        })
+    }
+
+    /// All fragments, ascending, with all their sequence numbers.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator {
+        (0..self.len()).map(|index| Fragment {
+            start: run(&self.keys, self.rows[index].start),
+            end: run(&self.keys, self.rows[index].end),
+            sequences: run(&self.sequences, self.rows[index].sequences),
+        })
+    }
+
+    /// The largest sequence number up to `snapshot` of a tombstone that covers `key`.
+    #[must_use]
+    pub fn max_covering_sequence(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
+        self.view(..=snapshot).max_covering_sequence(key)
+    }
+
+    /// The fragments as somebody sees them who knows only sequence numbers within `window`.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Bytewise, Fragmenter};
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "g", 3)?;
+    /// fragmenter.add("c", "k", 7)?;
+    /// let fragments = fragmenter.finish();
+    /// let mut cursor = fragments.view(..5).cursor();
+    /// cursor.last();
+    /// assert_eq!(cursor.fragment().unwrap().start(), b"c");
+    /// assert_eq!(cursor.fragment().unwrap().sequences(), [3]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn view(&self, window: impl RangeBounds<SequenceNumber>) -> FragmentView<'_, C> {
+        let least = match window.start_bound() {
+            Bound::Unbounded => Some(0),
+            Bound::Included(&least) => Some(least),
+            Bound::Excluded(&below) => below.checked_add(1),
+        };
+        let greatest = match window.end_bound() {
+            Bound::Unbounded => Some(u64::MAX),
+            Bound::Included(&greatest) => Some(greatest),
+            Bound::Excluded(&above) => above.checked_sub(1),
+        };
+        // An empty window is one that starts after it ends.
+        let (least, greatest) = least.zip(greatest).unwrap_or((1, 0));
+        FragmentView { fragments: self, least, greatest }
+    }
+
+    /// One view a stripe: for ascending snapshots s1 < s2 < ... < sn the windows [0, s1], (s1, s2], ..., (sn, max],
+    /// each with its upper limit. Unsorted or doubled snapshots are put in order.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Bytewise, Fragmenter};
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "g", 3)?;
+    /// fragmenter.add("c", "k", 7)?;
+    /// let fragments = fragmenter.finish();
+    /// let stripes = fragments.split_by_snapshots(&[5]);
+    /// assert_eq!(stripes.len(), 2);
+    /// assert_eq!((stripes[0].0, stripes[0].1.max_covering_sequence(b"d")), (5, Some(3)));
+    /// assert_eq!((stripes[1].0, stripes[1].1.max_covering_sequence(b"d")), (u64::MAX, Some(7)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn split_by_snapshots(
+        &self,
+        snapshots: &[SequenceNumber],
+    ) -> Vec<(SequenceNumber, FragmentView<'_, C>)> {
+        let mut uppers = snapshots.to_vec();
+        uppers.push(SequenceNumber::MAX);
+        uppers.sort_unstable();
+        uppers.dedup();
+        let mut least = Some(0);
+        uppers
+            .into_iter()
+            .filter_map(|greatest| {
+                let view = FragmentView { fragments: self, least: least?, greatest };
+                least = greatest.checked_add(1);
+                Some((greatest, view))
+            })
+            .collect()
+    }
+
+    /// Recomputes the digest over all keys and sequence numbers. O(bytes).
+    ///
+    /// # Errors
+    /// [`Error::Corruption`](crate::Error::Corruption) if anything changed since the fragments were built.
+    pub fn verify(&self) -> Result<()> {
+        let digest = self.compute_digest();
+        if digest == self.digest {
+            return Ok(());
+        }
+        Err(Corruption::new(Place::Fragment, 0, digest, self.digest).into())
+    }
+
+    fn compute_digest(&self) -> u64 {
+        let sums = (self.unfragmented_len, self.unfragmented_bytes);
+        let mut digest = mix(self.rows.len() as u64, 0x6672_6167) ^ mix(sums.0, sums.1);
+        for fragment in self.iter() {
+            digest = hash(fragment.start, digest);
+            digest = hash(fragment.end, digest);
+            for &sequence in fragment.sequences {
+                digest = mix(sequence, digest);
+            }
+            digest = mix(fragment.sequences.len() as u64, digest);
+        }
+        digest
+    }
+
+    /// How many fragments end at or before `key`: the number of the first one that covers it or starts after it.
+    pub(crate) fn ended_before(&self, key: &[u8]) -> usize {
+        let inclusive = crate::planted::planted(crate::planted::Bug::FragmentSeekTakesEnd);
+        self.rows.partition_point(|row| match self.comparator.compare(run(&self.keys, row.end), key) {
+            Ordering::Less => true,
+            Ordering::Equal => !inclusive,
+            Ordering::Greater => false,
+        })
+    }
+
+    /// How many fragments start at or before `key`.
+    pub(crate) fn started_by(&self, key: &[u8]) -> usize {
+        self.rows.partition_point(|row| {
+            self.comparator.compare(run(&self.keys, row.start), key) != Ordering::Greater
+        })
+    }
+}
+
+fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
+    match (usize::try_from(from), usize::try_from(to)) {
+        (Ok(from), Ok(to)) => items.get(from..to).unwrap_or_default(),
+        _ => &[],
+    }
+}
+
+/// [`Fragments`] restricted to a window of sequence numbers; fragments without a visible one are not seen.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// fragmenter.add("a", "g", 3)?;
+/// let fragments = fragmenter.finish();
+/// assert_eq!(fragments.view(..=2).max_covering_sequence(b"b"), None);
+/// assert_eq!(fragments.view(3..).max_covering_sequence(b"b"), Some(3));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+pub struct FragmentView<'a, C> {
+    fragments: &'a Fragments<C>,
+    least: SequenceNumber,
+    greatest: SequenceNumber,
+}
+
+impl<C> Clone for FragmentView<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for FragmentView<'_, C> {}
+
+impl<'a, C: Comparator> FragmentView<'a, C> {
+    /// The largest visible sequence number of a tombstone that covers `key`.
+    #[must_use]
+    pub fn max_covering_sequence(&self, key: &[u8]) -> Option<SequenceNumber> {
+        let index = self.fragments.ended_before(key);
+        if index >= self.fragments.started_by(key) {
+            return None;
+        }
+        Some(self.fragment(index)?.newest())
+    }
+
+    pub(crate) fn fragments(&self) -> &'a Fragments<C> {
+        self.fragments
+    }
+
+    /// The fragment with its visible sequence numbers, if it has any.
+    pub(crate) fn fragment(&self, index: usize) -> Option<Fragment<'a>> {
+        let mut fragment = self.fragments.get(index)?;
+        let from = fragment.sequences.partition_point(|&sequence| sequence > self.greatest);
+        let to = fragment.sequences.partition_point(|&sequence| sequence >= self.least);
+        fragment.sequences = fragment.sequences.get(from..to).unwrap_or_default();
+        (!fragment.sequences.is_empty()).then_some(fragment)
+    }
+}
+
+/// Collects fragments in order; joins what F3 forbids.
+#[derive(Debug, Default)]
+pub(crate) struct FragmentsBuilder {
+    keys: Vec<u8>,
+    rows: Vec<Row>,
+    sequences: Vec<SequenceNumber>,
+}
+
+/// How a fragment stands to the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contact {
+    Touching,
+    Apart,
+}
+
+impl FragmentsBuilder {
+    fn store(&mut self, key: &[u8]) -> (u64, u64) {
+        let from = self.keys.len() as u64;
+        self.keys.extend_from_slice(key);
+        (from, self.keys.len() as u64)
+    }
+
+    /// The next fragment; `sequences` descend strictly.
+    pub(crate) fn push(
+        &mut self,
+        (start, end): (&[u8], &[u8]),
+        sequences: &[SequenceNumber],
+        contact: Contact,
+    ) {
+        let start = match (self.rows.last(), contact) {
+            (Some(last), Contact::Touching) if run(&self.sequences, last.sequences) == sequences => {
+                // The last end is the last key that was stored, and nobody else's yet.
+                self.keys.truncate(usize::try_from(last.end.0).unwrap_or(usize::MAX));
+                let end = self.store(end);
+                if let Some(last) = self.rows.last_mut() {
+                    last.end = end;
+                }
+                return;
+            }
+            (Some(last), Contact::Touching) => last.end,
+            _ => self.store(start),
+        };
+        let end = self.store(end);
+        let from = self.sequences.len() as u64;
+        self.sequences.extend_from_slice(sequences);
+        self.rows.push(Row { start, end, sequences: (from, self.sequences.len() as u64) });
+    }
+
+    /// The fragments of `unfragmented_len` tombstones with `unfragmented_bytes` of keys.
+    pub(crate) fn finish<C: Comparator>(
+        self,
+        comparator: C,
+        unfragmented_len: u64,
+        unfragmented_bytes: u64,
+    ) -> Fragments<C> {
+        let FragmentsBuilder { keys, rows, sequences } = self;
+        let mut fragments =
+            Fragments { comparator, keys, rows, sequences, unfragmented_len, unfragmented_bytes, digest: 0 };
+        fragments.digest = fragments.compute_digest();
+        fragments
+    }
+}

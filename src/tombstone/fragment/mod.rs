@@ -1,0 +1,8 @@
+//! Range tombstones cut into fragments that do not overlap.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod cursor;
+pub(crate) mod fragmenter;
+pub(crate) mod fragments;
+pub(crate) mod span;

@@ -1,0 +1,153 @@
+//! Paints a node over records: who is the newest at every key.
+//!
+//! ```text
+//!   records      b----------f 5           ends in order   b5  d9  f5  h9
+//!                     d----------h 9      painters        5   9   9   none
+//! ```
+//! * P1: records are verified. Keys are read, and verified, only where prefixes tie.
+//! * P2: the node leaves out what the record that leaves out least does; prefixes that leave out more get bytes of
+//!   the common prefix.
+//!
+//! Who may call what: pure functions over a log.
+
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+use crate::error::Corruption;
+use crate::key::{Comparator, SequenceNumber};
+use crate::planted::{Bug, planted};
+use crate::tombstone::index::checks::{damage, pair};
+use crate::tombstone::index::log::{End, Log, Record, boundary, end_of};
+use crate::tombstone::index::node::{Builder, CoverageNode, NOBODY, Piece, join};
+use crate::tombstone::index::tree::Tree;
+
+type Checked<T> = std::result::Result<T, Corruption>;
+
+/// A node over records `first..last`, at most 64. Nothing if there are none, or one of them is still being written: one
+/// that is not `complete`.
+pub(crate) fn paint<C: Comparator>(
+    tree: &Tree,
+    comparator: &C,
+    (first, last): (u32, u32),
+    complete: u32,
+) -> Checked<Option<CoverageNode>> {
+    let Some(canvas) = Canvas::read(tree, comparator, first..last, complete)? else { return Ok(None) };
+    Ok(Some(canvas.paint(Builder::new(
+        tree.checks,
+        (pair(first, last), canvas.skip),
+        canvas.boundaries.len(),
+    ))))
+}
+
+/// One boundary of a block. Those with equal prefixes are told apart by rank.
+#[derive(Debug, Clone, Copy, Default)]
+struct Boundary {
+    prefix: u64,
+    rank: u32,
+    name: u32,
+}
+
+/// Some records, verified, and their ends in order.
+#[derive(Debug)]
+struct Canvas {
+    first: u32,
+    sequences: Vec<SequenceNumber>,
+    boundaries: Vec<Boundary>,
+    /// How many bytes the prefixes of the boundaries leave out.
+    skip: u32,
+    bounds: (SequenceNumber, SequenceNumber),
+}
+
+impl Canvas {
+    /// Nothing if there is nothing, or a record is still being written.
+    fn read<C: Comparator>(
+        tree: &Tree,
+        comparator: &C,
+        records: Range<u32>,
+        complete: u32,
+    ) -> Checked<Option<Canvas>> {
+        let (first, len) = (records.start, records.len());
+        if len > 64 {
+            return Err(damage(u64::from(first), 64, len as u64));
+        }
+        let mut known = Vec::with_capacity(len);
+        for index in records {
+            match tree.log.record(index, complete)? {
+                Some(record) => known.push(record),
+                None if planted(Bug::PaintSkipsPending) => {}
+                None => return Ok(None),
+            }
+        }
+        let sequences: Vec<SequenceNumber> = known.iter().map(|record| record.sequence).collect();
+        let bounds = sequences.iter().map(|&sequence| (sequence, sequence)).reduce(join);
+        let Some(bounds) = bounds else { return Ok(None) };
+        let skip = known.iter().map(Record::skip).min().unwrap_or(0);
+        let (common_prefix, checks) = tree.log.common_prefix();
+        let mut boundaries = Vec::with_capacity(2 * len);
+        for (index, record) in (first..).zip(&known) {
+            let lift = common_prefix.lift(checks, record.skip(), skip)?;
+            for end in [End::Start, End::Stop] {
+                boundaries.push(Boundary {
+                    prefix: lift.apply(record.prefix(end)),
+                    rank: 0,
+                    name: boundary(index, end),
+                });
+            }
+        }
+        boundaries.sort_unstable_by_key(|boundary| boundary.prefix);
+        for same in
+            boundaries.chunk_by_mut(|left, right| left.prefix == right.prefix).filter(|same| same.len() > 1)
+        {
+            rank(&tree.log, comparator, same)?;
+        }
+        Ok(Some(Canvas { first, sequences, boundaries, skip, bounds }))
+    }
+
+    /// Sweeps over the ends: who paints where.
+    fn paint(&self, mut out: Builder) -> CoverageNode {
+        // A bit a record.
+        let mut active = 0u64;
+        for same in
+            self.boundaries.chunk_by(|left, right| (left.prefix, left.rank) == (right.prefix, right.rank))
+        {
+            for boundary in same {
+                active ^= 1 << ((boundary.name >> 1) - self.first);
+            }
+            let (mut painter, mut newest, mut left) = (NOBODY, 0, active);
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                let sequence = self.sequences.get(bit as usize).copied().unwrap_or(0);
+                // Later ones win among equals.
+                if painter == NOBODY || sequence >= newest {
+                    (painter, newest) = (self.first + bit, sequence);
+                }
+                left &= left - 1;
+            }
+            if let Some(boundary) = same.first() {
+                out.push(Piece { prefix: boundary.prefix, name: boundary.name, painter });
+            }
+        }
+        out.finish(self.bounds)
+    }
+}
+
+/// Sorts ends with equal prefixes by their keys, which are verified, and numbers the keys.
+#[cold]
+fn rank<C: Comparator>(log: &Log, comparator: &C, same: &mut [Boundary]) -> Checked<()> {
+    let mut keys = Vec::new();
+    let mut known = Vec::with_capacity(same.len());
+    for boundary in same.iter() {
+        let (from, record) = (keys.len(), log.named(boundary.name >> 1)?);
+        log.with_key(&record, end_of(boundary.name), |key| keys.extend_from_slice(key))?;
+        known.push((from..keys.len(), *boundary));
+    }
+    let key = |range: &Range<usize>| keys.get(range.clone()).unwrap_or_default();
+    known.sort_by(|(left, _), (right, _)| comparator.compare(key(left), key(right)));
+    let runs = known.chunk_by(|(left, _), (right, _)| comparator.compare(key(left), key(right)).is_eq());
+    let ranked = runs
+        .zip(0u32..)
+        .flat_map(|(run, rank)| run.iter().map(move |(_, boundary)| Boundary { rank, ..*boundary }));
+    same.iter_mut().zip(ranked).for_each(|(boundary, ranked)| *boundary = ranked);
+    Ok(())
+}

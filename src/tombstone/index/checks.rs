@@ -1,0 +1,156 @@
+//! Check values of everything that the tombstone index stores: one file, so that what is covered can be read off.
+//!
+//! ```text
+//!   common prefix         length, bytes                        bound to the table             64 bits
+//!   log record   sequence, prefixes, what they omit bound to its index             63 bits
+//!   its keys     place, lengths                       bound to its index             32 bits
+//!   log key      bytes                                bound to its place             64 bits
+//!   piece        both prefixes, what they leave out,
+//!                who starts and paints                bound to node and position     32 bits
+//!   node head    bounds, counts, digest of pieces     bound to what the node covers  64 bits
+//!   counter      value                                bound to which counter it is   32 bits
+//! ```
+//! * C1: all are bound to the table's secret, so words of another table or an earlier life fail.
+//! * C2: no stored word is zero when it is right, except by chance; zeroed memory fails.
+//! * C3: the check of a record is odd and the pending mark is even, so a record that is being written never passes.
+//!
+//! Pure functions; any thread. Not promised: resistance against somebody who knows the secret.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Corruption, Place};
+use crate::integrity::hash::{fold, hash, splitmix};
+use crate::integrity::tag::Secret;
+use crate::planted::{Bug, planted};
+
+const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+const PENDING: u64 = splitmix(401);
+const RECORD: u64 = splitmix(402);
+const KEY: u64 = splitmix(403);
+const KEYS: u64 = splitmix(407);
+const PIECE: u64 = splitmix(404);
+const HEAD: u64 = splitmix(405);
+const COUNTER: u64 = splitmix(406);
+const COMMON_PREFIX: u64 = splitmix(408);
+/// Where a packed word says how many bytes are left out.
+pub(crate) const SKIP_SHIFT: u32 = 56;
+const SKIP_BITS: u64 = 0xff << SKIP_SHIFT;
+
+/// The check functions of one index.
+#[derive(Clone, Copy)]
+pub(crate) struct Checks {
+    mask: u64,
+    factor: u64,
+}
+
+impl Checks {
+    pub(crate) const fn new(secret: Secret) -> Self {
+        Checks { mask: secret.mask, factor: secret.factor }
+    }
+
+    /// What the check word of log record `index` holds until the record is complete.
+    #[inline(always)]
+    pub(crate) const fn pending(self, index: u32) -> u64 {
+        fold((index as u64) ^ self.mask ^ PENDING, self.factor) & !1
+    }
+
+    /// Check of what decides most questions about log record `index`: sequence number, prefixes, and what these leave
+    /// out, which `lengths` says.
+    #[inline(always)]
+    pub(crate) const fn record(self, index: u32, words: &[u64; 3], lengths: u64) -> u64 {
+        let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD ^ (lengths & SKIP_BITS);
+        (fold(words[1] ^ self.mask, words[2] ^ self.factor)
+            ^ fold(words[0] ^ self.factor.rotate_left(32), place ^ self.mask).rotate_left(21))
+            | 1
+    }
+
+    /// Check of where the keys of log record `index` stand and how long they are.
+    #[inline(always)]
+    pub(crate) const fn keys(self, index: u32, place: u32, lengths: u64) -> u32 {
+        let spot = ((index as u64) << 32 | place as u64) ^ KEYS;
+        halved(fold(spot ^ self.mask, lengths ^ self.factor))
+    }
+
+    /// Check of key bytes that stand at word `offset` of the key store.
+    #[inline(always)]
+    pub(crate) fn key(self, offset: u32, bytes: &[u8]) -> u64 {
+        hash(bytes, self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE))
+    }
+
+    /// Check of the piece at `position` of the node that covers `cover` and leaves out `skip` bytes: where it begins,
+    /// and where the next one does.
+    #[inline(always)]
+    pub(crate) fn piece(
+        self,
+        (cover, skip): (u64, u32),
+        position: u64,
+        [prefix, next]: [u64; 2],
+        refs: u64,
+    ) -> u32 {
+        let position = if planted(Bug::PieceCheckForgetsPosition) { 0 } else { position };
+        let skip = if planted(Bug::PieceCheckForgetsSkip) { 0 } else { skip };
+        let place = (cover ^ PIECE ^ (skip as u64) << SKIP_SHIFT).wrapping_add(position.wrapping_mul(STRIDE));
+        let mixed = fold(prefix ^ self.mask, next ^ self.factor ^ place.rotate_left(17))
+            ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
+        halved(mixed)
+    }
+
+    /// The digest of a node's pieces, taken up to and including this piece.
+    #[inline(always)]
+    pub(crate) const fn digest(self, so_far: u64, prefix: u64, refs: u64) -> u64 {
+        fold(so_far ^ prefix ^ self.mask, refs ^ self.factor).rotate_left(5) ^ so_far.wrapping_mul(STRIDE)
+    }
+
+    /// Check of a node's head.
+    #[inline(always)]
+    pub(crate) const fn head(self, cover: u64, words: &[u64; 6]) -> u64 {
+        fold(words[0] ^ self.mask, words[1] ^ self.factor)
+            ^ fold(words[2] ^ self.factor, words[3] ^ self.mask).rotate_left(21)
+            ^ fold(words[4] ^ self.mask ^ HEAD, words[5] ^ self.factor ^ cover).rotate_left(42)
+            ^ fold(cover ^ self.mask, self.factor ^ HEAD)
+    }
+
+    /// Check of a common prefix of so many bytes, before its words.
+    #[inline(always)]
+    pub(crate) const fn common_prefix(self, len: u64) -> u64 {
+        fold(len ^ self.mask ^ COMMON_PREFIX, self.factor)
+    }
+
+    /// The check of a common prefix so far, with one more word.
+    #[inline(always)]
+    pub(crate) const fn common_prefix_word(self, so_far: u64, word: u64) -> u64 {
+        fold(so_far ^ word, self.factor ^ COMMON_PREFIX)
+    }
+
+    /// Check of counter `which`.
+    #[inline(always)]
+    pub(crate) const fn counter(self, which: u32, value: u32) -> u32 {
+        let mixed = fold(((which as u64) << 32 | value as u64) ^ self.mask, self.factor ^ COUNTER);
+        halved(mixed)
+    }
+}
+
+/// 64 bits to 32: both halves take part.
+#[inline(always)]
+const fn halved(mixed: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
+    let check = (mixed ^ (mixed >> 32)) as u32;
+    check
+}
+
+pub(crate) const fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}
+
+pub(crate) const fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+pub(crate) const fn pair(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+#[cold]
+pub(crate) fn damage(offset: u64, expected: u64, found: u64) -> Corruption {
+    Corruption::new(Place::Fragment, offset, expected, found)
+}

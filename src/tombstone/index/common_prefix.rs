@@ -1,0 +1,259 @@
+//! The common prefix: the bytes that all bounds of an index begin with, which their prefixes leave out.
+//!
+//! ```text
+//!   common prefix     tenant-7/users/              what start and end of the first tombstone share; it never changes
+//!   bound    tenant-7/users/00417x        leaves out 15 bytes: its prefix is 00417x\0\0
+//!   bound    tenant-7/groups/a            leaves out  9 bytes: its prefix is groups/a
+//! ```
+//! A record or a node leaves out `skip` bytes: all its bounds begin with so many bytes of the common prefix. A later
+//! record leaves out as many as the one before it, or fewer.
+//!
+//! * S1: the common prefix is empty unless the comparator orders keys by their bytes.
+//! * S2: a key that begins with what is left out stands to a bound as the rest of the one to the rest of the other. Any
+//!   other key is before all such bounds or after all of them: none of them covers it.
+//! * S3: bytes of the common prefix are used only if its check holds. How much a record or node leaves out is
+//!   believed only after the check of the record, piece or head that is read with it.
+//!
+//! Who may call what: everything, any thread. A common prefix never changes.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Corruption;
+use crate::key::{Bytewise, Comparator, KeyOrder};
+use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::index::checks::{Checks, damage};
+
+type Checked<T> = std::result::Result<T, Corruption>;
+
+/// Longest common prefix, in bytes.
+const COMMON_PREFIX_LEN_MAX: usize = 128;
+const WORDS: usize = COMMON_PREFIX_LEN_MAX / 8;
+/// Fewer shared bytes than this stay in the prefixes: these tell enough, and need no common prefix.
+const SKIP_MIN: u32 = 6;
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct CommonPrefix {
+    len: AtomicU64,
+    check: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+/// The prefix of a key without its first `skip` bytes.
+#[inline(always)]
+pub(crate) fn prefix_of<C: Comparator>(comparator: &C, key: &[u8], skip: u32) -> u64 {
+    match C::ORDER {
+        KeyOrder::Bytes => Bytewise.prefix(key.get(skip as usize..).unwrap_or_default()),
+        KeyOrder::Custom => comparator.prefix(key),
+    }
+}
+
+/// The word at `at` of a key, little-endian, filled up with zeros.
+#[inline(always)]
+fn key_word(key: &[u8], at: usize) -> u64 {
+    let rest = key.get(8 * at..).unwrap_or_default();
+    Bytewise.prefix(rest).swap_bytes()
+}
+
+#[inline(always)]
+fn load(word: &AtomicU64) -> u64 {
+    // ORDERING: relaxed; a common prefix is published with the log that holds it.
+    word.load(Ordering::Relaxed)
+}
+
+impl CommonPrefix {
+    /// The common prefix of an index whose first tombstone is this one.
+    pub(crate) fn new<C: Comparator>(checks: Checks, (start, end): (&[u8], &[u8])) -> Self {
+        let shared =
+            start.iter().zip(end).take(COMMON_PREFIX_LEN_MAX).take_while(|(left, right)| left == right);
+        let len = if C::ORDER == KeyOrder::Bytes { shared.count() } else { 0 };
+        let bytes = start.get(..len).unwrap_or_default();
+        let words: [u64; WORDS] = std::array::from_fn(|at| key_word(bytes, at));
+        let used = words.iter().take(len.div_ceil(8));
+        let check =
+            used.fold(checks.common_prefix(len as u64), |sum, word| checks.common_prefix_word(sum, *word));
+        CommonPrefix {
+            len: AtomicU64::new(len as u64),
+            check: AtomicU64::new(check),
+            words: words.map(AtomicU64::new),
+        }
+    }
+
+    /// Gives each word of the common prefix to `visit`, with its place; its length if its check holds (S3).
+    #[inline(always)]
+    fn read(&self, checks: Checks, mut visit: impl FnMut(usize, u64)) -> Checked<u32> {
+        let len = load(&self.len);
+        let used = usize::try_from(len.div_ceil(8)).unwrap_or(WORDS).min(WORDS);
+        let mut sum = checks.common_prefix(len);
+        for (at, word) in self.words.iter().take(used).map(load).enumerate() {
+            sum = checks.common_prefix_word(sum, word);
+            visit(at, word);
+        }
+        let found = load(&self.check);
+        match u32::try_from(len) {
+            Ok(len) if found == sum => Ok(len),
+            _ => Err(damage(len, sum, found)),
+        }
+    }
+
+    /// How many bytes of the common prefix the key begins with.
+    #[inline]
+    pub(crate) fn shared(&self, checks: Checks, key: &[u8]) -> Checked<u32> {
+        let mut same = usize::MAX;
+        let len = self.read(checks, |at, word| {
+            let differs = word ^ key_word(key, at);
+            if differs != 0 && same == usize::MAX {
+                same = 8 * at + differs.trailing_zeros() as usize / 8;
+            }
+        })?;
+        Ok(u32::try_from(same.min(key.len())).unwrap_or(len).min(len))
+    }
+
+    /// How many bytes both bounds of a tombstone may leave out.
+    pub(crate) fn skip_of(&self, checks: Checks, (start, end): (&[u8], &[u8])) -> Checked<u32> {
+        let shared = self.shared(checks, start)?.min(self.shared(checks, end)?);
+        Ok(if shared < SKIP_MIN { 0 } else { shared })
+    }
+
+    /// What turns a prefix that leaves out `from` bytes into one that leaves out `to`, which are not more.
+    pub(crate) fn lift(&self, checks: Checks, from: u32, to: u32) -> Checked<Lift> {
+        if from <= to {
+            return Ok(Lift::NONE);
+        }
+        let mut bytes = [0; COMMON_PREFIX_LEN_MAX];
+        let len = self.read(checks, |at, word| {
+            if let Some(place) = bytes.get_mut(8 * at..8 * at + 8) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+        })?;
+        let left_out = bytes.get(to as usize..from as usize).filter(|_| from <= len);
+        let left_out = left_out.ok_or_else(|| damage(u64::from(len), u64::from(from), u64::from(to)))?;
+        let shift = 8 * (from - to).min(8);
+        Ok(Lift { bytes: Bytewise.prefix(left_out), shift })
+    }
+
+    /// What is wrong with a common prefix whose check did not hold.
+    #[cold]
+    pub(crate) fn damage(&self, checks: Checks) -> Corruption {
+        self.verify(checks).err().unwrap_or_else(|| damage(load(&self.len), 0, load(&self.check)))
+    }
+
+    /// Whether the check holds.
+    pub(crate) fn verify(&self, checks: Checks) -> Checked<()> {
+        self.read(checks, |_, _| ()).map(|_| ())
+    }
+
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
+        visit("common prefix length", std::slice::from_ref(&self.len));
+        visit("common prefix check", std::slice::from_ref(&self.check));
+        visit("common prefix", &self.words);
+    }
+}
+
+/// What a prefix gets back of what it left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lift {
+    bytes: u64,
+    /// Bits; 64 if nothing of the prefix is left.
+    shift: u32,
+}
+
+impl Lift {
+    pub(crate) const NONE: Lift = Lift { bytes: 0, shift: 0 };
+
+    #[inline(always)]
+    pub(crate) fn apply(self, prefix: u64) -> u64 {
+        let half = self.shift / 2;
+        self.bytes | prefix >> half >> half
+    }
+}
+
+/// A query's key with its prefix: that of the key without its first `skip` bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Probe<'k> {
+    pub(crate) key: &'k [u8],
+    pub(crate) prefix: u64,
+    skip: u32,
+    /// How many bytes of the common prefix the key begins with, once somebody asked.
+    shared: Option<u32>,
+}
+
+impl<'k> Probe<'k> {
+    #[inline(always)]
+    pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8]) -> Self {
+        Probe { key, prefix: prefix_of(comparator, key, 0), skip: 0, shared: None }
+    }
+
+    pub(crate) fn skip(&self) -> u32 {
+        self.skip
+    }
+
+    /// Makes the prefix one that leaves out `skip` bytes, if the key begins with those.
+    #[inline(always)]
+    pub(crate) fn leave_out<C: Comparator>(
+        &mut self,
+        (common_prefix, checks): (&CommonPrefix, Checks),
+        comparator: &C,
+        skip: u32,
+    ) -> Begins {
+        if self.skip == skip { Begins::Same } else { self.turn((common_prefix, checks), comparator, skip) }
+    }
+
+    #[inline(never)]
+    fn turn<C: Comparator>(
+        &mut self,
+        (common_prefix, checks): (&CommonPrefix, Checks),
+        comparator: &C,
+        skip: u32,
+    ) -> Begins {
+        if skip > 0 && self.shared.is_none() {
+            self.shared = common_prefix.shared(checks, self.key).ok();
+        }
+        match self.shared {
+            _ if skip == 0 => {}
+            Some(shared) if skip <= shared => {}
+            Some(_) => return Begins::Otherwise,
+            None => return Begins::Damaged,
+        }
+        self.skip = skip;
+        self.prefix = prefix_of(comparator, self.key, skip);
+        Begins::Same
+    }
+}
+
+/// How a key begins, compared with bounds that leave out the first bytes of the common prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// With what they leave out.
+    Same,
+    /// Not so: none of them covers it (S2).
+    Otherwise,
+    /// The common prefix's check does not hold: who knows.
+    Damaged,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::integrity::tag::Secret;
+
+    #[test]
+    fn lifted_prefixes_are_prefixes() {
+        let checks = Checks::new(Secret::from_seed(1));
+        let key: Vec<u8> = (0..140u32).map(|byte| (byte * 37 % 251) as u8).collect();
+        for len in 0..=128usize {
+            let common_prefix =
+                CommonPrefix::new::<Bytewise>(checks, (&key[..len], &[&key[..len], b"x"].concat()));
+            assert_eq!(common_prefix.verify(checks), Ok(()));
+            for from in 0..=u32::try_from(len).unwrap() {
+                assert_eq!(common_prefix.shared(checks, &key[..from as usize]), Ok(from), "of {len}");
+                for to in 0..=from {
+                    let lift = common_prefix.lift(checks, from, to).unwrap();
+                    let (deep, flat) = (prefix_of(&Bytewise, &key, from), prefix_of(&Bytewise, &key, to));
+                    assert_eq!(lift.apply(deep), flat, "{len}: {from} to {to}");
+                }
+            }
+        }
+    }
+}

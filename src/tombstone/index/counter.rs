@@ -1,0 +1,170 @@
+//! Counters with a check of their own, and tallies: two counters on two cache lines that vouch for each other.
+//!
+//! ```text
+//!   begun   value (32) | check (32)     raised before a writer stores anything      one line
+//!   ended   value (32) | check (32)     raised once everything is stored            another line
+//! ```
+//! * T1: one word holds value and check, so a reader never sees half of a change.
+//! * T2: `ended` is read before `begun`; so `ended` is at most `begun`, and one that is larger says that `begun` went
+//!   back to an earlier value.
+//! * T3: if both are equal, no writer is between them: all that was begun is stored, and what is missing was lost.
+//! * T4: an `ended` that went back hides nothing: it only looks as if a writer were at work, until a scrub, which waits
+//!   for the writers, finds the two apart.
+//!
+//! Who may call what: everything, any thread. Not promised: while a writer is at work, that a `begun` that went back to
+//! a value not below `ended` is noticed, or that a lost record is told from one that is being written.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Corruption, Result};
+use crate::planted::{Bug, planted};
+use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::index::checks::{Checks, damage, high, low, pair};
+
+type Checked<T> = std::result::Result<T, Corruption>;
+
+/// A counter (T1), at the start of a cache line that holds nothing else.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Counter {
+    word: AtomicU64,
+    which: u32,
+}
+
+impl Counter {
+    pub(crate) fn new(checks: Checks, which: u32) -> Self {
+        Counter { word: AtomicU64::new(Self::sealed(checks, which, 0)), which }
+    }
+
+    #[inline(always)]
+    fn sealed(checks: Checks, which: u32, value: u32) -> u64 {
+        pair(value, checks.counter(which, value))
+    }
+
+    #[inline(always)]
+    fn value(&self, checks: Checks, word: u64) -> Checked<u32> {
+        let value = high(word);
+        let expected = checks.counter(self.which, value);
+        if low(word) == expected {
+            Ok(value)
+        } else {
+            Err(damage(0, u64::from(expected), u64::from(low(word))))
+        }
+    }
+
+    pub(crate) fn load(&self, checks: Checks) -> Checked<u32> {
+        // ORDERING: relaxed; what the count makes findable is published by its own word (records, nodes), and a
+        // caller that is ordered after a push reads at least that push's count (coherence).
+        self.value(checks, self.word.load(Ordering::Relaxed))
+    }
+
+    /// What the counter seems to hold, unverified.
+    #[inline(always)]
+    pub(crate) fn hint(&self) -> u32 {
+        // ORDERING: relaxed; as in `load`.
+        high(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Moves the counter from its value v to the second number of `next(v)`, and returns v with the first one.
+    pub(crate) fn advance(
+        &self,
+        checks: Checks,
+        next: impl Fn(u32) -> Result<(u32, u32)>,
+    ) -> Result<(u32, u32)> {
+        // ORDERING: relaxed; as in `load`.
+        let mut seen = self.word.load(Ordering::Relaxed);
+        loop {
+            let value = self.value(checks, seen)?;
+            let (claimed, after) = next(value)?;
+            let sealed = Self::sealed(checks, self.which, after);
+            // ORDERING: release; partner: the acquire load of `ended` in `extent`: what a writer stored before it
+            // raised `ended` is visible after it. Relaxed on failure: the word is read again.
+            match self.word.compare_exchange_weak(seen, sealed, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Ok((claimed, after - value)),
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        std::slice::from_ref(&self.word)
+    }
+}
+
+/// How far a log goes, as its tally says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// What was begun.
+    pub(crate) count: u32,
+    /// Everything before this was stored completely (T3).
+    pub(crate) complete: u32,
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    begun: Counter,
+    ended: Counter,
+}
+
+impl Tally {
+    pub(crate) fn new(checks: Checks, which: u32) -> Self {
+        Tally { begun: Counter::new(checks, which), ended: Counter::new(checks, which) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn extent(&self, checks: Checks) -> Checked<Extent> {
+        // ORDERING: acquire; partner: the release exchange in `Counter::advance` (T2).
+        let ended = self.ended.word.load(Ordering::Acquire);
+        // ORDERING: relaxed; ordered after the acquire load above.
+        let begun = self.begun.word.load(Ordering::Relaxed);
+        let count = self.begun.value(checks, begun)?;
+        if begun == ended { Ok(Extent { count, complete: count }) } else { self.apart(checks, count, ended) }
+    }
+
+    /// The two differ: a writer is at work, or one of them is not what was stored.
+    #[cold]
+    #[inline(never)]
+    fn apart(&self, checks: Checks, count: u32, ended: u64) -> Checked<Extent> {
+        let ended = self.ended.value(checks, ended)?;
+        if ended > count && !planted(Bug::TallyBelievesBegun) {
+            return Err(damage(0, u64::from(ended), u64::from(count)));
+        }
+        Ok(Extent { count, complete: 0 })
+    }
+
+    /// Claims what `next` says: the first number, up to the second one. Returns the first one, and by how much to
+    /// [`end`](Self::end).
+    pub(crate) fn begin(
+        &self,
+        checks: Checks,
+        next: impl Fn(u32) -> Result<(u32, u32)>,
+    ) -> Result<(u32, u32)> {
+        self.extent(checks)?;
+        self.begun.advance(checks, next)
+    }
+
+    /// What was claimed is stored, or given up.
+    pub(crate) fn end(&self, checks: Checks, by: u32) -> Result<()> {
+        self.ended.advance(checks, |value| Ok((value, value.wrapping_add(by)))).map(|_| ())
+    }
+
+    /// Whether both agree once all writers that are at work now have left: `wait` waits for those (T4).
+    pub(crate) fn verify(&self, checks: Checks, wait: &mut dyn FnMut()) -> Checked<()> {
+        let Extent { count, complete } = self.extent(checks)?;
+        if complete == count {
+            return Ok(());
+        }
+        wait();
+        self.extent(checks)?;
+        // ORDERING: relaxed; every writer that had begun has left.
+        let ended = self.ended.value(checks, self.ended.word.load(Ordering::Relaxed))?;
+        if ended < count { Err(damage(0, u64::from(count), u64::from(ended))) } else { Ok(()) }
+    }
+
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn words(&self) -> [&[AtomicU64]; 2] {
+        [&self.begun, &self.ended].map(Counter::words)
+    }
+}

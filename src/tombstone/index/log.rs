@@ -1,0 +1,501 @@
+//! The log: every tombstone in the order of arrival, and its keys. The truth of the live index.
+//!
+//! ```text
+//!   tallies   of records, and of words of keys           two counters each: what was begun, what has ended
+//!   common prefix      what all bounds begin with
+//!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | skip (8), lengths (24 each) | check
+//!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
+//! ```
+//! * L1: a record's check word holds the pending mark of its index until the record is complete; it is stored last.
+//!   Any third value is damage. So zeroed memory is never taken for a record that has not come yet.
+//! * L2: keys are written before the record that names them is complete, and never change.
+//! * L3: key bytes are used only after their hash held for the very copy that is used.
+//! * L4: a place or a length is used only after the check of the keys held, and only inside its segment.
+//! * L5: a record with the pending mark, or without a segment, is one that is being written only if the tally says that
+//!   somebody writes. Otherwise it was lost: a word that went back to what it was is damage. The tally stands on other
+//!   lines than the records.
+//! * L6: a record is written only where the pending mark stands.
+//! * L7: a prefix is that of the bound without its first `skip` bytes, with which the common prefix begins as well.
+//!
+//! Who may call what: everything, any thread. Readers never wait. Writers meet at the two tallies.
+//! Not promised: that a record whose `push` is still running is seen; L5 while a `push` is running.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering as Order;
+
+use crate::error::{Corruption, Error, Result};
+use crate::key::{Comparator, SequenceNumber};
+use crate::planted::{Bug, planted};
+use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
+use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, Probe, prefix_of};
+use crate::tombstone::index::counter::Tally;
+use crate::tombstone::index::segments::Segments;
+
+/// Longest key of a tombstone, in bytes.
+pub(crate) const KEY_LEN_MAX: usize = (1 << 24) - 1;
+/// Most records of a log. One bit of a boundary's name says which end it is; the largest name means "nobody".
+pub(crate) const RECORDS_MAX: u32 = (1 << 31) - 1;
+/// Bits of a length, in the lower bits of its half of a word; above the first one stands what is left out.
+const LEN_BITS: u32 = 0xff_ffff;
+const RECORD_WORDS: usize = 6;
+const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
+/// A multiple of a block, so that no block straddles segments.
+const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
+const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
+const COUNTS: u32 = 1;
+const KEY_WORDS: u32 = 2;
+
+/// Which end of a tombstone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Start,
+    Stop,
+}
+
+/// A boundary's name: record index and which end, in 32 bits.
+#[inline(always)]
+pub(crate) const fn boundary(index: u32, end: End) -> u32 {
+    index << 1 | matches!(end, End::Stop) as u32
+}
+
+/// One complete record whose check held. Few questions need its keys: they are verified when they are asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record {
+    pub(crate) sequence: SequenceNumber,
+    start_prefix: u64,
+    end_prefix: u64,
+    index: u32,
+    keys: u64,
+    lengths: u64,
+}
+
+impl Record {
+    pub(crate) fn prefix(&self, end: End) -> u64 {
+        match end {
+            End::Start => self.start_prefix,
+            End::Stop => self.end_prefix,
+        }
+    }
+
+    /// How many bytes its prefixes leave out.
+    #[inline(always)]
+    pub(crate) fn skip(&self) -> u32 {
+        skip_of(self.lengths)
+    }
+}
+
+/// The stored form of a [`Record`].
+#[derive(Debug)]
+pub(crate) struct RecordWords([AtomicU64; RECORD_WORDS]);
+
+/// The log of one index.
+#[derive(Debug)]
+pub(crate) struct Log {
+    records: Segments<RecordWords, FIRST_RECORDS>,
+    keys: Segments<AtomicU64, FIRST_KEY_WORDS>,
+    key_words: Tally,
+    bytes: AtomicU64,
+    /// How many bytes the latest records leave out: a hint for later ones.
+    skip: AtomicU64,
+    common_prefix: CommonPrefix,
+    checks: Checks,
+}
+
+impl Log {
+    pub(crate) fn new(checks: Checks, common_prefix: CommonPrefix) -> Self {
+        Log {
+            records: Segments::new(),
+            keys: Segments::new(),
+            key_words: Tally::new(checks, KEY_WORDS),
+            bytes: AtomicU64::new(0),
+            skip: AtomicU64::new(u64::MAX),
+            common_prefix,
+            checks,
+        }
+    }
+
+    /// The tally of records, kept by the owner so that an empty index needs no log.
+    pub(crate) fn tally(checks: Checks) -> Tally {
+        Tally::new(checks, COUNTS)
+    }
+
+    /// Whether the tally of key words holds, as [`Tally::verify`].
+    pub(crate) fn verify_tally(&self, wait: &mut dyn FnMut()) -> std::result::Result<(), Corruption> {
+        self.key_words.verify(self.checks, wait)
+    }
+
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        // ORDERING: relaxed; a statistic.
+        size_of::<Self>() as u64 + self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the statistic of allocated bytes.
+    pub(crate) fn grown(&self, bytes: u64) {
+        // ORDERING: relaxed; a statistic.
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Appends a tombstone and returns its index. The caller has checked that `start` is before `end`.
+    pub(crate) fn push<C: Comparator>(
+        &self,
+        comparator: &C,
+        tally: &Tally,
+        (start, end, sequence): (&[u8], &[u8], SequenceNumber),
+    ) -> Result<u32> {
+        let skip = self.skip_for((start, end))?;
+        let [start_prefix, end_prefix] = [start, end].map(|key| prefix_of(comparator, key, skip));
+        let lengths = (key_len(start)?, key_len(end)?);
+        let place = self.write_keys((start, end), lengths)?;
+        let (index, one) = tally.begin(self.checks, |count| match count {
+            RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
+            _ => Ok((count, count + 1)),
+        })?;
+        let lengths = pair(skip << (SKIP_SHIFT - 32) | lengths.0, lengths.1);
+        let keys = pair(self.checks.keys(index, place, lengths), place);
+        let words = [sequence, start_prefix, end_prefix, keys, lengths];
+        let check = self.checks.record(index, &[sequence, start_prefix, end_prefix], lengths);
+        let slot = self.records.ensure_run(index, 1, |index| self.pending(index), |bytes| self.grown(bytes));
+        let Some([slot]) = slot else {
+            return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
+        };
+        // ORDERING: relaxed; the claim made this writer the only one who stores here.
+        let (found, pending) = (slot.0[5].load(Ordering::Relaxed), self.checks.pending(index));
+        if found != pending {
+            return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // L6
+        }
+        if planted(Bug::LogPublishesBeforeFill) {
+            // ORDERING: release; partner: `record`. Too early: this is the bug.
+            slot.0[5].store(check, Ordering::Release);
+        }
+        for (stored, word) in slot.0.iter().zip(words) {
+            // ORDERING: relaxed; published by the check word below.
+            stored.store(word, Ordering::Relaxed);
+        }
+        // ORDERING: release; partner: the acquire load of the check word in `record`. Publishes record and keys.
+        slot.0[5].store(check, Ordering::Release);
+        tally.end(self.checks, one)?;
+        Ok(index)
+    }
+
+    /// How many bytes the prefixes of a tombstone leave out: no more than those of the one before, so that they
+    /// change seldom.
+    fn skip_for(&self, bounds: (&[u8], &[u8])) -> Result<u32> {
+        // ORDERING: relaxed; a hint.
+        let last = self.skip.load(Ordering::Relaxed);
+        if last == 0 {
+            return Ok(0);
+        }
+        let skip =
+            self.common_prefix.skip_of(self.checks, bounds)?.min(u32::try_from(last).unwrap_or(u32::MAX));
+        // ORDERING: relaxed; a hint.
+        self.skip.store(u64::from(skip), Ordering::Relaxed);
+        Ok(skip)
+    }
+
+    /// The common prefix, with what it is verified with.
+    #[inline(always)]
+    pub(crate) fn common_prefix(&self) -> (&CommonPrefix, Checks) {
+        (&self.common_prefix, self.checks)
+    }
+
+    fn pending(&self, index: u32) -> RecordWords {
+        RecordWords(std::array::from_fn(|word| {
+            AtomicU64::new(if word + 1 == RECORD_WORDS { self.checks.pending(index) } else { 0 })
+        }))
+    }
+
+    /// Copies both keys with their hashes into the key store and returns their place.
+    fn write_keys(&self, (start, end): (&[u8], &[u8]), lengths: (u32, u32)) -> Result<u32> {
+        let (middle, rest) = (span_words(lengths.0), span_words(lengths.1));
+        let total = u64::from(middle) + u64::from(rest);
+        let full = || Error::MemTableFull { needed: total * 8, remaining: 0 };
+        let (place, claimed) = self.key_words.begin(self.checks, |used| {
+            let at = Segments::<AtomicU64, FIRST_KEY_WORDS>::fit(used, total).ok_or_else(full)?;
+            let after = u64::from(at) + total;
+            Ok((at, u32::try_from(after).map_err(|_| full())?))
+        })?;
+        let len = usize::try_from(total).map_err(|_| full())?;
+        let run = self.keys.ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
+        if let Some(run) = run {
+            self.write_key(run, place, start);
+            self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, end);
+        }
+        self.key_words.end(self.checks, claimed)?;
+        run.map(|_| place).ok_or_else(full)
+    }
+
+    fn write_key(&self, run: &[AtomicU64], place: u32, key: &[u8]) {
+        let mut slots = run.iter();
+        let mut write = |word: u64| {
+            if let Some(slot) = slots.next() {
+                // ORDERING: relaxed; published by the record's check word.
+                slot.store(word, Ordering::Relaxed);
+            }
+        };
+        let (words, rest) = key.as_chunks::<8>();
+        words.iter().for_each(|word| write(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
+            write(rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+        }
+        write(self.checks.key(place, key));
+    }
+
+    /// The record at `index`; nothing if its push is still running. Records before `complete` are not (L5).
+    #[inline(always)]
+    pub(crate) fn record(
+        &self,
+        index: u32,
+        complete: u32,
+    ) -> std::result::Result<Option<Record>, Corruption> {
+        match self.records.get(index) {
+            Some(stored) => self.decode(stored, index, complete),
+            None => self.unfinished((index, complete), 0, (0, self.checks.pending(index))),
+        }
+    }
+
+    /// The stored records `from..to`, if they stand in one segment.
+    #[inline(always)]
+    pub(crate) fn run(&self, from: u32, to: u32) -> Option<&[RecordWords]> {
+        self.records.run(from, to.checked_sub(from)? as usize)
+    }
+
+    /// What `stored`, the record at `index`, says; as [`record`](Self::record).
+    #[inline(always)]
+    pub(crate) fn decode(
+        &self,
+        RecordWords(stored): &RecordWords,
+        index: u32,
+        complete: u32,
+    ) -> std::result::Result<Option<Record>, Corruption> {
+        // ORDERING: acquire; partner: the release store in `push`.
+        let check = stored[5].load(Ordering::Acquire);
+        // ORDERING: relaxed; ordered by the check word's acquire.
+        let [sequence, start_prefix, end_prefix, keys, lengths] =
+            std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
+        let expected = self.checks.record(index, &[sequence, start_prefix, end_prefix], lengths);
+        if check != expected {
+            return self.unfinished((index, complete), sequence, (expected, check));
+        }
+        Ok(Some(Record { sequence, start_prefix, end_prefix, index, keys, lengths }))
+    }
+
+    /// A record whose check does not hold: is it still being written (L5)?
+    #[cold]
+    fn unfinished(
+        &self,
+        (index, complete): (u32, u32),
+        sequence: SequenceNumber,
+        (expected, found): (u64, u64),
+    ) -> std::result::Result<Option<Record>, Corruption> {
+        let excused = index >= complete || planted(Bug::LostRecordIsPending);
+        if found == self.checks.pending(index) && excused {
+            return Ok(None);
+        }
+        Err(damage(u64::from(index) * RECORD_BYTES, expected, found).with_sequence(sequence))
+    }
+
+    /// The record at `index`, which some piece names: it must be complete.
+    #[inline(always)]
+    pub(crate) fn named(&self, index: u32) -> std::result::Result<Record, Corruption> {
+        let record = self.record(index, u32::MAX)?;
+        record.ok_or_else(|| damage(u64::from(index) * RECORD_BYTES, 0, self.checks.pending(index)))
+    }
+
+    /// Gives `judge` a verified copy of one key of `record`.
+    #[inline(always)]
+    pub(crate) fn with_key<R>(
+        &self,
+        record: &Record,
+        end: End,
+        judge: impl FnOnce(&[u8]) -> R,
+    ) -> std::result::Result<R, Corruption> {
+        let (place, lengths) = (low(record.keys), record.lengths);
+        let (expected, found) = (self.checks.keys(record.index, place, lengths), high(record.keys));
+        if expected != found {
+            let offset = u64::from(record.index) * RECORD_BYTES;
+            return Err(damage(offset, u64::from(expected), u64::from(found)).with_sequence(record.sequence));
+        }
+        let (place, len) = key_at(end, place, lengths);
+        let words = span_words(len) as usize;
+        let Some(run) = self.keys.run(place, words) else {
+            return Err(damage(u64::from(place) * 8, u64::from(len), 0).with_sequence(record.sequence));
+        };
+        match len {
+            0..=32 => self.verify_copy(&mut [[0; 8]; 4], run, (place, len), judge),
+            33..=256 => self.verify_copy(&mut [[0; 8]; 32], run, (place, len), judge),
+            _ => self.verify_copy(&mut vec![[0; 8]; words], run, (place, len), judge),
+        }
+        .map_err(|corruption| corruption.with_sequence(record.sequence))
+    }
+
+    #[inline(always)]
+    fn verify_copy<R>(
+        &self,
+        buffer: &mut [[u8; 8]],
+        run: &[AtomicU64],
+        (place, len): (u32, u32),
+        judge: impl FnOnce(&[u8]) -> R,
+    ) -> std::result::Result<R, Corruption> {
+        let Some((hash, words)) = run.split_last() else {
+            return Err(damage(u64::from(place) * 8, 0, 0));
+        };
+        for (bytes, word) in buffer.iter_mut().zip(words) {
+            // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        let copy = buffer.as_flattened().get(..len as usize).unwrap_or_default();
+        let expected = self.checks.key(place, copy);
+        // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
+        let found = hash.load(Ordering::Relaxed);
+        if found == expected { Ok(judge(copy)) } else { Err(damage(u64::from(place) * 8, expected, found)) }
+    }
+
+    /// How the key at `end` of `record` stands to the probe's key, if the probe leaves out what the record does.
+    #[inline(always)]
+    pub(crate) fn order<C: Comparator>(
+        &self,
+        comparator: &C,
+        record: &Record,
+        end: End,
+        probe: &Probe<'_>,
+    ) -> std::result::Result<Order, Corruption> {
+        let prefix = record.prefix(end);
+        if prefix != probe.prefix {
+            return Ok(prefix.cmp(&probe.prefix));
+        }
+        self.with_key(record, end, |key| comparator.compare(key, probe.key))
+    }
+
+    /// How the boundary with this name stands to the probe's key. For boundaries whose prefixes are equal.
+    pub(crate) fn boundary_order<C: Comparator>(
+        &self,
+        comparator: &C,
+        name: u32,
+        probe: &Probe<'_>,
+    ) -> std::result::Result<Order, Corruption> {
+        let record = self.named(name >> 1)?;
+        self.with_key(&record, end_of(name), |key| comparator.compare(key, probe.key))
+    }
+
+    /// Compares with a bound that is not verified: a hint where to look, for searches that verify where they ended.
+    pub(crate) fn boundary_hint<C: Comparator>(
+        &self,
+        comparator: &C,
+        name: u32,
+        probe: &Probe<'_>,
+    ) -> Option<Order> {
+        let RecordWords(stored) = self.records.get(name >> 1)?;
+        // ORDERING: relaxed; the record is complete, for a published node names it.
+        let [place, lengths] = [3, 4].map(|word: usize| stored[word].load(Ordering::Relaxed));
+        let (place, len) = key_at(end_of(name), low(place), lengths);
+        let words = span_words(len) as usize - 1;
+        let run = self.keys.run(place, words)?;
+        let compare = |buffer: &mut [[u8; 8]]| {
+            for (bytes, word) in buffer.iter_mut().zip(run) {
+                // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
+                *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            }
+            Some(comparator.compare(buffer.as_flattened().get(..len as usize)?, probe.key))
+        };
+        match len {
+            0..=32 => compare(&mut [[0; 8]; 4]),
+            33..=256 => compare(&mut [[0; 8]; 32]),
+            _ => compare(&mut vec![[0; 8]; words]),
+        }
+    }
+
+    /// How two boundaries with equal prefixes stand to each other.
+    pub(crate) fn tie<C: Comparator>(
+        &self,
+        comparator: &C,
+        left: u32,
+        right: u32,
+    ) -> std::result::Result<Order, Corruption> {
+        if left == right {
+            return Ok(Order::Equal);
+        }
+        let (left_record, right_record) = (self.named(left >> 1)?, self.named(right >> 1)?);
+        self.with_key(&left_record, end_of(left), |left_key| {
+            self.with_key(&right_record, end_of(right), |right_key| comparator.compare(left_key, right_key))
+        })?
+    }
+
+    /// Whether the tombstone covers the probe's key.
+    #[inline(always)]
+    pub(crate) fn covers<C: Comparator>(
+        &self,
+        comparator: &C,
+        record: &Record,
+        probe: &mut Probe<'_>,
+    ) -> std::result::Result<bool, Corruption> {
+        match probe.leave_out(self.common_prefix(), comparator, record.skip()) {
+            Begins::Same => {}
+            Begins::Otherwise => return Ok(false),
+            Begins::Damaged => return Err(self.common_prefix.damage(self.checks)),
+        }
+        if probe.prefix < record.start_prefix || probe.prefix > record.end_prefix {
+            return Ok(false);
+        }
+        let before_end = match self.order(comparator, record, End::Stop, probe)? {
+            Order::Greater => true,
+            Order::Equal => planted(Bug::SpanEndIsInclusive),
+            Order::Less => false,
+        };
+        Ok(before_end && self.order(comparator, record, End::Start, probe)? != Order::Greater)
+    }
+
+    /// Every cell that was published, as what makes it read as if it were not.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
+        self.records.cells(&mut |lose| visit("segment of records", lose));
+        self.keys.cells(&mut |lose| visit("segment of keys", lose));
+    }
+
+    /// Every stored word, by region.
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
+        for words in self.key_words.words() {
+            visit("tombstone key counter", words);
+        }
+        visit("skip of later records", std::slice::from_ref(&self.skip));
+        self.common_prefix.regions(visit);
+        self.keys.segments().for_each(|segment| visit("tombstone keys", segment));
+        for segment in self.records.segments() {
+            segment.iter().for_each(|RecordWords(words)| visit("tombstone record", words));
+        }
+    }
+}
+
+#[inline(always)]
+pub(crate) const fn end_of(name: u32) -> End {
+    if name & 1 == 0 { End::Start } else { End::Stop }
+}
+
+/// Words that a key of `len` bytes takes, with its hash.
+#[inline(always)]
+const fn span_words(len: u32) -> u32 {
+    len.div_ceil(8) + 1
+}
+
+/// Place and length of one key, from the place and the lengths of both.
+#[inline(always)]
+const fn key_at(end: End, place: u32, lengths: u64) -> (u32, u32) {
+    match end {
+        End::Start => (place, high(lengths) & LEN_BITS),
+        End::Stop => (place.wrapping_add(span_words(high(lengths) & LEN_BITS)), low(lengths)),
+    }
+}
+
+#[inline(always)]
+const fn skip_of(lengths: u64) -> u32 {
+    high(lengths) >> LEN_BITS.count_ones()
+}
+
+fn key_len(key: &[u8]) -> Result<u32> {
+    match u32::try_from(key.len()) {
+        Ok(len) if key.len() <= KEY_LEN_MAX => Ok(len),
+        _ => Err(Error::KeyTooLarge { len: key.len() as u64, max: KEY_LEN_MAX as u64 }),
+    }
+}

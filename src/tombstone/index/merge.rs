@@ -1,0 +1,502 @@
+//! Builds nodes: paints blocks of records, merges nodes into their parent, and summary nodes.
+//!
+//! ```text
+//!   older   ----aaaa----cccc--
+//!   newer   --bbbbb-----------
+//!   parent  --bbbbba----cccc--      piece by piece the larger sequence number; equal neighbours become one
+//! ```
+//! * M1: every piece of a child goes into a digest as it is read, and the child's own digest, which its head's check
+//!   binds to what it covers, must be the same before the parent is published. A damaged child has no parent: readers
+//!   use what is there (F1).
+//! * M2: one step reads at most `STEP_PIECES` pieces, or paints one block.
+//! * M3: a block that cannot be painted (a damaged record) is given up, not tried again.
+//! * M4: summary nodes are built while their memory stays small against the nodes', and once by `finish`.
+//!
+//! Who may call what: a `Merger` lives behind its owner's lock. Readers never see it.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering as Order;
+
+use crate::error::Corruption;
+use crate::key::{Comparator, SequenceNumber};
+use crate::planted::{Bug, planted};
+use crate::tombstone::index::build::paint;
+use crate::tombstone::index::checks::{damage, high, low, pair};
+use crate::tombstone::index::common_prefix::Lift;
+use crate::tombstone::index::counter::Extent;
+use crate::tombstone::index::log::Log;
+use crate::tombstone::index::node::{Builder, CoverageNode, Head, NOBODY, Piece, join};
+use crate::tombstone::index::tree::{BLOCK, NodeId, SummaryNode, Tree};
+
+/// Most pieces that one step reads.
+pub(crate) const STEP_PIECES: u32 = 256;
+/// Beyond this many records a summary node is built only by `finish` (M4).
+const SUMMARY_RECORDS_MAX: u32 = 1 << 14;
+
+type Checked<T> = std::result::Result<T, Corruption>;
+
+/// What a step found to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Worked,
+    Idle,
+}
+
+/// Where a node to be merged is.
+#[derive(Debug)]
+enum Source {
+    Node(NodeId),
+    SummaryNode,
+    Own(Box<CoverageNode>, u64),
+}
+
+impl Source {
+    fn coverage_node<'a>(&'a self, tree: &'a Tree) -> Checked<(&'a CoverageNode, u64)> {
+        let found = match self {
+            Source::Node(id) => tree.node(*id).map(|coverage_node| (coverage_node, id.cover())),
+            Source::SummaryNode => {
+                tree.summary().map(|summary| (&summary.coverage_node, pair(0, summary.covered)))
+            }
+            Source::Own(coverage_node, cover) => Some((&**coverage_node, *cover)),
+        };
+        found.ok_or_else(|| damage(0, 0, 0))
+    }
+}
+
+/// What becomes of the result.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Node(NodeId),
+    SummaryNode,
+}
+
+/// Whose pieces are newer where two sides are painted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Newest {
+    /// The later side's: so said the sides' bounds.
+    Later,
+    /// The one with the larger sequence number.
+    BySequence,
+}
+
+/// One child under way that has pieces left.
+#[derive(Debug)]
+struct Side {
+    source: usize,
+    /// The next piece: where it stands, its name and painter. Where it begins is in `Job::nexts`.
+    at: u32,
+    refs: u64,
+    /// Over all pieces up to the next one, as they are stored.
+    digest: u64,
+    head: Head,
+    /// What turns its prefixes into those of the result, which may leave out less.
+    lift: Lift,
+}
+
+/// What a side paints now.
+#[derive(Debug, Clone, Copy)]
+struct Paint {
+    /// The largest one wins; 0 if nobody paints.
+    standing: u128,
+    painter: u32,
+}
+
+impl Paint {
+    const NONE: Paint = Paint { standing: 0, painter: NOBODY };
+
+    /// What `painter` of side `source` stands for. Later sides win among equals.
+    #[inline(always)]
+    fn new(log: &Log, newest: Newest, source: usize, painter: u32) -> Checked<Paint> {
+        if painter == NOBODY {
+            return Ok(Paint::NONE);
+        }
+        let sequence = match newest {
+            Newest::Later => 0,
+            Newest::BySequence => log.named(painter)?.sequence,
+        };
+        Ok(Paint { standing: u128::from(sequence) << 64 | (source as u128 + 1), painter })
+    }
+
+    #[inline(always)]
+    fn or(self, other: Paint) -> Paint {
+        if other.standing > self.standing { other } else { self }
+    }
+}
+
+/// A merge of nodes, in steps.
+#[derive(Debug)]
+struct Job {
+    sources: Vec<Source>,
+    /// Those that have pieces left, oldest first, and where the next piece of each begins.
+    sides: Vec<Side>,
+    nexts: Vec<u64>,
+    /// By source.
+    paints: Vec<Paint>,
+    newest: Newest,
+    out: Builder,
+    cover: u64,
+    bounds: (SequenceNumber, SequenceNumber),
+    target: Target,
+}
+
+impl Job {
+    /// `sources` lie side by side, oldest first, at most 64.
+    fn start(tree: &Tree, sources: Vec<Source>, target: Target) -> Checked<Job> {
+        let mut sides: Vec<Side> = Vec::with_capacity(sources.len());
+        let mut nexts = Vec::with_capacity(sources.len());
+        let (mut first, mut last, mut pieces) = (None, 0, 0);
+        let mut newest = Newest::Later;
+        for (source, from) in sources.iter().enumerate() {
+            let (coverage_node, cover) = from.coverage_node(tree)?;
+            let head = coverage_node.head(tree.checks, cover)?;
+            if first.is_some() && last != high(cover) || source >= 64 {
+                return Err(damage(u64::from(last), 0, cover));
+            }
+            let arrival = planted(Bug::MergePrefersLaterArrival);
+            if sides.last().is_some_and(|older| older.head.bounds.max > head.bounds.min) && !arrival {
+                newest = Newest::BySequence;
+            }
+            first = first.or(Some(high(cover)));
+            last = low(cover);
+            pieces += usize::try_from(head.len).unwrap_or(0);
+            let (prefix, refs) = coverage_node.stored(0).ok_or_else(|| damage(0, 0, 0))?;
+            nexts.push(prefix);
+            let digest = tree.checks.digest(0, prefix, refs);
+            sides.push(Side { source, at: 0, refs, digest, head, lift: Lift::NONE });
+        }
+        let skip = sides.iter().map(|side| side.head.bounds.skip).min().unwrap_or(0);
+        let (common_prefix, checks) = tree.log.common_prefix();
+        for (side, next) in sides.iter_mut().zip(&mut nexts) {
+            side.lift = common_prefix.lift(checks, side.head.bounds.skip, skip)?;
+            *next = side.lift.apply(*next);
+        }
+        let bounds = sides.iter().map(|side| (side.head.bounds.min, side.head.bounds.max)).reduce(join);
+        let (Some(first), Some(bounds)) = (first, bounds) else { return Err(damage(0, 0, 0)) };
+        let cover = pair(first, last);
+        let out = Builder::new(tree.checks, (cover, skip), pieces);
+        let paints = vec![Paint::NONE; sources.len()];
+        Ok(Job { sources, sides, nexts, paints, newest, out, cover, bounds, target })
+    }
+
+    /// Reads up to `budget` pieces, or a few more of one key. Whether that was all.
+    fn advance<C: Comparator>(&mut self, tree: &Tree, comparator: &C, budget: u32) -> Checked<Progress> {
+        let sources = std::mem::take(&mut self.sources);
+        let nodes: Checked<Vec<&CoverageNode>> =
+            sources.iter().map(|source| Ok(source.coverage_node(tree)?.0)).collect();
+        let nodes = nodes?;
+        let mut budget = budget;
+        while budget > 0 {
+            let Some(lead) = Lead::of(&self.nexts) else { return Ok(Progress::Idle) };
+            let read = if lead.next == lead.prefix {
+                self.enter_together(tree, comparator, lead, &nodes)?
+            } else {
+                self.enter_run(tree, (lead, budget), &nodes)?
+            };
+            budget = budget.saturating_sub(read);
+        }
+        self.sources = sources;
+        Ok(Progress::Worked)
+    }
+
+    /// Enters pieces of the leading side as long as it leads. How many.
+    #[inline(always)]
+    fn enter_run(
+        &mut self,
+        tree: &Tree,
+        (lead, budget): (Lead, u32),
+        nodes: &[&CoverageNode],
+    ) -> Checked<u32> {
+        let Job { sides, nexts, paints, newest, out, .. } = self;
+        let Some(side) = sides.get_mut(lead.at) else { return Err(damage(0, 0, 0)) };
+        let (Some(own), Some(node)) = (paints.get_mut(side.source), nodes.get(side.source)) else {
+            return Err(damage(0, 0, 0));
+        };
+        *own = Paint::NONE;
+        let others = paints.iter().copied().fold(Paint::NONE, Paint::or);
+        let (mut prefix, mut read) = (lead.prefix, 0);
+        let (mut refs, mut digest) = (side.refs, side.digest);
+        let (paint, over) = loop {
+            let paint = Paint::new(&tree.log, *newest, side.source, low(refs))?;
+            out.push(Piece { prefix, name: high(refs), painter: others.or(paint).painter });
+            read += 1;
+            match node.stored(side.at + read) {
+                Some((stored, next)) if u64::from(side.at + read) < side.head.len => {
+                    digest = tree.checks.digest(digest, stored, next);
+                    (prefix, refs) = (side.lift.apply(stored), next);
+                }
+                _ => break (paint, true),
+            }
+            if prefix >= lead.next || read >= budget {
+                break (paint, false);
+            }
+        };
+        (side.at, side.refs, side.digest) = (side.at + read, refs, digest);
+        if let Some(own) = paints.get_mut(side.source) {
+            *own = paint;
+        }
+        match nexts.get_mut(lead.at) {
+            Some(next) if !over => *next = prefix,
+            _ => self.leave(lead.at)?,
+        }
+        Ok(read)
+    }
+
+    /// Enters the pieces of all sides whose next key is the first one. How many.
+    #[cold]
+    #[inline(never)]
+    fn enter_together<C: Comparator>(
+        &mut self,
+        tree: &Tree,
+        comparator: &C,
+        lead: Lead,
+        nodes: &[&CoverageNode],
+    ) -> Checked<u32> {
+        let mut same = self.ties(&tree.log, comparator, lead)?;
+        let read = same.count_ones();
+        let name = self.sides.get(same.trailing_zeros() as usize).map_or(0, |side| high(side.refs));
+        // The last one first: a side that leaves moves those after it.
+        while same != 0 {
+            let at = 63 - same.leading_zeros() as usize;
+            same &= !(1 << at);
+            let Some(side) = self.sides.get_mut(at) else { return Err(damage(0, 0, 0)) };
+            let (source, painter) = (side.source, low(side.refs));
+            side.at += 1;
+            match nodes.get(source).and_then(|node| node.stored(side.at)) {
+                Some((stored, refs)) if u64::from(side.at) < side.head.len => {
+                    side.digest = tree.checks.digest(side.digest, stored, refs);
+                    side.refs = refs;
+                    let prefix = side.lift.apply(stored);
+                    self.nexts.iter_mut().skip(at).take(1).for_each(|next| *next = prefix);
+                }
+                _ => self.leave(at)?,
+            }
+            let paint = Paint::new(&tree.log, self.newest, source, painter)?;
+            self.paints.iter_mut().skip(source).take(1).for_each(|own| *own = paint);
+        }
+        let winner = self.paints.iter().copied().fold(Paint::NONE, Paint::or);
+        self.out.push(Piece { prefix: lead.prefix, name, painter: winner.painter });
+        Ok(read)
+    }
+
+    /// Of the sides that have the leading prefix those with the first key: a bit a side.
+    fn ties<C: Comparator>(&self, log: &Log, comparator: &C, lead: Lead) -> Checked<u64> {
+        let mut first: u64 = 0;
+        for (other, side) in self.sides.iter().enumerate().filter(|(at, _)| self.nexts[*at] == lead.prefix) {
+            let known = self.sides.get(first.trailing_zeros() as usize);
+            let order = match known {
+                Some(known) => log.tie(comparator, high(side.refs), high(known.refs))?,
+                None => Order::Less,
+            };
+            match order {
+                Order::Less => first = 1 << other,
+                Order::Equal => first |= 1 << other,
+                Order::Greater => {}
+            }
+        }
+        Ok(first)
+    }
+
+    /// Nothing is left of a side: was it what it was when it was built?
+    fn leave(&mut self, at: usize) -> Checked<()> {
+        self.nexts.remove(at);
+        let side = self.sides.remove(at);
+        if side.digest == side.head.digest && u64::from(side.at) == side.head.len {
+            return Ok(());
+        }
+        Err(damage(u64::from(side.at), side.head.digest, side.digest))
+    }
+}
+
+/// The side whose next piece comes first, and the smallest prefix among the others.
+#[derive(Debug, Clone, Copy)]
+struct Lead {
+    at: usize,
+    prefix: u64,
+    next: u64,
+}
+
+impl Lead {
+    /// Without branches on what is read, for there is no guessing who comes next.
+    #[inline(always)]
+    fn of(nexts: &[u64]) -> Option<Lead> {
+        let (&first, others) = nexts.split_first()?;
+        let mut lead = Lead { at: 0, prefix: first, next: u64::MAX };
+        for (at, &prefix) in (1..).zip(others) {
+            let (before, smaller, larger) =
+                (prefix < lead.prefix, prefix.min(lead.prefix), prefix.max(lead.prefix));
+            lead.at = if before { at } else { lead.at };
+            lead.next = lead.next.min(larger);
+            lead.prefix = smaller;
+        }
+        Some(lead)
+    }
+}
+
+/// Which nodes are painted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Paints {
+    /// Level 0, as records come.
+    Blocks,
+    /// Level 1 where all records are there: level 0 is left out, for it saves a level, and records are few.
+    Parents,
+}
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub(crate) struct Merger {
+    /// Blocks before this one are painted or given up.
+    next_block: u32,
+    /// Records that the newest summary node covers, or was to cover: one that failed is not tried again and again.
+    summarized: u32,
+    job: Option<Box<Job>>,
+}
+
+impl Merger {
+    /// Does one piece of work (M2) for a log that goes so far.
+    pub(crate) fn step<C: Comparator>(
+        &mut self,
+        (tree, comparator): (&Tree, &C),
+        extent: Extent,
+        budget: u32,
+    ) -> Progress {
+        match self.grow((tree, comparator), extent, budget) {
+            Progress::Worked => Progress::Worked,
+            Progress::Idle => self.summary(tree),
+        }
+    }
+
+    /// A step of the tree and of a summary node that was begun.
+    fn grow<C: Comparator>(
+        &mut self,
+        (tree, comparator): (&Tree, &C),
+        extent: Extent,
+        budget: u32,
+    ) -> Progress {
+        if let Some(mut job) = self.job.take() {
+            match job.advance(tree, comparator, budget) {
+                Ok(Progress::Worked) => self.job = Some(job),
+                Ok(Progress::Idle) => self.complete(tree, *job),
+                Err(_) => {} // M1
+            }
+            return Progress::Worked;
+        }
+        self.paint_next((tree, comparator), extent, Paints::Blocks)
+    }
+
+    /// Paints and publishes the next node over records alone, if they are all there.
+    fn paint_next<C: Comparator>(
+        &mut self,
+        (tree, comparator): (&Tree, &C),
+        extent: Extent,
+        paints: Paints,
+    ) -> Progress {
+        let block = NodeId { level: 0, index: self.next_block };
+        let wide = block.begins().filter(|wide| paints == Paints::Parents && wide.last() <= extent.count);
+        let id = wide.unwrap_or(block);
+        if id.last() > extent.count {
+            return Progress::Idle;
+        }
+        match paint(tree, comparator, (id.first(), id.last()), extent.complete) {
+            Ok(Some(coverage_node)) => {
+                self.next_block = id.last() / BLOCK;
+                self.publish(tree, id, coverage_node);
+            }
+            // Perhaps not all of its blocks are damaged or unfinished.
+            _ if id != block => return self.paint_next((tree, comparator), extent, Paints::Blocks),
+            // A record is still being written: whoever writes it comes by here afterwards.
+            Ok(None) => return Progress::Idle,
+            Err(_) => self.next_block += 1, // M3
+        }
+        Progress::Worked
+    }
+
+    /// Builds everything that can be built for such a log, at last one node over all of them. No summary node in
+    /// between.
+    pub(crate) fn finish<C: Comparator>(&mut self, (tree, comparator): (&Tree, &C), extent: Extent) {
+        while (self.job.is_some() && self.grow((tree, comparator), extent, u32::MAX) == Progress::Worked)
+            || self.paint_next((tree, comparator), extent, Paints::Parents) == Progress::Worked
+        {}
+        let count = extent.count;
+        let blocks = count / BLOCK;
+        if self.summarized >= count || blocks * BLOCK == count && NodeId::one_covers(blocks) {
+            return;
+        }
+        let tail = blocks * BLOCK;
+        let mut sources = sources(tree, blocks);
+        match paint(tree, comparator, (tail, count), extent.complete) {
+            Ok(Some(coverage_node)) => sources.push(Source::Own(Box::new(coverage_node), pair(tail, count))),
+            Ok(None) if tail == count => {}
+            Ok(None) | Err(_) => return,
+        }
+        self.start_summary(tree, sources, count);
+        while self.grow((tree, comparator), extent, u32::MAX) == Progress::Worked {}
+    }
+
+    /// Begins a summary node over all whole blocks if it is due (M4).
+    fn summary(&mut self, tree: &Tree) -> Progress {
+        let (blocks, summarized) = (self.next_block, self.summarized / BLOCK);
+        let due = blocks >= 3
+            && blocks.saturating_sub(summarized) > summarized / 8
+            && blocks * BLOCK <= SUMMARY_RECORDS_MAX
+            && self.summarized.is_multiple_of(BLOCK)
+            && !NodeId::one_covers(blocks);
+        if !due {
+            return Progress::Idle;
+        }
+        let sources = sources(tree, blocks);
+        self.start_summary(tree, sources, blocks * BLOCK);
+        Progress::Worked
+    }
+
+    fn start_summary(&mut self, tree: &Tree, mut sources: Vec<Source>, covered: u32) {
+        self.summarized = covered;
+        match sources.pop() {
+            Some(Source::Own(coverage_node, _)) if sources.is_empty() => {
+                tree.publish_summary(SummaryNode { coverage_node: *coverage_node, covered });
+            }
+            Some(newest) if !sources.is_empty() => {
+                sources.push(newest);
+                self.start(tree, sources, Target::SummaryNode);
+            }
+            _ => {}
+        }
+    }
+
+    /// Begins a merge, unless a child is missing or damaged (M1).
+    fn start(&mut self, tree: &Tree, sources: Vec<Source>, target: Target) {
+        self.job = Job::start(tree, sources, target).ok().map(Box::new);
+    }
+
+    fn complete(&mut self, tree: &Tree, job: Job) {
+        let coverage_node = job.out.finish(job.bounds);
+        match job.target {
+            Target::Node(id) => self.publish(tree, id, coverage_node),
+            Target::SummaryNode => {
+                tree.publish_summary(SummaryNode { coverage_node, covered: low(job.cover) })
+            }
+        }
+    }
+
+    /// Publishes a node and, if it was the youngest child, begins the parent.
+    fn publish(&mut self, tree: &Tree, id: NodeId, coverage_node: CoverageNode) {
+        tree.publish_node(id, coverage_node);
+        if let Some(parent) = id.completes()
+            && parent.children().all(|child| tree.node(child).is_some())
+        {
+            self.start(tree, parent.children().map(Source::Node).collect(), Target::Node(parent));
+        }
+    }
+}
+
+/// Nodes that cover `blocks` blocks, oldest first: the newest summary node, if it covers whole blocks, then younger
+/// nodes.
+fn sources(tree: &Tree, blocks: u32) -> Vec<Source> {
+    let summarized = tree.summary().map_or(0, |summary| summary.covered);
+    let usable = summarized > 0 && summarized.is_multiple_of(BLOCK) && summarized / BLOCK <= blocks;
+    let from = if usable { summarized / BLOCK } else { 0 };
+    let mut sources: Vec<Source> = NodeId::decompose(from, blocks).map(Source::Node).collect();
+    sources.extend(usable.then_some(Source::SummaryNode));
+    sources.reverse();
+    sources
+}

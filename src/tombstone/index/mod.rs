@@ -1,0 +1,18 @@
+//! The newest range tombstone at a key: a log of all, nodes over it, and what an immutable table keeps of both.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod build;
+pub(crate) mod checks;
+pub(crate) mod common_prefix;
+pub(crate) mod counter;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod fault;
+pub(crate) mod frozen;
+pub(crate) mod live;
+pub(crate) mod log;
+pub(crate) mod merge;
+pub(crate) mod node;
+pub(crate) mod query;
+pub(crate) mod segments;
+pub(crate) mod tree;

@@ -1,0 +1,181 @@
+//! An array that grows at its end and never moves: what readers hold stays where it is.
+//!
+//! ```text
+//!   group 0: 4 segments of F items | group 1: 4 of 2F | group 2: 4 of 4F | ...      at most a quarter is unused
+//! ```
+//! * G1: a segment is filled with items before it is published, and never replaced.
+//! * G2: every index is checked against the segment that it falls in; one outside is `None`.
+//!
+//! Who may call what: everything through `&self`, any thread. Readers never wait; two writers that need the same new
+//! segment may both build one, and one is dropped.
+
+#![forbid(unsafe_code)]
+
+use crate::sync::Published;
+
+const GROUPS: usize = if cfg!(loom) { 2 } else { 26 };
+const SLOTS: usize = 4 * GROUPS;
+
+/// A growing array whose first segments hold `FIRST` items each.
+#[derive(Debug)]
+pub(crate) struct Segments<T, const FIRST: u32> {
+    slots: [Published<Box<[T]>>; SLOTS],
+}
+
+/// Where an index falls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    slot: usize,
+    /// First index of the segment.
+    first: u64,
+    /// Items of the segment.
+    len: u64,
+}
+
+impl<T, const FIRST: u32> Segments<T, FIRST> {
+    pub(crate) fn new() -> Self {
+        Segments { slots: std::array::from_fn(|_| Published::new()) }
+    }
+
+    #[inline(always)]
+    fn spot(index: u32) -> Spot {
+        let unit = u64::from(index / FIRST);
+        let group = (unit / 4 + 1).ilog2();
+        let group_first = 4 * ((1u64 << group) - 1);
+        let quarter = (unit - group_first) >> group;
+        let first = (group_first + (quarter << group)) * u64::from(FIRST);
+        let slot = 4 * group as usize + usize::from(quarter.to_le_bytes()[0]);
+        Spot { slot, first, len: u64::from(FIRST) << group }
+    }
+
+    /// The item at `index`, if its segment was published.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        let spot = Self::spot(index);
+        let segment = self.slots.get(spot.slot)?.get()?;
+        segment.get(usize::try_from(u64::from(index) - spot.first).ok()?)
+    }
+
+    /// `len` items from `index` on, if all stand in one published segment.
+    #[inline(always)]
+    pub(crate) fn run(&self, index: u32, len: usize) -> Option<&[T]> {
+        let spot = Self::spot(index);
+        let segment = self.slots.get(spot.slot)?.get()?;
+        segment.get(usize::try_from(u64::from(index) - spot.first).ok()?..)?.get(..len)
+    }
+
+    /// A run of cells, after publishing their segment if need be. `make` fills it, index by index; `grown` hears how many
+    /// bytes were added.
+    pub(crate) fn ensure_run(
+        &self,
+        index: u32,
+        len: usize,
+        make: impl Fn(u32) -> T,
+        grown: impl FnOnce(u64),
+    ) -> Option<&[T]> {
+        if let Some(run) = self.run(index, len) {
+            return Some(run);
+        }
+        let spot = Self::spot(index);
+        let first = u32::try_from(spot.first).ok()?;
+        let segment_len = u32::try_from(spot.len).ok()?;
+        let last = first.checked_add(segment_len - 1)?;
+        self.slots.get(spot.slot)?.get_or_publish(
+            || (first..=last).map(make).collect(),
+            |_| grown(spot.len * size_of::<T>() as u64),
+        );
+        self.run(index, len)
+    }
+
+    /// Where a run of `len` items may start so that it does not straddle segments: `index` or the start of the first
+    /// later segment that is long enough.
+    pub(crate) fn fit(index: u32, len: u64) -> Option<u32> {
+        let mut at = u64::from(index);
+        loop {
+            let spot = Self::spot(u32::try_from(at).ok()?);
+            if at + len <= spot.first + spot.len {
+                return u32::try_from(at).ok();
+            }
+            at = spot.first + spot.len;
+        }
+    }
+
+    /// Every item of every published segment with its index, in order.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (u32, &T)> {
+        let firsts = (0..SLOTS as u64).map(|slot| {
+            let (group, quarter) = (slot / 4, slot % 4);
+            u64::from(FIRST) * (4 * ((1 << group) - 1) + (quarter << group))
+        });
+        let segments = self.slots.iter().zip(firsts).filter_map(|(slot, first)| Some((slot.get()?, first)));
+        segments.flat_map(|(segment, first)| {
+            (first..).map_while(|index| u32::try_from(index).ok()).zip(segment.iter())
+        })
+    }
+
+    /// Every cell that was published, as what makes it read as if it were not.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.get().is_some()) {
+            visit(&mut || *slot = Published::new());
+        }
+    }
+
+    /// Every published segment, in order.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &[T]> {
+        self.slots.iter().filter_map(|slot| slot.get().map(|segment| &**segment))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl<T, const FIRST: u32> Segments<Published<T>, FIRST> {
+    /// Visits the cells in the segments.
+    pub(crate) fn items_cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
+        let segments = self.slots.iter_mut().filter_map(Published::get_mut);
+        for cell in segments.flatten().filter(|cell| cell.get().is_some()) {
+            visit(&mut || *cell = Published::new());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_has_one_spot() {
+        let mut expected_first = 0;
+        let mut previous: Option<Spot> = None;
+        for index in 0..100_000u32 {
+            let spot = Segments::<u8, 8>::spot(index);
+            if previous != Some(spot) {
+                assert_eq!(spot.first, expected_first, "index {index}");
+                assert_eq!(spot.slot, previous.map_or(0, |spot| spot.slot + 1));
+                expected_first += spot.len;
+                previous = Some(spot);
+            }
+            assert!((spot.first..spot.first + spot.len).contains(&u64::from(index)));
+        }
+        assert!(Segments::<u8, 32>::spot(u32::MAX).slot < SLOTS);
+        assert!(Segments::<u8, 8>::new().get(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn runs_do_not_straddle() {
+        let segments = Segments::<u32, 8>::new();
+        let mut at = 0;
+        for len in [3u32, 5, 1, 8, 9, 30, 2, 1000, 1] {
+            let start = Segments::<u32, 8>::fit(at, u64::from(len)).unwrap();
+            assert!(start >= at);
+            let run = segments.ensure_run(start, len as usize, |index| index, |_| ()).unwrap();
+            assert_eq!(run, (start..start + len).collect::<Vec<_>>());
+            assert_eq!(segments.get(start), Some(&start));
+            at = start + len;
+        }
+        let far = Segments::<u32, 8>::fit(at + 5000, 1).unwrap();
+        segments.ensure_run(far, 1, |index| index, |_| ()).unwrap();
+        assert!(
+            segments.items().all(|(index, item)| index == *item)
+                && segments.items().any(|(index, _)| index == far)
+        );
+    }
+}

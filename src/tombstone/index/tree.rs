@@ -1,0 +1,218 @@
+//! The nodes that stand over the log: who covers which records, and where a node is kept.
+//!
+//! ```text
+//!   level 1    [0,                   32)  [32,                      64)
+//!   level 0    [0,8) [8,16) [16,24) [24,32)   [32,40) ... [56,64)   [64,72)   tail: log records
+//!   summary    [0,                                                   72)
+//! ```
+//! Four nodes of a level make one of the next: half the levels, and half the memory, of a binary tree.
+//!
+//! * F1: a missing node means: use its children; below level 0, the records.
+//! * F2: nodes are only added. A summary node covers all records before some index; the newest one is used.
+//! * F3: a node that fails its checks is missing.
+//!
+//! Who may call what: everything, any thread; only the merger adds nodes, under its lock.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Corruption;
+use crate::sync::Published;
+use crate::tombstone::index::checks::{Checks, damage, pair};
+use crate::tombstone::index::common_prefix::CommonPrefix;
+use crate::tombstone::index::counter::Counter;
+use crate::tombstone::index::log::Log;
+use crate::tombstone::index::node::CoverageNode;
+use crate::tombstone::index::segments::Segments;
+
+/// Records of a block.
+pub(crate) const BLOCK: u32 = if cfg!(loom) { 2 } else { 8 };
+/// Nodes of a level that make one of the next: 2 to this power.
+const RADIX_BITS: u32 = 2;
+const RADIX: u32 = 1 << RADIX_BITS;
+const SUMMARIES: u32 = 3;
+
+/// A node of the tree: covers records `index * RADIX^level * BLOCK` and following.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeId {
+    pub(crate) level: u32,
+    pub(crate) index: u32,
+}
+
+impl NodeId {
+    pub(crate) fn first(self) -> u32 {
+        (self.index << (RADIX_BITS * self.level)) * BLOCK
+    }
+
+    pub(crate) fn last(self) -> u32 {
+        self.first() + (BLOCK << (RADIX_BITS * self.level))
+    }
+
+    pub(crate) fn cover(self) -> u64 {
+        pair(self.first(), self.last())
+    }
+
+    /// In-order number, among nodes over level 0, of a binary tree in which every second level is empty.
+    fn kept_at(self) -> Option<u32> {
+        let level = RADIX_BITS * self.level.checked_sub(1)?;
+        Some((self.index << (level + 1)) + (1 << level) - 1)
+    }
+
+    fn from_kept_at(kept_at: u32) -> NodeId {
+        let level = kept_at.trailing_ones();
+        NodeId { level: level / RADIX_BITS + 1, index: kept_at >> (level + 1) }
+    }
+
+    /// What a node over level 0 is made of, oldest first.
+    pub(crate) fn children(self) -> impl DoubleEndedIterator<Item = NodeId> {
+        let level = self.level.saturating_sub(1);
+        (0..RADIX).map(move |child| NodeId { level, index: self.index * RADIX + child })
+    }
+
+    /// The node above, if this is its youngest child.
+    pub(crate) fn completes(self) -> Option<NodeId> {
+        let parent = NodeId { level: self.level + 1, index: self.index / RADIX };
+        (self.index % RADIX == RADIX - 1).then_some(parent)
+    }
+
+    /// The node above, if this is its oldest child.
+    pub(crate) fn begins(self) -> Option<NodeId> {
+        let parent = NodeId { level: self.level + 1, index: self.index / RADIX };
+        self.index.is_multiple_of(RADIX).then_some(parent)
+    }
+
+    /// Whether one node covers so many blocks from the first one on.
+    pub(crate) fn one_covers(blocks: u32) -> bool {
+        blocks.is_power_of_two() && blocks.trailing_zeros().is_multiple_of(RADIX_BITS)
+    }
+
+    /// The fewest nodes that cover blocks `from..to`, newest first.
+    pub(crate) fn decompose(from: u32, mut to: u32) -> impl Iterator<Item = NodeId> {
+        std::iter::from_fn(move || {
+            let room = to.checked_sub(from).filter(|&room| room > 0)?;
+            let level = to.trailing_zeros().min(room.ilog2()) / RADIX_BITS;
+            let node = NodeId { level, index: (to >> (RADIX_BITS * level)) - 1 };
+            to -= 1 << (RADIX_BITS * level);
+            Some(node)
+        })
+    }
+}
+
+/// A node over all records before `covered`.
+#[derive(Debug)]
+pub(crate) struct SummaryNode {
+    pub(crate) coverage_node: CoverageNode,
+    pub(crate) covered: u32,
+}
+
+/// Log and nodes of one index.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) log: Log,
+    /// Level 0, by index.
+    blocks: Segments<Published<CoverageNode>, 4>,
+    /// Higher levels, by `kept_at`.
+    nodes: Segments<Published<CoverageNode>, 4>,
+    summaries: Segments<Published<SummaryNode>, 4>,
+    summary_count: Counter,
+    pub(crate) checks: Checks,
+}
+
+impl Tree {
+    pub(crate) fn new(checks: Checks, common_prefix: CommonPrefix) -> Self {
+        Tree {
+            log: Log::new(checks, common_prefix),
+            blocks: Segments::new(),
+            nodes: Segments::new(),
+            summaries: Segments::new(),
+            summary_count: Counter::new(checks, SUMMARIES),
+            checks,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn node(&self, id: NodeId) -> Option<&CoverageNode> {
+        match id.kept_at() {
+            None => self.blocks.get(id.index)?.get(),
+            Some(kept_at) => self.nodes.get(kept_at)?.get(),
+        }
+    }
+
+    /// The newest summary node, if there is one. Which summary node is used, or none, decides no answer (F2): the
+    /// count is a hint.
+    #[inline(always)]
+    pub(crate) fn summary(&self) -> Option<&SummaryNode> {
+        let count = self.summary_count.hint();
+        self.summaries.get(count.checked_sub(1)?)?.get()
+    }
+
+    pub(crate) fn publish_node(&self, id: NodeId, coverage_node: CoverageNode) {
+        let bytes = coverage_node.allocated_bytes();
+        let (nodes, at) = match id.kept_at() {
+            None => (&self.blocks, id.index),
+            Some(kept_at) => (&self.nodes, kept_at),
+        };
+        let slot = nodes.ensure_run(at, 1, |_| Published::new(), |bytes| self.log.grown(bytes));
+        if let Some([slot]) = slot
+            && slot.publish(coverage_node).is_ok()
+        {
+            self.log.grown(bytes);
+        }
+    }
+
+    pub(crate) fn publish_summary(&self, summary: SummaryNode) {
+        let bytes = summary.coverage_node.allocated_bytes();
+        // A summary node becomes visible after its place is claimed; a reader in between finds no summary node and
+        // uses nodes.
+        let Ok((place, _)) =
+            self.summary_count.advance(self.checks, |count| Ok((count, count.saturating_add(1))))
+        else {
+            return;
+        };
+        let slot = self.summaries.ensure_run(place, 1, |_| Published::new(), |bytes| self.log.grown(bytes));
+        if let Some([slot]) = slot
+            && slot.publish(summary).is_ok()
+        {
+            self.log.grown(bytes);
+        }
+    }
+
+    /// Whether the counters hold: reads do not need those, writers do. `wait` waits for the writers.
+    pub(crate) fn verify_counters(&self, wait: &mut dyn FnMut()) -> Result<(), Corruption> {
+        let summarized = self.summaries.items().filter(|(_, slot)| slot.get().is_some()).last();
+        let count = self.summary_count.load(self.checks)?;
+        // A summary node is published after it is counted.
+        if let Some((last, _)) = summarized.filter(|(last, _)| *last >= count) {
+            return Err(damage(0, u64::from(last) + 1, u64::from(count)));
+        }
+        self.log.verify_tally(wait)
+    }
+
+    /// Every node and summary node with what it covers.
+    pub(crate) fn coverage_nodes(&self) -> impl Iterator<Item = (&CoverageNode, u64)> {
+        let blocks = self.blocks.items().map(|(index, slot)| (slot, NodeId { level: 0, index }));
+        let nodes = self.nodes.items().map(|(kept_at, slot)| (slot, NodeId::from_kept_at(kept_at)));
+        let nodes = blocks.chain(nodes);
+        let nodes = nodes.filter_map(|(slot, id)| Some((slot.get()?, id.cover())));
+        let summaries = self.summaries.segments().flatten().filter_map(Published::get);
+        nodes.chain(summaries.map(|summary| (&summary.coverage_node, pair(0, summary.covered))))
+    }
+
+    /// Every cell that was published, as what makes it read as if it were not.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
+        self.log.cells(visit);
+        for nodes in [&mut self.blocks, &mut self.nodes] {
+            nodes.items_cells(&mut |lose| visit("node", lose));
+            nodes.cells(&mut |lose| visit("segment of nodes", lose));
+        }
+        self.summaries.items_cells(&mut |lose| visit("summary node", lose));
+        self.summaries.cells(&mut |lose| visit("segment of summary nodes", lose));
+    }
+
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [crate::sync::AtomicU64])) {
+        visit("summary node counter", self.summary_count.words());
+        self.log.regions(visit);
+        self.coverage_nodes().for_each(|(coverage_node, _)| coverage_node.regions(visit));
+    }
+}
