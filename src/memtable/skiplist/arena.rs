@@ -28,14 +28,17 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
+use std::ops::Range;
+
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Seal, Width};
 use crate::integrity::tag::Secret;
+use crate::memtable::skiplist::chunks::{bytes_in_chunk, chunk_of, chunk_start, continues};
 use crate::memtable::skiplist::control_block::{
     CHUNKS_MAX, Control, ControlWord, Head, SHIFT_MAX, SHIFT_MIN, Shape,
 };
 use crate::memtable::skiplist::layout::UNIT;
-use crate::memtable::skiplist::memory::Memory;
+use crate::memtable::skiplist::memory::{Memory, mapping_of};
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -82,6 +85,11 @@ pub(crate) struct SubChunk {
 }
 
 impl SubChunk {
+    /// Units that no reservation has taken yet.
+    pub(crate) fn left(&self) -> Range<u32> {
+        self.next..self.end
+    }
+
     /// Bytes that no reservation has taken yet.
     pub(crate) fn left_bytes(&self) -> u64 {
         u64::from(self.end - self.next) * UNIT as u64
@@ -308,7 +316,7 @@ impl Arena {
             if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
                 return Ok(false);
             }
-            if let Some((memory, address)) = Memory::allocate(units as usize * UNIT) {
+            if let Some((memory, address)) = Memory::allocate(index, units as usize * UNIT) {
                 owners.push(memory);
                 self.control.set(ControlWord::units(index), units);
                 self.control.set(base, address as u64);
@@ -316,6 +324,27 @@ impl Arena {
             units /= 2;
         }
         Ok(true)
+    }
+
+    /// Has the system back memory ahead of writers, in the chunk that came last: what a background thread does so that
+    /// inserts do not wait for it. See `memory.rs`.
+    pub(crate) fn back_ahead(&self) {
+        let last = self.owners.lock().last().and_then(Memory::mapping).cloned();
+        if let Some(mapping) = last {
+            // ORDERING: Relaxed: a hint where writers are.
+            let used = self.used[mapping.chunk()].load(Ordering::Relaxed);
+            mapping.back_ahead((used as usize).saturating_mul(UNIT));
+        }
+    }
+
+    /// Has the system back units that were reserved.
+    pub(crate) fn back(&self, units: Range<u32>) -> Result<(), Corruption> {
+        let (chunk, bytes) = bytes_in_chunk(units, self.control.shape()?.shift());
+        let mapping = mapping_of(&self.owners.lock(), chunk);
+        if let Some(mapping) = mapping {
+            mapping.back(bytes);
+        }
+        Ok(())
     }
 
     /// Takes back the newest reservation of this sub-chunk; its bytes are zero again. Any other one stays a filler
@@ -352,20 +381,6 @@ impl Arena {
 
 /// Stretches of memory as (first unit, units), and what keeps further ones from being known.
 type Stretches = (Vec<(u32, u32)>, Option<Corruption>);
-
-/// First unit of a chunk's range.
-#[inline(always)]
-fn chunk_start(index: usize, shift: u32) -> u64 {
-    if index == 0 { 0 } else { 1u64 << (shift as usize + index - 1) }
-}
-
-/// Whether units from `start` on continue a stretch that ends at `end`. The first unit of a chunk continues nothing:
-/// chunks are neighbours in numbers, not in memory.
-#[inline]
-fn continues(start: u32, end: u32, shift: u32) -> bool {
-    let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
-    start == end && !first_of_chunk
-}
 
 #[cold]
 fn bad_control(found: u64) -> Corruption {
@@ -468,8 +483,7 @@ impl<'a> View<'a> {
     #[inline(never)]
     fn locate_elsewhere(self, offset: u32) -> Option<(usize, usize)> {
         let shift = self.shape.shift();
-        let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
-        let index = (magnitude + 1 - shift) as usize;
+        let index = chunk_of(offset, shift);
         if index >= CHUNKS_MAX {
             return None;
         }
