@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
+
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -152,19 +154,20 @@ impl Counter {
 }
 
 /// A number for this thread, given when it is first asked for.
+#[inline(always)]
 pub(crate) fn thread_number() -> usize {
+    thread_local!(static NUMBER: Cell<Option<u32>> = const { Cell::new(None) });
+    NUMBER.with(|number| number.get().unwrap_or_else(|| give_number(number))) as usize
+}
+
+#[cold]
+#[inline(never)]
+fn give_number(number: &Cell<Option<u32>>) -> u32 {
     static THREADS: Counter = Counter::new();
-    thread_local!(static NUMBER: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) });
-    let number = NUMBER.with(|number| match number.get() {
-        Some(known) => known,
-        None => {
-            #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
-            let new = THREADS.next() as u32;
-            number.set(Some(new));
-            new
-        }
-    });
-    number as usize
+    #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
+    let new = THREADS.next() as u32;
+    number.set(Some(new));
+    new
 }
 
 /// Tells the thread inside a lock apart from all others; never 0.
