@@ -25,6 +25,7 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
+    #[inline(always)]
     pub(crate) fn target<'k, C: Comparator>(&'k self, comparator: &C) -> Target<'k> {
         match self.side {
             Side::Start | Side::End => Target::extreme(self.side),

@@ -88,6 +88,49 @@ impl<'t, C: Comparator, L: Lens> Tip<'t, C, L> {
 }
 
 impl<'t, C: Comparator, L: Lens> Range<'t, C, L> {
+    /// The end that goes this way, and the other one.
+    #[inline(always)]
+    fn tips(&mut self, way: Way) -> (&mut Tip<'t, C, L>, &mut Tip<'t, C, L>) {
+        match way {
+            Way::Forward => (&mut self.front, &mut self.back),
+            Way::Backward => (&mut self.back, &mut self.front),
+        }
+    }
+
+    /// A step of one end. An entry goes straight to the caller while the other end has not moved; all else is decided out of
+    /// the way.
+    #[inline(always)]
+    fn step(&mut self, way: Way) -> Option<Result<Entry<'t>>> {
+        let (tip, other) = self.tips(way);
+        if tip.state != End::Moving || other.state != End::Fresh {
+            return self.step_with_both(way);
+        }
+        match tip.cursor.advance(way) {
+            Ok(Some(entry)) => Some(Ok(entry)),
+            moved => self.settle(way, moved),
+        }
+    }
+
+    /// The first step of an end, or one of two that move.
+    #[inline(never)]
+    fn step_with_both(&mut self, way: Way) -> Option<Result<Entry<'t>>> {
+        let (tip, other) = self.tips(way);
+        if tip.state == End::Done {
+            return None;
+        }
+        let moved = tip.advance(way, other);
+        if other.state != End::Fresh { self.meet(way, moved) } else { self.settle(way, moved) }
+    }
+
+    /// What a move comes to while the other end has not moved.
+    #[inline(never)]
+    fn settle(&mut self, way: Way, moved: Result<Option<Entry<'t>>>) -> Option<Result<Entry<'t>>> {
+        if self.tips(way).0.is_over(&moved) {
+            self.finish();
+        }
+        moved.transpose()
+    }
+
     /// An end has moved, and so has the other one: what it reached is shown or reported if it lies before the place of the
     /// other end (E1, E2).
     #[inline(never)]
@@ -152,34 +195,14 @@ impl<'t, C: Comparator, L: Lens> Iterator for Range<'t, C, L> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.front.state == End::Done {
-            return None;
-        }
-        let moved = self.front.advance(Way::Forward, &self.back);
-        if self.back.state != End::Fresh {
-            return self.meet(Way::Forward, moved);
-        }
-        if self.front.is_over(&moved) {
-            self.finish();
-        }
-        moved.transpose()
+        self.step(Way::Forward)
     }
 }
 
 impl<C: Comparator, L: Lens> DoubleEndedIterator for Range<'_, C, L> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.back.state == End::Done {
-            return None;
-        }
-        let moved = self.back.advance(Way::Backward, &self.front);
-        if self.front.state != End::Fresh {
-            return self.meet(Way::Backward, moved);
-        }
-        if self.back.is_over(&moved) {
-            self.finish();
-        }
-        moved.transpose()
+        self.step(Way::Backward)
     }
 }
 
