@@ -1,14 +1,16 @@
 //! What do filters, point index and batches save?
 //!
-//! First two tables, of work done in turns in one process; read their ratios, for absolute times drift:
+//! First three tables, of work done in turns in one process; read their ratios, for absolute times drift:
 //!
 //! ```text
 //!   costs      gets, batched gets, absent keys, range tombstones, inserts, batched inserts
-//!   multi_get  whole-key filtering on and off, prefix size 0, 7, 8: ten times more keys asked than present, batches of
-//!              24, several threads
+//!   settings   multi_get: whole-key filtering on and off, prefix size 0, 7, 8: ten times more keys asked than present,
+//!              batches of 24, several threads
+//!   rates      filters and point index at 10, 100, .. keys: what they let pass, against theory, and what a get costs
 //! ```
 //! Then Criterion, one piece of work after the other. `cargo bench --bench lookup`; the number of entries is
-//! `LOOKUP_ENTRIES` (250000 unless set). A sum over what was read is printed: it must not change from run to run.
+//! `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS` (costs,settings,rates,criterion unless set) says what is done.
+//! A sum over what was read is printed: it must not change from run to run.
 
 #![allow(missing_docs, reason = "the macro of the harness makes a public function")]
 
@@ -19,6 +21,12 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use paranoid_memtable::{
     FixedPrefix, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, WriteBatch,
 };
+
+#[path = "lookup/rates.rs"]
+mod rates;
+#[allow(unreachable_pub, reason = "shared by path")]
+#[path = "../tests/support/theory.rs"]
+mod theory;
 
 const BATCH: usize = 24;
 const WRITE_BATCH: u64 = 32;
@@ -65,9 +73,14 @@ fn make(builder: MemTableOptionsBuilder) -> MemTable {
 }
 
 fn fill(builder: MemTableOptionsBuilder, entries: u64) -> MemTable {
+    fill_in_part(builder, entries, entries)
+}
+
+/// The first `keys` entries of a table for `entries`.
+fn fill_in_part(builder: MemTableOptionsBuilder, entries: u64, keys: u64) -> MemTable {
     let table = make(builder);
     let mut writer = table.writer();
-    for n in 0..entries {
+    for n in 0..keys {
         writer.put(n, &key(n, entries), &VALUE).expect("an insert");
     }
     table
@@ -281,10 +294,20 @@ fn lookups(c: &mut Criterion) {
     let smoke = std::env::args().any(|argument| argument == "--test");
     let wanted = std::env::var("LOOKUP_ENTRIES").ok().and_then(|entries| entries.parse().ok());
     let entries = if smoke { 5_000 } else { wanted.unwrap_or(250_000) };
-    if !smoke {
+    let parts = std::env::var("LOOKUP_PARTS").unwrap_or("costs,settings,rates,criterion".into());
+    let wants = |part: &str| parts.split(',').any(|wanted| wanted == part);
+    if !smoke && wants("costs") {
         print_costs(entries, 0);
         print_costs(entries, 8);
+    }
+    if !smoke && wants("settings") {
         print_settings(entries);
+    }
+    if smoke || wants("rates") {
+        rates::print(if smoke { 1 } else { usize::MAX });
+    }
+    if !wants("criterion") {
+        return;
     }
     for (name, builder) in settings(entries) {
         let table = fill(builder, entries);

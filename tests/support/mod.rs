@@ -13,5 +13,6 @@ pub mod orders;
 pub mod reads;
 pub mod rng;
 pub mod run;
+pub mod theory;
 pub mod walks;
 pub mod watchdog;

@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!   benches/versions/run COMMIT [ENTRIES [ROUNDS [PROTECTION_BYTES]]]
+//!   benches/versions/run COMMIT count [ENTRIES [PROTECTION_BYTES]]                   instructions instead of time: callgrind
+//!   benches/versions/run COMMIT overwrites [WRITES [ROUNDS [PROTECTION_BYTES]]]      see `overwrites`
 //! ```
 //! A slice is timed by the thread's own processor time. A row shows the median over all slices of the ratio after /
 //! before (above 1: slower than before), the quartiles of that ratio, and both medians in nanoseconds an operation.
 //! Both versions fold what they read into a hash; a difference ends the run.
 
 #![forbid(unsafe_code)]
+
+mod overwrites;
 
 use std::time::Duration;
 
@@ -27,6 +31,8 @@ struct Work {
     absent: Vec<Key>,
     value: [u8; VALUE_LEN],
     protection: u8,
+    /// Of the tables: another one in each round.
+    seed: u64,
 }
 
 fn mix(seed: u64) -> u64 {
@@ -58,7 +64,7 @@ impl Work {
                 absent
             })
             .collect();
-        Work { keys, shuffled, absent, value: [0x61; VALUE_LEN], protection }
+        Work { keys, shuffled, absent, value: [0x61; VALUE_LEN], protection, seed: 0 }
     }
 
     /// The keys of one slice.
@@ -87,11 +93,11 @@ macro_rules! version {
 
             pub struct Table(MemTable);
 
-            pub fn table(protection: u8) -> Table {
+            pub fn table(protection: u8, seed: u64) -> Table {
                 let paranoid =
                     ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
-                let options = MemTableOptions::builder().paranoid(paranoid).build().expect("options");
-                Table(MemTable::new(options).expect("a table"))
+                let options = MemTableOptions::builder().paranoid(paranoid).seed(seed);
+                Table(MemTable::new(options.build().expect("options")).expect("a table"))
             }
 
             impl Version for Table {
@@ -173,11 +179,19 @@ fn thread_time() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Slices of one kind of work: nanoseconds of both versions.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * share).round() as usize]
+}
+
+/// Slices of one kind of work: nanoseconds of both versions, and a hash of what was read.
 #[derive(Default)]
 struct Row {
     before: Vec<f64>,
     after: Vec<f64>,
+    hash: u64,
+    operations: usize,
 }
 
 impl Row {
@@ -202,16 +216,13 @@ impl Row {
             (timed(before), right)
         };
         assert_eq!(left.1, right.1, "both versions read the same");
+        self.hash = mix(self.hash ^ left.1);
+        self.operations += operations;
         self.before.push(left.0);
         self.after.push(right.0);
     }
 
     fn print(&self, name: &str) {
-        let quantile = |values: &[f64], share: f64| {
-            let mut values = values.to_vec();
-            values.sort_by(f64::total_cmp);
-            values[((values.len() - 1) as f64 * share).round() as usize]
-        };
         let ratios: Vec<f64> =
             self.after.iter().zip(&self.before).map(|(after, before)| after / before).collect();
         println!(
@@ -227,15 +238,37 @@ impl Row {
 
 /// Rows in the order of printing.
 #[derive(Default)]
-struct Rows(Vec<(&'static str, Row)>);
+struct Rows {
+    rows: Vec<(&'static str, Row)>,
+    /// The only row that is wanted, so that a profile holds nothing else.
+    only: Option<String>,
+}
 
 impl Rows {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == name)
+    }
+
     fn row(&mut self, name: &'static str) -> &mut Row {
-        let at = self.0.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-            self.0.push((name, Row::default()));
-            self.0.len() - 1
+        let at = self.rows.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            self.rows.push((name, Row::default()));
+            self.rows.len() - 1
         });
-        &mut self.0[at].1
+        &mut self.rows[at].1
+    }
+
+    /// One slice of a row, on both, if the row is wanted.
+    fn slice(
+        &mut self,
+        name: &'static str,
+        operations: usize,
+        number: usize,
+        before: &mut dyn FnMut() -> u64,
+        after: &mut dyn FnMut() -> u64,
+    ) {
+        if self.wants(name) {
+            self.row(name).slice(operations, number, before, after);
+        }
     }
 }
 
@@ -249,7 +282,8 @@ fn fill(
     keys: &[Key],
     write: Write,
 ) -> (before::Table, after::Table) {
-    let (mut before, mut after) = (before::table(work.protection), after::table(work.protection));
+    let (mut before, mut after) =
+        (before::table(work.protection, work.seed), after::table(work.protection, work.seed));
     for slice in 0..SLICES {
         let keys = work.slice(keys, slice);
         let first = (slice * keys.len()) as u64 + 1;
@@ -272,54 +306,75 @@ fn fill(
 fn scans(rows: &mut Rows, names: [&'static str; 2], work: &Work, before: &dyn Version, after: &dyn Version) {
     for slice in 0..SLICES {
         let keys = work.slice(&work.keys, slice);
-        let (from, to) = (&keys[0], &keys[keys.len() - 1]);
-        rows.row(names[0])
-            .slice(keys.len(), slice, &mut || before.forward(from, to), &mut || after.forward(from, to));
-        rows.row(names[1])
-            .slice(keys.len(), slice, &mut || before.backward(from, to), &mut || after.backward(from, to));
+        let (from, to, count) = (&keys[0], &keys[keys.len() - 1], keys.len());
+        rows.slice(names[0], count, slice, &mut || before.forward(from, to), &mut || after.forward(from, to));
+        rows.slice(names[1], count, slice, &mut || before.backward(from, to), &mut || {
+            after.backward(from, to)
+        });
     }
 }
 
 fn reads(rows: &mut Rows, work: &Work, before: &dyn Version, after: &dyn Version) {
     for slice in 0..SLICES {
         let (keys, absent) = (work.slice(&work.shuffled, slice), work.slice(&work.absent, slice));
-        let count = keys.len();
-        rows.row("get hit").slice(count, slice, &mut || before.get(keys), &mut || after.get(keys));
-        rows.row("get miss").slice(count, slice, &mut || before.get(absent), &mut || after.get(absent));
-        rows.row("multi_get of 24")
-            .slice(count, slice, &mut || before.multi_get(keys), &mut || after.multi_get(keys));
-        let seeks = count.div_ceil(10);
-        rows.row("seek + next 10").slice(seeks, slice, &mut || before.seek(keys), &mut || after.seek(keys));
+        let (count, seeks) = (keys.len(), keys.len().div_ceil(10));
+        rows.slice("get hit", count, slice, &mut || before.get(keys), &mut || after.get(keys));
+        rows.slice("get miss", count, slice, &mut || before.get(absent), &mut || after.get(absent));
+        rows.slice("multi_get of 24", count, slice, &mut || before.multi_get(keys), &mut || {
+            after.multi_get(keys)
+        });
+        rows.slice("seek + next 10", seeks, slice, &mut || before.seek(keys), &mut || after.seek(keys));
+    }
+}
+
+const IN_ORDER: [&str; 3] = ["insert in order", "scan forward, in order", "scan backward, in order"];
+const BATCHES: &str = "batches of 32, random";
+const AT_RANDOM: [&str; 3] = ["insert at random", "scan forward, random", "scan backward, random"];
+
+/// Everything once.
+fn round(rows: &mut Rows, work: &Work) {
+    let put: Write = |table, keys, value, first| table.put(keys, value, first);
+    if IN_ORDER.iter().any(|name| rows.wants(name)) {
+        let (before, after) = fill(rows, IN_ORDER[0], work, &work.keys, put);
+        scans(rows, [IN_ORDER[1], IN_ORDER[2]], work, &before, &after);
+    }
+    if rows.wants(BATCHES) {
+        let batches: Write = |table, keys, value, first| table.batches(keys, value, first);
+        fill(rows, BATCHES, work, &work.shuffled, batches);
+    }
+    if rows.only.as_ref().is_none_or(|only| *only != BATCHES && !IN_ORDER.contains(&only.as_str())) {
+        let (before, after) = fill(rows, AT_RANDOM[0], work, &work.shuffled, put);
+        reads(rows, work, &before, &after);
+        scans(rows, [AT_RANDOM[1], AT_RANDOM[2]], work, &before, &after);
     }
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<usize>().expect("a number"));
-    let entries = arguments.next().unwrap_or(250_000).max(SLICES * KEYS_AT_ONCE);
-    let rounds = arguments.next().unwrap_or(5);
-    let protection = arguments.next().map_or(8, |bytes| u8::try_from(bytes).expect("protection bytes"));
-    let work = Work::new(entries as u64, protection);
-    let mut rows = Rows::default();
-    for _ in 0..rounds {
-        let (before, after) =
-            fill(&mut rows, "insert in order", &work, &work.keys, |table, keys, value, first| {
-                table.put(keys, value, first);
-            });
-        scans(&mut rows, ["scan forward, in order", "scan backward, in order"], &work, &before, &after);
-        drop((before, after));
-        let batches: Write = |table, keys, value, first| table.batches(keys, value, first);
-        fill(&mut rows, "batches of 32, random", &work, &work.shuffled, batches);
-        let (before, after) =
-            fill(&mut rows, "insert at random", &work, &work.shuffled, |table, keys, value, first| {
-                table.put(keys, value, first);
-            });
-        reads(&mut rows, &work, &before, &after);
-        scans(&mut rows, ["scan forward, random", "scan backward, random"], &work, &before, &after);
+    let mut words = std::env::args().skip(1).peekable();
+    let overwrites = words.next_if(|word| word == "overwrites").is_some();
+    let mut number =
+        |otherwise: usize| words.next().map_or(otherwise, |word| word.parse::<usize>().expect("a number"));
+    let entries = number(if overwrites { 1_000_000 } else { 250_000 });
+    let (rounds, protection) = (number(5), u8::try_from(number(8)).expect("protection bytes"));
+    if overwrites {
+        return overwrites::run(entries as u64, rounds, protection);
+    }
+    let entries = entries.max(SLICES * KEYS_AT_ONCE);
+    let mut work = Work::new(entries as u64, protection);
+    let mut rows = Rows { only: words.next(), ..Rows::default() };
+    for seed in 0..rounds as u64 {
+        work.seed = seed;
+        round(&mut rows, &work);
     }
     println!(
         "{entries} entries of 16 + {VALUE_LEN} bytes, protection {protection}, {rounds} rounds of {SLICES} slices; after / before"
     );
-    for (name, row) in &rows.0 {
+    for (name, row) in &rows.rows {
         row.print(name);
     }
+    if let Some((_, row)) = rows.rows.iter().find(|(name, _)| rows.only.as_deref() == Some(*name)) {
+        println!("operations {}", row.operations);
+    }
+    let hash = rows.rows.iter().fold(0, |hash, (_, row)| mix(hash ^ row.hash));
+    println!("hash of the work {hash:016x}");
 }

@@ -2,29 +2,8 @@
 
 use paranoid_memtable::{FixedPrefix, Lookup, MemTable, MemTableOptions};
 
+use super::super::support::theory;
 use super::oracle::Random;
-
-/// Theory for a filter whose blocks are words of 64 bits and whose keys set 5 of them, with repetition: the chance that all
-/// bits of another key are set, over the Poisson distributed load of a word.
-fn expected_rate(keys: f64, words: f64) -> f64 {
-    let mean = keys / words;
-    // How likely it is that so many bits of a word are set, after as many keys as the loop has counted.
-    let mut set = [0.0f64; 65];
-    set[0] = 1.0;
-    let (mut rate, mut probability) = (0.0, (-mean).exp());
-    for load in 0..200 {
-        let passes: f64 = set.iter().zip(0u32..).map(|(p, bits)| p * (f64::from(bits) / 64.0).powi(5)).sum();
-        rate += probability * passes;
-        probability *= mean / f64::from(load + 1);
-        for _ in 0..5 {
-            for bits in (0..=64).rev() {
-                let more = if bits == 0 { 0.0 } else { set[bits - 1] * (65.0 - bits as f64) / 64.0 };
-                set[bits] = set[bits] * bits as f64 / 64.0 + more;
-            }
-        }
-    }
-    rate
-}
 
 /// Asks for `asked` keys that are not there, and says how many a filter let pass.
 fn let_pass(name: &str, table: &MemTable, random: &mut Random, asked: u64) -> u64 {
@@ -59,8 +38,8 @@ fn let_pass(name: &str, table: &MemTable, random: &mut Random, asked: u64) -> u6
 #[test]
 fn false_positives_are_as_many_as_theory_says_from_the_first_key_on() {
     let buffer = 4u64 << 20;
-    // 41 943 bytes: 577 lines. 21 000 keys have 16 bits each.
-    let words = f64::from(577 * 8);
+    // 577 lines. 21 000 keys have 16 bits each.
+    let lines = theory::lines(41_943) as f64;
     for name in ["keys", "prefix", "seeks"] {
         let builder = MemTableOptions::builder().write_buffer_size(buffer).statistics(true);
         let builder = match name {
@@ -79,7 +58,7 @@ fn false_positives_are_as_many_as_theory_says_from_the_first_key_on() {
             written = keys;
             let asked = if keys < 5000 { 20_000 } else { 100_000 };
             let rate = let_pass(name, &table, &mut random, asked) as f64 / asked as f64;
-            let theory = expected_rate(keys as f64, words);
+            let theory = theory::filter_rate(keys as f64, lines);
             println!("{name}, {keys} keys: {rate:.5} measured, {theory:.5} in theory");
             let noise = 5.0 * (theory / asked as f64).sqrt() + 1.0 / asked as f64;
             assert!((rate - theory).abs() < theory * 0.1 + noise, "{name}, {keys}: {rate} and {theory}");

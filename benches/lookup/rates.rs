@@ -1,0 +1,116 @@
+//! Filters and point index far below the load that they were made for: what they let pass, against theory, and what a get
+//! of an absent key costs there.
+//!
+//! The table is made for 100 000 entries (20 bits of filter, 16 bytes of index each) and holds 10, 100, .. of them. Rates
+//! come from the table's own counters, and so from a table of its own; times from tables that do not count.
+
+use paranoid_memtable::{FixedPrefix, MemTable, MemTableOptionsBuilder};
+
+use crate::{
+    Asked, SLICE, Work, buffer, fill_in_part, filter_share, gets, index_share, plain, theory, turns,
+};
+
+/// What the table is made for.
+const ENTRIES: u64 = 100_000;
+/// What it holds.
+const SIZES: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
+/// Absent keys asked for a rate.
+const ASKED: u64 = 200_000;
+/// Keys of the bench differ in their first 8 bytes.
+const PREFIX: usize = 8;
+
+/// What may know that a key is absent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Aid {
+    List,
+    KeyFilter,
+    PrefixFilter,
+    Index,
+}
+
+impl Aid {
+    const ALL: [Aid; 4] = [Aid::List, Aid::KeyFilter, Aid::PrefixFilter, Aid::Index];
+
+    fn name(self) -> &'static str {
+        match self {
+            Aid::List => "list",
+            Aid::KeyFilter => "whole-key filter",
+            Aid::PrefixFilter => "prefix filter",
+            Aid::Index => "point index",
+        }
+    }
+
+    fn builder(self) -> MemTableOptionsBuilder {
+        let builder = plain(ENTRIES, 8);
+        match self {
+            Aid::List => builder,
+            Aid::KeyFilter => builder.whole_key_filter(filter_share(ENTRIES)),
+            Aid::PrefixFilter => builder.prefix_filter(FixedPrefix::new(PREFIX), filter_share(ENTRIES)),
+            Aid::Index => builder.point_index(index_share(ENTRIES)),
+        }
+    }
+
+    /// The share of absent keys that is let pass in theory.
+    fn theory(self, keys: u64) -> f64 {
+        let lines = |share: f64| theory::lines((buffer(ENTRIES) as f64 * share) as u64) as f64;
+        match self {
+            Aid::List => 1.0,
+            Aid::KeyFilter | Aid::PrefixFilter => {
+                theory::filter_rate(keys as f64, lines(filter_share(ENTRIES)))
+            }
+            Aid::Index => theory::index_rate(keys as f64, lines(index_share(ENTRIES))),
+        }
+    }
+}
+
+/// Which share of absent keys reached the list.
+fn passed(table: &MemTable, aid: Aid) -> f64 {
+    let sum: u64 = (0..ASKED / SLICE).map(|round| gets(table, Asked::Absent, ENTRIES, round * SLICE)).sum();
+    assert_eq!(sum, 0, "absent keys only");
+    let stats = table.stats();
+    let answered = if aid == Aid::Index { stats.index_negatives } else { stats.filter_negatives };
+    assert_eq!(
+        stats.gets - answered,
+        stats.list_searches,
+        "the list is asked by the others, and only by them"
+    );
+    stats.list_searches as f64 / stats.gets as f64
+}
+
+/// Which share of seeks for absent prefixes the prefix filter does not answer.
+fn seeks_passed(table: &MemTable) -> f64 {
+    let before = table.stats().filter_negatives;
+    let asked = 20_000;
+    for n in 0..asked {
+        let mut cursor = table.cursor().with_prefix(&Asked::Absent.key(n, ENTRIES)[..PREFIX]);
+        assert!(cursor.first().is_ok() && !cursor.is_valid());
+    }
+    1.0 - (table.stats().filter_negatives - before) as f64 / asked as f64
+}
+
+/// Prints all sizes; a quick look takes the first alone.
+pub(crate) fn print(sizes: usize) {
+    println!("absent keys, a table for {ENTRIES} entries, protection 8");
+    for keys in SIZES.into_iter().take(sizes) {
+        println!("  {keys} keys, % of absent keys that reach the list: measured (in theory)");
+        for aid in Aid::ALL.into_iter().filter(|aid| *aid != Aid::List) {
+            let table = fill_in_part(aid.builder().statistics(true), ENTRIES, keys);
+            let rate = passed(&table, aid) * 100.0;
+            println!("    {:34} {rate:8.4} ({:.4})", aid.name(), aid.theory(keys) * 100.0);
+            if aid == Aid::PrefixFilter {
+                let rate = seeks_passed(&table) * 100.0;
+                println!("    {:34} {rate:8.4} ({:.4})", "prefix filter, seeks", aid.theory(keys) * 100.0);
+            }
+        }
+        let tables: Vec<MemTable> =
+            Aid::ALL.iter().map(|aid| fill_in_part(aid.builder(), ENTRIES, keys)).collect();
+        let works: Vec<Work<'_>> = Aid::ALL
+            .iter()
+            .zip(&tables)
+            .map(|(aid, table)| -> Work<'_> {
+                (aid.name(), Box::new(move |at| gets(table, Asked::Absent, ENTRIES, at)))
+            })
+            .collect();
+        turns(&format!("  {keys} keys, get of an absent key"), SLICE, &works);
+    }
+}
