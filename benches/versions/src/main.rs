@@ -22,7 +22,17 @@ const VALUE_LEN: usize = 100;
 const BATCH: usize = 32;
 const KEYS_AT_ONCE: usize = 24;
 
+/// Of the default write buffer: 20 bits a key at 250 000 entries.
+const FILTER_SHARE: f64 = 0.0095;
+
 type Key = [u8; 16];
+
+/// What a table has beside its list.
+#[derive(Clone, Copy)]
+enum Aid {
+    Nothing,
+    Filter,
+}
 
 /// The work of one run: keys in ascending order, and an order of them that is not.
 struct Work {
@@ -88,15 +98,19 @@ trait Version {
 macro_rules! version {
     ($name:ident) => {
         mod $name {
-            use super::{BATCH, KEYS_AT_ONCE, Key, Version};
+            use super::{Aid, BATCH, FILTER_SHARE, KEYS_AT_ONCE, Key, Version};
             use $name::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
 
             pub struct Table(MemTable);
 
-            pub fn table(protection: u8, seed: u64) -> Table {
+            pub fn table(protection: u8, seed: u64, aid: Aid) -> Table {
                 let paranoid =
                     ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
                 let options = MemTableOptions::builder().paranoid(paranoid).seed(seed);
+                let options = match aid {
+                    Aid::Nothing => options,
+                    Aid::Filter => options.whole_key_filter(FILTER_SHARE),
+                };
                 Table(MemTable::new(options.build().expect("options")).expect("a table"))
             }
 
@@ -280,10 +294,10 @@ fn fill(
     name: &'static str,
     work: &Work,
     keys: &[Key],
-    write: Write,
+    (write, aid): (Write, Aid),
 ) -> (before::Table, after::Table) {
-    let (mut before, mut after) =
-        (before::table(work.protection, work.seed), after::table(work.protection, work.seed));
+    let mut before = before::table(work.protection, work.seed, aid);
+    let mut after = after::table(work.protection, work.seed, aid);
     for slice in 0..SLICES {
         let keys = work.slice(keys, slice);
         let first = (slice * keys.len()) as u64 + 1;
@@ -329,21 +343,31 @@ fn reads(rows: &mut Rows, work: &Work, before: &dyn Version, after: &dyn Version
 
 const IN_ORDER: [&str; 3] = ["insert in order", "scan forward, in order", "scan backward, in order"];
 const BATCHES: &str = "batches of 32, random";
+const FILTERED: [&str; 2] = ["insert at random, filter", "get miss, filter"];
 const AT_RANDOM: [&str; 3] = ["insert at random", "scan forward, random", "scan backward, random"];
 
 /// Everything once.
 fn round(rows: &mut Rows, work: &Work) {
     let put: Write = |table, keys, value, first| table.put(keys, value, first);
     if IN_ORDER.iter().any(|name| rows.wants(name)) {
-        let (before, after) = fill(rows, IN_ORDER[0], work, &work.keys, put);
+        let (before, after) = fill(rows, IN_ORDER[0], work, &work.keys, (put, Aid::Nothing));
         scans(rows, [IN_ORDER[1], IN_ORDER[2]], work, &before, &after);
     }
     if rows.wants(BATCHES) {
         let batches: Write = |table, keys, value, first| table.batches(keys, value, first);
-        fill(rows, BATCHES, work, &work.shuffled, batches);
+        fill(rows, BATCHES, work, &work.shuffled, (batches, Aid::Nothing));
     }
-    if rows.only.as_ref().is_none_or(|only| *only != BATCHES && !IN_ORDER.contains(&only.as_str())) {
-        let (before, after) = fill(rows, AT_RANDOM[0], work, &work.shuffled, put);
+    if FILTERED.iter().any(|name| rows.wants(name)) {
+        let (before, after) = fill(rows, FILTERED[0], work, &work.shuffled, (put, Aid::Filter));
+        for slice in 0..SLICES {
+            let absent = work.slice(&work.absent, slice);
+            let (before, after) = (&mut || before.get(absent), &mut || after.get(absent));
+            rows.slice(FILTERED[1], absent.len(), slice, before, after);
+        }
+    }
+    let others = [IN_ORDER.as_slice(), &FILTERED, &[BATCHES]].concat();
+    if rows.only.as_ref().is_none_or(|only| !others.contains(&only.as_str())) {
+        let (before, after) = fill(rows, AT_RANDOM[0], work, &work.shuffled, (put, Aid::Nothing));
         reads(rows, work, &before, &after);
         scans(rows, [AT_RANDOM[1], AT_RANDOM[2]], work, &before, &after);
     }
