@@ -15,6 +15,7 @@
 #![allow(missing_docs, reason = "the macro of the harness makes a public function")]
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -113,8 +114,12 @@ impl Asked {
 }
 
 fn gets(table: &MemTable, asked: Asked, entries: u64, from: u64) -> u64 {
+    gets_in(table, asked, entries, from..from + SLICE)
+}
+
+fn gets_in(table: &MemTable, asked: Asked, entries: u64, numbers: Range<u64>) -> u64 {
     let get = |n| weigh(&table.get(&asked.key(n, entries), u64::MAX).expect("no damage"));
-    (from..from + SLICE).map(get).sum()
+    numbers.map(get).sum()
 }
 
 fn multi_gets(table: &MemTable, asked: Asked, entries: u64, from: u64, count: u64) -> u64 {
