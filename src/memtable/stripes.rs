@@ -315,19 +315,20 @@ struct More {
 }
 
 /// A number for this thread, given at its first write.
+#[inline(always)]
 pub(crate) fn thread_number() -> usize {
-    static THREADS: Counter = Counter::new();
     thread_local!(static NUMBER: Cell<Option<u32>> = const { Cell::new(None) });
-    let number = NUMBER.with(|number| match number.get() {
-        Some(known) => known,
-        None => {
-            #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
-            let new = THREADS.next() as u32;
-            number.set(Some(new));
-            new
-        }
-    });
-    number as usize
+    NUMBER.with(|number| number.get().unwrap_or_else(|| give_number(number))) as usize
+}
+
+#[cold]
+#[inline(never)]
+fn give_number(number: &Cell<Option<u32>>) -> u32 {
+    static THREADS: Counter = Counter::new();
+    #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
+    let new = THREADS.next() as u32;
+    number.set(Some(new));
+    new
 }
 
 /// What a stripe's `holder` says of this thread.
