@@ -2,4 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+mod backed_ahead;
 mod lost_writes;

@@ -12,6 +12,7 @@
 //! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time.
 //! `cargo run --release -- published` runs the command lines that were published with five changes of RocksDB through
 //! the example db_bench, `cargo run -- performance` writes docs/performance.md from the newest records.
+//! `cargo run --release -- tails` times each insert by itself (see `tails`).
 //! New memory is warm (see `ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
 mod ballast;
@@ -24,6 +25,7 @@ mod published;
 mod record;
 mod rivals;
 mod rows;
+mod tails;
 mod turns;
 mod work;
 
@@ -79,6 +81,8 @@ pub struct Arguments {
 enum Command {
     /// Runs published db_bench command lines and keeps a record.
     Published(published::Arguments),
+    /// Times each insert by itself.
+    Tails(tails::Arguments),
     /// Writes docs/performance.md from the newest records.
     Performance,
 }
@@ -122,6 +126,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse().check()?;
     match &arguments.command {
         Some(Command::Published(arguments)) => return published::run(arguments),
+        Some(Command::Tails(arguments)) => return tails::run(arguments),
         Some(Command::Performance) => return performance::write(),
         None => {}
     }

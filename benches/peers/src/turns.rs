@@ -23,7 +23,7 @@ pub struct Row {
 }
 
 /// Processor time of this thread: other processes do not count.
-fn thread_time() -> Duration {
+pub fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))

@@ -28,9 +28,12 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::control::{CHUNKS_MAX, Control, ControlWord, Head, SHIFT_MAX, SHIFT_MIN, Shape};
 use super::layout::UNIT;
-use super::memory::Memory;
+use super::memory::{Mapping, Memory};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::protection::{Seal, Width};
 use crate::integrity::tags::Secret;
@@ -80,6 +83,11 @@ pub(crate) struct SubChunk {
 }
 
 impl SubChunk {
+    /// Units that no reservation has taken yet.
+    pub(crate) fn left(&self) -> Range<u32> {
+        self.next..self.end
+    }
+
     /// Bytes that no reservation has taken yet.
     pub(crate) fn left_bytes(&self) -> u64 {
         u64::from(self.end - self.next) * UNIT as u64
@@ -305,7 +313,7 @@ impl Arena {
             if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
                 return Ok(false);
             }
-            if let Some((memory, address)) = Memory::allocate(units as usize * UNIT) {
+            if let Some((memory, address)) = Memory::allocate(index, units as usize * UNIT) {
                 owners.push(memory);
                 self.control.set(ControlWord::units(index), units);
                 self.control.set(base, address as u64);
@@ -313,6 +321,31 @@ impl Arena {
             units /= 2;
         }
         Ok(true)
+    }
+
+    /// Has the system back memory ahead of writers, in the chunk that came last: what a background thread does so that
+    /// inserts do not wait for it. See `memory.rs`.
+    pub(crate) fn back_ahead(&self) {
+        let last = self.owners.lock().last().and_then(Memory::mapping).cloned();
+        if let Some(mapping) = last {
+            // ORDERING: Relaxed: a hint where writers are.
+            let used = self.used[mapping.chunk()].load(Ordering::Relaxed);
+            mapping.back_ahead((used as usize).saturating_mul(UNIT));
+        }
+    }
+
+    /// Has the system back units that were reserved.
+    pub(crate) fn back(&self, units: Range<u32>) -> Result<(), Corruption> {
+        let shift = self.control.shape()?.shift();
+        let chunk = chunk_of(units.start, shift);
+        let holds = |mapping: &&Arc<Mapping>| mapping.chunk() == chunk;
+        let mapping = self.owners.lock().iter().filter_map(Memory::mapping).find(holds).cloned();
+        if let Some(mapping) = mapping {
+            let start = chunk_start(chunk, shift);
+            let byte = |unit: u32| (u64::from(unit) - start) as usize * UNIT;
+            mapping.back(byte(units.start)..byte(units.end));
+        }
+        Ok(())
     }
 
     /// Takes back the newest reservation of this sub-chunk; its bytes are zero again. Any other one stays a filler
@@ -354,6 +387,13 @@ type Stretches = (Vec<(u32, u32)>, Option<Corruption>);
 #[inline(always)]
 fn chunk_start(index: usize, shift: u32) -> u64 {
     if index == 0 { 0 } else { 1u64 << (shift as usize + index - 1) }
+}
+
+/// The chunk whose range a unit lies in.
+#[inline]
+fn chunk_of(offset: u32, shift: u32) -> usize {
+    let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
+    (magnitude + 1 - shift) as usize
 }
 
 /// Whether units from `start` on continue a stretch that ends at `end`. The first unit of a chunk continues nothing: chunks
@@ -465,8 +505,7 @@ impl<'a> View<'a> {
     #[inline(never)]
     fn locate_elsewhere(self, offset: u32) -> Option<(usize, usize)> {
         let shift = self.shape.shift();
-        let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
-        let index = (magnitude + 1 - shift) as usize;
+        let index = chunk_of(offset, shift);
         if index >= CHUNKS_MAX {
             return None;
         }

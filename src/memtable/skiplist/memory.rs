@@ -1,11 +1,24 @@
 //! Where chunks come from: the heap for small ones, lazily committed mappings for large ones.
 //!
+//! ```text
+//!   a mapping    | 4 KiB pages | huge page | huge page | huge page | huge page |  ...      2 MiB each
+//!                |=== written, or handed out ====|--- backed ahead ----|   not touched
+//! ```
 //! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, behind their first 2 MiB, advised for huge pages: random
 //! reads gain 15 to 40 % from them, and a table that stays small does not pay 2 MiB for one entry.
+//!
+//! The system backs a page when it is touched first: an insert waits for it, unless the page was backed ahead. Backing
+//! changes no byte, so writers may be at work in the same pages. It is a wish: Linux grants it from 5.14 on, other systems
+//! do nothing, and a refusal costs time later.
 
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use memmap2::{MmapMut, MmapOptions};
+
+use crate::sync::Mutex;
 
 /// Size and alignment of a huge page, in bytes.
 const HUGE_PAGE: usize = 2 << 20;
@@ -13,20 +26,32 @@ const HUGE_PAGE: usize = 2 << 20;
 const LINE: usize = 64;
 /// Chunks of at least this many bytes are mapped, smaller ones come from the heap.
 const MAP_FROM: usize = 256 << 10;
+/// Most bytes that are backed ahead of writers.
+const AHEAD_MAX: usize = 4 * HUGE_PAGE;
 
 /// The owner of a chunk's memory. Dropped with the arena, never earlier.
-#[expect(dead_code, reason = "held for their drop, never asked")]
 pub(crate) enum Memory {
     /// Zeroed words on the heap.
-    Heap(Vec<u64>),
-    /// An anonymous mapping.
-    Mapping(MmapMut),
+    Heap(#[expect(dead_code, reason = "held for its drop, never asked")] Vec<u64>),
+    /// An anonymous mapping. Shared, so that it can be backed without a lock.
+    Mapping(Arc<Mapping>),
+}
+
+/// The mapping of a chunk.
+pub(crate) struct Mapping {
+    map: MmapMut,
+    /// The chunk, where it begins in the mapping, and its bytes.
+    chunk: usize,
+    start: usize,
+    bytes: usize,
+    /// Bytes from its start that were backed ahead of writers. Held by who is at it.
+    ahead: Mutex<usize>,
 }
 
 impl Memory {
-    /// `bytes` zeroed bytes (a multiple of 8), or `None` if the system refuses. Returns the owner and the address of
-    /// the first byte, with its provenance exposed.
-    pub(crate) fn allocate(bytes: usize) -> Option<(Memory, usize)> {
+    /// `bytes` zeroed bytes (a multiple of 8) for a chunk, or `None` if the system refuses. Returns the owner and the
+    /// address of the first byte, with its provenance exposed.
+    pub(crate) fn allocate(chunk: usize, bytes: usize) -> Option<(Memory, usize)> {
         if bytes < MAP_FROM {
             let mut words = Vec::new();
             let needed = bytes / 8 + LINE / 8 - 1;
@@ -37,11 +62,58 @@ impl Memory {
         }
         let mut map =
             MmapOptions::new().len(bytes.checked_add(HUGE_PAGE)?).no_reserve_swap().map_anon().ok()?;
-        let start = map.as_mut_ptr().expose_provenance();
-        let aligned = start.next_multiple_of(HUGE_PAGE);
-        advise(&map, aligned - start, bytes);
-        Some((Memory::Mapping(map), aligned))
+        let address = map.as_mut_ptr().expose_provenance();
+        let aligned = address.next_multiple_of(HUGE_PAGE);
+        let start = aligned - address;
+        advise(&map, start, bytes);
+        let mapping = Mapping { map, chunk, start, bytes, ahead: Mutex::new(0) };
+        Some((Memory::Mapping(Arc::new(mapping)), aligned))
     }
+
+    /// The mapping, for chunks that have one.
+    pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
+        match self {
+            Memory::Heap(_) => None,
+            Memory::Mapping(mapping) => Some(mapping),
+        }
+    }
+}
+
+impl Mapping {
+    /// The chunk that it holds.
+    pub(crate) fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// Has the system back these bytes of the chunk now, so that no insert waits for them. A huge page at a time: the
+    /// system's own locks are free in between.
+    pub(crate) fn back(&self, bytes: Range<usize>) {
+        let (mut from, end) = (bytes.start, bytes.end.min(self.bytes));
+        while from < end {
+            let to = (from + 1).next_multiple_of(HUGE_PAGE).min(end);
+            back(&self.map, self.start + from, to - from);
+            from = to;
+        }
+    }
+
+    /// Backs bytes ahead of writers, who were handed the first `used` ones. Returns at once if another thread is at it.
+    pub(crate) fn back_ahead(&self, used: usize) {
+        if let Some(mut done) = self.ahead.try_lock() {
+            let wanted = wanted_ahead(used.min(self.bytes), *done);
+            self.back(wanted.clone());
+            *done = wanted.end;
+        }
+    }
+}
+
+/// What is to be backed ahead once writers were handed `used` bytes and the first `done` ones have been backed: whole huge
+/// pages, as much as is used and no more than [`AHEAD_MAX`]. Nothing for a table that fits one page. Pages in front of the
+/// one that writers have come to are touched already.
+fn wanted_ahead(used: usize, done: usize) -> Range<usize> {
+    let ahead = if used < HUGE_PAGE { 0 } else { used.min(AHEAD_MAX) };
+    let whole = |bytes: usize| bytes - bytes % HUGE_PAGE;
+    let end = whole(used + ahead).max(done);
+    whole(used).max(done).min(end)..end
 }
 
 /// Asks for huge pages. A refusal costs speed, nothing else.
@@ -54,3 +126,53 @@ fn advise(map: &MmapMut, offset: usize, bytes: usize) {
 
 #[cfg(not(target_os = "linux"))]
 fn advise(_map: &MmapMut, _offset: usize, _bytes: usize) {}
+
+/// The kernel touches the pages: no byte is written from here.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn back(map: &MmapMut, offset: usize, bytes: usize) {
+    let _ = map.advise_range(memmap2::Advice::PopulateWrite, offset, bytes);
+}
+
+#[cfg(any(not(target_os = "linux"), miri))]
+fn back(_map: &MmapMut, _offset: usize, _bytes: usize) {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A writer that takes `step` bytes at a time, and `maintain` before every `every`th time.
+    fn walk(step: usize, every: usize) {
+        let (mut used, mut done) = (0, 0);
+        for at in 0..(64 << 20) / step {
+            if at % every == 0 {
+                let wanted = wanted_ahead(used, done);
+                let ahead = wanted.end.saturating_sub(used);
+                assert!(wanted.end == done || ahead <= used.min(AHEAD_MAX), "{used}: {wanted:?}");
+                assert!(wanted.is_empty() || used >= HUGE_PAGE, "{used}: {wanted:?}");
+                assert!(
+                    wanted.end >= done && wanted.start >= done.min(wanted.end),
+                    "{used}: {wanted:?}, {done}"
+                );
+                assert!(wanted.len() <= AHEAD_MAX + HUGE_PAGE, "{used}: {wanted:?}");
+                // No page between the writer and the end is left out.
+                assert!(wanted.start <= done.max(used), "{used}: {wanted:?}, {done}");
+                done = wanted.end;
+                assert!(used < HUGE_PAGE || done >= used - used % HUGE_PAGE + HUGE_PAGE, "{used}: {done}");
+                assert!(wanted_ahead(used, done).is_empty(), "{used}: at once again");
+            }
+            used += step;
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_ahead_is_bounded_and_leaves_nothing_out() {
+        for step in [512, 64 << 10, 256 << 10, (2 << 20) - 64, 2 << 20, 5 << 20] {
+            for every in [1, 3, 40] {
+                walk(step, every);
+            }
+        }
+        assert!([0, 1, HUGE_PAGE - 1].into_iter().all(|used| wanted_ahead(used, 0).is_empty()));
+        assert_eq!(wanted_ahead(HUGE_PAGE, 0), HUGE_PAGE..2 * HUGE_PAGE);
+        assert_eq!(wanted_ahead(100 * HUGE_PAGE + 1, 0), 100 * HUGE_PAGE..104 * HUGE_PAGE);
+    }
+}

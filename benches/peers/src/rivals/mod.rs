@@ -17,8 +17,20 @@ pub trait Table: Sync {
     fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>>;
     /// Bytes that the table counts as its own; none if it does not count.
     fn counted(&self) -> Option<u64>;
+    /// Does what may be done ahead of inserts. Nothing where there is no such thing.
+    fn ahead(&self, _ahead: Ahead) {}
     /// Ends writes, as before a flush. Nothing where there is no such step.
     fn freeze(&mut self) {}
+}
+
+/// What is done ahead of inserts, outside the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    Nothing,
+    /// What a background thread does meanwhile.
+    Maintain,
+    /// All space is reserved first.
+    Reserve,
 }
 
 /// How large a table must be able to become, and what is known of its entries.

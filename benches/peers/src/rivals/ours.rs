@@ -7,13 +7,15 @@ use paranoid_memtable::{
     WriteBatch, Writer,
 };
 
-use super::{Aid, Checks, Room, Table};
+use super::{Ahead, Aid, Checks, Room, Table};
 use crate::work::{Entries, Keys, Ranges, Task, Way, Work, fold};
 
 #[derive(Debug)]
 pub(super) struct Ours {
     table: MemTable,
     protection: u8,
+    /// Bytes that all entries take at most.
+    bytes: u64,
     frozen: Option<Arc<ImmutableMemTable>>,
 }
 
@@ -32,7 +34,14 @@ impl Ours {
             Aid::Index => options.point_index(0.10),
             Aid::Filter => options.whole_key_filter(0.015),
         };
-        Ok(Ours { table: MemTable::new(options.build()?)?, protection: checks.protection, frozen: None })
+        let one = room.shape.key.len() as u64 + room.shape.value_len as u64 + 72;
+        let bytes = one * room.entries;
+        Ok(Ours {
+            table: MemTable::new(options.build()?)?,
+            protection: checks.protection,
+            bytes,
+            frozen: None,
+        })
     }
 
     fn reader(&self) -> &TableReader {
@@ -173,6 +182,14 @@ fn checksum(kind: u8, blocks: &Keys, passes: usize) -> u64 {
 }
 
 impl Table for Ours {
+    fn ahead(&self, ahead: Ahead) {
+        match ahead {
+            Ahead::Nothing => {}
+            Ahead::Maintain => self.table.maintain(),
+            Ahead::Reserve => drop(self.table.try_reserve(self.bytes)),
+        }
+    }
+
     fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
         Some(match work {
             Work::Insert(entries) => Box::new(|| self.insert(entries)),

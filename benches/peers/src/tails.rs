@@ -1,0 +1,303 @@
+//! The tail of inserts: each insert timed by itself, by its thread's own processor time.
+//!
+//! ```text
+//!   cd benches/peers
+//!   cargo run --release [--features rocksdb] -- tails [--entries 250000] [--rounds 9] [--lanes ours-8,...] [--date 2026-01-31]
+//! ```
+//! Every fill has a process of its own, so that its memory is fresh for every table, and the lanes take turns. The system's
+//! work for a page that is touched first is in the thread's time, other processes are not; interrupts are, and so is what a
+//! host takes. What these amount to is the lane `nothing`: a loop without memory, timed in the same way. Half of
+//! what the clock itself takes (the median of two readings in a row) lies inside each time, so all of it is subtracted.
+//! In the lanes `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space is reserved before
+//! the first insert; neither is in the time.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::rivals::{Ahead, Lane, Room};
+use crate::turns::thread_time;
+use crate::work::{KeyShape, Shape, Work, mix, shuffled};
+
+/// What was asked for.
+#[derive(Debug, Clone, Args)]
+pub struct Arguments {
+    #[arg(long, default_value_t = 250_000)]
+    entries: u64,
+    /// Fills of each lane and order.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Lanes by their whole names; those that this build lacks are left out.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "nothing,ours-8,ours-8+maintain,ours-8+reserve,ours-0,rocksdb-8,rocksdb-0,crossbeam-skiplist,artmap"
+    )]
+    lanes: Vec<String>,
+    /// Day of the record; without one nothing is written.
+    #[arg(long)]
+    date: Option<String>,
+    /// Name of the record.
+    #[arg(long, default_value = "tails")]
+    name: String,
+    /// Only one fill of the only lane, in this order: what the program asks of its own child.
+    #[arg(long, value_enum, hide = true)]
+    fill: Option<Order>,
+}
+
+/// In which order keys come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Order {
+    Ascending,
+    Random,
+}
+
+impl Order {
+    fn name(self) -> &'static str {
+        match self {
+            Order::Ascending => "ascending",
+            Order::Random => "random",
+        }
+    }
+}
+
+/// Who is filled.
+#[derive(Debug, Clone, Copy)]
+enum Filled {
+    /// No table: a loop of about as long.
+    Nothing,
+    Table(Lane, Ahead),
+}
+
+/// How long the thread of `+maintain` sleeps between two calls.
+const MAINTAIN_EVERY: Duration = Duration::from_micros(500);
+/// The quantiles, in thousandths of a percent.
+const QUANTILES: [(&str, usize); 5] =
+    [("p50", 50_000), ("p99", 99_000), ("p99.9", 99_900), ("p99.99", 99_990), ("longest", 100_000)];
+
+/// One fill: nanoseconds at each quantile, and of all inserts together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Fill {
+    quantiles: Vec<u64>,
+    total: u64,
+    clock: u64,
+}
+
+/// One lane in one order.
+#[derive(Debug, Serialize)]
+struct Row {
+    order: &'static str,
+    lane: String,
+    fills: Vec<Fill>,
+}
+
+#[derive(Debug, Serialize)]
+struct Record {
+    environment: Environment,
+    /// What the system says of huge pages, and its load.
+    huge_pages: String,
+    load: String,
+    entries: u64,
+    rounds: usize,
+    rows: Vec<Row>,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let smoke = std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value != "0");
+    let (entries, rounds) = if smoke { (5_000, 2) } else { (arguments.entries, arguments.rounds) };
+    ensure!(entries >= 1_000 && rounds > 0, "--entries: at least 1000; --rounds: at least 1");
+    if let Some(order) = arguments.fill {
+        let name = arguments.lanes.first().context("--lanes: one")?;
+        println!("{}", serde_json::to_string(&filled(name)?.fill(entries, order)?)?);
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for order in [Order::Ascending, Order::Random] {
+        for lane in arguments.lanes.iter().filter(|name| filled(name).is_ok()) {
+            rows.push((order, Row { order: order.name(), lane: lane.clone(), fills: Vec::new() }));
+        }
+    }
+    for round in 0..rounds {
+        let begins = round % rows.len().max(1);
+        rows.rotate_left(begins);
+        for (order, row) in &mut rows {
+            row.fills.push(child(&row.lane, entries, *order)?);
+        }
+        rows.rotate_right(begins);
+        eprintln!("round {round}");
+    }
+    let record = Record {
+        environment: Environment::here(arguments.date.as_deref()),
+        huge_pages: system("/sys/kernel/mm/transparent_hugepage/enabled"),
+        load: system("/proc/loadavg"),
+        entries,
+        rounds,
+        rows: rows.into_iter().map(|(_, row)| row).collect(),
+    };
+    let text = record.markdown()?;
+    println!("{text}");
+    if let Some(date) = &arguments.date {
+        let to = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../records/{date}-{}", arguments.name));
+        std::fs::write(to.with_extension("json"), serde_json::to_string(&record)? + "\n")?;
+        std::fs::write(to.with_extension("md"), text)?;
+    }
+    Ok(())
+}
+
+fn filled(name: &str) -> anyhow::Result<Filled> {
+    if name == "nothing" {
+        return Ok(Filled::Nothing);
+    }
+    let (lane, ahead) = match name.split_once('+') {
+        None => (name, Ahead::Nothing),
+        Some((lane, "maintain")) => (lane, Ahead::Maintain),
+        Some((lane, "reserve")) => (lane, Ahead::Reserve),
+        Some(_) => anyhow::bail!("no lane {name}"),
+    };
+    let lane = Lane::all().into_iter().find(|known| known.name() == lane);
+    Ok(Filled::Table(lane.with_context(|| format!("no lane {name}"))?, ahead))
+}
+
+/// One fill in a process of its own.
+fn child(lane: &str, entries: u64, order: Order) -> anyhow::Result<Fill> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["tails", "--lanes", lane, "--fill", order.name(), "--entries", &entries.to_string()])
+        .output()?;
+    ensure!(output.status.success(), "{lane}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn system(path: &str) -> String {
+    std::fs::read_to_string(path).map_or_else(|_| "not known".into(), |text| text.trim().to_owned())
+}
+
+fn nanoseconds(from: Duration, to: Duration) -> u64 {
+    u64::try_from(to.saturating_sub(from).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds between two readings of the clock in a row.
+fn clock_cost() -> u64 {
+    let mut spans: Vec<u64> = (0..10_001).map(|_| nanoseconds(thread_time(), thread_time())).collect();
+    spans.sort_unstable();
+    spans[spans.len() / 2]
+}
+
+impl Filled {
+    fn fill(self, entries: u64, order: Order) -> anyhow::Result<Fill> {
+        let numbers = match order {
+            Order::Ascending => (0..entries).collect(),
+            Order::Random => shuffled(entries, crate::rows::SEED),
+        };
+        // Touched before: what the harness takes is not the table's.
+        let mut spans = vec![1u64; numbers.len()];
+        let clock = clock_cost();
+        match self {
+            Filled::Nothing => time_nothing(&mut spans),
+            Filled::Table(lane, ahead) => time_inserts(lane, ahead, &numbers, &mut spans)?,
+        }
+        spans.iter_mut().for_each(|span| *span = span.saturating_sub(clock));
+        let total = spans.iter().sum();
+        spans.sort_unstable();
+        let quantiles =
+            QUANTILES.iter().map(|(_, share)| spans[(spans.len() - 1) * share / 100_000]).collect();
+        Ok(Fill { quantiles, total, clock })
+    }
+}
+
+fn time_nothing(spans: &mut [u64]) {
+    let mut number = 0;
+    for span in spans {
+        let started = thread_time();
+        number = std::hint::black_box((0..60).fold(number, |number, _| mix(number)));
+        *span = nanoseconds(started, thread_time());
+    }
+}
+
+fn time_inserts(lane: Lane, ahead: Ahead, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
+    let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
+    let table = lane.table(Room { shape, entries: numbers.len() as u64, threads: 1 })?;
+    if ahead == Ahead::Reserve {
+        table.ahead(ahead);
+    }
+    let over = AtomicBool::new(ahead != Ahead::Maintain);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                table.ahead(ahead);
+                std::thread::sleep(MAINTAIN_EVERY);
+            }
+        });
+        for (at, (number, span)) in numbers.iter().zip(spans).enumerate() {
+            let one = shape.entries(&[*number], 1 + at as u64);
+            let Some(task) = table.prepare(Work::Insert(&one)) else { break };
+            let started = thread_time();
+            std::hint::black_box(task());
+            *span = nanoseconds(started, thread_time());
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}
+
+fn median(mut all: Vec<u64>) -> u64 {
+    all.sort_unstable();
+    all.get(all.len() / 2).copied().unwrap_or(0)
+}
+
+impl Row {
+    /// Medians over the fills, the longest insert of all, and how long fills took.
+    fn cells(&self) -> String {
+        let fills = &self.fills;
+        let at = |place: usize| fills.iter().map(|fill| fill.quantiles[place]).collect::<Vec<_>>();
+        let micros = |nanoseconds: u64| format!("{:.2}", nanoseconds as f64 / 1e3);
+        let millis = |nanoseconds: u64| format!("{:.1}", nanoseconds as f64 / 1e6);
+        let mut cells: Vec<String> = (0..QUANTILES.len()).map(|place| micros(median(at(place)))).collect();
+        cells.push(micros(at(QUANTILES.len() - 1).into_iter().max().unwrap_or(0)));
+        let totals = || fills.iter().map(|fill| fill.total);
+        cells.extend(
+            [totals().min(), Some(median(totals().collect())), totals().max()]
+                .map(|total| millis(total.unwrap_or(0))),
+        );
+        cells.join(" | ")
+    }
+}
+
+impl Record {
+    fn markdown(&self) -> anyhow::Result<String> {
+        let Environment { processor, compiler, commit, command, date, cxx_flags, .. } = &self.environment;
+        let clock = median(self.rows.iter().flat_map(|row| &row.fills).map(|fill| fill.clock).collect());
+        let mut text = format!("# The tail of inserts\n\n- command: in benches/peers `{command}`\n");
+        writeln!(text, "- date: {date}\n- processor: {processor}\n- commit: {commit}; {compiler}")?;
+        writeln!(text, "- RocksDB: {cxx_flags}")?;
+        writeln!(
+            text,
+            "- transparent huge pages: {}; load of the machine at the end: {}",
+            self.huge_pages, self.load
+        )?;
+        writeln!(
+            text,
+            "- {} entries, 16-byte keys, 100-byte values, one writer; {} fills of each lane in turns, each in a process \
+             of its own",
+            self.entries, self.rounds
+        )?;
+        writeln!(
+            text,
+            "- microseconds of the writer's thread time an insert, medians over the fills; {clock} ns of clock subtracted; \
+             `worst` is the longest insert of all fills; all inserts of a fill in milliseconds\n"
+        )?;
+        let names: Vec<&str> = QUANTILES.iter().map(|(name, _)| *name).collect();
+        writeln!(text, "| order | lane | {} | worst | fastest fill | median | slowest |", names.join(" | "))?;
+        writeln!(text, "|---|---|{}", "---|".repeat(QUANTILES.len() + 4))?;
+        for row in &self.rows {
+            writeln!(text, "| {} | {} | {} |", row.order, row.lane, row.cells())?;
+        }
+        Ok(text)
+    }
+}
