@@ -19,6 +19,7 @@ mod ballast;
 mod budgets;
 mod environment;
 mod lines;
+mod pages;
 mod performance;
 mod plot;
 mod published;

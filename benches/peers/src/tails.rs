@@ -6,10 +6,10 @@
 //! ```
 //! Every fill has a process of its own, so that its memory is fresh for every table, and the lanes take turns. The system's
 //! work for a page that is touched first is in the thread's time, other processes are not; interrupts are, and so is what a
-//! host takes. What these amount to is the lane `nothing`: a loop without memory, timed in the same way. Half of
-//! what the clock itself takes (the median of two readings in a row) lies inside each time, so all of it is subtracted.
+//! host takes. What these amount to is the lane `nothing`: a loop without memory, about as long as an insert, timed in the
+//! same way. What the clock itself takes (the median of two readings in a row) is subtracted.
 //! In the lanes `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space is reserved before
-//! the first insert; neither is in the time.
+//! the first insert; neither is in the time. Memory by itself comes last (see `pages`).
 
 use std::fmt::Write;
 use std::path::Path;
@@ -22,6 +22,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
+use crate::pages::{self, Span};
 use crate::rivals::{Ahead, Lane, Room};
 use crate::turns::thread_time;
 use crate::work::{KeyShape, Shape, Work, mix, shuffled};
@@ -107,6 +108,7 @@ struct Record {
     entries: u64,
     rounds: usize,
     rows: Vec<Row>,
+    memory: Vec<Span>,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -140,6 +142,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         entries,
         rounds,
         rows: rows.into_iter().map(|(_, row)| row).collect(),
+        memory: pages::spans()?,
     };
     let text = record.markdown()?;
     println!("{text}");
@@ -199,7 +202,7 @@ impl Filled {
         let mut spans = vec![1u64; numbers.len()];
         let clock = clock_cost();
         match self {
-            Filled::Nothing => time_nothing(&mut spans),
+            Filled::Nothing => time_nothing(order, &mut spans),
             Filled::Table(lane, ahead) => time_inserts(lane, ahead, &numbers, &mut spans)?,
         }
         spans.iter_mut().for_each(|span| *span = span.saturating_sub(clock));
@@ -211,11 +214,16 @@ impl Filled {
     }
 }
 
-fn time_nothing(spans: &mut [u64]) {
+/// A loop of about as long as an insert.
+fn time_nothing(order: Order, spans: &mut [u64]) {
+    let steps = match order {
+        Order::Ascending => 60,
+        Order::Random => 900,
+    };
     let mut number = 0;
     for span in spans {
         let started = thread_time();
-        number = std::hint::black_box((0..60).fold(number, |number, _| mix(number)));
+        number = std::hint::black_box((0..steps).fold(number, |number, _| mix(number)));
         *span = nanoseconds(started, thread_time());
     }
 }
@@ -297,6 +305,17 @@ impl Record {
         writeln!(text, "|---|---|{}", "---|".repeat(QUANTILES.len() + 4))?;
         for row in &self.rows {
             writeln!(text, "| {} | {} | {} |", row.order, row.lane, row.cells())?;
+        }
+        writeln!(text, "\nMemory by itself, microseconds for 2 MiB (64 MiB at a time; thread time):\n")?;
+        writeln!(text, "| what | least | p10 | median | p90 | most |\n|---|---|---|---|---|---|")?;
+        for Span { what, micros } in &self.memory {
+            let mut micros = micros.clone();
+            micros.sort_by(f64::total_cmp);
+            let at = |tenths: usize| {
+                micros.get((micros.len().saturating_sub(1)) * tenths / 10).copied().unwrap_or(0.0)
+            };
+            let cells = [0, 1, 5, 9, 10].map(|tenths| format!("{:.0}", at(tenths)));
+            writeln!(text, "| {what} | {} |", cells.join(" | "))?;
         }
         Ok(text)
     }

@@ -29,11 +29,11 @@
 )]
 
 use std::ops::Range;
-use std::sync::Arc;
 
+use super::chunks::{bytes_in_chunk, chunk_of, chunk_start, continues};
 use super::control::{CHUNKS_MAX, Control, ControlWord, Head, SHIFT_MAX, SHIFT_MIN, Shape};
 use super::layout::UNIT;
-use super::memory::{Mapping, Memory};
+use super::memory::{Memory, mapping_of};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::protection::{Seal, Width};
 use crate::integrity::tags::Secret;
@@ -336,14 +336,10 @@ impl Arena {
 
     /// Has the system back units that were reserved.
     pub(crate) fn back(&self, units: Range<u32>) -> Result<(), Corruption> {
-        let shift = self.control.shape()?.shift();
-        let chunk = chunk_of(units.start, shift);
-        let holds = |mapping: &&Arc<Mapping>| mapping.chunk() == chunk;
-        let mapping = self.owners.lock().iter().filter_map(Memory::mapping).find(holds).cloned();
+        let (chunk, bytes) = bytes_in_chunk(units, self.control.shape()?.shift());
+        let mapping = mapping_of(&self.owners.lock(), chunk);
         if let Some(mapping) = mapping {
-            let start = chunk_start(chunk, shift);
-            let byte = |unit: u32| (u64::from(unit) - start) as usize * UNIT;
-            mapping.back(byte(units.start)..byte(units.end));
+            mapping.back(bytes);
         }
         Ok(())
     }
@@ -382,27 +378,6 @@ impl Arena {
 
 /// Stretches of memory as (first unit, units), and what keeps further ones from being known.
 type Stretches = (Vec<(u32, u32)>, Option<Corruption>);
-
-/// First unit of a chunk's range.
-#[inline(always)]
-fn chunk_start(index: usize, shift: u32) -> u64 {
-    if index == 0 { 0 } else { 1u64 << (shift as usize + index - 1) }
-}
-
-/// The chunk whose range a unit lies in.
-#[inline]
-fn chunk_of(offset: u32, shift: u32) -> usize {
-    let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
-    (magnitude + 1 - shift) as usize
-}
-
-/// Whether units from `start` on continue a stretch that ends at `end`. The first unit of a chunk continues nothing: chunks
-/// are neighbours in numbers, not in memory.
-#[inline]
-fn continues(start: u32, end: u32, shift: u32) -> bool {
-    let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
-    start == end && !first_of_chunk
-}
 
 #[cold]
 fn bad_control(found: u64) -> Corruption {

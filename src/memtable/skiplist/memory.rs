@@ -79,6 +79,11 @@ impl Memory {
     }
 }
 
+/// The mapping of a chunk, if there is one among these.
+pub(crate) fn mapping_of(owners: &[Memory], chunk: usize) -> Option<Arc<Mapping>> {
+    owners.iter().filter_map(Memory::mapping).find(|mapping| mapping.chunk == chunk).cloned()
+}
+
 impl Mapping {
     /// The chunk that it holds.
     pub(crate) fn chunk(&self) -> usize {

@@ -2,6 +2,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod build;
+pub(crate) mod chunks;
 pub(crate) mod control;
 pub(crate) mod height;
 pub(crate) mod lanes;

@@ -1,0 +1,59 @@
+//! Which units lie in which chunk: chunk 0 at offset 0, chunk 1 from B on, and each later one twice as large as the one before.
+//!
+//! B is a power of two, `1 << shift`. See the picture in `arena.rs`. Pure functions.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "offsets are bounded by the address limit")]
+
+use std::ops::Range;
+
+use super::layout::UNIT;
+
+/// First unit of a chunk's range.
+#[inline(always)]
+pub(crate) fn chunk_start(index: usize, shift: u32) -> u64 {
+    if index == 0 { 0 } else { 1u64 << (shift as usize + index - 1) }
+}
+
+/// The chunk whose range a unit lies in.
+#[inline]
+pub(crate) fn chunk_of(offset: u32, shift: u32) -> usize {
+    let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
+    (magnitude + 1 - shift) as usize
+}
+
+/// The chunk that units lie in, and their bytes counted from its start.
+pub(crate) fn bytes_in_chunk(units: Range<u32>, shift: u32) -> (usize, Range<usize>) {
+    let chunk = chunk_of(units.start, shift);
+    let byte = |unit: u32| (u64::from(unit) - chunk_start(chunk, shift)) as usize * UNIT;
+    (chunk, byte(units.start)..byte(units.end))
+}
+
+/// Whether units from `start` on continue a stretch that ends at `end`. The first unit of a chunk continues nothing: chunks
+/// are neighbours in numbers, not in memory.
+#[inline]
+pub(crate) fn continues(start: u32, end: u32, shift: u32) -> bool {
+    let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
+    start == end && !first_of_chunk
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_lies_in_the_chunk_that_starts_last_before_it() {
+        for shift in [9, 15, 23, 31] {
+            for index in 1..=(32 - shift) as usize {
+                let start = chunk_start(index, shift) as u32;
+                assert_eq!(
+                    [start - 1, start, start + 1].map(|unit| chunk_of(unit, shift)),
+                    [index - 1, index, index]
+                );
+                assert_eq!(bytes_in_chunk(start + 1..start + 4, shift), (index, 8..32));
+                assert!(!continues(start, start, shift) && continues(start + 1, start + 1, shift));
+            }
+            assert_eq!(bytes_in_chunk(0..0, shift), (0, 0..0));
+        }
+    }
+}
