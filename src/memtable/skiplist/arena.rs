@@ -23,10 +23,7 @@
 //! are an entry; `node.rs` decides that.
 
 #![expect(unsafe_code, reason = "turns checked offsets into references")]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "offsets and levels are bounded by the address limit; words are packed"
-)]
+#![allow(clippy::cast_possible_truncation, reason = "bounded by the address limit, or packed")]
 
 use std::ops::Range;
 
