@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::{FaultInjector, DuplicatePolicy, Representation};
+use paranoid_memtable::{DuplicatePolicy, FaultInjector, Representation};
 
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;
@@ -17,7 +17,9 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
     // A quarter of the tables are logs, which have neither filters nor an index.
     let vector = seed >> 6 == 3;
     let representation = if vector { Representation::Vector } else { Representation::SkipList };
-    let accelerators = [Accelerators::Nothing, Accelerators::All, Accelerators::Prefixes, Accelerators::Index][usize::from(seed % 4)];
+    let accelerators =
+        [Accelerators::Nothing, Accelerators::All, Accelerators::Prefixes, Accelerators::Index]
+            [usize::from(seed % 4)];
     let shape = Shape {
         protection: 8,
         on_seek,
@@ -41,9 +43,11 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
     let history = if stale { History::Noted } else { History::Forgotten };
     let case = Case { frozen, history, turn: u64::from(turn) };
     let (area, kind, verdict) =
-        run_case(&model, case, |injector, past| map.strike(injector, past, cell, &mut Rng::new(choice))).unwrap();
+        run_case(&model, case, |injector, past| map.strike(injector, past, cell, &mut Rng::new(choice)))
+            .unwrap();
     // The fault model admits that a lost write and another fault may hide each other.
     let admitted = kind == Kind::StaleAndAnother;
-    let fine = (verdict.wrong.is_none() || admitted) && verdict.endless.is_none() && verdict.beyond.is_empty();
+    let fine =
+        (verdict.wrong.is_none() || admitted) && verdict.endless.is_none() && verdict.beyond.is_empty();
     assert!(fine, "{} {}: {verdict:?}", area.name(), kind.name());
 });
