@@ -4,11 +4,11 @@
 //!  buffer    sequence (8) | count (4) | record | record | ..
 //!  promises  [ K^V^O of record 0, of record 1, .. ]      beside the buffer, only with 8 protection bytes
 //! ```
-//! * B1: a promise is computed from the caller's slices, before they are copied. What the copy does to the bytes, it
-//!   notices.
-//! * B2: an error changes nothing: every check comes before the first byte is appended.
-//! * B3: the header's words are kept twice, in the buffer and as fields; reading compares them.
-//! * B4: an entry leaves only after its lengths were checked and, with protection, its promise was compared.
+//! * BATCH-1: a promise is computed from the caller's slices, before they are copied. What the copy does to the
+//!   bytes, it notices.
+//! * BATCH-2: an error changes nothing: every check comes before the first byte is appended.
+//! * BATCH-3: the header's words are kept twice, in the buffer and as fields; reading compares them.
+//! * BATCH-4: an entry leaves only after its lengths were checked and, with protection, its promise was compared.
 //!
 //! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
@@ -198,7 +198,7 @@ impl WriteBatch {
         let Some(count) = self.header.count.checked_add(1) else {
             return Err(Error::InvalidArgument("a batch holds at most 2^32 - 1 entries".into()));
         };
-        // B1: before the bytes are copied.
+        // BATCH-1: before the bytes are copied.
         let caller_digest = (self.protection == CallerDigests::Each).then(|| Protected::of(key, value, kind));
         append(&mut self.buffer, kind, key, value);
         self.caller_digests.extend(caller_digest);
@@ -462,7 +462,7 @@ impl<'b> BatchEntries<'b> {
         Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.batch.header.count)))
     }
 
-    /// B4: compares the entry with its promise.
+    /// BATCH-4: compares the entry with its promise.
     #[inline]
     fn check_caller_digest(
         &self,

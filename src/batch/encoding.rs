@@ -7,9 +7,10 @@
 //!            0 delete, 7 single delete: key only        15 range delete: start and end
 //!            1 put, 2 merge, 0x80.. custom: both        3 log data: one slice, no entry
 //! ```
-//! * W1: no byte is read before its offset was compared with the end; a length is compared with what remains.
-//! * W2: a varint has its shortest spelling and at most 32 bits, so equal content has equal bytes.
-//! * W3: every error names the offset of the field that is wrong.
+//! * BATCH-ENCODING-1: no byte is read before its offset was compared with the end; a length is compared with what
+//!   remains.
+//! * BATCH-ENCODING-2: a varint has its shortest spelling and at most 32 bits, so equal content has equal bytes.
+//! * BATCH-ENCODING-3: every error names the offset of the field that is wrong.
 //!
 //! Pure functions over slices; any thread. Not promised: column families; their tags are `Corruption` here.
 
@@ -160,7 +161,7 @@ impl<'b> Records<'b> {
         }
     }
 
-    /// W1: a length, and as many bytes as it says.
+    /// BATCH-ENCODING-1: a length, and as many bytes as it says.
     #[inline]
     fn slice(&mut self) -> Result<&'b [u8]> {
         let length_at = self.at;
@@ -175,7 +176,7 @@ impl<'b> Records<'b> {
         Ok(slice)
     }
 
-    /// W2: up to five bytes, seven bits each, lowest first.
+    /// BATCH-ENCODING-2: up to five bytes, seven bits each, lowest first.
     #[inline]
     fn varint(&mut self) -> Result<u32> {
         let start = self.at;

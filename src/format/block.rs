@@ -6,9 +6,9 @@
 //!   checksum = value of the kind over block and type + modifier                  wrapping
 //!   modifier = base ^ low half of offset ^ high half of offset, or 0 without a base
 //! ```
-//! * B1: bytes and values are those of RocksDB. They never change.
-//! * B2: the base is a number of the file, never 0 (format versions 6 and up); the offset is the block's place in the
-//!   file. A block at another place, or of another file, therefore fails.
+//! * BLOCK-1: bytes and values are those of RocksDB. They never change.
+//! * BLOCK-2: the base is a number of the file, never 0 (format versions 6 and up); the offset is the block's place
+//!   in the file. A block at another place, or of another file, therefore fails.
 //!
 //! Plain data and pure functions; any thread. Not promised: that a compression type is one that somebody knows.
 

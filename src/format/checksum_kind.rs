@@ -8,12 +8,14 @@
 //!   xxhash     XXH32(data | last)                          kind 2
 //!   xxhash64   low half of XXH64(data | last)              kind 3
 //!   xxh3       low half of XXH3(data) ^ last * 0x6b9083d9  kind 4, zero if there is no last byte
-//!   crc32      CRC-32(data | last)                         kind 128
+//!   crc32      CRC32(data | last)                         kind 128
 //! ```
-//! * C1: values and numbers 0 to 4 are those of RocksDB, byte for byte. They are written to disk and never change.
-//! * C2: number 128 is this crate's own; RocksDB refuses it.
-//! * C3: which code computes a value depends on the length and on the CPU, found at run time; the value does not.
-//! * C4: all seeds are zero. A stored checksum is little-endian.
+//! * CHECKSUM-KIND-1: values and numbers 0 to 4 are those of RocksDB, byte for byte. They are written to disk and
+//!   never change.
+//! * CHECKSUM-KIND-2: number 128 is this crate's own; RocksDB refuses it.
+//! * CHECKSUM-KIND-3: which code computes a value depends on the length and on the CPU, found at run time; the value
+//!   does not.
+//! * CHECKSUM-KIND-4: all seeds are zero. A stored checksum is little-endian.
 //!
 //! Pure functions over plain data; any thread. Not promised: resistance against somebody who chooses the bytes.
 
@@ -62,7 +64,7 @@ pub enum ChecksumKind {
     XxHash64 = 3,
     /// `xxh3`: the low half of the 64-bit XXH3, with the last byte folded in after it. The fastest.
     Xxh3 = 4,
-    /// `crc32`: CRC-32 (IEEE 802.3), unmasked. Outside of RocksDB's range of numbers; RocksDB does not read it.
+    /// `crc32`: CRC32 (IEEE 802.3), unmasked. Outside of RocksDB's range of numbers; RocksDB does not read it.
     Crc32 = 0x80,
 }
 
@@ -219,7 +221,7 @@ fn xxh3_folded(data: &[u8], last: u8) -> u32 {
     low_half(xxh3(data)) ^ u32::from(last).wrapping_mul(LAST_BYTE_FACTOR)
 }
 
-/// C3: two implementations of one function.
+/// CHECKSUM-KIND-3: two implementations of one function.
 #[inline(always)]
 fn xxh3(data: &[u8]) -> u64 {
     if data.len() <= XXH3_INLINE_LEN_MAX {

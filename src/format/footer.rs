@@ -6,14 +6,14 @@
 //!   versions 6, 7  | kind (1) | 3e 00 7a 00 | checksum (4) | base (4) | metaindex size (4)
 //!                  | reserved (16) | must be zero (8)                   | version (4) | magic (8)         53 bytes
 //! ```
-//! * F1: bytes are those of RocksDB; all numbers are little-endian. They never change.
-//! * F2: what is decoded from versions 0 to 5 encodes to the same bytes: a number has one spelling, padding is zero.
-//!   These footers have no checksum, and without this rule one flipped bit of the version turns a footer of version 6
-//!   into one of version 4 with other handles.
-//! * F3: a decoded handle, with its trailer, ends at or before the footer; in versions 6 and 7 the metaindex ends right
-//!   there.
-//! * F4: the checksum of versions 6 and 7 covers all 53 bytes with the checksum itself as zero, plus the modifier of
-//!   the footer's own offset.
+//! * FOOTER-1: bytes are those of RocksDB; all numbers are little-endian. They never change.
+//! * FOOTER-2: what is decoded from versions 0 to 5 encodes to the same bytes: a number has one spelling, padding is
+//!   zero. These footers have no checksum, and without this rule one flipped bit of the version turns a footer of
+//!   version 6 into one of version 4 with other handles.
+//! * FOOTER-3: a decoded handle, with its trailer, ends at or before the footer; in versions 6 and 7 the metaindex
+//!   ends right there.
+//! * FOOTER-4: the checksum of versions 6 and 7 covers all 53 bytes with the checksum itself as zero, plus the
+//!   modifier of the footer's own offset.
 //!
 //! Plain data and pure functions; any thread. Not promised: what the reserved bytes hold (they are written as zero).
 
@@ -307,7 +307,7 @@ fn decode_with_context(bytes: &[u8; LEN], at: u64, magic: TableMagic, kind: Chec
     Footer::with_context(magic, u32_at(bytes, VERSION_AT), checks, BlockHandle { offset, size })
 }
 
-/// F4. The field of the checksum counts as zero, whatever it holds.
+/// FOOTER-4. The field of the checksum counts as zero, whatever it holds.
 fn own_checksum(bytes: &[u8], checks: &BlockChecks, at: u64) -> u32 {
     let mut copy = [0; LEN];
     for (i, (to, from)) in copy.iter_mut().zip(bytes).enumerate() {
@@ -368,7 +368,7 @@ fn put_varint(out: &mut Vec<u8>, number: u64) {
 }
 
 /// The number at the start of `bytes` and what follows. None for a number that does not end, is over 64 bits, or is
-/// spelled longer than it need be (F2).
+/// spelled longer than it need be (FOOTER-2).
 fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;
     for (i, &byte) in bytes.iter().enumerate().take(10) {

@@ -5,16 +5,16 @@
 //!   ...
 //!   line n        | c0   | c1 | c2 | ...      |        check of word i: v + salt + (i + 1) * STEP
 //! ```
-//! * G1: a word is set at most once after construction, from 0 to its value: check first, value second. A reader that
-//!   sees the value therefore sees its check as well.
-//! * G2: a reader that sees 0 and a check that disagrees cannot tell a word that is being set right now from one that
-//!   is damaged. `get` calls that damage; `get_so_far` is for words that may not be there yet, and its caller must be
-//!   right with "not yet" in both cases.
-//! * G3: a check is bound to what the word is (its index, the name of the words, the table's secret), not to where it
-//!   lies, for tables move. So a word or a line that was copied from another place, value and check exchanged, or words of
-//!   another table do not agree.
-//! * G4: a value and its check never share a cache line. A line that went back to what it held before (a store that
-//!   never reached memory) disagrees with its other line.
+//! * CONTROL-WORD-1: a word is set at most once after construction, from 0 to its value: check first, value second. A
+//!   reader that sees the value therefore sees its check as well.
+//! * CONTROL-WORD-2: a reader that sees 0 and a check that disagrees cannot tell a word that is being set right now
+//!   from one that is damaged. `get` calls that damage; `get_so_far` is for words that may not be there yet, and its
+//!   caller must be right with "not yet" in both cases.
+//! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the table's secret), not
+//!   to where it lies, for tables move. So a word or a line that was copied from another place, value and check
+//!   exchanged, or words of another table do not agree.
+//! * CONTROL-WORD-4: a value and its check never share a cache line. A line that went back to what it held before (a
+//!   store that never reached memory) disagrees with its other line.
 //!
 //! Any thread may read; one thread sets a word, or several set it to the same value. Damage to both lines at once is
 //! outside the fault model.
@@ -33,7 +33,7 @@ const LINE: usize = 64;
 /// salt and mark.
 const STEP: u64 = 0x0131_7a65;
 
-/// What a word's check adds to value and salt (G3).
+/// What a word's check adds to value and salt (CONTROL-WORD-3).
 #[inline(always)]
 fn mark(index: usize) -> u64 {
     let index = if planted(Bug::ControlCheckForgetsWord) { 0 } else { index };
@@ -81,7 +81,7 @@ impl<const N: usize> ControlWords<N> {
         self.front.salt.load(Ordering::Relaxed)
     }
 
-    /// Sets a word that was 0 (G1).
+    /// Sets a word that was 0 (CONTROL-WORD-1).
     pub(crate) fn set(&self, index: usize, value: u64) {
         let check = value.wrapping_add(self.salt()).wrapping_add(mark(index));
         // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: what the value announces is visible before
@@ -108,7 +108,7 @@ impl<const N: usize> ControlWords<N> {
         if mismatch == 0 { Ok(value) } else { Err(self.damage(index, value)) }
     }
 
-    /// A word that may not be set yet: a 0 is believed whatever its check says (G2).
+    /// A word that may not be set yet: a 0 is believed whatever its check says (CONTROL-WORD-2).
     #[inline(always)]
     pub(crate) fn get_so_far(&self, index: usize) -> Result<u64, Corruption> {
         let (value, mismatch) = self.get_with_mismatch(self.salt(), index);
@@ -186,7 +186,7 @@ mod tests {
         words
     }
 
-    /// G3: a value with its check, and a check alone, taken from every word of these words and of others.
+    /// CONTROL-WORD-3: a value with its check, and a check alone, taken from every word of these words and of others.
     #[test]
     fn no_word_agrees_with_the_check_of_another() {
         let own = words(1, 0);
@@ -216,7 +216,7 @@ mod tests {
         own.words().check().unwrap();
     }
 
-    /// G2, G4: a store that never arrived, of the value or of the check.
+    /// CONTROL-WORD-2, CONTROL-WORD-4: a store that never arrived, of the value or of the check.
     #[test]
     fn half_of_a_set_is_not_believed() {
         let words = ControlWords::<2>::new(Secret::from_seed(3), 0);

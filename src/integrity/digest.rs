@@ -10,10 +10,10 @@
 //!   key digest that left     K ^ O ^ S                    } StoredProtection: low protection bytes
 //!   value digest that left   V ^ K ^ S                    }
 //! ```
-//! * D1: the seeds of all parts but P are global, so a sum leaves its table by XORing P (and L) out. No byte of key or
-//!   value is read for that: a flip that came after the digests were computed still disagrees with them.
-//! * D2: P binds an entry to its place and to the life of its table.
-//! * D3: V is bound to K and S: two entries cannot trade values.
+//! * DIGEST-1: the seeds of all parts but P are global, so a sum leaves its table by XORing P (and L) out. No byte of
+//!   key or value is read for that: a flip that came after the digests were computed still disagrees with them.
+//! * DIGEST-2: P binds an entry to its place and to the life of its table.
+//! * DIGEST-3: V is bound to K and S: two entries cannot trade values.
 //!
 //! A width of n bytes misses random damage with probability 2^-8n. Pure functions; any thread.
 
@@ -293,7 +293,7 @@ impl Placed {
         value_part ^ key_part ^ sequence_part(self.sequence) ^ place_part(self.offset, nonce)
     }
 
-    /// The stored digests without their place and lengths (D1).
+    /// The stored digests without their place and lengths (DIGEST-1).
     pub(crate) fn stripped(&self, key_digest: u64, value_digest: u64, seal: Seal) -> StoredProtection {
         let place = place_part(self.offset, seal.nonce);
         StoredProtection {
@@ -303,7 +303,7 @@ impl Placed {
         }
     }
 
-    /// What leaves the table with the entry: the sum without its place (D1), from the bytes as they are.
+    /// What leaves the table with the entry: the sum without its place (DIGEST-1), from the bytes as they are.
     pub(crate) fn carried(&self, key: &[u8], value: &[u8]) -> Protected<Kvos> {
         Protected::of(key, value, self.kind).with_sequence(self.sequence)
     }

@@ -9,14 +9,14 @@
 //! relatives: on 8 to 128 bytes it costs 2 to 9 ns, which is less than a call through run-time dispatch would.
 //! Outputs are this crate's own and are never written to disk.
 //!
-//! * H1: the constants are the SplitMix64 sequence (Steele, Lea, Flood 2014) started at 0: nothing up the sleeve.
-//! * H2: the length takes part in the result, so a buffer and its zero-extended copy differ.
+//! * HASH-1: the constants are the SplitMix64 sequence (Steele, Lea, Flood 2014) started at 0: nothing up the sleeve.
+//! * HASH-2: the length takes part in the result, so a buffer and its zero-extended copy differ.
 //!
 //! Pure functions; any thread. Not promised: resistance against somebody who chooses the bytes and knows the seed.
 
 #![forbid(unsafe_code)]
 
-/// H1: element `n` of the SplitMix64 sequence from seed 0.
+/// HASH-1: element `n` of the SplitMix64 sequence from seed 0.
 pub(crate) const fn splitmix(n: u64) -> u64 {
     let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

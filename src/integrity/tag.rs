@@ -4,10 +4,10 @@
 //!   link       target offset (32) | tag (32)                       tag   = mix(slot, level, target, secret)
 //!   back word  target offset (32) | tag (16) | header check (16)   check = mix(lengths, sequence, revision, offset, secret)
 //! ```
-//! * T1: a tag is bound to the slot it stands in, the level it serves and the target it names; a word copied from
+//! * TAG-1: a tag is bound to the slot it stands in, the level it serves and the target it names; a word copied from
 //!   anywhere else, a zeroed word or a flipped bit fails with probability 1 - 2^-32 (2^-16 for the short ones).
-//! * T2: "no target" carries a tag like any other target.
-//! * T3: the secret differs from table to table, so words of an earlier life of the memory fail.
+//! * TAG-2: "no target" carries a tag like any other target.
+//! * TAG-3: the secret differs from table to table, so words of an earlier life of the memory fail.
 //!
 //! Pure functions; any thread.
 
@@ -30,7 +30,7 @@ impl Secret {
         Secret { mask: splitmix(seed ^ 0x6c69_6e6b), factor: splitmix(seed ^ 0x7461_6773) | 1 }
     }
 
-    /// The place part's nonce (T3).
+    /// The place part's nonce (TAG-3).
     #[inline(always)]
     pub(crate) const fn nonce(self) -> u64 {
         self.mask.rotate_left(23) ^ self.factor

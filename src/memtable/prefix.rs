@@ -6,7 +6,7 @@
 //!   CappedPrefix 3 "ab"          "abc"              "abc"
 //!   CappedPrefix 5 "ab"          "abcde"            no single prefix
 //! ```
-//! * X1: a key outside the domain is never put into the filter, and every question about it passes.
+//! * PREFIX-1: a key outside the domain is never put into the filter, and every question about it passes.
 //!
 //! Any thread. Not promised: answers of a filter whose extractor is not a pure function.
 

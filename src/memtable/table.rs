@@ -5,8 +5,8 @@
 //!               +--> TableReader --> Core -- shards (gates, counters, sub-chunks)
 //!   Immutable --+                    +-- tombstones (answers), sealed sums
 //! ```
-//! * K1: both handles share one core; freezing changes what writes answer, never where an entry lies.
-//! * K2: an insert returns only after every structure that a read asks has it.
+//! * TABLE-1: both handles share one core; freezing changes what writes answer, never where an entry lies.
+//! * TABLE-2: an insert returns only after every structure that a read asks has it.
 //!
 //! Who may call what: every method of both handles from any number of threads at once.
 

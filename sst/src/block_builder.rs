@@ -4,10 +4,10 @@
 //!   entry:  shared (varint32) | not shared (varint32) | value length (varint32) | key bytes not shared | value
 //!   block:  entry | entry | ... | restart offset (4) ... | restart count (4)
 //! ```
-//! * B1: bytes are those of RocksDB for the same entries and restart interval.
-//! * B2: the first entry of each restart shares nothing.
-//! * B3: in the index of format versions 4 and up the value length is left out. A value that stands after a key with a
-//!   shared prefix is the short form (`after`), any other the whole one.
+//! * SST-BLOCK-BUILDER-1: bytes are those of RocksDB for the same entries and restart interval.
+//! * SST-BLOCK-BUILDER-2: the first entry of each restart shares nothing.
+//! * SST-BLOCK-BUILDER-3: in the index of format versions 4 and up the value length is left out. A value that stands
+//!   after a key with a shared prefix is the short form (`after`), any other the whole one.
 //!
 //! One owner. Not promised: that keys ascend, which the caller checks.
 
@@ -18,7 +18,7 @@ use crate::coding::{put_varint, varint_len};
 pub(crate) enum ValueForm {
     /// Length, then bytes.
     Plain,
-    /// Block handles without a length, relative to the one before where the key shares a prefix (B3).
+    /// Block handles without a length, relative to the one before where the key shares a prefix (SST-BLOCK-BUILDER-3).
     DeltaHandles,
 }
 

@@ -5,9 +5,9 @@
 //!   block:  entries | hash index (optional) | restart offsets (4 each) | packed word (4)
 //!   packed word: restarts (28 bits) | values stored apart (1) | hint (1) | 0 (1) | hash index present (1)
 //! ```
-//! * R1: every length and offset is compared with what is there before it is used.
-//! * R2: memory: the longest key of the block, which is not longer than the block.
-//! * R3: each step goes on in the block or ends; a search reads each restart at most once.
+//! * SST-BLOCK-CURSOR-1: every length and offset is compared with what is there before it is used.
+//! * SST-BLOCK-CURSOR-2: memory: the longest key of the block, which is not longer than the block.
+//! * SST-BLOCK-CURSOR-3: each step goes on in the block or ends; a search reads each restart at most once.
 //!
 //! One owner at a time. Not promised: that keys ascend; who must know asks for it.
 

@@ -4,9 +4,9 @@
 //!   caller's digest -> table digest -> [stored digests of the flush entry] -> entries decoded from the block
 //!                                            block checksum, computed before -> the same bytes, written, read back
 //! ```
-//! * T1: the checksum is computed before the entries are compared. A flip before it is found by the comparison, a flip
-//!   after it by the checksum; there is no moment between the two.
-//! * T2: what is compared is decoded from the bytes that are written, decompressed if they are compressed.
+//! * SST-CHAIN-1: the checksum is computed before the entries are compared. A flip before it is found by the
+//!   comparison, a flip after it by the checksum; there is no moment between the two.
+//! * SST-CHAIN-2: what is compared is decoded from the bytes that are written, decompressed if they are compressed.
 //!
 //! Pure functions; any thread.
 

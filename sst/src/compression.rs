@@ -3,9 +3,9 @@
 //! ```text
 //!   type 0: the block        type 4, 5 (lz4): raw size (varint32) | lz4 block
 //! ```
-//! * Z1: a compressed block is kept only if it is at most 7/8 of the raw one, as RocksDB does.
-//! * Z2: the raw size that a block states is believed only as far as lz4 can reach (255 times), so no input makes the
-//!   reader allocate more than that.
+//! * SST-COMPRESSION-1: a compressed block is kept only if it is at most 7/8 of the raw one, as RocksDB does.
+//! * SST-COMPRESSION-2: the raw size that a block states is believed only as far as lz4 can reach (255 times), so no
+//!   input makes the reader allocate more than that.
 //!
 //! Pure functions; any thread.
 
@@ -42,7 +42,7 @@ impl Compression {
         }
     }
 
-    /// The bytes to store for a block, and their type (Z1).
+    /// The bytes to store for a block, and their type (SST-COMPRESSION-1).
     pub(crate) fn compress(self, raw: &[u8]) -> (Cow<'_, [u8]>, u8) {
         match self {
             Compression::None => (Cow::Borrowed(raw), RAW),
@@ -58,7 +58,7 @@ impl Compression {
     }
 }
 
-/// The block of which these bytes are stored under this type (Z2).
+/// The block of which these bytes are stored under this type (SST-COMPRESSION-2).
 pub(crate) fn decompress(stored: &[u8], compression: u8) -> Result<Cow<'_, [u8]>, Refusal> {
     match compression {
         RAW => Ok(Cow::Borrowed(stored)),

@@ -4,8 +4,8 @@
 //!   index: | block 0 | block 1 | block 2 |          one block is in memory; it was verified when it was fetched
 //!                         `-> entry, entry, [entry], entry
 //! ```
-//! * C1: blocks ascend in the file as their entries do: a walk visits no byte twice and therefore ends.
-//! * C2: after an error the cursor stands nowhere, and may be sought anew.
+//! * SST-CURSOR-1: blocks ascend in the file as their entries do: a walk visits no byte twice and therefore ends.
+//! * SST-CURSOR-2: after an error the cursor stands nowhere, and may be sought anew.
 //!
 //! One owner at a time; `Send`. A cursor holds its table.
 
@@ -209,7 +209,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// C1.
+    /// SST-CURSOR-1.
     fn check_way(&mut self, left: Option<BlockHandle>, here: Option<BlockHandle>, way: Way) -> Result<()> {
         let (Some(left), Some(here)) = (left, here) else { return Ok(()) };
         let end = |handle: BlockHandle| handle.offset.saturating_add(handle.size).saturating_add(TRAILER_LEN);

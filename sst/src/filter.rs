@@ -4,8 +4,8 @@
 //!   line | line | ... (64 bytes each) | ff 00 probes 00 00
 //!   line of a key: high half of (low 32 bits of hash x lines); bits in it: high 32 bits of hash, multiplied a probe
 //! ```
-//! * F1: a filter block is never shorter than one line: RocksDB takes 0 to 5 bytes for "matches nothing".
-//! * F2: what a reader does not know, or what is damaged, answers "maybe".
+//! * SST-FILTER-1: a filter block is never shorter than one line: RocksDB takes 0 to 5 bytes for "matches nothing".
+//! * SST-FILTER-2: what a reader does not know, or what is damaged, answers "maybe".
 //!
 //! A builder has one owner; questions are pure. Not promised: resistance against somebody who chooses keys.
 
@@ -78,7 +78,7 @@ impl FilterBuilder {
         self.hashes.len() as u64
     }
 
-    /// The block, if there is any key (F1).
+    /// The block, if there is any key (SST-FILTER-1).
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
         if self.hashes.is_empty() {
             return None;

@@ -1,7 +1,8 @@
 //! The end of a file: filter, index, range deletions, properties, metaindex, footer; then sync, read back, name.
 //!
-//! * E1: the file has its name only once it is whole, synced, and (if asked for) read back and found equal: every block
-//!   verified, every entry counted and its digest added up, the sums compared with those of the entries that came in.
+//! * SST-FINISH-1: the file has its name only once it is whole, synced, and (if asked for) read back and found equal:
+//!   every block verified, every entry counted and its digest added up, the sums compared with those of the entries
+//!   that came in.
 //!
 //! One owner.
 
@@ -71,7 +72,8 @@ struct Sizes {
 }
 
 impl<S: Storage> SortedTableWriter<S> {
-    /// Ends the file: the blocks after the data, sync, read back unless that was switched off, and its name (E1).
+    /// Ends the file: the blocks after the data, sync, read back unless that was switched off, and its name
+    /// (SST-FINISH-1).
     ///
     /// # Errors
     /// `InvalidArgument` for a file without any entry; `Corruption` if a block, or what was read back, is not what came

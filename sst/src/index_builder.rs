@@ -1,9 +1,10 @@
 //! Builds the index: a separator and a handle for each data block.
 //!
-//! * I1: the index holds user keys where the format version allows it (3 and up), and internal keys as soon as one user
-//!   key stands at the end of a block and at the start of the next. Both forms are possible until the end, so
-//!   separators are kept whole.
-//! * I2: from format version 4 on handles are stored without a length, and relative where a key shares a prefix.
+//! * SST-INDEX-BUILDER-1: the index holds user keys where the format version allows it (3 and up), and internal keys
+//!   as soon as one user key stands at the end of a block and at the start of the next. Both forms are possible until
+//!   the end, so separators are kept whole.
+//! * SST-INDEX-BUILDER-2: from format version 4 on handles are stored without a length, and relative where a key
+//!   shares a prefix.
 //!
 //! One owner.
 

@@ -8,9 +8,9 @@
 //!                  several merge operands over nothing        the operator's partial answer, a merge
 //!                  single delete                              a delete
 //! ```
-//! * G1: what no operator can answer is refused by name, and there is no file.
-//! * G2: puts, deletes and lone operands keep the digests that their table stored: sequence number and kind are
-//!   exchanged by XOR. What an operator made starts a new chain.
+//! * SST-INGEST-1: what no operator can answer is refused by name, and there is no file.
+//! * SST-INGEST-2: puts, deletes and lone operands keep the digests that their table stored: sequence number and kind
+//!   are exchanged by XOR. What an operator made starts a new chain.
 //!
 //! One owner.
 
@@ -222,7 +222,7 @@ impl Current {
     }
 }
 
-/// G1.
+/// SST-INGEST-1.
 #[cold]
 fn no_answer(key: &Current) -> Error {
     let name = EntryName { user_key: &key.user_key, sequence: key.newest.0, kind: Kind::MERGE };

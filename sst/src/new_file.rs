@@ -4,8 +4,9 @@
 //!   create NAME.N.tmp -> append.. -> seal: sync, close -> publish: rename to NAME, sync the directory
 //!                 `-> dropped before: the temporary file is removed
 //! ```
-//! * W1: under the final name there is nothing, or all bytes that were appended, at every moment and after every crash.
-//! * W2: an error of `sync` or of the directory's sync is final: nothing is tried again.
+//! * SST-NEW-FILE-1: under the final name there is nothing, or all bytes that were appended, at every moment and
+//!   after every crash.
+//! * SST-NEW-FILE-2: an error of `sync` or of the directory's sync is final: nothing is tried again.
 //!
 //! One owner.
 
@@ -89,8 +90,8 @@ impl<S: Storage> NewFile<S> {
         self.storage.open(&self.temporary).map_err(Error::io("open", &self.temporary))
     }
 
-    /// Gives the sealed file its name (W1). If that fails there is no file of either name, as far as the storage lets
-    /// one remove it.
+    /// Gives the sealed file its name (SST-NEW-FILE-1). If that fails there is no file of either name, as far as the
+    /// storage lets one remove it.
     pub(crate) fn publish(mut self) -> Result<PathBuf> {
         refuse_existing(&self.storage, &self.name)?;
         self.storage.rename(&self.temporary, &self.name).map_err(Error::io("rename", &self.temporary))?;

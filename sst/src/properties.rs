@@ -1,7 +1,8 @@
 //! The properties block: names and values, in order of names.
 //!
-//! * P1: names ascend and differ. A number is a varint of 64 bits, a `fixed` one is little-endian.
-//! * P2: memory is bounded by the block: what shared prefixes blow up beyond 64 times its size is refused.
+//! * SST-PROPERTIES-1: names ascend and differ. A number is a varint of 64 bits, a `fixed` one is little-endian.
+//! * SST-PROPERTIES-2: memory is bounded by the block: what shared prefixes blow up beyond 64 times its size is
+//!   refused.
 //!
 //! Plain data; any thread.
 
@@ -103,7 +104,7 @@ impl Properties {
         block.finish().to_vec()
     }
 
-    /// Reads a block (P1, P2).
+    /// Reads a block (SST-PROPERTIES-1, SST-PROPERTIES-2).
     pub(crate) fn decode(block: &[u8]) -> Result<Properties, Damage> {
         let mut cursor = BlockCursor::new(block, ValueForm::Plain, 0)?;
         let mut properties = Properties::default();

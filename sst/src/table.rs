@@ -4,9 +4,10 @@
 //!   footer -> metaindex -> properties -> range deletions, index, filter (kept in memory)
 //!   block: handle compared with the file's length -> bytes read -> checksum -> decompressed
 //! ```
-//! * O1: every length is compared with what is there before it is used; memory is bounded by a multiple of the file.
-//! * O2: every block is verified each time it is fetched, before a byte of it is believed.
-//! * O3: a filter that is damaged or of an unknown kind says "maybe"; `verify` reports the damaged one.
+//! * SST-TABLE-1: every length is compared with what is there before it is used; memory is bounded by a multiple of
+//!   the file.
+//! * SST-TABLE-2: every block is verified each time it is fetched, before a byte of it is believed.
+//! * SST-TABLE-3: a filter that is damaged or of an unknown kind says "maybe"; `verify` reports the damaged one.
 //!
 //! Any thread: a table is immutable, and a clone shares it. Not promised: that blocks which were fetched and verified,
 //! the index among them, stay intact in the reader's own memory.
@@ -185,7 +186,7 @@ impl TableFile {
             list = read.map_err(self.damaged(BlockKind::RangeDeletions, handle))?;
         }
         let whole_keys = properties.get(properties::WHOLE_KEY_FILTERING).is_none_or(|value| value == b"1");
-        // O3: damage is left to `verify`.
+        // SST-TABLE-3: damage is left to `verify`.
         let filter = names.filter.filter(|_| whole_keys);
         let filter = filter.and_then(|handle| self.fetch(BlockKind::Filter, handle).ok());
         let named = [

@@ -3,8 +3,9 @@
 //! ```text
 //!   handle -> compared with the file's length -> bytes read -> checksum -> decompressed
 //! ```
-//! * O1: every length is compared with what is there before it is used; memory is bounded by a multiple of the file.
-//! * O2: every block is verified each time it is fetched, before a byte of it is believed.
+//! * SST-TABLE-FILE-1: every length is compared with what is there before it is used; memory is bounded by a multiple
+//!   of the file.
+//! * SST-TABLE-FILE-2: every block is verified each time it is fetched, before a byte of it is believed.
 //!
 //! Any thread.
 
@@ -54,7 +55,7 @@ impl TableFile {
         move |damage| damage.in_file(&self.file, kind, handle.offset)
     }
 
-    /// A block's bytes with their trailer, once they are known to lie in the file (O1).
+    /// A block's bytes with their trailer, once they are known to lie in the file (SST-TABLE-FILE-1).
     fn stored(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
         let len = handle.size.checked_add(TRAILER_LEN);
         let end = len.and_then(|len| handle.offset.checked_add(len)).unwrap_or(u64::MAX);
@@ -65,7 +66,7 @@ impl TableFile {
         self.source.read(handle.offset, handle.size + TRAILER_LEN).map_err(Error::io("read", &self.file))
     }
 
-    /// A verified block, decompressed (O2).
+    /// A verified block, decompressed (SST-TABLE-FILE-2).
     pub(crate) fn fetch(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
         let mut bytes = self.stored(kind, handle)?;
         let verified = self.footer.checks().verify(bytes.as_ref(), handle.offset);

@@ -1,10 +1,10 @@
 //! `verify`: every block of a file, every entry, and what the blocks say about each other.
 //!
-//! * Y1: all blocks are read from the source again and their checksums compared.
-//! * Y2: keys strictly ascend inside and between blocks; separators stand between; restarts are where entries begin; an
-//!   index of user keys has no user key on both sides of a separator.
-//! * Y3: the filter denies no key; counts and sums of lengths are those of the properties.
-//! * Y4: blocks do not overlap. Bytes of no block are counted, not judged.
+//! * SST-VERIFY-1: all blocks are read from the source again and their checksums compared.
+//! * SST-VERIFY-2: keys strictly ascend inside and between blocks; separators stand between; restarts are where
+//!   entries begin; an index of user keys has no user key on both sides of a separator.
+//! * SST-VERIFY-3: the filter denies no key; counts and sums of lengths are those of the properties.
+//! * SST-VERIFY-4: blocks do not overlap. Bytes of no block are counted, not judged.
 //!
 //! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file has.
 
@@ -215,7 +215,7 @@ impl Pass<'_> {
         found.map_or(0, |(_, handle)| handle.offset)
     }
 
-    /// Y4.
+    /// SST-VERIFY-4.
     fn account(mut self) -> Result<VerifyReport> {
         self.handles.sort_unstable_by_key(|handle| handle.offset);
         let (mut end, mut unaccounted) = (0, 0);

@@ -5,9 +5,9 @@
 //!   entry -> limits, order -> block cut if it is due -> entry added, its digests kept
 //!   cut   -> compress -> checksum -> entries compared with their digests (chain) -> file
 //! ```
-//! * S1: an entry that is refused (`InvalidArgument`) changes nothing; the next one may go on.
-//! * S2: after any other error the writer is good for nothing but to be dropped: every call fails.
-//! * S3: bytes of data and index blocks are those that RocksDB writes for the same entries and options.
+//! * SST-WRITER-1: an entry that is refused (`InvalidArgument`) changes nothing; the next one may go on.
+//! * SST-WRITER-2: after any other error the writer is good for nothing but to be dropped: every call fails.
+//! * SST-WRITER-3: bytes of data and index blocks are those that RocksDB writes for the same entries and options.
 //!
 //! One owner. Dropped before `finish`, it leaves nothing.
 
@@ -334,7 +334,8 @@ impl<S: Storage> SortedTableWriter<S> {
 /// A block's stored bytes, trailer and sum of digests.
 type Sealed<'a> = (std::borrow::Cow<'a, [u8]>, [u8; 5], u64);
 
-/// Compresses a block, computes its trailer, and only then compares its entries with their promises (T1, T2).
+/// Compresses a block, computes its trailer, and only then compares its entries with their promises (SST-CHAIN-1,
+/// SST-CHAIN-2).
 pub(crate) fn seal<'a>(
     raw: &'a [u8],
     compression: Compression,

@@ -77,6 +77,11 @@ fn every_atomic_operation_explains_its_ordering() {
     report(sources(&["src"]).iter().flat_map(rules::orderings).collect());
 }
 
+#[test]
+fn invariants_have_one_name_each() {
+    report(rules::invariants(&sources(&["src", "sst/src"])));
+}
+
 /// SAFETY.md names each operation that orders anything, by file and function, and counts the others by file.
 #[test]
 fn the_safety_table_is_complete() {

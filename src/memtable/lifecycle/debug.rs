@@ -1,9 +1,9 @@
 //! What `{:?}` shows of types that hold a table, its memory, or bytes of its user.
 //!
-//! * D1: no key, no value, no bound: lengths and counts only. No secret of a table, nor the seed it is made from.
-//! * D2: the table's memory is not read: only what the value itself holds, options, and one atomic flag.
-//! * D3: no lock: a comparator may print its table from inside a write.
-//! * D4: less than a kilobyte, however large the table.
+//! * DEBUG-1: no key, no value, no bound: lengths and counts only. No secret of a table, nor the seed it is made from.
+//! * DEBUG-2: the table's memory is not read: only what the value itself holds, options, and one atomic flag.
+//! * DEBUG-3: no lock: a comparator may print its table from inside a write.
+//! * DEBUG-4: less than a kilobyte, however large the table.
 //!
 //! Types that are not here derive `Debug` from parts that keep these rules. `tests/suite/debug_output.rs` tries every
 //! public type. Any thread.

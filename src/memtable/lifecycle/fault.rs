@@ -7,13 +7,14 @@
 //!   look:   between writes, notes what every word holds                         ->  Past: what `revert` puts back
 //! ```
 //! Invariants:
-//! * F1: whoever opens a fault injector promises that nothing else uses the table while a method of the fault
+//! * FAULT-1: whoever opens a fault injector promises that nothing else uses the table while a method of the fault
 //!   injector runs, and that nothing borrowed from the table (a value, a key) is held across one. Reads between two
 //!   calls are what it is for. Cursors and ranges may stay parked: they hold offsets.
-//! * F2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or in the
+//! * FAULT-2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or in the
 //!   lines of a `ControlWords`, or in a slice of atomics that a side structure hands out; all live as long as the
 //!   table, which the fault injector borrows.
-//! * F3: a break stays inside pieces, or inside the aligned word around a byte of a piece, which lies in the same unit.
+//! * FAULT-3: a break stays inside pieces, or inside the aligned word around a byte of a piece, which lies in the
+//!   same unit.
 //!
 //! The walk trusts every word: open the fault injector before the first break, never after it. Not promised: that
 //! pieces stay the same when entries are inserted; open a new fault injector for that, on undamaged memory.
@@ -80,7 +81,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
     ///
     /// # Safety
     /// While any method of the fault injector runs, no other thread may use the table, and nothing that was borrowed
-    /// from it (a value, a key, an entry, a pinned value) may be alive (F1).
+    /// from it (a value, a key, an entry, a pinned value) may be alive (FAULT-1).
     ///
     /// # Errors
     /// `Corruption` if the table is already damaged.
@@ -119,7 +120,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
     /// put earlier values back. O(bytes).
     ///
     /// # Safety
-    /// As for [`open`](Self::open): no other thread may use the table meanwhile (F1).
+    /// As for [`open`](Self::open): no other thread may use the table meanwhile (FAULT-1).
     ///
     /// # Errors
     /// `Corruption` if the control block is damaged.
@@ -295,7 +296,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
     fn sorted(&mut self, owners: &BTreeMap<u32, Owner>) {
         let Some(sorted) = self.core.sorted.get() else { return };
         for word in sorted.words() {
-            // ORDERING: Relaxed: nothing else runs (F1).
+            // ORDERING: Relaxed: nothing else runs (FAULT-1).
             let node = (word.load(Ordering::Relaxed) >> 32) as u32;
             let (owner, address) = (owners.get(&node).cloned(), word.as_ptr().expose_provenance());
             self.add(Region::SortedWord, Part::Points, 0, owner, address, UNIT);
@@ -528,15 +529,16 @@ const CHECK_AT: usize = if cfg!(target_endian = "little") { 0 } else { 6 };
 fn read(address: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let pointer = std::ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: F2, F3: inside a chunk or a checked word, whose addresses were exposed; F1: nobody writes meanwhile.
+    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a checked word, whose addresses were exposed; FAULT-1: nobody
+    // writes meanwhile.
     unsafe { pointer.copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
     bytes
 }
 
 fn write(address: usize, bytes: &[u8]) {
     let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
-    // SAFETY: F2, F3: inside a chunk or a checked word, whose addresses were exposed mutable; F1: nobody reads or
-    // writes meanwhile, and no borrow of these bytes is alive.
+    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a checked word, whose addresses were exposed mutable; FAULT-1:
+    // nobody reads or writes meanwhile, and no borrow of these bytes is alive.
     unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
@@ -560,7 +562,7 @@ fn lost() -> Corruption {
     Corruption::new(Place::Link, 0, 0, 0)
 }
 
-/// The address of `len` bytes inside one chunk (F2).
+/// The address of `len` bytes inside one chunk (FAULT-2).
 fn address_of(view: &View<'_>, offset: u32, len: usize) -> Result<usize> {
     match view.locate(offset) {
         Some((address, available)) if len <= available => Ok(address),
@@ -572,7 +574,7 @@ fn address_of(view: &View<'_>, offset: u32, len: usize) -> Result<usize> {
 /// tests.
 fn raw_word(view: &View<'_>, offset: u32) -> Result<u64> {
     let word = view.word(offset).ok_or_else(lost)?;
-    // ORDERING: Relaxed: nothing else runs (F1).
+    // ORDERING: Relaxed: nothing else runs (FAULT-1).
     Ok(word.load(Ordering::Relaxed))
 }
 

@@ -5,11 +5,11 @@
 //!                 -> range tombstones, verified, cut into fragments by snapshots -> sink.fragment
 //!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes
 //! ```
-//! * U1: what the sink gets has been verified; a pass that returns `Ok` has seen every entry that was written.
-//! * U2: `Err` means that the sink's output must be thrown away: it is a prefix at best.
-//! * U3: with `HiddenVersions::Drop` a version is left out only if a newer one of the same key stands between it and
-//!   every snapshot. What merge operands stand on, single deletes, and all below one, is kept. Duplicates that a `Vector`
-//!   table took are not newer than each other: all of them are handed out, or none.
+//! * FLUSH-1: what the sink gets has been verified; a pass that returns `Ok` has seen every entry that was written.
+//! * FLUSH-2: `Err` means that the sink's output must be thrown away: it is a prefix at best.
+//! * FLUSH-3: with `HiddenVersions::Drop` a version is left out only if a newer one of the same key stands between it
+//!   and every snapshot. What merge operands stand on, single deletes, and all below one, is kept. Duplicates that a
+//!   `Vector` table took are not newer than each other: all of them are handed out, or none.
 //!
 //! Any thread; several flushes of one table may run at once.
 
@@ -131,7 +131,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
     ///
     /// # Errors
     /// `Corruption` for the first damage met, also if sums differ (`Place::Sum`); `Sink` if the sink refuses. The
-    /// sink's output is then incomplete (U2); the table is as before.
+    /// sink's output is then incomplete (FLUSH-2); the table is as before.
     pub fn flush(&self, snapshots: &[SequenceNumber], sink: &mut impl FlushSink) -> Result<FlushSummary> {
         self.flush_with(snapshots, HiddenVersions::Drop, sink)
     }
@@ -331,7 +331,7 @@ fn copy<'a>(order: &impl Ordered<'a>, spot: &Spot<'a>, buffer: &mut Vec<u8>) -> 
     spot.entry.verify_copy(buffer, order.view().seal())
 }
 
-/// Decides which versions of a key are needed (U3). Versions come newest first.
+/// Decides which versions of a key are needed (FLUSH-3). Versions come newest first.
 #[derive(Debug)]
 struct VersionFilter {
     /// Ascending.

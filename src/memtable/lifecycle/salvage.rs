@@ -6,10 +6,10 @@
 //!   arena   every 8-byte boundary that was handed out: header check, then both digests       (4 or 8 protection bytes)
 //!   sort    by key, sequence number, revision; once each, but for duplicates that a `Vector` table took
 //! ```
-//! * Z1: a link is derived data: with 4 or more protection bytes, damaged links lose no entry.
-//! * Z2: what the arena holds at a boundary is copied word by word and verified in the copy before it is opened: a
-//!   concurrent reader may be mending a back link there.
-//! * Z3: below 4 protection bytes, chance would pass for entries; only what links reach is returned.
+//! * SALVAGE-1: a link is derived data: with 4 or more protection bytes, damaged links lose no entry.
+//! * SALVAGE-2: what the arena holds at a boundary is copied word by word and verified in the copy before it is
+//!   opened: a concurrent reader may be mending a back link there.
+//! * SALVAGE-3: below 4 protection bytes, chance would pass for entries; only what links reach is returned.
 //!
 //! Any thread, on a frozen table: nothing is being inserted.
 
@@ -184,7 +184,7 @@ fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<Option<
     Ok(unknown)
 }
 
-/// Whether a key that verifies stands after this boundary (Z2).
+/// Whether a key that verifies stands after this boundary (SALVAGE-2).
 fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let word = |at: usize| {
         let word = view.word(offset.checked_add((at / UNIT) as u32)?)?;

@@ -9,10 +9,10 @@
 //!   beside       filters: both copies of every word; point index: every slot and control word
 //!   frozen       counts and digest sums == those sealed at the freeze; tombstones of list and indexes equally many
 //! ```
-//! * C1: a finding never ends the scrub; what stands after a gap is visited as well.
-//! * C2: an undamaged table has no findings, also while it is being written to or frozen: sums are compared only if
-//!   they were sealed before the walk began, since only then must it meet every entry.
-//! * C3: the walk ends: it never takes more steps than the arena has room for entries.
+//! * SCRUB-1: a finding never ends the scrub; what stands after a gap is visited as well.
+//! * SCRUB-2: an undamaged table has no findings, also while it is being written to or frozen: sums are compared only
+//!   if they were sealed before the walk began, since only then must it meet every entry.
+//! * SCRUB-3: the walk ends: it never takes more steps than the arena has room for entries.
 //!
 //! Any thread; takes locks only where a word does not verify and its writer may still be at work. Not promised:
 //! entries inserted while the scrub runs.
@@ -128,7 +128,7 @@ impl<C: Comparator> TableReader<C> {
 /// A scrub under way.
 struct Scrub<'a, C, P> {
     core: &'a Core<C>,
-    /// The sums to compare with, if the table was sealed when the scrub began (C2).
+    /// The sums to compare with, if the table was sealed when the scrub began (SCRUB-2).
     sealed: Option<&'a Totals>,
     report: ScrubReport,
     seen: Totals,
@@ -227,7 +227,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         self.back_links(search, &met, &places);
     }
 
-    /// Visits the entries in order and passes gaps (C1).
+    /// Visits the entries in order and passes gaps (SCRUB-1).
     fn level_zero(&mut self, search: &Search<'a, C>) -> Vec<Met> {
         let mut met: Vec<Met> = Vec::new();
         let mut left: Option<Verified<'a>> = None;

@@ -8,13 +8,13 @@
 //! A blocked Bloom filter whose blocks are words. It starts from the hash that digests start from, so a key is hashed
 //! once.
 //!
-//! * L1: a key's bits are in its word before its node is published, and bits are never taken back. So a reader that
-//!   knows of an entry finds its bits.
-//! * L2: "absent" is an answer only if the word lacks a bit and the line's control word agrees. Damage costs a
-//!   search, never an entry. Lines that were never used agree (lines.rs, I7): the filter answers from the first key
+//! * FILTER-1: a key's bits are in its word before its node is published, and bits are never taken back. So a reader
+//!   that knows of an entry finds its bits.
+//! * FILTER-2: "absent" is an answer only if the word lacks a bit and the line's control word agrees. Damage costs a
+//!   search, never an entry. Lines that were never used agree (lines.rs, LINES-7): the filter answers from the first key
 //!   on.
-//! * L3: "absent" says nothing about range tombstones; who asks the filter asks them all the same.
-//! * L4: whole keys and prefixes have a filter each, with hashes of their own.
+//! * FILTER-3: "absent" says nothing about range tombstones; who asks the filter asks them all the same.
+//! * FILTER-4: whole keys and prefixes have a filter each, with hashes of their own.
 //!
 //! Any thread; lock-free. Not promised: a rate of false positives beyond the intended load.
 
@@ -36,7 +36,7 @@ const WORD_FIELD: u32 = 3;
 
 const _: () = assert!(1 << FIELD == u64::BITS && 1 << WORD_FIELD == LINE_WORDS);
 
-/// What a filter holds (L4).
+/// What a filter holds (FILTER-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
     /// Whole user keys.
@@ -90,7 +90,7 @@ impl Filter {
         Some(Bits { line, place, mask })
     }
 
-    /// Adds a key or prefix (L1).
+    /// Adds a key or prefix (FILTER-1).
     #[inline]
     pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
         let Bits { line, place, mask } = self.bits(key_part).ok_or_else(lost)?;
@@ -106,7 +106,7 @@ impl Filter {
         line.account(view, place, found, found | mask).ok_or_else(lost)
     }
 
-    /// Whether an entry may have the key or prefix with this K (L2).
+    /// Whether an entry may have the key or prefix with this K (FILTER-2).
     #[inline(always)]
     pub(crate) fn ask(&self, view: &View<'_>, key_part: u64) -> Answer {
         match self.bits(key_part) {
@@ -139,7 +139,7 @@ impl Filter {
 }
 
 impl Bits {
-    /// Asks the word, and if a bit is missing the control word (L2).
+    /// Asks the word, and if a bit is missing the control word (FILTER-2).
     #[inline(always)]
     pub(crate) fn ask(&self, view: &View<'_>) -> Answer {
         let Some(word) = self.line.word(view, self.place) else { return Answer::Perhaps };

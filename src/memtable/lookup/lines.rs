@@ -8,18 +8,18 @@
 //! The lines are a stretch of the arena that no entry gets: zeroed and committed lazily, on huge pages where entries
 //! are, counted, bounds-checked and freed with it.
 //!
-//! * I1: the stretch is at most as long as the bytes asked for, padding to line boundaries included.
-//! * I2: words of the stretch are only accessed as atomics, from the first access on.
-//! * I3: start and count are control words. Lines that cannot be told are `None`: the list answers.
-//! * I4: who changes a word by a read-modify-write then adds the weight of what it took out and of what it put in to
-//!   the control word. So a line and its control word agree whenever no writer is between its two steps.
-//! * I5: a line is believed only if its control word agrees. The two stand in different cache lines and both change
-//!   with each write, so a word or a line that went back to an earlier value disagrees, as a flipped, zeroed or
-//!   copied one does.
-//! * I6: what damage adds to the difference between the two stays there, whatever is written later (I4): damage is
-//!   never forgotten.
-//! * I7: a line of zeros whose control word is 0 was never used, and is believed. No block of 256 bytes reaches from
-//!   a line to its control word, so no single fault empties both.
+//! * LINES-1: the stretch is at most as long as the bytes asked for, padding to line boundaries included.
+//! * LINES-2: words of the stretch are only accessed as atomics, from the first access on.
+//! * LINES-3: start and count are control words. Lines that cannot be told are `None`: the list answers.
+//! * LINES-4: who changes a word by a read-modify-write then adds the weight of what it took out and of what it put
+//!   in to the control word. So a line and its control word agree whenever no writer is between its two steps.
+//! * LINES-5: a line is believed only if its control word agrees. The two stand in different cache lines and both
+//!   change with each write, so a word or a line that went back to an earlier value disagrees, as a flipped, zeroed
+//!   or copied one does.
+//! * LINES-6: what damage adds to the difference between the two stays there, whatever is written later (LINES-4):
+//!   damage is never forgotten.
+//! * LINES-7: a line of zeros whose control word is 0 was never used, and is believed. No block of 256 bytes reaches
+//!   from a line to its control word, so no single fault empties both.
 //!
 //! Any thread; lock-free. Not promised: that a line which is being written agrees; its readers go to the list
 //! meanwhile.
@@ -45,7 +45,7 @@ const UNITS: u32 = 8;
 const _: () = assert!(UNITS as usize == LINE_WORDS && UNIT == 8);
 /// Bytes of a line.
 const LINE_BYTES: u64 = (LINE_WORDS * UNIT) as u64;
-/// Lines between the last line and the first control word (I7).
+/// Lines between the last line and the first control word (LINES-7).
 const GAP: u64 = 4;
 // The least that options accept holds one line wherever it starts.
 const _: () = assert!(LINES_BYTES_MIN == PAD_MAX + (1 + GAP + 1) * LINE_BYTES);
@@ -109,7 +109,7 @@ fn sum(secret: Secret, words: &[u64; LINE_WORDS]) -> u64 {
 }
 
 impl Lines {
-    /// Takes at most `bytes` from the arena (I1).
+    /// Takes at most `bytes` from the arena (LINES-1).
     pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Lines> {
         if bytes < LINES_BYTES_MIN {
             return Err(Error::InvalidArgument(format!(
@@ -131,7 +131,7 @@ impl Lines {
         Ok(Lines { place })
     }
 
-    /// The line that a hash belongs to: its high bits decide. `None`: the control block is damaged (I3).
+    /// The line that a hash belongs to: its high bits decide. `None`: the control block is damaged (LINES-3).
     #[inline(always)]
     pub(crate) fn pick(&self, hash: u64) -> Option<Line> {
         let (start, count) = (self.place.get(START).ok()?, self.place.get(COUNT).ok()?);
@@ -241,13 +241,13 @@ impl Line {
         self.first.wrapping_add(place as u32)
     }
 
-    /// The word at `place` (I2). Who changes it says so to [`account`](Self::account).
+    /// The word at `place` (LINES-2). Who changes it says so to [`account`](Self::account).
     #[inline(always)]
     pub(crate) fn word<'a>(self, view: &View<'a>, place: usize) -> Option<&'a AtomicU64> {
         view.word(self.unit(place))
     }
 
-    /// All words (I2).
+    /// All words (LINES-2).
     #[inline(always)]
     #[cfg(not(loom))]
     fn words<'a>(self, view: &View<'a>) -> Option<&'a [AtomicU64; LINE_WORDS]> {
@@ -272,7 +272,7 @@ impl Line {
         Some((words, view.word(self.control)?.load(Ordering::Relaxed)))
     }
 
-    /// The words, if the control word agrees (I5).
+    /// The words, if the control word agrees (LINES-5).
     #[inline(always)]
     pub(crate) fn read(self, view: &View<'_>, order: Ordering) -> Option<[u64; LINE_WORDS]> {
         let (words, control) = self.load(view, order)?;
@@ -280,7 +280,7 @@ impl Line {
         agrees.then_some(words)
     }
 
-    /// Accounts for a change of the word at `place` (I4). `None`: there is no such line.
+    /// Accounts for a change of the word at `place` (LINES-4). `None`: there is no such line.
     #[inline(always)]
     pub(crate) fn account(self, view: &View<'_>, place: usize, from: u64, to: u64) -> Option<()> {
         let taken = if planted(Bug::ControlKeepsOldWord) { 0 } else { weight(view.secret, place, from) };

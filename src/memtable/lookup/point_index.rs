@@ -8,25 +8,25 @@
 //! The list is the truth. The index answers only where it can prove its answer; otherwise it says "unsure" and the
 //! list is searched.
 //!
-//! * P1: slots of a bucket fill from the left by compare-and-swap and never empty again. Two writers of one new key
-//!   therefore meet at the same slot, and the loser finds the winner there: a key has at most one slot.
-//! * P2: a slot only ever moves to a newer node of its key (larger sequence, then larger revision), and an insert
-//!   returns only after its own node or a newer one is named. So at the start of a read the slot is at least as new as
-//!   every version whose insert has returned.
-//! * P3: a node is named only after it is in the list: its level-0 link leads to the older versions.
-//! * P4: no answer without an agreeing control word (lines.rs, I5). A slot that was zeroed, flipped, copied from
-//!   elsewhere or went back to an older version disagrees, and so does a writer between its two steps: readers of
-//!   that bucket ask the list meanwhile. A bucket that was never used agrees: it has no key.
-//! * P5: a full bucket cannot tell who found no room. Its misses go to the list.
+//! * POINT-INDEX-1: slots of a bucket fill from the left by compare-and-swap and never empty again. Two writers of
+//!   one new key therefore meet at the same slot, and the loser finds the winner there: a key has at most one slot.
+//! * POINT-INDEX-2: a slot only ever moves to a newer node of its key (larger sequence, then larger revision), and an
+//!   insert returns only after its own node or a newer one is named. So at the start of a read the slot is at least
+//!   as new as every version whose insert has returned.
+//! * POINT-INDEX-3: a node is named only after it is in the list: its level-0 link leads to the older versions.
+//! * POINT-INDEX-4: no answer without an agreeing control word (lines.rs, LINES-5). A slot that was zeroed, flipped,
+//!   copied from elsewhere or went back to an older version disagrees, and so does a writer between its two steps:
+//!   readers of that bucket ask the list meanwhile. A bucket that was never used agrees: it has no key.
+//! * POINT-INDEX-5: a full bucket cannot tell who found no room. Its misses go to the list.
 //!
 //! Why a hit needs no bracket: an ordered answer says that nothing stands between two neighbours, so both are needed.
 //! A hit says "this node is the newest version of its key". That the node has the key is proved by its key digest and
-//! the comparison; that none newer has returned is P2, and P2 holds for the slot as read because the control word, in
-//! another cache line, changed with each version and agrees (P4). If the node is too new for the snapshot, its verified
-//! successors are the answer, each next to the one before by a tagged link; the first one of another key is the right
-//! side of a bracket whose left side is verified too. A miss of this key in an agreeing bucket that is not full
-//! follows from P1. A node that fails to verify, or a slot whose check fails, proves nothing: the list decides, and
-//! finds the damage if it matters.
+//! the comparison; that none newer has returned is POINT-INDEX-2, and POINT-INDEX-2 holds for the slot as read
+//! because the control word, in another cache line, changed with each version and agrees (POINT-INDEX-4). If the node
+//! is too new for the snapshot, its verified successors are the answer, each next to the one before by a tagged link;
+//! the first one of another key is the right side of a bracket whose left side is verified too. A miss of this key in
+//! an agreeing bucket that is not full follows from POINT-INDEX-1. A node that fails to verify, or a slot whose check
+//! fails, proves nothing: the list decides, and finds the damage if it matters.
 //!
 //! Any thread; lock-free.
 
@@ -79,7 +79,7 @@ pub(crate) struct Bucket {
     tag: u16,
 }
 
-/// A bucket that was read, and whose control word agreed (P4).
+/// A bucket that was read, and whose control word agreed (POINT-INDEX-4).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sight {
     bucket: Bucket,
@@ -135,7 +135,7 @@ impl PointIndex {
         Ok(PointIndex { lines: Lines::carve(arena, sub, bytes)? })
     }
 
-    /// Reads a bucket. `None`: it proves nothing (P4).
+    /// Reads a bucket. `None`: it proves nothing (POINT-INDEX-4).
     #[inline(always)]
     pub(crate) fn look(&self, view: &View<'_>, bucket: Bucket) -> Option<Sight> {
         // ORDERING: Acquire pairs with the Release in `settle`: the node named is visible after its slot.
@@ -150,7 +150,7 @@ impl PointIndex {
         Some(Bucket { line: self.lines.pick(hash)?, tag: hash as u16 })
     }
 
-    /// Names a node that is in the list (P3) as the newest of its key, unless a newer one is named already.
+    /// Names a node that is in the list (POINT-INDEX-3) as the newest of its key, unless a newer one is named already.
     #[inline]
     pub(crate) fn note<C: Comparator>(
         &self,
@@ -303,7 +303,7 @@ impl Sight {
                 Owner::Damaged => return Known::Unsure,
             }
         }
-        // P5.
+        // POINT-INDEX-5.
         if planted(Bug::IndexBelievesFullBuckets) { Known::Absent } else { Known::Unsure }
     }
 }

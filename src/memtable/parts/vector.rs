@@ -5,16 +5,16 @@
 //!   shard 1   S1 <-> n4
 //!   sorted     [n2 | n4 | n1 | n3]            words: node (32) | tag (32), bound to the index
 //! ```
-//! * Y1: a chain has one appender at a time (its shard's lock), so its back links are exact, but for that of the
+//! * VECTOR-1: a chain has one appender at a time (its shard's lock), so its back links are exact, but for that of the
 //!   sentinel while the appender is between its two exchanges. They vouch for links as in a skiplist (`witness.rs`):
 //!   a chain with a link that is broken, or went back to an earlier value, is read from its other end.
-//! * Y2: a position in a sorted array is its index plus one. Neighbours in the array are neighbours in the order: the
-//!   array was made from all chains, and its words are bound to their indexes and to the array's length, so that what an
-//!   earlier array left in the same memory is not believed.
-//! * Y3: entries of equal keys and sequence numbers stand side by side, ordered by their places: every copy, whatever
-//!   its chains' links say, has the same one first. None of them is lost; the freeze names them.
-//! * Y4: a damaged entry of a log could be any key, and so every read of that log answers `Corruption`. In a frozen
-//!   table's array its place is known: only what lies there does.
+//! * VECTOR-2: a position in a sorted array is its index plus one. Neighbours in the array are neighbours in the
+//!   order: the array was made from all chains, and its words are bound to their indexes and to the array's length,
+//!   so that what an earlier array left in the same memory is not believed.
+//! * VECTOR-3: entries of equal keys and sequence numbers stand side by side, ordered by their places: every copy,
+//!   whatever its chains' links say, has the same one first. None of them is lost; the freeze names them.
+//! * VECTOR-4: a damaged entry of a log could be any key, and so every read of that log answers `Corruption`. In a
+//!   frozen table's array its place is known: only what lies there does.
 //!
 //! Readers of a mutable table make an array of their own: O(n log n) a cursor, O(n) a get. Any thread.
 
@@ -46,9 +46,9 @@ const fn sorted_level(len: usize) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Sorted {
     words: Box<[AtomicU64]>,
-    /// Damage met while the array was made: an entry whose place nobody knows (Y4).
+    /// Damage met while the array was made: an entry whose place nobody knows (VECTOR-4).
     damage: Option<Corruption>,
-    /// The sequence number of the first entry that stands there twice (Y3).
+    /// The sequence number of the first entry that stands there twice (VECTOR-3).
     pub(crate) duplicate: Option<SequenceNumber>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn new_chain(view: &View<'_>, sub: &mut SubChunk) -> Result<u32> {
     new_sentinel(view, sub, 1)
 }
 
-/// Appends a node that was built after `last` to a chain; the caller holds the chain's shard (Y1).
+/// Appends a node that was built after `last` to a chain; the caller holds the chain's shard (VECTOR-1).
 fn append(view: &View<'_>, sentinel: u32, last: u32, node: u32) -> Result<()> {
     view.set_link(node, 0, sentinel)?;
     if !view.publish_link(last, 0, sentinel, node)? {
@@ -104,7 +104,7 @@ fn chain(view: &View<'_>, sentinel: u32, nodes: &mut Vec<u32>, damage: &mut Opti
     }
 }
 
-/// The rest of a chain whose link at `last` is broken, along its back links (Y1).
+/// The rest of a chain whose link at `last` is broken, along its back links (VECTOR-1).
 #[cold]
 fn from_behind(
     view: &View<'_>,
@@ -278,7 +278,7 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
 impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
     fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Gap> {
         if let Some(corruption) = self.sorted.damage {
-            // The gap may be anywhere (Y4): a cursor that went on would show the rest as if it were all.
+            // The gap may be anywhere (VECTOR-4): a cursor that went on would show the rest as if it were all.
             return Err(Gap { corruption, before: END, after: END });
         }
         let (mut low, mut high) = (0, self.len());
@@ -401,7 +401,7 @@ mod tests {
         table.get(key, u64::MAX).map(|answer| matches!(answer, Lookup::Value(value) if *value == *key))
     }
 
-    /// Y1: each link of the chain in turn names another node; every entry is still found.
+    /// VECTOR-1: each link of the chain in turn names another node; every entry is still found.
     #[test]
     fn a_broken_chain_is_read_from_its_other_end() {
         for broken in 0..=KEYS.len() {
@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    /// Y2: a word of the frozen array that stands at another index is noticed.
+    /// VECTOR-2: a word of the frozen array that stands at another index is noticed.
     #[test]
     fn a_word_at_another_index_is_noticed() {
         for (index, other) in [(0, 3), (2, 4), (4, 0)] {

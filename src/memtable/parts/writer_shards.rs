@@ -5,13 +5,16 @@
 //!   writer()   a shard of its own, leased                                        (lock, only a freeze competes)
 //!   freeze()   locks each shard once, in order, and marks it frozen              (waits out the writers inside)
 //! ```
-//! * E1: a write runs inside its shard's lock; the lock's state says whether the table is frozen. One read-modify-write
-//!   both enters and asks, so a freeze and a write cannot miss each other.
-//! * E2: counters are written by the lock's owner alone and read by anybody; sums are exact once no writer is inside.
-//! * E3: a shard that is made after the freeze began is made frozen: making one takes the registry's lock, and the
-//!   freeze says so under it before it goes from shard to shard. It waits for no writer while it holds that lock.
-//! * E4: a shard names the thread that is inside. Only that thread writes its own number there and takes it away again,
-//!   so whoever reads its own number there is inside: a comparator that calls back into its table. It is never waited for.
+//! * WRITER-SHARDS-1: a write runs inside its shard's lock; the lock's state says whether the table is frozen. One
+//!   read-modify-write both enters and asks, so a freeze and a write cannot miss each other.
+//! * WRITER-SHARDS-2: counters are written by the lock's owner alone and read by anybody; sums are exact once no
+//!   writer is inside.
+//! * WRITER-SHARDS-3: a shard that is made after the freeze began is made frozen: making one takes the registry's
+//!   lock, and the freeze says so under it before it goes from shard to shard. It waits for no writer while it holds
+//!   that lock.
+//! * WRITER-SHARDS-4: a shard names the thread that is inside. Only that thread writes its own number there and takes
+//!   it away again, so whoever reads its own number there is inside: a comparator that calls back into its table. It
+//!   is never waited for.
 //!
 //! Any thread. Not promised: which shard a write uses.
 
@@ -51,7 +54,7 @@ pub(crate) struct Totals {
     pub(crate) displaced: u64,
 }
 
-/// One shard's counters (E2).
+/// One shard's counters (WRITER-SHARDS-2).
 #[derive(Debug)]
 struct Counters {
     totals: [AtomicU64; 6],
@@ -73,10 +76,10 @@ impl Counters {
     fn add(&self, change: &Totals, sequence: u64) {
         let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = &self.totals;
         let bump = |counter: &AtomicU64, by: u64| {
-            // ORDERING: Relaxed: written by the lock's owner alone (E2); a reader that needs exact sums has
-            // locked the shard after the writer left.
+            // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2); a reader that needs exact sums
+            // has locked the shard after the writer left.
             let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
-            // ORDERING: Relaxed: written by the lock's owner alone (E2).
+            // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2).
             counter.store(sum, Ordering::Relaxed);
         };
         bump(entries, change.entries);
@@ -87,14 +90,14 @@ impl Counters {
             bump(range_deletes, change.range_deletes);
             bump(displaced, change.displaced);
         }
-        // ORDERING: Relaxed: written by the lock's owner alone (E2).
+        // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2).
         if sequence < self.smallest.load(Ordering::Relaxed) {
-            // ORDERING: Relaxed: written by the lock's owner alone (E2).
+            // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2).
             self.smallest.store(sequence, Ordering::Relaxed);
         }
-        // ORDERING: Relaxed: written by the lock's owner alone (E2).
+        // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2).
         if sequence > self.largest.load(Ordering::Relaxed) {
-            // ORDERING: Relaxed: written by the lock's owner alone (E2).
+            // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2).
             self.largest.store(sequence, Ordering::Relaxed);
         }
     }
@@ -143,7 +146,7 @@ enum Gate {
     Frozen,
 }
 
-/// A shard's control words, by index: the lock's owner sets them (E2).
+/// A shard's control words, by index: the lock's owner sets them (WRITER-SHARDS-2).
 type Control = ControlWords<2>;
 /// The sentinel of the shard's chain (representation `Vector`); 0 until its first write.
 const CHAIN: usize = 0;
@@ -159,7 +162,7 @@ pub(crate) struct WriterShard {
     control: Control,
     /// 1 while a `Writer` has it.
     leased: AtomicU64,
-    /// The number of the thread that is inside, plus one; 0 without one (E4).
+    /// The number of the thread that is inside, plus one; 0 without one (WRITER-SHARDS-4).
     holder: AtomicU64,
 }
 
@@ -173,7 +176,7 @@ pub(crate) struct Entered<'s> {
 impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // ORDERING: Relaxed: only this thread asks for its own number (E4).
+        // ORDERING: Relaxed: only this thread asks for its own number (WRITER-SHARDS-4).
         self.shard.holder.store(0, Ordering::Relaxed);
     }
 }
@@ -239,12 +242,12 @@ impl WriterShard {
         if inside.frozen == Gate::Frozen && !planted(Bug::GateIgnoresFreeze) {
             return Attempt::Frozen;
         }
-        // ORDERING: Relaxed: only this thread asks for its own number (E4).
+        // ORDERING: Relaxed: only this thread asks for its own number (WRITER-SHARDS-4).
         self.holder.store(holder_number(), Ordering::Relaxed);
         Attempt::Inside(Entered { inside, shard: self })
     }
 
-    /// Whether this thread is inside (E4).
+    /// Whether this thread is inside (WRITER-SHARDS-4).
     fn is_held_by_this_thread(&self) -> bool {
         // ORDERING: Relaxed: this thread's own number was written by itself.
         self.holder.load(Ordering::Relaxed) == holder_number()
@@ -370,10 +373,11 @@ impl WriterShards {
         shard
     }
 
-    /// Closes every gate and waits out the writers inside (E1, E3). Afterwards sums are exact.
+    /// Closes every gate and waits out the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3). Afterwards sums are
+    /// exact.
     ///
     /// # Errors
-    /// `InvalidArgument` from inside a write: it would wait for itself (E4). Nothing is closed then.
+    /// `InvalidArgument` from inside a write: it would wait for itself (WRITER-SHARDS-4). Nothing is closed then.
     pub(crate) fn freeze(&self) -> Result<()> {
         if self.fold(false, |inside, shard| inside || shard.is_held_by_this_thread()) {
             return Err(Error::InvalidArgument(

@@ -8,9 +8,9 @@
 //!               | unsure, or too many versions are too new
 //!             list, certified ------------------------------> entry or none
 //! ```
-//! * U1: what is found here is the newest visible entry as stored. Range tombstones are asked by the caller, whatever a
-//!   filter or an index said.
-//! * U2: filter before publication, index after it, both before the insert returns.
+//! * FIND-ENTRY-1: what is found here is the newest visible entry as stored. Range tombstones are asked by the
+//!   caller, whatever a filter or an index said.
+//! * FIND-ENTRY-2: filter before publication, index after it, both before the insert returns.
 //!
 //! Any thread; lock-free.
 
@@ -42,7 +42,7 @@ pub(crate) enum Shortcut<'a> {
 }
 
 impl<C: Comparator> Core<C> {
-    /// The newest entry of `key` at or below `snapshot`, as stored, by the shortest way (U1).
+    /// The newest entry of `key` at or below `snapshot`, as stored, by the shortest way (FIND-ENTRY-1).
     #[inline]
     pub(crate) fn locate<'a>(
         &self,

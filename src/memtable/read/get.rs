@@ -3,8 +3,8 @@
 //! ```text
 //!   search (key, snapshot) -> newest visible entry -> tombstones newer than it -> value verified -> out
 //! ```
-//! * R1: the order of questions is free, but no structure's "no" hides a covering tombstone.
-//! * R2: a damaged newest version is `Corruption`, never an older version: the bracket before the answer is
+//! * GET-1: the order of questions is free, but no structure's "no" hides a covering tombstone.
+//! * GET-2: a damaged newest version is `Corruption`, never an older version: the bracket before the answer is
 //!   verified as well.
 //!
 //! Any thread; lock-free; a read that finds no range tombstones writes nothing.
@@ -458,7 +458,7 @@ impl<C: Comparator> Core<C> {
     }
 
     /// What deletes a key whose newest visible entry is known. Tombstones are asked whatever found that entry, or found
-    /// that there is none (R1).
+    /// that there is none (GET-1).
     #[inline]
     pub(crate) fn deletion(
         &self,

@@ -8,8 +8,8 @@
 //!     search    interleaved searches, 16 in flight
 //!     finish    tombstones, then the value, in the order asked
 //! ```
-//! * Z1: each key's result is what `get` would have returned; damage answers for its own key only.
-//! * Z2: nothing is allocated but the results' own buffer.
+//! * MULTI-GET-1: each key's result is what `get` would have returned; damage answers for its own key only.
+//! * MULTI-GET-2: nothing is allocated but the results' own buffer.
 //!
 //! Any thread; lock-free.
 
@@ -246,8 +246,8 @@ impl<C: Comparator> TableReader<C> {
         results
     }
 
-    /// Looks up many keys and fills a buffer, which is cleared first: one that is large enough is not grown, and nothing
-    /// else is allocated.
+    /// Looks up many keys and fills a buffer, which is cleared first: one that is large enough is not grown, and
+    /// nothing else is allocated.
     pub fn multi_get_into<'a, K: AsRef<[u8]>>(
         &'a self,
         keys: &[K],

@@ -9,7 +9,7 @@
 //! A tombstone covers a key if start <= key < end, and deletes what has a strictly smaller sequence number: one with
 //! sequence number 0 deletes nothing.
 //!
-//! * J1: a damaged index costs speed; an answer is `Corruption` only if the truth is damaged too.
+//! * RANGE-TOMBSTONES-1: a damaged index costs speed; an answer is `Corruption` only if the truth is damaged too.
 //!
 //! Any thread; readers never wait.
 
@@ -72,8 +72,8 @@ impl<C: Comparator> Core<C> {
         answer.or_else(|_| self.covering_otherwise(key, snapshot, floor))
     }
 
-    /// The newest range tombstone over each of many keys, above the floor of each. `None`: the keys have to be asked about
-    /// one by one.
+    /// The newest range tombstone over each of many keys, above the floor of each. `None`: the keys have to be asked
+    /// about one by one.
     pub(crate) fn covering_many<'k, const N: usize>(
         &self,
         keys: impl Iterator<Item = (&'k [u8], Option<SequenceNumber>)>,
@@ -103,7 +103,7 @@ impl<C: Comparator> Core<C> {
         Some(answers)
     }
 
-    /// The next copies in turn (J1).
+    /// The next copies in turn (RANGE-TOMBSTONES-1).
     #[cold]
     fn covering_otherwise(
         &self,

@@ -6,14 +6,16 @@
 //!      ^                            |   |  damage   |  goes on strictly beyond the gap
 //!      +----- ran off an end -------+   +--> Gap --+
 //! ```
-//! * Q1: a cursor reports a gap once and keeps the positions of both its sides in its own memory; the next step goes on
-//!   at the other side, strictly beyond what was reported.
-//! * Q2: a cursor that stands nowhere has no entry, and steps leave it there. So does a control block that is damaged.
-//! * Q3: a step never shows an entry twice; entries inserted after the cursor are not shown, those in front may be.
-//! * Q4: what a call hands out, it has verified itself: a move the entry that it led to, `entry` the one that the
+//! * CURSOR-1: a cursor reports a gap once and keeps the positions of both its sides in its own memory; the next step
+//!   goes on at the other side, strictly beyond what was reported.
+//! * CURSOR-2: a cursor that stands nowhere has no entry, and steps leave it there. So does a control block that is
+//!   damaged.
+//! * CURSOR-3: a step never shows an entry twice; entries inserted after the cursor are not shown, those in front may
+//!   be.
+//! * CURSOR-4: what a call hands out, it has verified itself: a move the entry that it led to, `entry` the one that the
 //!   cursor is parked on. A step takes nothing else from the node that it leaves than its link, whose tag is bound to
 //!   it, and its key, verified again where the key decides.
-//! * Q5: however a comparator lies, a walk in one direction ends (`StepLimit`).
+//! * CURSOR-5: however a comparator lies, a walk in one direction ends (`StepLimit`).
 //!
 //! One thread at a time moves a cursor; tables may be written meanwhile. Steps are expected O(1), seeks O(log n).
 
@@ -330,7 +332,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         Ok(())
     }
 
-    /// Into a gap: the positions of its sides are copied while they verify (Q1).
+    /// Into a gap: the positions of its sides are copied while they verify (CURSOR-1).
     #[cold]
     #[inline(never)]
     fn fall(&mut self, gap: Gap) -> Result<()> {
@@ -474,7 +476,7 @@ pub(crate) struct Mark {
     reported: Option<Box<ReportedGap>>,
 }
 
-/// The entry under a cursor, verified again (Q4).
+/// The entry under a cursor, verified again (CURSOR-4).
 #[inline]
 fn verified<'a, C>(
     state: &State,

@@ -3,10 +3,10 @@
 //! ```text
 //!   front ->  a@9  a@5  [gap]  c@4  <- back        the two ends stop where they meet, once
 //! ```
-//! * E1: each end has a place in its own memory: how far it has come, over entries and gaps. An end stops where the
-//!   place of the other one is, whatever lies there.
-//! * E2: a gap is reported by the end that reaches it first.
-//! * E3: a descending range never goes back to a key that is not before the last one, and reports a gap once, from
+//! * RANGE-1: each end has a place in its own memory: how far it has come, over entries and gaps. An end stops where
+//!   the place of the other one is, whatever lies there.
+//! * RANGE-2: a gap is reported by the end that reaches it first.
+//! * RANGE-3: a descending range never goes back to a key that is not before the last one, and reports a gap once, from
 //!   whichever side it meets it.
 //!
 //! One thread at a time moves a range; tables may be written meanwhile.
@@ -41,7 +41,7 @@ pub struct Range<'t, C: Comparator = Bytewise, L: Visibility = Raw> {
 struct Tip<'t, C: Comparator, L: Visibility> {
     cursor: TableCursor<'t, C, L>,
     state: End,
-    /// How far it has come, once both ends have moved (E1).
+    /// How far it has come, once both ends have moved (RANGE-1).
     place: Option<ScanBound>,
 }
 
@@ -132,7 +132,7 @@ impl<'t, C: Comparator, L: Visibility> Range<'t, C, L> {
     }
 
     /// An end has moved, and so has the other one: what it reached is shown or reported if it lies before the place
-    /// of the other end (E1, E2).
+    /// of the other end (RANGE-1, RANGE-2).
     #[inline(never)]
     fn meet(&mut self, way: Way, moved: Result<Option<Entry<'t>>>) -> Option<Result<Entry<'t>>> {
         let (tip, other, opposite) = match way {
@@ -330,7 +330,7 @@ impl<'t, C: Comparator> Descending<'t, C> {
         self.core.comparator.compare(entry.user_key(), key)
     }
 
-    /// Whether the cursor is in a gap that was reported (E3). If not, it is from now on.
+    /// Whether the cursor is in a gap that was reported (RANGE-3). If not, it is from now on.
     fn knows_gap(&mut self) -> bool {
         let sides = self.cursor.gap().map(|gap| (gap.before, gap.after));
         let known = sides.is_some() && sides == self.reported && !planted(Bug::DescendingForgetsGap);

@@ -5,7 +5,7 @@
 //!   a@9   m@8      m@7      m@6      m@5      z@2        a run of versions of one key
 //!   <---- before   first             after --->          a few steps, then one search
 //! ```
-//! The numbered promises stand in `visibility`: V2 to V5.
+//! The numbered promises stand in `visibility`: VISIBILITY-2 to VISIBILITY-5.
 //!
 //! Any thread.
 
@@ -48,7 +48,7 @@ impl Stand {
         Stand { at: entry.node().offset(), parked: Parked::new(entry) }
     }
 
-    /// The entry, verified again (V4).
+    /// The entry, verified again (VISIBILITY-4).
     #[inline]
     pub(crate) fn spot<'a, O: Ordered<'a>>(&self, order: &O) -> Result<Spot<'a>, Gap> {
         match self.parked.verify(order.view()) {
@@ -57,7 +57,7 @@ impl Stand {
         }
     }
 
-    /// Whether another entry has the same key (V4).
+    /// Whether another entry has the same key (VISIBILITY-4).
     #[inline]
     fn has_key_of<'a, C: Comparator, O: Ordered<'a>>(
         &self,
@@ -75,8 +75,8 @@ impl Stand {
 /// Steps that a walk may take before every table has room for them.
 const STEPS_SPARE: u64 = 64;
 
-/// How many steps a walk may take (V5): twice as many as there are entries, and a few. An honest walk takes one step
-/// for each entry and one for each gap.
+/// How many steps a walk may take (VISIBILITY-5): twice as many as there are entries, and a few. An honest walk takes
+/// one step for each entry and one for each gap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepLimit {
     taken: u64,
@@ -109,14 +109,14 @@ impl StepLimit {
     }
 }
 
-/// Steps over entries of one run before a search takes over (V3).
+/// Steps over entries of one run before a search takes over (VISIBILITY-3).
 pub(crate) const STEPS_MAX: u32 = 8;
 
 pub(crate) fn same_key<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bool {
     core.comparator.compare(left.entry.key(), right.entry.key()).is_eq()
 }
 
-/// Neighbours of which a scan shows one at most (V3).
+/// Neighbours of which a scan shows one at most (VISIBILITY-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
     /// One key and one sequence number: the first replaced the others.
@@ -156,7 +156,7 @@ impl Run {
     }
 }
 
-/// The first entry after a run, or the last one before it: a few steps, then a search (V3).
+/// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3).
 #[inline]
 pub(crate) fn past_run<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
@@ -183,7 +183,7 @@ pub(crate) fn past_run<'a, C: Comparator, O: Ordered<'a>>(
     }
 }
 
-/// What follows a gap, if nothing in it can be of the run that `spot` belongs to (V2).
+/// What follows a gap, if nothing in it can be of the run that `spot` belongs to (VISIBILITY-2).
 #[cold]
 pub(crate) fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
@@ -198,9 +198,9 @@ pub(crate) fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
     })
 }
 
-/// The first entry of the run that `spot` belongs to: a few steps, then a search (V3). A gap before it that is proved
-/// not to be of the run is left for the next step (V2). A search may end at a gap elsewhere, so one that a step met
-/// counts.
+/// The first entry of the run that `spot` belongs to: a few steps, then a search (VISIBILITY-3). A gap before it that
+/// is proved not to be of the run is left for the next step (VISIBILITY-2). A search may end at a gap elsewhere, so
+/// one that a step met counts.
 pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
     order: &O,

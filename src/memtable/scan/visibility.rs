@@ -5,15 +5,15 @@
 //!   raw         a@9  a@5  b@7d  c@4 c@2
 //!   snapshot 8       a@5        c@4              newest version <= 8 of each key that is not deleted
 //! ```
-//! * V1: raw scans show the first of equals only (policy `Replace`), in both directions.
-//! * V2: a gap may have held a newer version of the entry after it, or what replaced that entry. The entry is shown if
-//!   every damaged entry of the gap is proved to have another key (or, of equals, another sequence number), as a point
-//!   read does it; else it stays hidden, and the error that was reported stands for it.
-//! * V3: a run of entries that are not shown, of one key or equals, costs a few steps and then one search.
-//! * V4: what a step asks of the entry that it leaves, it verifies again; whether keys differ is told by their hashes,
-//!   which the walk keeps in its own memory.
-//! * V5: under a comparator that contradicts itself a walk ends as well: it takes no more steps than `StepLimit`
-//!   allows.
+//! * VISIBILITY-1: raw scans show the first of equals only (policy `Replace`), in both directions.
+//! * VISIBILITY-2: a gap may have held a newer version of the entry after it, or what replaced that entry. The entry
+//!   is shown if every damaged entry of the gap is proved to have another key (or, of equals, another sequence
+//!   number), as a point read does it; else it stays hidden, and the error that was reported stands for it.
+//! * VISIBILITY-3: a run of entries that are not shown, of one key or equals, costs a few steps and then one search.
+//! * VISIBILITY-4: what a step asks of the entry that it leaves, it verifies again; whether keys differ is told by
+//!   their hashes, which the walk keeps in its own memory.
+//! * VISIBILITY-5: under a comparator that contradicts itself a walk ends as well: it takes no more steps than
+//!   `StepLimit` allows.
 //!
 //! Any thread.
 
@@ -98,7 +98,7 @@ pub(crate) mod sealed {
             from: &Stand,
         ) -> Result<Option<Spot<'a>>, Gap>;
 
-        /// The first stored entry to go on with after a gap that ends at `spot` (V2).
+        /// The first stored entry to go on with after a gap that ends at `spot` (VISIBILITY-2).
         #[expect(private_interfaces, private_bounds, reason = "sealed")]
         fn after_gap<'a, C: Comparator, O: Ordered<'a>>(
             &self,

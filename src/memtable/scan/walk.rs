@@ -222,7 +222,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         }
     }
 
-    /// Goes on at the far side of a gap, strictly beyond it (Q1).
+    /// Goes on at the far side of a gap, strictly beyond it (CURSOR-1).
     #[cold]
     fn step_over_gap<'a, O: Ordered<'a>>(
         &self,

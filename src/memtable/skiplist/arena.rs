@@ -9,15 +9,15 @@
 //! compare-and-swap and bumps inside it alone; a failed allocation advances nothing.
 //!
 //! Invariants:
-//! * A1: a chunk's base address and size are set once, before any offset into the chunk exists, and its memory lives
-//!   as long as the arena. Both are control words, compared with their checks before they are used.
-//! * A2: an offset becomes an address only after it was found inside a chunk; a length only after it was found to end
-//!   inside the same chunk.
-//! * A3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied. Only the owner of a
+//! * ARENA-1: a chunk's base address and size are set once, before any offset into the chunk exists, and its memory
+//!   lives as long as the arena. Both are control words, compared with their checks before they are used.
+//! * ARENA-2: an offset becomes an address only after it was found inside a chunk; a length only after it was found
+//!   to end inside the same chunk.
+//! * ARENA-3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied. Only the owner of a
 //!   reservation writes its bytes as plain memory, and publishing consumes it: afterwards nothing writes plainly
 //!   there again.
-//! * A4: words that change after publication (links, back words) are reached only as atomics.
-//! * A5: all memory is initialised: chunks start zeroed.
+//! * ARENA-4: words that change after publication (links, back words) are reached only as atomics.
+//! * ARENA-5: all memory is initialised: chunks start zeroed.
 //!
 //! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes after an offset
 //! are an entry; `node.rs` decides that.
@@ -74,7 +74,7 @@ pub(crate) struct ArenaOptions {
     pub(crate) secret: Secret,
 }
 
-/// A stretch of units that one writer bumps through (A3).
+/// A stretch of units that one writer bumps through (ARENA-3).
 #[derive(Debug, Default)]
 pub(crate) struct SubChunk {
     next: u32,
@@ -93,7 +93,7 @@ impl SubChunk {
     }
 }
 
-/// Units that belong to one unpublished node (A3).
+/// Units that belong to one unpublished node (ARENA-3).
 #[derive(Debug)]
 pub(crate) struct Reservation {
     start: u32,
@@ -452,7 +452,7 @@ impl<'a> View<'a> {
         self.base.wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
     }
 
-    /// The address of a unit of chunk 0, which always has `FIRST_UNITS` (A1).
+    /// The address of a unit of chunk 0, which always has `FIRST_UNITS` (ARENA-1).
     #[inline(always)]
     pub(crate) fn locate_first(&self, offset: u32) -> Option<usize> {
         if offset < FIRST_UNITS { Some(self.first + offset as usize * UNIT) } else { None }
@@ -464,7 +464,7 @@ impl<'a> View<'a> {
         self.end
     }
 
-    /// The address of a unit and the bytes from there to the end of its chunk, if the offset lies in one (A2).
+    /// The address of a unit and the bytes from there to the end of its chunk, if the offset lies in one (ARENA-2).
     #[inline(always)]
     pub(crate) fn locate(&self, offset: u32) -> Option<(usize, usize)> {
         match self.locate_near(offset) {
@@ -493,7 +493,7 @@ impl<'a> View<'a> {
         Some((base as usize + ahead as usize * UNIT, (units - ahead) as usize * UNIT))
     }
 
-    /// The atomic word at a unit (A4).
+    /// The atomic word at a unit (ARENA-4).
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
@@ -506,7 +506,7 @@ impl<'a> View<'a> {
         self.arena.model.word(offset)
     }
 
-    /// `N` atomic words from a unit on, if all of them lie in one chunk (A4).
+    /// `N` atomic words from a unit on, if all of them lie in one chunk (ARENA-4).
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) fn words<const N: usize>(&self, offset: u32) -> Option<&'a [AtomicU64; N]> {
@@ -515,12 +515,12 @@ impl<'a> View<'a> {
             return None;
         }
         let pointer = std::ptr::with_exposed_provenance::<[AtomicU64; N]>(address);
-        // SAFETY: A1, A2: all N words are inside a live chunk, aligned to 8; A4: links and back words are only
-        // accessed so after publication, and an unpublished word belongs to one writer (A3).
+        // SAFETY: ARENA-1, ARENA-2: all N words are inside a live chunk, aligned to 8; ARENA-4: links and back words
+        // are only accessed so after publication, and an unpublished word belongs to one writer (ARENA-3).
         Some(unsafe { &*pointer })
     }
 
-    /// Bytes `from..to` of a reservation, to be written before it is published (A3).
+    /// Bytes `from..to` of a reservation, to be written before it is published (ARENA-3).
     #[inline(always)]
     pub(crate) fn plain<'r>(
         &self,
@@ -535,12 +535,12 @@ impl<'a> View<'a> {
             return Err(bad_control(to as u64).into());
         }
         let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address + from);
-        // SAFETY: A2: both ends were checked above; A3: nobody else reads or writes these bytes, and the borrow of the
-        // reservation keeps it so; A5.
+        // SAFETY: ARENA-2: both ends were checked above; ARENA-3: nobody else reads or writes these bytes, and the
+        // borrow of the reservation keeps it so; ARENA-5.
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, to - from) })
     }
 
-    /// `len` bytes at `at` after the unit `offset`, if they end inside the chunk (A2). The caller names bytes that
+    /// `len` bytes at `at` after the unit `offset`, if they end inside the chunk (ARENA-2). The caller names bytes that
     /// are immutable from publication on.
     #[cfg(any(loom, feature = "fault-injection"))]
     pub(crate) fn published(&self, offset: u32, at: usize, len: usize) -> Option<&'a [u8]> {
@@ -551,8 +551,8 @@ impl<'a> View<'a> {
             return None;
         }
         let pointer = std::ptr::with_exposed_provenance::<u8>(address + at);
-        // SAFETY: A1, A2: inside a live chunk; A5; A3: nothing writes plainly to published bytes, and words that
-        // change (A4) lie outside what callers name.
+        // SAFETY: ARENA-1, ARENA-2: inside a live chunk; ARENA-5; ARENA-3: nothing writes plainly to published bytes,
+        // and words that change (ARENA-4) lie outside what callers name.
         Some(unsafe { std::slice::from_raw_parts(pointer, len) })
     }
 
@@ -573,7 +573,7 @@ mod model {
         cells: Vec<UnsafeCell<()>>,
     }
 
-    // SAFETY: A3: the cells hold nothing; loom itself checks that no two threads use one at once.
+    // SAFETY: ARENA-3: the cells hold nothing; loom itself checks that no two threads use one at once.
     unsafe impl Sync for Words {}
 
     impl std::fmt::Debug for Words {

@@ -4,10 +4,11 @@
 //!   before   d1   d2   after         a gap: damaged entries between intact ones, linked by links whose tags match
 //!            x    y                   proved keys: a read of any other key passes them
 //! ```
-//! * J1: a proof is 8 bytes of digest that match. Either the key digest does, over the fields and the key with at most
-//!   one bit of them put back; or the value digest does, which covers the key too, over the bytes as they are.
-//! * J2: nothing else is taken for a proof: several flipped bits of a key or of a header stay `Corruption`. So does all
-//!   damage where digests are shorter, and keys that are too long to try all their bits.
+//! * DAMAGED-KEY-1: a proof is 8 bytes of digest that match. Either the key digest does, over the fields and the key
+//!   with at most one bit of them put back; or the value digest does, which covers the key too, over the bytes as
+//!   they are.
+//! * DAMAGED-KEY-2: nothing else is taken for a proof: several flipped bits of a key or of a header stay
+//!   `Corruption`. So does all damage where digests are shorter, and keys that are too long to try all their bits.
 //!
 //! What it misses: with n bits tried, damage passes for another key with probability n * 2^-64. Any thread.
 
@@ -20,7 +21,7 @@ use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Node;
 use crate::planted::{Bug, planted};
 
-/// Digest bytes that make a proof (J2).
+/// Digest bytes that make a proof (DAMAGED-KEY-2).
 const PROOF_BYTES: usize = 8;
 
 impl View<'_> {

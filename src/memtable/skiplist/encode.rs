@@ -1,8 +1,8 @@
 //! Writes the bytes of a node that is not published yet.
 //!
-//! * U1: digests are computed from the arena's own bytes, not from the caller's. What the caller's buffers say (K, and
-//!   the promise if there is one) is compared.
-//! * U2: only the owner of the reservation can come here (A3), and publishing ends its ownership.
+//! * ENCODE-1: digests are computed from the arena's own bytes, not from the caller's. What the caller's buffers say
+//!   (K, and the promise if there is one) is compared.
+//! * ENCODE-2: only the owner of the reservation can come here (ARENA-3), and publishing ends its ownership.
 //!
 //! One thread at a time has a reservation.
 
@@ -42,7 +42,7 @@ impl View<'_> {
         let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
         copy_key(key, fields.key);
         value.copy_from_slice(fields.value);
-        // U1: from the arena's own bytes; the box keeps the compiler from answering with what it has just stored.
+        // ENCODE-1: from the arena's own bytes; the box keeps the compiler from answering with what it has just stored.
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
         let placed =

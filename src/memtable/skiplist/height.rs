@@ -1,9 +1,9 @@
 //! Tower heights: branching e, a pure function of the table's seed, the key's hash, the sequence number and the
 //! revision.
 //!
-//! * B1: the same (seed, key, sequence, revision) always gets the same height, so a run replays and a scrub can
+//! * HEIGHT-1: the same (seed, key, sequence, revision) always gets the same height, so a run replays and a scrub can
 //!   recompute it. Entries that replace each other differ in their revisions: a search passes them on upper levels.
-//! * B2: P(height > n) = e^-n. Branching e visits a tenth fewer nodes than branching 4 (measured in pairs).
+//! * HEIGHT-2: P(height > n) = e^-n. Branching e visits a tenth fewer nodes than branching 4 (measured in pairs).
 
 #![forbid(unsafe_code)]
 

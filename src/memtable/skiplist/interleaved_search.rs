@@ -8,9 +8,9 @@
 //! Each search in flight drives the one step function of every search and ends like every search: in a certified
 //! bracket, or in the careful retry, which runs alone.
 //!
-//! * M1: a search in flight's outcome is what a search of its own would have found; searches in flight share nothing
-//!   but the caller's cache.
-//! * M2: every target gets exactly one outcome; the order of outcomes is not that of the targets.
+//! * INTERLEAVED-SEARCH-1: a search in flight's outcome is what a search of its own would have found; searches in
+//!   flight share nothing but the caller's cache.
+//! * INTERLEAVED-SEARCH-2: every target gets exactly one outcome; the order of outcomes is not that of the targets.
 //!
 //! One thread drives all searches in flight. Nothing is allocated.
 
@@ -36,7 +36,8 @@ struct InFlight<T> {
     index: usize,
 }
 
-/// Finds the brackets of many targets. `done` gets each target's number and outcome (M2), and the way that led there.
+/// Finds the brackets of many targets. `done` gets each target's number and outcome (INTERLEAVED-SEARCH-2), and the
+/// way that led there.
 pub(crate) fn find_many<'a, C: Comparator, T: Trail + Clone>(
     search: &Search<'a, C>,
     targets: &[Target<'_>],

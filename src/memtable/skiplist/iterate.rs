@@ -4,9 +4,9 @@
 //!   next   at --link--> next                     verified; a damaged node is passed by its own link
 //!   prev   at --hint--> h --link--> .. --> at     a back link is a hint that forward links confirm
 //! ```
-//! * C1: a step's answer is certified: the link's tag matched, the back link of the node that it names vouches for it
-//!   (`witness.rs`), and the entry's key digest verified.
-//! * C2: what cannot be certified is a `Gap` between intact nodes, found through upper levels and back links.
+//! * ITERATE-1: a step's answer is certified: the link's tag matched, the back link of the node that it names vouches
+//!   for it (`witness.rs`), and the entry's key digest verified.
+//! * ITERATE-2: what cannot be certified is a `Gap` between intact nodes, found through upper levels and back links.
 //!
 //! Any thread; lock-free. A step back is expected O(1): a stale hint is walked forward, and renewed.
 

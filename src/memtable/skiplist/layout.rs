@@ -9,11 +9,11 @@
 //!   back word  target (32) | tag (16) | header check (16)
 //!   digests    key digest, value digest: `protection bytes` each
 //! ```
-//! * L1: everything but the links and the upper 48 bits of the back word is immutable once the node is published.
-//! * L2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach 32 GiB.
-//! * L3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's line is its offset / 8.
-//!   The level-0 link of a node and the back word of a node that it ever named lie in two lines: units are left free
-//!   in front of the one that is built later. A sentinel's back word has a line without any other word.
+//! * LAYOUT-1: everything but the links and the upper 48 bits of the back word is immutable once the node is published.
+//! * LAYOUT-2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach 32 GiB.
+//! * LAYOUT-3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's line is its
+//!   offset / 8. The level-0 link of a node and the back word of a node that it ever named lie in two lines: units
+//!   are left free in front of the one that is built later. A sentinel's back word has a line without any other word.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -101,7 +101,7 @@ pub(crate) const fn node_units(width: Width, lengths: Lengths, height: u32) -> u
 }
 
 /// Whether neither link of a node that stands between `pred` and `succ` lies in one cache line with the back word that
-/// vouches for it (L3): pred's link with the node's back word, and the node's link with succ's.
+/// vouches for it (LAYOUT-3): pred's link with the node's back word, and the node's link with succ's.
 #[inline(always)]
 pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
     let own = node.wrapping_add(BACK_UNITS) ^ pred.wrapping_sub(1);

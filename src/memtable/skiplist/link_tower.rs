@@ -5,8 +5,9 @@
 //!   level 1   a ------> c -----------------> g        from below: next of prev, new -> next, prev -> new (Release)
 //!   level 0   a -> b -> c -> [new] -> e ---> g
 //! ```
-//! * R1: a node is linked only between two that are verified, or that its bracket has just verified, and in order.
-//! * R2: a level that is damaged here is left out, and so are those above it: that costs speed only.
+//! * LINK-TOWER-1: a node is linked only between two that are verified, or that its bracket has just verified, and in
+//!   order.
+//! * LINK-TOWER-2: a level that is damaged here is left out, and so are those above it: that costs speed only.
 //!
 //! Any thread; lock-free. The comparator may panic here: the node is published and counted already.
 
@@ -67,7 +68,7 @@ impl<C: Comparator> Search<'_, C> {
         }
     }
 
-    /// Links the node at one level after this one, if the next one there is after it. `None`: damage (R2).
+    /// Links the node at one level after this one, if the next one there is after it. `None`: damage (LINK-TOWER-2).
     #[inline(always)]
     fn link_after(&self, prev: u32, tower: &Tower, level: u32, target: &Target<'_>) -> Option<LevelLink> {
         let (view, node) = (&self.view, tower.node);

@@ -3,8 +3,8 @@
 //! ```text
 //!   slot(node, level) --load--> target (32) | tag (32) --tag matches slot, level and target--> a node may stand there
 //! ```
-//! * E1: a link is followed only after a tag that matched its slot, its level and its target.
-//! * E2: what a link names was whole before the link was published: Release here, Acquire in `load_link`.
+//! * LINKS-1: a link is followed only after a tag that matched its slot, its level and its target.
+//! * LINKS-2: what a link names was whole before the link was published: Release here, Acquire in `load_link`.
 //!
 //! Any thread; lock-free. Not promised: that a link names what it named last; `witness.rs` asks that of level 0.
 
@@ -24,7 +24,7 @@ impl View<'_> {
         node.wrapping_sub(1).wrapping_sub(level)
     }
 
-    /// Follows a link: the target after a tag that matched (N4).
+    /// Follows a link: the target after a tag that matched (NODE-4).
     #[inline(always)]
     pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
         let slot = Self::slot(node, level);

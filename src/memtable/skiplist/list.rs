@@ -6,11 +6,11 @@
 //!   publish   pred's level-0 link, succ -> node, by compare-and-swap (Release); then succ's back link, pred -> node
 //!   tower     the same at each higher level; a level that cannot be linked is left out
 //! ```
-//! * S1: a node is published once, at level 0, by one compare-and-swap in a certified bracket.
-//! * S2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links are derived.
-//! * S3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again, before anything else
-//!   runs.
-//! * S4: a panicking comparator leaves the list as it was: it runs only before publication or while raising.
+//! * LIST-1: a node is published once, at level 0, by one compare-and-swap in a certified bracket.
+//! * LIST-2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links are derived.
+//! * LIST-3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again, before anything
+//!   else runs.
+//! * LIST-4: a panicking comparator leaves the list as it was: it runs only before publication or while raising.
 //!
 //! Who may call what: everything takes `&self`; an `Inserter` belongs to one writer at a time.
 
@@ -330,7 +330,7 @@ impl List {
         fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
         let target = &Target::new(search.comparator, fields.key, fields.sequence);
-        // The way is of use only once it is complete: a comparator may panic half-way (S4).
+        // The way is of use only once it is complete: a comparator may panic half-way (LIST-4).
         inserter.owner = 0;
         inserter.splice.prev = [search.sentinel; HEIGHT_MAX];
         let bracket = search.find(target, &mut inserter.splice).map_err(|gap| gap.corruption)?;
@@ -338,7 +338,7 @@ impl List {
         Ok(bracket)
     }
 
-    /// Builds the node, sets its links, and links it at level 0 (S1). `None`: somebody else was faster.
+    /// Builds the node, sets its links, and links it at level 0 (LIST-1). `None`: somebody else was faster.
     #[inline(always)]
     fn attempt<'a, C: Comparator>(
         &self,
@@ -371,7 +371,7 @@ impl List {
     }
 
     /// Links a published node at its higher levels, after its writer has counted it: the comparator may panic here
-    /// (S4). What cannot be linked is left out: it costs speed only.
+    /// (LIST-4). What cannot be linked is left out: it costs speed only.
     #[inline(always)]
     pub(crate) fn link_tower<C: Comparator>(
         &self,
@@ -414,7 +414,7 @@ impl List {
         Ok(count)
     }
 
-    /// Takes an unpublished node back (S3).
+    /// Takes an unpublished node back (LIST-3).
     #[cold]
     #[inline(never)]
     fn give_back<C>(&self, search: &Search<'_, C>, inserter: &mut Inserter, site: Site) -> Result<()> {

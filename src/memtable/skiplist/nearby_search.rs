@@ -1,7 +1,7 @@
 //! Searches near a place: for a writer that goes on where it was.
 //!
 //! ```text
-//!   last -> . -> . -> [pred | succ]     a few hops on level 0, then a bracket like that of every search (W2)
+//!   last -> . -> . -> [pred | succ]     a few hops on level 0, then a bracket like that of every search (SEARCH-2)
 //! ```
 //! Any thread; lock-free. What is unusual is left to a search from the top.
 
@@ -66,7 +66,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         Some((next, Some(node), back))
     }
 
-    /// Verifies both sides of a bracket (W2) that are open.
+    /// Verifies both sides of a bracket (SEARCH-2) that are open.
     #[inline(always)]
     fn certify_opened(
         &self,

@@ -4,11 +4,11 @@
 //!   offset --locate--> header words --header check--> lengths --end inside the chunk--> key --key digest--> value
 //! ```
 //! Invariants:
-//! * N1: a `Node` exists only if the entry ends inside its chunk, and its header check matched at its own offset; one
-//!   that was opened without (`open_as`) is good for nothing but to be verified.
-//! * N2: lengths are read once; what was checked is what is used.
-//! * N3: a `Verified` exists only if the key digest matched (or the width is 0); values come only out of one.
-//! * N4: links and back words are atomics; who follows one goes by `links.rs` and `witness.rs`, after a tag that
+//! * NODE-1: a `Node` exists only if the entry ends inside its chunk, and its header check matched at its own offset;
+//!   one that was opened without (`open_as`) is good for nothing but to be verified.
+//! * NODE-2: lengths are read once; what was checked is what is used.
+//! * NODE-3: a `Verified` exists only if the key digest matched (or the width is 0); values come only out of one.
+//! * NODE-4: links and back words are atomics; who follows one goes by `links.rs` and `witness.rs`, after a tag that
 //!   matched.
 //!
 //! Who may call what: any thread. Not promised: that a node is linked, or where.
@@ -34,7 +34,7 @@ use crate::memtable::skiplist::layout::{
 use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
-/// A node whose header was checked (N1).
+/// A node whose header was checked (NODE-1).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node<'a> {
     key_address: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Node<'a> {
     arena: PhantomData<&'a ()>,
 }
 
-/// A node whose key digest was checked as well (N3). Holds K for the value's digest.
+/// A node whose key digest was checked as well (NODE-3). Holds K for the value's digest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Verified<'a> {
     node: Node<'a>,
@@ -55,16 +55,17 @@ pub(crate) struct Verified<'a> {
 /// Reads a word of a header.
 ///
 /// # Safety
-/// `address` must be aligned for `T`, inside a live chunk (A1, A2), and hold bytes that nothing writes plainly (A3).
+/// `address` must be aligned for `T`, inside a live chunk (ARENA-1, ARENA-2), and hold bytes that nothing writes
+/// plainly (ARENA-3).
 #[inline(always)]
 unsafe fn read<T: Copy>(address: usize) -> T {
     let pointer = std::ptr::with_exposed_provenance::<T>(address);
-    // SAFETY: N2, A2: promised by the caller.
+    // SAFETY: NODE-2, ARENA-2: promised by the caller.
     unsafe { pointer.read() }
 }
 
 impl<'a> View<'a> {
-    /// Opens the node at `offset`: header check and bounds (N1). O(1).
+    /// Opens the node at `offset`: header check and bounds (NODE-1). O(1).
     #[inline(always)]
     pub(crate) fn try_open(&self, offset: u32) -> Option<Node<'a>> {
         self.try_open_with_back(offset).map(|(node, _)| node)
@@ -93,11 +94,11 @@ impl<'a> View<'a> {
         }
         #[cfg(loom)]
         let _ = self.published(offset, 0, HEADER);
-        // SAFETY: A2: HEADER bytes are available from a unit boundary; L1: immutable.
+        // SAFETY: ARENA-2: HEADER bytes are available from a unit boundary; LAYOUT-1: immutable.
         let lengths = Lengths(unsafe { read::<u64>(address) });
-        // SAFETY: A2: the second word of the same HEADER bytes; L1: immutable.
+        // SAFETY: ARENA-2: the second word of the same HEADER bytes; LAYOUT-1: immutable.
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
-        // SAFETY: A2: inside the same HEADER bytes, aligned to 4; L1: immutable.
+        // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let back = self.back_word_at(offset, address);
         let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
@@ -109,7 +110,7 @@ impl<'a> View<'a> {
         Some((node, back.target()))
     }
 
-    /// Whether an entry of these lengths ends inside its chunk (N1).
+    /// Whether an entry of these lengths ends inside its chunk (NODE-1).
     #[inline(always)]
     fn fits(&self, lengths: Lengths, available: usize) -> bool {
         entry_end(self.width, lengths) <= available || planted(Bug::EntryAcrossChunks)
@@ -120,7 +121,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn back_word_at(&self, _offset: u32, address: usize) -> BackWord {
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address + BACK_AT);
-        // SAFETY: A2: the caller checked that a header fits; A4: back words are only accessed as atomics.
+        // SAFETY: ARENA-2: the caller checked that a header fits; ARENA-4: back words are only accessed as atomics.
         let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
         // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here.
         // A back link that was read without Acquire is compared with a node, and never followed.
@@ -141,7 +142,7 @@ impl<'a> View<'a> {
             return self.load_link_elsewhere(slot);
         };
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
-        // SAFETY: A1, A2: inside a live chunk, aligned to 8; A4: links are only accessed as atomics.
+        // SAFETY: ARENA-1, ARENA-2: inside a live chunk, aligned to 8; ARENA-4: links are only accessed as atomics.
         let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
         // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
         Some(word.load(Ordering::Acquire))
@@ -184,11 +185,11 @@ impl<'a> View<'a> {
         if available < HEADER {
             return None;
         }
-        // SAFETY: A2: HEADER bytes are available from a unit boundary; L1: immutable.
+        // SAFETY: ARENA-2: HEADER bytes are available from a unit boundary; LAYOUT-1: immutable.
         let lengths = unsafe { read::<u64>(address) };
-        // SAFETY: A2: the second word of the same HEADER bytes; L1: immutable.
+        // SAFETY: ARENA-2: the second word of the same HEADER bytes; LAYOUT-1: immutable.
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
-        // SAFETY: A2: inside the same HEADER bytes, aligned to 4; L1: immutable.
+        // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let mut fields = [0u8; HEADER_FIELDS];
         fields[..8].copy_from_slice(&lengths.to_le_bytes());
@@ -262,7 +263,7 @@ impl<'a> Node<'a> {
     #[inline(always)]
     pub(crate) fn key(&self) -> &'a [u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
-        // SAFETY: N1: the entry ends inside its chunk, which lives as long as 'a (A1); L1: immutable.
+        // SAFETY: NODE-1: the entry ends inside its chunk, which lives as long as 'a (ARENA-1); LAYOUT-1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
     }
 
@@ -270,7 +271,7 @@ impl<'a> Node<'a> {
     fn value_bytes(&self) -> &'a [u8] {
         let at = self.key_address + self.lengths.key_len();
         let pointer = std::ptr::with_exposed_provenance::<u8>(at);
-        // SAFETY: N1: as for the key.
+        // SAFETY: NODE-1: as for the key.
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.value_len()) }
     }
 
@@ -295,17 +296,17 @@ impl<'a> Node<'a> {
         let width = width.bytes();
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address - (2 - which) * width);
         if width == 8 {
-            // SAFETY: N1: both digests lie right before the key; L1: immutable.
+            // SAFETY: NODE-1: both digests lie right before the key; LAYOUT-1: immutable.
             return u64::from_le(unsafe { pointer.cast::<u64>().read_unaligned() });
         }
-        // SAFETY: N1: both digests lie right before the key; L1: immutable.
+        // SAFETY: NODE-1: both digests lie right before the key; LAYOUT-1: immutable.
         let stored = unsafe { std::slice::from_raw_parts(pointer, width) };
         let mut word = [0u8; 8];
         word[..width].copy_from_slice(stored);
         u64::from_le_bytes(word)
     }
 
-    /// Verifies the key digest (N3). O(key length).
+    /// Verifies the key digest (NODE-3). O(key length).
     #[inline(always)]
     pub(crate) fn try_verify(self, view: &View<'_>) -> Option<Verified<'a>> {
         let width = view.width;
@@ -459,8 +460,8 @@ impl<'a> Verified<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A node again that was verified before: bounds are checked (N1), nothing else (N2, N3). Whoever asks has kept
-    /// all of this in memory of its own.
+    /// A node again that was verified before: bounds are checked (NODE-1), nothing else (NODE-2, NODE-3). Whoever
+    /// asks has kept all of this in memory of its own.
     #[inline(always)]
     pub(crate) fn again(
         &self,
@@ -486,7 +487,8 @@ pub(crate) trait KeepsArena: Send + Sync + 'static {
 }
 
 /// The bytes of a value that was verified, inside the chunks of this arena: the proof that they may be pinned. Made
-/// only of an entry whose key stands where the arena says (A2, N1), so that its value ends inside the same chunk.
+/// only of an entry whose key stands where the arena says (ARENA-2, NODE-1), so that its value ends inside the same
+/// chunk.
 #[derive(Clone, Copy)]
 pub(crate) struct ValueIn<'a> {
     bytes: &'a [u8],
@@ -523,8 +525,8 @@ impl Pinned {
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: N3: a `ValueIn` proves that the slice is a verified value inside a chunk of the arena that `_owner`
-        // keeps alive (A1); L1: immutable.
+        // SAFETY: NODE-3: a `ValueIn` proves that the slice is a verified value inside a chunk of the arena that
+        // `_owner` keeps alive (ARENA-1); LAYOUT-1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }
 }

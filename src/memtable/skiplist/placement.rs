@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   reservation  | pad | link h-1 .. link 0 | header | .. |      pad: free units, none for most nodes
-//!                                           ^ node: stands apart (L3) from the two that it comes between
+//!                                           ^ node: stands apart (LAYOUT-3) from the two that it comes between
 //! ```
-//! * L3 (`layout.rs`) is kept here: the two neighbours of a node are known before its units are taken, and who finds
-//!   other neighbours in a second attempt asks again.
+//! * LAYOUT-3 (`layout.rs`) is kept here: the two neighbours of a node are known before its units are taken, and who
+//!   finds other neighbours in a second attempt asks again.
 //! * A node that is not published leaves zeros behind, before anything else runs.
 //!
 //! A site belongs to one writer.
@@ -109,7 +109,7 @@ impl Site {
     }
 }
 
-/// Makes a head with this many links, all of which name it. Its back word has a line without any other word (L3).
+/// Makes a head with this many links, all of which name it. Its back word has a line without any other word (LAYOUT-3).
 pub(crate) fn new_sentinel(view: &View<'_>, sub: &mut SubChunk, height: u32) -> Result<u32> {
     let units = u64::from(height) + u64::from(2 * LINE_UNITS - 1);
     let reservation = view.arena().carve(sub, units)?;

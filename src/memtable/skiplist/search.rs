@@ -7,15 +7,16 @@
 //! ```
 //! S is the sentinel: its links lead to the first nodes, its back link to the last node, and it ends every level.
 //!
-//! * W1: `at` only ever moves to a node that compared less than the target, so whatever misled the walk, it never
+//! * SEARCH-1: `at` only ever moves to a node that compared less than the target, so whatever misled the walk, it never
 //!   starts the last level after the target.
-//! * W2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link whose tag matched and for
-//!   which succ's back link vouches (`witness.rs`), both key digests verified. It holds whatever path was taken
+//! * SEARCH-2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link whose tag matched and
+//!   for which succ's back link vouches (`witness.rs`), both key digests verified. It holds whatever path was taken
 //!   (tower, splice, hint, index).
-//! * W3: if a bracket fails, the walk is repeated with care: every key verified, damaged nodes stepped over by their
-//!   own links. What remains open is a `Gap`.
-//! * W4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node that upper
-//!   levels, or a link that went back to an earlier value, reached: along back links that forward links confirm.
+//! * SEARCH-3: if a bracket fails, the walk is repeated with care: every key verified, damaged nodes stepped over by
+//!   their own links. What remains open is a `Gap`.
+//! * SEARCH-4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node
+//!   that upper levels, or a link that went back to an earlier value, reached: along back links that forward links
+//!   confirm.
 //!
 //! Any thread; lock-free. Not promised: how many steps. Expected O(log n).
 
@@ -116,7 +117,7 @@ impl Trail for Splice {
     }
 }
 
-/// Two level-0 neighbours around a position (W2), by their nodes.
+/// Two level-0 neighbours around a position (SEARCH-2), by their nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bracket<'a> {
     pub(crate) pred: u32,
@@ -346,7 +347,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         self.find_carefully(target, trail)
     }
 
-    /// Verifies both sides of a bracket and the link between them (W2).
+    /// Verifies both sides of a bracket and the link between them (SEARCH-2).
     #[inline(always)]
     pub(crate) fn certify(&self, pred: u32, succ: u32) -> Option<Bracket<'a>> {
         self.try_certify(pred, succ).ok()
@@ -431,7 +432,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         Target::new(self.comparator, node.key(), node.sequence()).with_revision(node.revision())
     }
 
-    /// The careful retry (W3). Its result is certified like any other.
+    /// The careful retry (SEARCH-3). Its result is certified like any other.
     #[cold]
     #[inline(never)]
     pub(crate) fn find_carefully<T: Trail>(
@@ -496,7 +497,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// The level-0 link of `from` is broken, or went back to an earlier value: comes back from `greater` (W4).
+    /// The level-0 link of `from` is broken, or went back to an earlier value: comes back from `greater` (SEARCH-4).
     #[cold]
     fn find_backwards(self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
         let mut right = walk.greater;

@@ -7,18 +7,18 @@
 //!            p ---------> a ----------> b      the walk from p meets a: whoever sees it makes b name a
 //! ```
 //! Invariants:
-//! * B1: a back link names a node before its own, changes by compare-and-swap only, and only to a node further on: the
-//!   last one before its own on a walk from the node that it named.
-//! * B2: a writer that linked n between a and b returns only after b's back link names n, or a node after n. So, while
-//!   no writer is between the two exchanges, every back link names the node before its own.
-//! * B3: a link a -> b is believed if b's back link names a; if it is late; or if its tag does not match: then the back
-//!   word itself is damaged. It is lost if neither a's link has changed meanwhile nor the walk meets a.
-//! * B4: nobody overwrites the evidence: a walk that does not meet a changes nothing. A walk goes on in order, whatever
-//!   earlier values its links have, so it ends.
+//! * WITNESS-1: a back link names a node before its own, changes by compare-and-swap only, and only to a node further
+//!   on: the last one before its own on a walk from the node that it named.
+//! * WITNESS-2: a writer that linked n between a and b returns only after b's back link names n, or a node after n.
+//!   So, while no writer is between the two exchanges, every back link names the node before its own.
+//! * WITNESS-3: a link a -> b is believed if b's back link names a; if it is late; or if its tag does not match: then
+//!   the back word itself is damaged. It is lost if neither a's link has changed meanwhile nor the walk meets a.
+//! * WITNESS-4: nobody overwrites the evidence: a walk that does not meet a changes nothing. A walk goes on in order,
+//!   whatever earlier values its links have, so it ends.
 //!
-//! Why B3 accuses nobody wrongly: what b's back link names is before b and in the list, and its writer's first exchange
-//! is visible to whoever loads the back link with Acquire. If it is after a, a's link has changed. If it is before a,
-//! every link on the way to a was exchanged before a became known to the reader.
+//! Why WITNESS-3 accuses nobody wrongly: what b's back link names is before b and in the list, and its writer's first
+//! exchange is visible to whoever loads the back link with Acquire. If it is after a, a's link has changed. If it is
+//! before a, every link on the way to a was exchanged before a became known to the reader.
 //!
 //! Not promised: the window. While a writer is between its two exchanges its node has no witness yet: if the link to
 //! it is lost just then and another writer links a node in its place, one of the two may stay unseen. What the first
@@ -40,7 +40,7 @@ pub(crate) enum Doubt {
     Damage,
     /// It names another node by now: to be followed again.
     Changed,
-    /// It went back to an earlier value (B3): the back link names this node.
+    /// It went back to an earlier value (WITNESS-3): the back link names this node.
     Lost(u32),
 }
 
@@ -120,7 +120,8 @@ impl<'a> View<'a> {
         slot.compare_exchange(old.0, new.0, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether the back link of `succ` vouches for the link from `pred`, which names it and is not named there (B3).
+    /// Whether the back link of `succ` vouches for the link from `pred`, which names it and is not named there
+    /// (WITNESS-3).
     #[cold]
     #[inline(never)]
     pub(crate) fn question(self, sentinel: u32, pred: u32, succ: u32) -> Result<(), Doubt> {
@@ -160,7 +161,7 @@ impl<'a> View<'a> {
     }
 
     /// The second exchange of a writer that linked `node` before `succ`, where `renew_back` found another node than
-    /// the one it had expected (B2).
+    /// the one it had expected (WITNESS-2).
     #[cold]
     #[inline(never)]
     pub(crate) fn settle_back(self, sentinel: u32, node: u32, succ: u32) {

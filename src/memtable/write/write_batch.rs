@@ -8,11 +8,12 @@
 //!   reserve   arena space for all of it
 //!   link      entry by entry, each after the way that its search recorded
 //! ```
-//! * Y1: an error before the first link changes nothing. What can be known before is checked before.
-//! * Y2: what stops a batch later (damage that appears meanwhile, a concurrent writer that took the same key and
-//!   number) is `BatchInterrupted` with the number of entries that are in. It is a plain error if there is none yet.
-//! * Y3: a panic of the comparator goes on to the caller, whatever is linked: each entry is in and counted, or not
-//!   there.
+//! * WRITE-BATCH-1: an error before the first link changes nothing. What can be known before is checked before.
+//! * WRITE-BATCH-2: what stops a batch later (damage that appears meanwhile, a concurrent writer that took the same
+//!   key and number) is `BatchInterrupted` with the number of entries that are in. It is a plain error if there is
+//!   none yet.
+//! * WRITE-BATCH-3: a panic of the comparator goes on to the caller, whatever is linked: each entry is in and
+//!   counted, or not there.
 //!
 //! Any thread; a batch is written inside one shard. Not promised: that entries appear at once. The engine publishes the
 //! batch's last sequence number when the call has returned.
@@ -66,7 +67,7 @@ impl Sort {
 }
 
 impl<C: Comparator> Core<C> {
-    /// Reads and admits the whole batch (Y1).
+    /// Reads and admits the whole batch (WRITE-BATCH-1).
     fn read_batch<'b>(&self, first: SequenceNumber, batch: &'b WriteBatch) -> Result<Vec<Fields<'b>>> {
         let mut writes = Vec::with_capacity(batch.len());
         for (number, entry) in (0u64..).zip(batch.entries()) {
@@ -199,7 +200,7 @@ impl<C: Comparator> Core<C> {
         Ok(())
     }
 
-    /// Everything that can be refused, and the ways to the places (Y1); none if the writer stands there.
+    /// Everything that can be refused, and the ways to the places (WRITE-BATCH-1); none if the writer stands there.
     fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Vec<Way>> {
         let (points, ranges) = (self.point_search()?, self.range_search()?);
         let mut ways = Vec::new();

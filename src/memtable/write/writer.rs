@@ -1,7 +1,8 @@
 //! Writes: admit, protect, encode, verify, insert, account.
 //!
-//! * X1: arguments are checked before anything is touched; an error changes nothing.
-//! * X2: a range tombstone is in the truth list before it is in the index, and in the index before the call returns.
+//! * WRITER-1: arguments are checked before anything is touched; an error changes nothing.
+//! * WRITER-2: a range tombstone is in the truth list before it is in the index, and in the index before the call
+//!   returns.
 //!
 //! Who may call what: methods of `MemTable` from any thread; a `Writer` is `Send` and belongs to one thread at a time.
 
@@ -60,7 +61,7 @@ pub(crate) fn totals_of(kind: Kind, data_bytes: u64, digest_sum: u64) -> Totals 
 }
 
 impl<C: Comparator> Core<C> {
-    /// Checks what can be checked without the table (X1).
+    /// Checks what can be checked without the table (WRITER-1).
     #[inline(always)]
     pub(crate) fn admit(&self, write: &Fields<'_>) -> Result<()> {
         let (key, value) = (write.key.len() as u64, write.value.len() as u64);
@@ -179,7 +180,7 @@ impl<C: Comparator> Core<C> {
     #[cold]
     #[inline(never)]
     fn apply_range(&self, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
-        // Asked before anything is touched (X1).
+        // Asked before anything is touched (WRITER-1).
         self.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
         let search = self.range_search()?;
         let policy = match self.options.duplicates {
@@ -190,7 +191,7 @@ impl<C: Comparator> Core<C> {
         let placement = self.ranges.insert(&search, inserter, write, policy)?;
         let mut inserted = Inserted { bytes: 0, displaced: None };
         if matches!(placement, Placement::Linked { .. }) {
-            // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (X2).
+            // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (WRITER-2).
             if self.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
                 self.arena.control.set(ControlWord::HAS_RANGES, 1);
             }

@@ -4,9 +4,9 @@
 //!   fragments   a--c [9, 4]      c--f [4]        m--p [7, 2]
 //!   pairs       (a,9) (a,4)      (c,4)           (m,7) (m,2)        next ->   <- prev
 //! ```
-//! * W1: only fragments with a visible sequence number are seen, and of those only the visible numbers.
-//! * W2: `next` after the last and `prev` before the first lead nowhere; a cursor that stands nowhere stays there
-//!   until it is sought again.
+//! * FRAGMENT-CURSOR-1: only fragments with a visible sequence number are seen, and of those only the visible numbers.
+//! * FRAGMENT-CURSOR-2: `next` after the last and `prev` before the first lead nowhere; a cursor that stands nowhere
+//!   stays there until it is sought again.
 //!
 //! Who may call what: a cursor belongs to one thread at a time; any number may walk the same fragments.
 

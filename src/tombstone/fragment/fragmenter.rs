@@ -5,10 +5,11 @@
 //!   cut      all distinct boundaries, sorted and numbered: spans become pairs of numbers
 //!   emit     sweep over the numbers; between two of them the set of active spans is constant
 //! ```
-//! * N1: with a list of snapshots a fragment keeps at most one sequence number a stripe, the newest: readers at a
-//!   snapshot (and entries between two snapshots) cannot tell the difference. Work and size are
-//!   O(n log n + n * snapshots), whatever the overlap.
-//! * N2: without snapshots it keeps all of them; n nested spans then make O(n^2) pairs, because that is the answer.
+//! * FRAGMENTER-1: with a list of snapshots a fragment keeps at most one sequence number a stripe, the newest:
+//!   readers at a snapshot (and entries between two snapshots) cannot tell the difference. Work and size are O(n log
+//!   n + n * snapshots), whatever the overlap.
+//! * FRAGMENTER-2: without snapshots it keeps all of them; n nested spans then make O(n^2) pairs, because that is the
+//!   answer.
 //!
 //! Who may call what: a fragmenter belongs to one thread; its result may be shared.
 

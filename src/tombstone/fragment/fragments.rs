@@ -5,10 +5,10 @@
 //!                  c-----------k@7                    c--g  [7, 3]
 //!                                                     g--k  [7]
 //! ```
-//! * F1: fragments ascend and do not overlap; start < end; every fragment has at least one sequence number.
-//! * F2: the sequence numbers of a fragment strictly descend.
-//! * F3: touching fragments differ in their sequence numbers.
-//! * F4: nothing changes after the build; `verify` recomputes a digest over everything.
+//! * FRAGMENTS-1: fragments ascend and do not overlap; start < end; every fragment has at least one sequence number.
+//! * FRAGMENTS-2: the sequence numbers of a fragment strictly descend.
+//! * FRAGMENTS-3: touching fragments differ in their sequence numbers.
+//! * FRAGMENTS-4: nothing changes after the build; `verify` recomputes a digest over everything.
 //!
 //! Who may call what: everything, any thread. Not promised: the digest's value, or that it stays the same in another
 //! version.
@@ -337,7 +337,7 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
     }
 }
 
-/// Collects fragments in order; joins what F3 forbids.
+/// Collects fragments in order; joins what FRAGMENTS-3 forbids.
 #[derive(Debug, Default)]
 pub(crate) struct FragmentsBuilder {
     keys: Vec<u8>,

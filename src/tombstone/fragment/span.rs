@@ -5,7 +5,7 @@
 //!   |--------------)        every key from start up to, not including, end;
 //!        sequence           every entry with a smaller sequence number
 //! ```
-//! * R1: start < end under the comparator that the span was made with; there is no other way to make one.
+//! * SPAN-1: start < end under the comparator that the span was made with; there is no other way to make one.
 //!
 //! Who may call what: plain data, `Send` and `Sync`.
 
@@ -84,7 +84,7 @@ impl RangeTombstone {
     }
 }
 
-/// R1 for a span that is not owned yet.
+/// SPAN-1 for a span that is not owned yet.
 pub(crate) fn check_order<C: Comparator>(comparator: &C, start: &[u8], end: &[u8]) -> Result<()> {
     if comparator.compare(start, end) == Ordering::Less {
         return Ok(());

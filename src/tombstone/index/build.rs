@@ -4,8 +4,8 @@
 //!   records      b----------f 5           ends in order   b5  d9  f5  h9
 //!                     d----------h 9      painters        5   9   9   none
 //! ```
-//! * P1: records are verified. Keys are read, and verified, only where prefixes tie.
-//! * P2: the node leaves out what the record that leaves out least does; prefixes that leave out more get bytes of
+//! * PAINT-1: records are verified. Keys are read, and verified, only where prefixes tie.
+//! * PAINT-2: the node leaves out what the record that leaves out least does; prefixes that leave out more get bytes of
 //!   the common prefix.
 //!
 //! Who may call what: pure functions over a log.

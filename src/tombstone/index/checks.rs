@@ -10,9 +10,10 @@
 //!   node head    bounds, counts, digest of pieces     bound to what the node covers  64 bits
 //!   counter      value                                bound to which counter it is   32 bits
 //! ```
-//! * C1: all are bound to the table's secret, so words of another table or an earlier life fail.
-//! * C2: no stored word is zero when it is right, except by chance; zeroed memory fails.
-//! * C3: the check of a record is odd and the pending mark is even, so a record that is being written never passes.
+//! * CHECKS-1: all are bound to the table's secret, so words of another table or an earlier life fail.
+//! * CHECKS-2: no stored word is zero when it is right, except by chance; zeroed memory fails.
+//! * CHECKS-3: the check of a record is odd and the pending mark is even, so a record that is being written never
+//!   passes.
 //!
 //! Pure functions; any thread. Not promised: resistance against somebody who knows the secret.
 

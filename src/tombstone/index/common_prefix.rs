@@ -8,11 +8,11 @@
 //! A record or a node leaves out `skip` bytes: all its bounds begin with so many bytes of the common prefix. A later
 //! record leaves out as many as the one before it, or fewer.
 //!
-//! * S1: the common prefix is empty unless the comparator orders keys by their bytes.
-//! * S2: a key that begins with what is left out stands to a bound as the rest of the one to the rest of the other. Any
-//!   other key is before all such bounds or after all of them: none of them covers it.
-//! * S3: bytes of the common prefix are used only if its check holds. How much a record or node leaves out is
-//!   believed only after the check of the record, piece or head that is read with it.
+//! * COMMON-PREFIX-1: the common prefix is empty unless the comparator orders keys by their bytes.
+//! * COMMON-PREFIX-2: a key that begins with what is left out stands to a bound as the rest of the one to the rest of
+//!   the other. Any other key is before all such bounds or after all of them: none of them covers it.
+//! * COMMON-PREFIX-3: bytes of the common prefix are used only if its check holds. How much a record or node leaves
+//!   out is believed only after the check of the record, piece or head that is read with it.
 //!
 //! Who may call what: everything, any thread. A common prefix never changes.
 
@@ -79,7 +79,8 @@ impl CommonPrefix {
         }
     }
 
-    /// Gives each word of the common prefix to `visit`, with its place; its length if its check holds (S3).
+    /// Gives each word of the common prefix to `visit`, with its place; its length if its check holds
+    /// (COMMON-PREFIX-3).
     #[inline(always)]
     fn read(&self, checks: Checks, mut visit: impl FnMut(usize, u64)) -> Checked<u32> {
         let len = load(&self.len);
@@ -227,7 +228,7 @@ impl<'k> Probe<'k> {
 pub(crate) enum Begins {
     /// With what they leave out.
     Same,
-    /// Not so: none of them covers it (S2).
+    /// Not so: none of them covers it (COMMON-PREFIX-2).
     Otherwise,
     /// The common prefix's check does not hold: who knows.
     Damaged,

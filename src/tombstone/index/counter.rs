@@ -4,12 +4,13 @@
 //!   begun   value (32) | check (32)     raised before a writer stores anything      one line
 //!   ended   value (32) | check (32)     raised once everything is stored            another line
 //! ```
-//! * T1: one word holds value and check, so a reader never sees half of a change.
-//! * T2: `ended` is read before `begun`; so `ended` is at most `begun`, and one that is larger says that `begun` went
-//!   back to an earlier value.
-//! * T3: if both are equal, no writer is between them: all that was begun is stored, and what is missing was lost.
-//! * T4: an `ended` that went back hides nothing: it only looks as if a writer were at work, until a scrub, which waits
-//!   for the writers, finds the two apart.
+//! * COUNTER-1: one word holds value and check, so a reader never sees half of a change.
+//! * COUNTER-2: `ended` is read before `begun`; so `ended` is at most `begun`, and one that is larger says that
+//!   `begun` went back to an earlier value.
+//! * COUNTER-3: if both are equal, no writer is between them: all that was begun is stored, and what is missing was
+//!   lost.
+//! * COUNTER-4: an `ended` that went back hides nothing: it only looks as if a writer were at work, until a scrub,
+//!   which waits for the writers, finds the two apart.
 //!
 //! Who may call what: everything, any thread. Not promised: while a writer is at work, that a `begun` that went back to
 //! a value not below `ended` is noticed, or that a lost record is told from one that is being written.
@@ -23,7 +24,7 @@ use crate::tombstone::index::checks::{Checks, damage, high, low, pair};
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
-/// A counter (T1), at the start of a cache line that holds nothing else.
+/// A counter (COUNTER-1), at the start of a cache line that holds nothing else.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Counter {
@@ -97,7 +98,7 @@ impl Counter {
 pub(crate) struct Extent {
     /// What was begun.
     pub(crate) count: u32,
-    /// Everything before this was stored completely (T3).
+    /// Everything before this was stored completely (COUNTER-3).
     pub(crate) complete: u32,
 }
 
@@ -115,7 +116,7 @@ impl Tally {
 
     #[inline(always)]
     pub(crate) fn extent(&self, checks: Checks) -> Checked<Extent> {
-        // ORDERING: acquire; partner: the release exchange in `Counter::advance` (T2).
+        // ORDERING: acquire; partner: the release exchange in `Counter::advance` (COUNTER-2).
         let ended = self.ended.word.load(Ordering::Acquire);
         // ORDERING: relaxed; ordered after the acquire load above.
         let begun = self.begun.word.load(Ordering::Relaxed);
@@ -150,7 +151,7 @@ impl Tally {
         self.ended.advance(checks, |value| Ok((value, value.wrapping_add(by)))).map(|_| ())
     }
 
-    /// Whether both agree once all writers that are at work now have left: `wait` waits for those (T4).
+    /// Whether both agree once all writers that are at work now have left: `wait` waits for those (COUNTER-4).
     pub(crate) fn verify(&self, checks: Checks, wait: &mut dyn FnMut()) -> Checked<()> {
         let Extent { count, complete } = self.extent(checks)?;
         if complete == count {

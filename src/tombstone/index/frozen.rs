@@ -5,8 +5,8 @@
 //!   snapshot at or above the largest sequence number: the summary node, one binary search
 //!   older snapshot: the summary node says "nobody", or is visible, or its nodes are opened
 //! ```
-//! * Z1: input that fails to verify is never dropped: the failure is kept, and every answer that the lost tombstone
-//!   could change is that failure.
+//! * FROZEN-INDEX-1: input that fails to verify is never dropped: the failure is kept, and every answer that the lost
+//!   tombstone could change is that failure.
 //!
 //! Who may call what: everything, any thread. Nothing changes after `build`.
 
@@ -108,7 +108,7 @@ impl FrozenTombstones {
         Ok(answer)
     }
 
-    /// Z1: with a tombstone lost, only an answer that nothing could exceed stands.
+    /// FROZEN-INDEX-1: with a tombstone lost, only an answer that nothing could exceed stands.
     #[inline(always)]
     fn admit(
         &self,

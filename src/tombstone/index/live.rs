@@ -4,12 +4,13 @@
 //!   insert -> log (arrival order) -> up to four merge steps, if nobody else is merging
 //!   query  -> tail of the log, nodes newest first, summary node; stops when nothing newer can come
 //! ```
-//! * V1: a tombstone is visible to every query that begins after its `insert` returned.
-//! * V2: answers do not depend on how far merging has come.
-//! * V3: nothing is freed before the index is dropped, so readers need no guard.
-//! * V4: a word or line that went back to an earlier value hides no tombstone that a returned `insert` added, unless
-//!   another `insert` is running: the tally of records vouches for records, segments and tree, each half of it for the
-//!   other. What else changes (nodes, summary nodes and where they are kept) is derived, and is only missed.
+//! * LIVE-INDEX-1: a tombstone is visible to every query that begins after its `insert` returned.
+//! * LIVE-INDEX-2: answers do not depend on how far merging has come.
+//! * LIVE-INDEX-3: nothing is freed before the index is dropped, so readers need no guard.
+//! * LIVE-INDEX-4: a word or line that went back to an earlier value hides no tombstone that a returned `insert`
+//!   added, unless another `insert` is running: the tally of records vouches for records, segments and tree, each
+//!   half of it for the other. What else changes (nodes, summary nodes and where they are kept) is derived, and is
+//!   only missed.
 //!
 //! Costs: `insert` amortised O(log n), at most four steps of merging; a query O(log^2 n) at worst, usually one or two
 //! searches in a sorted array. Memory: about 21 bytes * 2 * log4(n / 2) a tombstone at worst, and summary nodes.
@@ -103,7 +104,7 @@ impl LiveIndex {
     }
 
     /// How far the log goes, and the tree that holds it, which can only be missing before the first `insert` has
-    /// returned (V4).
+    /// returned (LIVE-INDEX-4).
     #[inline(always)]
     fn known(&self) -> Checked<(Option<&Tree>, Extent)> {
         let extent = self.tally.extent(self.checks)?;

@@ -6,19 +6,19 @@
 //!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | skip (8), lengths (24 each) | check
 //!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
 //! ```
-//! * L1: a record's check word holds the pending mark of its index until the record is complete; it is stored last.
+//! * LOG-1: a record's check word holds the pending mark of its index until the record is complete; it is stored last.
 //!   Any third value is damage. So zeroed memory is never taken for a record that has not come yet.
-//! * L2: keys are written before the record that names them is complete, and never change.
-//! * L3: key bytes are used only after their hash held for the very copy that is used.
-//! * L4: a place or a length is used only after the check of the keys held, and only inside its segment.
-//! * L5: a record with the pending mark, or without a segment, is one that is being written only if the tally says that
-//!   somebody writes. Otherwise it was lost: a word that went back to what it was is damage. The tally stands on other
-//!   lines than the records.
-//! * L6: a record is written only where the pending mark stands.
-//! * L7: a prefix is that of the bound without its first `skip` bytes, with which the common prefix begins as well.
+//! * LOG-2: keys are written before the record that names them is complete, and never change.
+//! * LOG-3: key bytes are used only after their hash held for the very copy that is used.
+//! * LOG-4: a place or a length is used only after the check of the keys held, and only inside its segment.
+//! * LOG-5: a record with the pending mark, or without a segment, is one that is being written only if the tally says
+//!   that somebody writes. Otherwise it was lost: a word that went back to what it was is damage. The tally stands on
+//!   other lines than the records.
+//! * LOG-6: a record is written only where the pending mark stands.
+//! * LOG-7: a prefix is that of the bound without its first `skip` bytes, with which the common prefix begins as well.
 //!
 //! Who may call what: everything, any thread. Readers never wait. Writers meet at the two tallies.
-//! Not promised: that a record whose `push` is still running is seen; L5 while a `push` is running.
+//! Not promised: that a record whose `push` is still running is seen; LOG-5 while a `push` is running.
 
 #![forbid(unsafe_code)]
 
@@ -163,7 +163,7 @@ impl Log {
         // ORDERING: relaxed; the claim made this writer the only one who stores here.
         let (found, pending) = (slot.0[5].load(Ordering::Relaxed), self.checks.pending(index));
         if found != pending {
-            return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // L6
+            return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // LOG-6
         }
         if planted(Bug::LogPublishesBeforeFill) {
             // ORDERING: release; partner: `record`. Too early: this is the bug.
@@ -242,7 +242,7 @@ impl Log {
         write(self.checks.key(place, key));
     }
 
-    /// The record at `index`; nothing if its push is still running. Records before `complete` are not (L5).
+    /// The record at `index`; nothing if its push is still running. Records before `complete` are not (LOG-5).
     #[inline(always)]
     pub(crate) fn record(
         &self,
@@ -281,7 +281,7 @@ impl Log {
         Ok(Some(Record { sequence, start_prefix, end_prefix, index, keys, lengths }))
     }
 
-    /// A record whose check does not hold: is it still being written (L5)?
+    /// A record whose check does not hold: is it still being written (LOG-5)?
     #[cold]
     fn unfinished(
         &self,

@@ -5,12 +5,12 @@
 //!   newer   --bbbbb-----------
 //!   parent  --bbbbba----cccc--      piece by piece the larger sequence number; equal neighbours become one
 //! ```
-//! * M1: every piece of a child goes into a digest as it is read, and the child's own digest, which its head's check
-//!   binds to what it covers, must be the same before the parent is published. A damaged child has no parent: readers
-//!   use what is there (F1).
-//! * M2: one step reads at most `STEP_PIECES` pieces, or paints one block.
-//! * M3: a block that cannot be painted (a damaged record) is given up, not tried again.
-//! * M4: summary nodes are built while their memory stays small against the nodes', and once by `finish`.
+//! * MERGE-1: every piece of a child goes into a digest as it is read, and the child's own digest, which its head's
+//!   check binds to what it covers, must be the same before the parent is published. A damaged child has no parent:
+//!   readers use what is there (TREE-1).
+//! * MERGE-2: one step reads at most `STEP_PIECES` pieces, or paints one block.
+//! * MERGE-3: a block that cannot be painted (a damaged record) is given up, not tried again.
+//! * MERGE-4: summary nodes are built while their memory stays small against the nodes', and once by `finish`.
 //!
 //! Who may call what: a `Merger` lives behind its owner's lock. Readers never see it.
 
@@ -31,7 +31,7 @@ use crate::tombstone::index::tree::{BLOCK, NodeId, SummaryNode, Tree};
 
 /// Most pieces that one step reads.
 pub(crate) const STEP_PIECES: u32 = 256;
-/// Beyond this many records a summary node is built only by `finish` (M4).
+/// Beyond this many records a summary node is built only by `finish` (MERGE-4).
 const SUMMARY_RECORDS_MAX: u32 = 1 << 14;
 
 type Checked<T> = std::result::Result<T, Corruption>;
@@ -353,7 +353,7 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    /// Does one piece of work (M2) for a log that goes so far.
+    /// Does one piece of work (MERGE-2) for a log that goes so far.
     pub(crate) fn step<C: Comparator>(
         &mut self,
         (tree, comparator): (&Tree, &C),
@@ -377,7 +377,7 @@ impl Merger {
             match job.advance(tree, comparator, budget) {
                 Ok(Progress::Worked) => self.job = Some(job),
                 Ok(Progress::Idle) => self.complete(tree, *job),
-                Err(_) => {} // M1
+                Err(_) => {} // MERGE-1
             }
             return Progress::Worked;
         }
@@ -406,7 +406,7 @@ impl Merger {
             _ if id != block => return self.paint_next((tree, comparator), extent, Paints::Blocks),
             // A record is still being written: whoever writes it comes by here afterwards.
             Ok(None) => return Progress::Idle,
-            Err(_) => self.next_block += 1, // M3
+            Err(_) => self.next_block += 1, // MERGE-3
         }
         Progress::Worked
     }
@@ -433,7 +433,7 @@ impl Merger {
         while self.grow((tree, comparator), extent, u32::MAX) == Progress::Worked {}
     }
 
-    /// Begins a summary node over all whole blocks if it is due (M4).
+    /// Begins a summary node over all whole blocks if it is due (MERGE-4).
     fn summary(&mut self, tree: &Tree) -> Progress {
         let (blocks, summarized) = (self.next_block, self.summarized / BLOCK);
         let due = blocks >= 3
@@ -463,7 +463,7 @@ impl Merger {
         }
     }
 
-    /// Begins a merge, unless a child is missing or damaged (M1).
+    /// Begins a merge, unless a child is missing or damaged (MERGE-1).
     fn start(&mut self, tree: &Tree, sources: Vec<Source>, target: Target) {
         self.job = Job::start(tree, sources, target).ok().map(Box::new);
     }

@@ -12,14 +12,16 @@
 //! blocks, so that a search touches few lines, and only one block. After the last piece stands padding, with the
 //! largest prefix.
 //!
-//! * K1: boundaries ascend strictly; the last piece is painted by nobody. A node has at least two pieces.
-//! * K2: min and max sequence are those of all records below, hidden ones too.
-//! * K3: an answer is certified: the check of the piece that holds the key held, for the node and position; it covers
-//!   where the next piece begins, too. Whatever led there (fences, bounds, other prefixes) is a hint.
-//! * K4: all prefixes of a node leave out as many bytes of the common prefix; the number stands in the head, and is
-//!   covered by its check and by that of each piece. So an answer needs no check of the head, and proves what its
-//!   probe left out.
-//! * K5: a node never changes once it is built. It is derived: whoever finds it damaged uses what it was built from.
+//! * COVERAGE-NODE-1: boundaries ascend strictly; the last piece is painted by nobody. A node has at least two pieces.
+//! * COVERAGE-NODE-2: min and max sequence are those of all records below, hidden ones too.
+//! * COVERAGE-NODE-3: an answer is certified: the check of the piece that holds the key held, for the node and
+//!   position; it covers where the next piece begins, too. Whatever led there (fences, bounds, other prefixes) is a
+//!   hint.
+//! * COVERAGE-NODE-4: all prefixes of a node leave out as many bytes of the common prefix; the number stands in the
+//!   head, and is covered by its check and by that of each piece. So an answer needs no check of the head, and proves
+//!   what its probe left out.
+//! * COVERAGE-NODE-5: a node never changes once it is built. It is derived: whoever finds it damaged uses what it was
+//!   built from.
 //!
 //! Who may call what: a `Builder` belongs to one thread; a `CoverageNode` may be read by any.
 
@@ -244,7 +246,7 @@ impl CoverageNode {
         if self.prefix(reach) == probe.prefix {
             reach = self.settle(log, comparator, probe, reach)?;
         }
-        // K3: the piece that begins at or before the key, and where the next one begins.
+        // COVERAGE-NODE-3: the piece that begins at or before the key, and where the next one begins.
         let Some(at) = reach.checked_sub(1) else {
             let (first, _) = self.piece(checks, cover, 0)?;
             return match place(log, comparator, probe, first)? {
@@ -459,7 +461,7 @@ impl Builder {
     }
 }
 
-/// Bounds of two groups of records together (K2).
+/// Bounds of two groups of records together (COVERAGE-NODE-2).
 pub(crate) fn join(
     left: (SequenceNumber, SequenceNumber),
     right: (SequenceNumber, SequenceNumber),

@@ -6,11 +6,11 @@
 //! ```
 //! What a node says about a key, with `max` and `min` of all its records:
 //!
-//! * Q1: max <= best so far, or min > snapshot: nothing to learn.
-//! * Q2: painted by nobody: no record below covers the key, at any snapshot.
-//! * Q3: the painter is visible: it is the newest record below that covers the key, so the answer of this node.
-//! * Q4: the painter is too new: the children must be asked.
-//! * Q5: the node is damaged: as if it were missing.
+//! * QUERY-1: max <= best so far, or min > snapshot: nothing to learn.
+//! * QUERY-2: painted by nobody: no record below covers the key, at any snapshot.
+//! * QUERY-3: the painter is visible: it is the newest record below that covers the key, so the answer of this node.
+//! * QUERY-4: the painter is too new: the children must be asked.
+//! * QUERY-5: the node is damaged: as if it were missing.
 //!
 //! Who may call what: a `Search` belongs to one call. It never waits.
 
@@ -149,7 +149,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         id.children().rev().try_for_each(|child| self.node(child, asked))
     }
 
-    /// Asks a node about every key; `otherwise` answers those that it cannot tell (Q4, Q5).
+    /// Asks a node about every key; `otherwise` answers those that it cannot tell (QUERY-4, QUERY-5).
     #[inline(always)]
     fn consult_all(
         &self,
@@ -158,7 +158,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         asked: &mut [Asked<'_>],
         otherwise: impl Fn(&Self, &mut [Asked<'_>]) -> Checked<()>,
     ) -> Checked<()> {
-        // Q1. What the head says is believed only if its check holds; keys that must be looked up need no head.
+        // QUERY-1. What the head says is believed only if its check holds; keys that must be looked up need no head.
         let hints = coverage_node.bounds();
         let mut known: Option<Bounds> = None;
         for one in asked {
@@ -192,7 +192,7 @@ impl<'a, C: Comparator> Search<'a, C> {
             }
     }
 
-    /// Q2 to Q5.
+    /// QUERY-2 to QUERY-5.
     #[inline(always)]
     fn consult(&self, coverage_node: &CoverageNode, cover: u64, one: &mut Asked<'_>) -> Checked<Verdict> {
         let Tree { log, checks, .. } = self.tree;

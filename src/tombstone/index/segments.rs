@@ -3,8 +3,8 @@
 //! ```text
 //!   group 0: 4 segments of F items | group 1: 4 of 2F | group 2: 4 of 4F | ...      at most a quarter is unused
 //! ```
-//! * G1: a segment is filled with items before it is published, and never replaced.
-//! * G2: every index is checked against the segment that it falls in; one outside is `None`.
+//! * SEGMENTS-1: a segment is filled with items before it is published, and never replaced.
+//! * SEGMENTS-2: every index is checked against the segment that it falls in; one outside is `None`.
 //!
 //! Who may call what: everything through `&self`, any thread. Readers never wait; two writers that need the same new
 //! segment may both build one, and one is dropped.
@@ -64,8 +64,8 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         segment.get(usize::try_from(u64::from(index) - spot.first).ok()?..)?.get(..len)
     }
 
-    /// A run of cells, after publishing their segment if need be. `make` fills it, index by index; `grown` hears how many
-    /// bytes were added.
+    /// A run of cells, after publishing their segment if need be. `make` fills it, index by index; `grown` hears how
+    /// many bytes were added.
     pub(crate) fn ensure_run(
         &self,
         index: u32,

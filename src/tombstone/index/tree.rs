@@ -7,9 +7,9 @@
 //! ```
 //! Four nodes of a level make one of the next: half the levels, and half the memory, of a binary tree.
 //!
-//! * F1: a missing node means: use its children; below level 0, the records.
-//! * F2: nodes are only added. A summary node covers all records before some index; the newest one is used.
-//! * F3: a node that fails its checks is missing.
+//! * TREE-1: a missing node means: use its children; below level 0, the records.
+//! * TREE-2: nodes are only added. A summary node covers all records before some index; the newest one is used.
+//! * TREE-3: a node that fails its checks is missing.
 //!
 //! Who may call what: everything, any thread; only the merger adds nodes, under its lock.
 
@@ -137,7 +137,7 @@ impl Tree {
         }
     }
 
-    /// The newest summary node, if there is one. Which summary node is used, or none, decides no answer (F2): the
+    /// The newest summary node, if there is one. Which summary node is used, or none, decides no answer (TREE-2): the
     /// count is a hint.
     #[inline(always)]
     pub(crate) fn summary(&self) -> Option<&SummaryNode> {

@@ -84,7 +84,7 @@ pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
         let proves = matches!(source.text(index + 1), "{" | "impl");
         if proves && !names_invariant(&text) {
             findings.push(format!(
-                "{path}:{}: write `// SAFETY: A1: ..`, naming an invariant of the file's head",
+                "{path}:{}: write `// SAFETY: ARENA-1: ..`, naming an invariant of a file's head",
                 token.line
             ));
         }
@@ -92,15 +92,51 @@ pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
     findings
 }
 
-/// Whether the text after `SAFETY:` holds a word such as A1 or N12.
-fn names_invariant(text: &str) -> bool {
-    let Some((_, argument)) = text.rsplit_once("SAFETY:") else { return false };
-    argument.split(|c: char| !c.is_alphanumeric()).any(|word| {
-        let mut chars = word.chars();
-        chars.next().is_some_and(|c| c.is_ascii_uppercase())
-            && word.len() > 1
-            && chars.all(|c| c.is_ascii_digit())
+/// Words such as ARENA-1 or WRITER-SHARDS-12.
+fn labels(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    words.filter(|word| {
+        let Some((name, number)) = word.rsplit_once('-') else { return false };
+        let digits = !number.is_empty() && number.chars().all(|c| c.is_ascii_digit());
+        digits && name.starts_with(|c: char| c.is_ascii_uppercase()) && !name.contains(char::is_lowercase)
     })
+}
+
+/// Whether the text after `SAFETY:` names an invariant.
+fn names_invariant(text: &str) -> bool {
+    text.rsplit_once("SAFETY:").is_some_and(|(_, argument)| labels(argument).next().is_some())
+}
+
+/// Invariants have one name in the crate, and what a comment cites is defined in the head of a file.
+pub(crate) fn invariants(sources: &[Source]) -> Vec<String> {
+    let mut defined: Vec<(&str, &str, usize)> = vec![];
+    let lines = |source: &Source| (0..source.comments.len()).collect::<Vec<_>>();
+    for source in sources {
+        for line in lines(source) {
+            let head = source.comments[line].trim_start_matches(['!', '/', ' ']).strip_prefix("* ");
+            let Some((label, _)) = head.and_then(|text| text.split_once(':')) else { continue };
+            if labels(label).next() == Some(label) {
+                defined.push((label, &source.path, line));
+            }
+        }
+    }
+    let mut findings = vec![];
+    for (index, (label, path, line)) in defined.iter().enumerate() {
+        if let Some((_, other, at)) = defined[..index].iter().find(|(known, ..)| known == label) {
+            findings
+                .push(format!("{path}:{line}: {label} is an invariant of {other}:{at}; name this one anew"));
+        }
+    }
+    for source in sources {
+        for line in lines(source) {
+            let cited = labels(&source.comments[line]);
+            let unknown = cited.filter(|label| defined.iter().all(|(known, ..)| known != label));
+            findings.extend(unknown.map(|label| {
+                format!("{}:{line}: {label} is not defined in the head of any file", source.path)
+            }));
+        }
+    }
+    findings
 }
 
 /// The fault injector exists only behind its feature. `text` is the file that declares the module.

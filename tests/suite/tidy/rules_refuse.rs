@@ -127,7 +127,8 @@ fn unsafe_code_is_refused() {
         let text = format!("{EXPECT}{comment}\nfn f() {{ unsafe {{ g() }} }}");
         refused(&run("src/prefetch.rs", &text), "src/prefetch.rs:3", "SAFETY");
     }
-    let good = format!("{EXPECT}// SAFETY: A12: in bounds;\n// and aligned.\nfn f() {{ unsafe {{ g() }} }}");
+    let good =
+        format!("{EXPECT}// SAFETY: ARENA-12: in bounds;\n// and aligned.\nfn f() {{ unsafe {{ g() }} }}");
     for (path, text) in [("src/lib.rs", ""), ("src/memtable/mod.rs", ""), ("src/prefetch.rs", good.as_str())]
     {
         assert_eq!(run(path, text), "", "{path}");
@@ -273,4 +274,20 @@ fn retired_words_are_refused() {
     refused(&names("src/a.rs", name), "src/a.rs:1", "door");
     refused(&names("src/forest.rs", ""), "src/forest.rs:1", "forest");
     assert_eq!(names("src/a.rs", "let door = adoration();"), "");
+}
+
+#[test]
+fn invariants_have_one_name() {
+    let files = |texts: [&str; 2]| {
+        let sources = texts.map(|text| Source::parse("src/a.rs", text));
+        rules::invariants(&sources).join("\n")
+    };
+    let head = "//! * ARENA-1: chunks do not move.\n";
+    assert_eq!(
+        files([head, "// SAFETY: ARENA-1: it stands still. SHA-256 is not cited in prose"]).lines().count(),
+        1
+    );
+    assert_eq!(files([head, "// ARENA-1, and sub-chunk-free text"]), "");
+    refused(&files([head, head]), "src/a.rs:1", "name this one anew");
+    refused(&files([head, "\n// ARENA-2"]), "src/a.rs:2", "ARENA-2 is not defined");
 }
