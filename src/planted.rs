@@ -83,7 +83,7 @@ bugs! {
     EndsForgetGaps,
     /// What a parked cursor stands on is not verified again.
     ParkedBelieved,
-    /// The caller's promise is not compared.
+    /// The caller's digest is not compared.
     CallerDigestIgnored,
     /// The key's hash over the caller's bytes is not compared with that over the arena's.
     ClaimForgetsKey,
@@ -147,7 +147,7 @@ bugs! {
     BatchSkipsDuplicateCheck,
     /// A batch with more or fewer entries than its header says is taken.
     BatchIgnoresCount,
-    /// A batch's entries are not compared with their promises.
+    /// A batch's entries are not compared with their digests.
     BatchForgetsCallerDigest,
     /// A length in a batch may be spelled longer than needed.
     BatchTakesOverlongLength,

@@ -1,14 +1,14 @@
-//! The write batch: entries that are written together, in RocksDB's encoding, with a promise for each.
+//! The write batch: entries that are written together, in RocksDB's encoding, with a digest for each.
 //!
 //! ```text
 //!  buffer    sequence (8) | count (4) | record | record | ..
-//!  promises  [ K^V^O of record 0, of record 1, .. ]      beside the buffer, only with 8 protection bytes
+//!  digests   [ K^V^O of record 0, of record 1, .. ]      beside the buffer, only with 8 protection bytes
 //! ```
-//! * BATCH-1: a promise is computed from the caller's slices, before they are copied. What the copy does to the
+//! * BATCH-1: a digest is computed from the caller's slices, before they are copied. What the copy does to the
 //!   bytes, it notices.
 //! * BATCH-2: an error changes nothing: every check comes before the first byte is appended.
 //! * BATCH-3: the header's words are kept twice, in the buffer and as fields; reading compares them.
-//! * BATCH-4: an entry leaves only after its lengths were checked and, with protection, its promise was compared.
+//! * BATCH-4: an entry leaves only after its lengths were checked and, with protection, its digest was compared.
 //!
 //! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
@@ -42,7 +42,7 @@ pub enum SequenceMode {
     WholeBatch,
 }
 
-/// Whether entries carry promises.
+/// Whether entries carry digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallerDigests {
     None,
@@ -81,13 +81,13 @@ impl Default for WriteBatch {
 }
 
 impl WriteBatch {
-    /// An empty batch without promises.
+    /// An empty batch without digests.
     #[must_use]
     pub fn new() -> Self {
         WriteBatch::empty(CallerDigests::None)
     }
 
-    /// An empty batch whose entries carry `bytes` bytes of promise each.
+    /// An empty batch whose entries carry `bytes` bytes of digest each.
     ///
     /// # Errors
     /// `InvalidArgument` unless `bytes` is 0 or 8.
@@ -256,7 +256,7 @@ impl WriteBatch {
         &self.buffer
     }
 
-    /// Reads an encoded batch, checks all of it, and copies it. The copy has no promises. Log data is kept in the
+    /// Reads an encoded batch, checks all of it, and copies it. The copy has no digests. Log data is kept in the
     /// bytes, and is no entry. O(length).
     ///
     /// # Errors
@@ -379,7 +379,7 @@ pub struct BatchEntry<'b> {
     kind: Kind,
     key: &'b [u8],
     value: &'b [u8],
-    /// K, from the bytes that the promise was compared with.
+    /// K, from the bytes that the digest was compared with.
     pub(crate) key_part: u64,
     caller_digest: Option<Protected<Kvo>>,
 }
@@ -403,7 +403,7 @@ impl<'b> BatchEntry<'b> {
         self.value
     }
 
-    /// What the writer promised about kind, key and value, if the batch carries promises. It was compared with the
+    /// The writer's digest over kind, key and value, if the batch carries digests. It was compared with the
     /// bytes when the entry was read.
     #[must_use]
     pub fn caller_digest(&self) -> Option<Protected<Kvo>> {
@@ -462,7 +462,7 @@ impl<'b> BatchEntries<'b> {
         Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.batch.header.count)))
     }
 
-    /// BATCH-4: compares the entry with its promise.
+    /// BATCH-4: compares the entry with its digest.
     #[inline]
     fn check_caller_digest(
         &self,
@@ -484,7 +484,7 @@ impl<'b> BatchEntries<'b> {
         Ok(Some(caller_digest))
     }
 
-    /// What is wrong with the record at `at`: in a batch with promises a length over the limit is damage as well, and
+    /// What is wrong with the record at `at`: in a batch with digests a length over the limit is damage as well, and
     /// the one flipped bit is told if one explains it.
     #[cold]
     fn diagnosed(&self, at: usize, error: Error) -> Error {

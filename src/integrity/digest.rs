@@ -3,7 +3,7 @@
 //! ```text
 //!   K(key) V(value) O(kind) S(sequence) L(lengths, revision) P(offset, table nonce)      each 64 bits, own seed
 //!
-//!   promise of a caller      K ^ V ^ O                    Protected<Kvo>
+//!   digest of a caller       K ^ V ^ O                    Protected<Kvo>
 //!   with its sequence        K ^ V ^ O ^ S                Protected<Kvos>
 //!   stored key digest        K ^ O ^ S ^ L ^ P            low protection bytes
 //!   stored value digest      V ^ K ^ S ^ P                low protection bytes

@@ -334,7 +334,7 @@ impl<S: Storage> SortedTableWriter<S> {
 /// A block's stored bytes, trailer and sum of digests.
 type Sealed<'a> = (std::borrow::Cow<'a, [u8]>, [u8; 5], u64);
 
-/// Compresses a block, computes its trailer, and only then compares its entries with their promises (SST-CHAIN-1,
+/// Compresses a block, computes its trailer, and only then compares its entries with their digests (SST-CHAIN-1,
 /// SST-CHAIN-2).
 pub(crate) fn seal<'a>(
     raw: &'a [u8],

@@ -431,7 +431,7 @@ impl WriterShards {
         (smallest <= largest).then_some((smallest, largest))
     }
 
-    /// Largest sequence number of a point entry; 0 without any. One that is being raised, or is damaged, counts as the
+    /// Largest sequence number of a point entry; 0 without any. One that is being stored, or is damaged, counts as the
     /// largest number there is.
     pub(crate) fn largest_point(&self) -> u64 {
         self.fold(0, |largest, shard| largest.max(shard.control.get(LARGEST_POINT).unwrap_or(u64::MAX)))

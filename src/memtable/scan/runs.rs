@@ -5,7 +5,7 @@
 //!   a@9   m@8      m@7      m@6      m@5      z@2        a run of versions of one key
 //!   <---- before   first             after --->          a few steps, then one search
 //! ```
-//! The numbered promises stand in `visibility`: VISIBILITY-2 to VISIBILITY-5.
+//! The invariants stand in `visibility`: VISIBILITY-2 to VISIBILITY-5.
 //!
 //! Any thread.
 

@@ -7,7 +7,7 @@
 //!            gap ----------------> its far side, strictly beyond it -----> show
 //!   show     visibility ----> inside the far bound
 //! ```
-//! Nothing here moves a cursor: `cursor` does. Its promises are numbered there.
+//! Nothing here moves a cursor: `cursor` does. Its invariants stand there.
 //!
 //! Any thread.
 

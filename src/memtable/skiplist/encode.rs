@@ -1,7 +1,7 @@
 //! Writes the bytes of a node that is not published yet.
 //!
 //! * ENCODE-1: digests are computed from the arena's own bytes, not from the caller's. What the caller's buffers say
-//!   (K, and the promise if there is one) is compared.
+//!   (K, and the caller's digest if there is one) is compared.
 //! * ENCODE-2: only the owner of the reservation can come here (ARENA-3), and publishing ends its ownership.
 //!
 //! One thread at a time has a reservation.

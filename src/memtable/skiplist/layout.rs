@@ -13,7 +13,7 @@
 //! * LAYOUT-2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach 32 GiB.
 //! * LAYOUT-3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's line is its
 //!   offset / 8. The level-0 link of a node and the back word of a node that it ever named lie in two lines: units
-//!   are left free in front of the one that is built later. A sentinel's back word has a line without any other word.
+//!   are left free before the one that is built later. A sentinel's back word has a line without any other word.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -110,7 +110,7 @@ pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
 }
 
 /// Most units that are left free before a node whose writer owns the units after it: its link stands at least two
-/// units behind the back word of a node that was written before it, in the same line.
+/// units after the back word of a node that was written before it, in the same line.
 pub(crate) const PAD_UNITS_MAX: u32 = LINE_UNITS - 2;
 
 /// Units to be left free before a node for that: none for most. Two lines are passed by then.

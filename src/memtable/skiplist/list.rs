@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   find      bracket [pred | succ] around the position, by the writer's splice or from the top
-//!   build     node bytes, digests from the arena's own bytes, compared with the caller's promise
+//!   build     node bytes, digests from the arena's own bytes, compared with the caller's digest
 //!   publish   pred's level-0 link, succ -> node, by compare-and-swap (Release); then succ's back link, pred -> node
 //!   tower     the same at each higher level; a level that cannot be linked is left out
 //! ```
@@ -116,7 +116,7 @@ pub(crate) enum Placement<'a> {
 }
 
 impl Placement<'_> {
-    /// What there is to raise.
+    /// The tower that is left to link.
     pub(crate) fn tower(&self) -> Option<&Tower> {
         match self {
             Placement::Linked { tower, .. } => tower.as_ref(),
@@ -460,7 +460,7 @@ fn count_level<C: Comparator>(
     }
 }
 
-/// Compares what the caller's buffers say with what the arena holds, before it is published. K without a promise,
+/// Compares what the caller's buffers say with what the arena holds, before it is published. K without a caller's digest,
 /// too: the height was made from it.
 #[inline(always)]
 pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -> Result<(), Corruption> {

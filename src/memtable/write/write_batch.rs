@@ -1,7 +1,7 @@
 //! Batches: checked as a whole, then linked one entry after the other.
 //!
 //! ```text
-//!   read      every record decoded, its promise compared              nothing is touched
+//!   read      every record decoded, its digest compared               nothing is touched
 //!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched
 //!   compare   duplicates inside the batch
 //!   search    after the last insert, the rest interleaved: duplicates, damage       nothing is changed

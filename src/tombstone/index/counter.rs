@@ -1,8 +1,8 @@
 //! Counters with a check of their own, and tallies: two counters on two cache lines that vouch for each other.
 //!
 //! ```text
-//!   begun   value (32) | check (32)     raised before a writer stores anything      one line
-//!   ended   value (32) | check (32)     raised once everything is stored            another line
+//!   begun   value (32) | check (32)     incremented before a writer stores          one line
+//!   ended   value (32) | check (32)     incremented once everything is stored       another line
 //! ```
 //! * COUNTER-1: one word holds value and check, so a reader never sees half of a change.
 //! * COUNTER-2: `ended` is read before `begun`; so `ended` is at most `begun`, and one that is larger says that
@@ -79,7 +79,7 @@ impl Counter {
             let (claimed, after) = next(value)?;
             let sealed = Self::sealed(checks, self.which, after);
             // ORDERING: release; partner: the acquire load of `ended` in `extent`: what a writer stored before it
-            // raised `ended` is visible after it. Relaxed on failure: the word is read again.
+            // larger `ended` is visible after it. Relaxed on failure: the word is read again.
             match self.word.compare_exchange_weak(seen, sealed, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Ok((claimed, after - value)),
                 Err(other) => seen = other,
