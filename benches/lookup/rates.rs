@@ -53,8 +53,8 @@ impl Aid {
     }
 
     /// The share of absent keys that is let pass in theory.
+    #[expect(clippy::cast_possible_truncation, reason = "a share of the write buffer")]
     fn theory(self, keys: u64) -> f64 {
-        #[expect(clippy::cast_possible_truncation, reason = "a share of the buffer")]
         let lines = |share: f64| theory::lines((buffer(ENTRIES) as f64 * share) as u64) as f64;
         match self {
             Aid::List => 1.0,
