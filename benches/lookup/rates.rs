@@ -53,6 +53,7 @@ impl Aid {
     }
 
     /// The share of absent keys that is let pass in theory.
+    #[expect(clippy::cast_possible_truncation, reason = "a share of the write buffer")]
     fn theory(self, keys: u64) -> f64 {
         let lines = |share: f64| theory::lines((buffer(ENTRIES) as f64 * share) as u64) as f64;
         match self {
