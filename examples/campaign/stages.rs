@@ -4,7 +4,7 @@
 //!   checksum_on_seek off: every bit of a young and of the small table, mutable or frozen | random: young, small, 200 and
 //!                         1000 entries (four chunks), and small with overwritten entries
 //!     with accelerators:          every bit of filters and index, all of them and one at a time | random: as above
-//!   checksum_on_seek on:  the same; bits that went to the mutable table go to the frozen one
+//!   checksum_on_seek on:  the same; bits that went to the mutable table go to the frozen one (the short form: other bits)
 //!   fewer bytes:          some random faults of tables with 0, 1, 2 and 4 protection bytes: no crash, no hang
 //!   top up:               the small table once more, for regions and kinds that have had too few random faults
 //! ```
@@ -212,6 +212,18 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
 /// Faults that a region and kind is topped up by at a time.
 const TURN: u64 = 50;
 
+/// Of bits that are flipped in turn: every how many-th, and the first one. Every bit once with `checksum_on_seek` off
+/// and once with it on: half of them in the mutable table and half in the frozen one, and with the other setting the
+/// other way round. In the short form every bit once.
+fn stride(options: &Options, Setting { on_seek, frozen }: Setting) -> (u64, u64) {
+    let frozen = u64::from(frozen == Frozen::Before);
+    if options.short && options.on_seek.len() > 1 {
+        (4, 2 * u64::from(on_seek) + frozen)
+    } else {
+        (2, frozen ^ u64::from(on_seek))
+    }
+}
+
 impl Stage {
     fn new(options: &Options, plan: Plan, setting: Setting) -> Result<Stage, Error> {
         let Setting { on_seek, frozen } = setting;
@@ -239,9 +251,7 @@ impl Stage {
         }
         let excluded = injector.excluded_bytes();
         drop(injector);
-        // Every bit once with each setting: half of them in the mutable table and half in the frozen one, and with
-        // the other setting the other way round.
-        let stride = (2, u64::from((frozen == Frozen::Before) != on_seek));
+        let stride = stride(options, setting);
         let turns = (map.bits - stride.1).div_ceil(stride.0);
         let count = if plan.mode == Mode::Random { plan.count / 2 } else { turns };
         Ok(Stage { mode: plan.mode, shape, frozen, model, map, first: 0, count, stride, excluded })

@@ -215,12 +215,14 @@ impl Table {
     /// absent then.
     fn lose_each_link(&self, keys: &[&[u8]]) {
         let search = self.search();
+        // By links alone: a step, and a search that comes back along back links, renews those that are late, and now that
+        // the writers have returned none may be. So the last links are lost first, too.
         let mut nodes = vec![search.sentinel];
-        while let Some(entry) = search.next(nodes[nodes.len() - 1]).unwrap() {
-            nodes.push(entry.node().offset());
+        for place in 0..keys.len() {
+            nodes.push(search.view.link(nodes[place], 0).unwrap());
         }
         let ring = |place: usize| nodes.get(place).copied().unwrap_or(search.sentinel);
-        for place in 0..nodes.len() {
+        for place in (0..nodes.len()).rev() {
             for earlier in place + 2..=nodes.len() {
                 search.view.set_link(nodes[place], 0, ring(earlier)).unwrap();
                 for key in keys {

@@ -193,9 +193,15 @@ impl Map {
 
     /// The same, but only filters and index are flipped in turn.
     #[must_use]
-    pub fn accelerators_only(mut self) -> Map {
-        let accelerators = self.areas.iter().filter(|(area, _)| area.is_accelerator());
-        self.turns = accelerators.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
+    pub fn accelerators_only(self) -> Map {
+        self.only(Area::is_accelerator)
+    }
+
+    /// The same, but only these areas are flipped in turn.
+    #[must_use]
+    pub fn only(mut self, wanted: impl Fn(Area) -> bool) -> Map {
+        let areas = self.areas.iter().filter(|(area, _)| wanted(*area));
+        self.turns = areas.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
         self.bits = self.bytes(&self.turns) as u64 * 8;
         self
     }

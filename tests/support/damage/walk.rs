@@ -230,7 +230,11 @@ impl<'m> Trial<'m> {
     ) {
         let rows = descending(rows);
         let walk = Walk::descending(self.model(), &rows, gone);
-        let walk = walk.parked(self.way_on(gone.checked_sub(1).map(|row| rows[row])));
+        let last = gone.checked_sub(1).map(|row| rows[row]);
+        // It goes on from the first version of the key whose versions it shows.
+        let first = last.and_then(|row| self.model().versions(&row.key).first());
+        let unsure = [last, first].map(|row| self.way_on(row)).contains(&WayOn::Unsure);
+        let walk = walk.parked(if unsure { WayOn::Unsure } else { WayOn::Sure });
         self.walk(what, End::Front, walk, |_| range.next().transpose());
     }
 
