@@ -139,8 +139,6 @@ bugs! {
     ControlKeepsOldWord,
     /// The newest version is answered, whatever the snapshot.
     IndexForgetsSnapshot,
-    /// Interleaved searches answer without verifying the left side of their bracket.
-    InterleavedSkipsTheBracket,
     /// Staged lookups answer in the order in which they finish.
     MultiGetMixesKeys,
     /// A batch is linked before it was looked through for duplicates.

@@ -21,7 +21,6 @@ use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::search::{
     Bracket, BracketOnly, Checks, EveryNode, Gap, Progress, Search, Trail, Walk,
 };
-use crate::planted::{Bug, planted};
 use crate::prefetch::prefetch_read;
 
 /// Searches in flight. Most of the gain is there at 8; the knee is at 12 to 16.
@@ -122,7 +121,6 @@ fn conclude<'a, C: Comparator, T: Trail>(
 ) -> Result<Bracket<'a>, Gap> {
     if let Progress::Arrived = progress {
         let (at, greater) = flight.walk.ends();
-        let at = if planted(Bug::InterleavedSkipsTheBracket) { search.sentinel } else { at };
         if let Some(bracket) = search.certify(at, greater) {
             return Ok(bracket);
         }
