@@ -311,7 +311,7 @@ impl WriteBatch {
         }
     }
 
-    /// Flips one bit of the encoded buffer, counted from its start, after the batch's back.
+    /// Flips one bit of the encoded buffer, counted from its start, behind the batch's back.
     #[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
     #[doc(hidden)]
     pub fn flip_buffer_bit(&mut self, bit: usize) {

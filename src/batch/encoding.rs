@@ -22,27 +22,27 @@ use crate::memtable::skiplist::layout::KEY_LEN_MAX;
 use crate::planted::{Bug, planted};
 
 /// Sequence number and count.
-pub(crate) const HEADER_LEN: usize = 12;
+pub(super) const HEADER_LEN: usize = 12;
 /// Byte offset of the count.
-pub(crate) const COUNT_AT: usize = 8;
+pub(super) const COUNT_AT: usize = 8;
 
 const TAG_LOG_DATA: u8 = 3;
 
 /// A report about encoded bytes.
 #[cold]
-pub(crate) fn damage(offset: usize, expected: u64, found: u64) -> Error {
+pub(super) fn damage(offset: usize, expected: u64, found: u64) -> Error {
     Error::Corruption(Corruption::new(Place::Encoding, offset as u64, expected, found))
 }
 
 /// The fixed words at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Header {
-    pub(crate) sequence: SequenceNumber,
-    pub(crate) count: u32,
+pub(super) struct Header {
+    pub(super) sequence: SequenceNumber,
+    pub(super) count: u32,
 }
 
 impl Header {
-    pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Header> {
         let Some((sequence, rest)) = bytes.split_first_chunk::<8>() else {
             return Err(damage(0, bytes.len() as u64, HEADER_LEN as u64));
         };
@@ -52,7 +52,7 @@ impl Header {
         Ok(Header { sequence: u64::from_le_bytes(*sequence), count: u32::from_le_bytes(*count) })
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; HEADER_LEN] {
+    pub(super) fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[..COUNT_AT].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[COUNT_AT..].copy_from_slice(&self.count.to_le_bytes());
@@ -60,7 +60,7 @@ impl Header {
     }
 
     /// Whether the words in the buffer are these; `Corruption` otherwise.
-    pub(crate) fn compare(self, stored: Header) -> Result<()> {
+    pub(super) fn compare(self, stored: Header) -> Result<()> {
         compare_word(0, self.sequence, stored.sequence)?;
         compare_word(COUNT_AT, u64::from(self.count), u64::from(stored.count))
     }
@@ -77,7 +77,7 @@ fn compare_word(offset: usize, expected: u64, found: u64) -> Result<()> {
 }
 
 /// Appends one record. The caller has checked kind and lengths.
-pub(crate) fn append(buffer: &mut Vec<u8>, kind: Kind, key: &[u8], value: &[u8]) {
+pub(super) fn append(buffer: &mut Vec<u8>, kind: Kind, key: &[u8], value: &[u8]) {
     // A tag and two lengths of at most five bytes.
     buffer.reserve(1 + 5 + key.len() + 5 + value.len());
     buffer.push(kind.as_u8());
@@ -99,7 +99,7 @@ fn append_slice(buffer: &mut Vec<u8>, bytes: &[u8]) {
 
 /// What stands between two offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Record<'b> {
+pub(super) enum Record<'b> {
     /// An entry. Point deletes have an empty value.
     Entry { kind: Kind, key: &'b [u8], value: &'b [u8] },
     /// Bytes for the log's readers only.
@@ -108,30 +108,30 @@ pub(crate) enum Record<'b> {
 
 /// Reads records one after the other.
 #[derive(Debug, Clone)]
-pub(crate) struct Records<'b> {
+pub(super) struct Records<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
 impl<'b> Records<'b> {
     /// The records of a whole batch.
-    pub(crate) fn new(batch: &'b [u8]) -> Self {
+    pub(super) fn new(batch: &'b [u8]) -> Self {
         Records { bytes: batch, at: HEADER_LEN }
     }
 
-    /// Records without a header in front.
-    pub(crate) fn bare(bytes: &'b [u8]) -> Self {
+    /// Records without a header before them.
+    pub(super) fn bare(bytes: &'b [u8]) -> Self {
         Records { bytes, at: 0 }
     }
 
     /// Byte offset of the next record.
-    pub(crate) fn offset(&self) -> usize {
+    pub(super) fn offset(&self) -> usize {
         self.at
     }
 
     /// The next record, or `None` at the end. After an error the position is unspecified.
     #[inline]
-    pub(crate) fn advance(&mut self) -> Result<Option<Record<'b>>> {
+    pub(super) fn advance(&mut self) -> Result<Option<Record<'b>>> {
         let tag_at = self.at;
         let Some(&tag) = self.bytes.get(tag_at) else { return Ok(None) };
         self.at += 1;

@@ -182,7 +182,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
     #[must_use]
     pub fn excluded_bytes(&self) -> usize {
         let control = self.pieces.iter().filter(|piece| piece.part == Part::Control);
-        // WriterShards that writers leased lie beside it.
+        // Shards that writers leased lie beside it.
         size_of::<Core<C>>().saturating_sub(control.map(Piece::len).sum::<usize>())
     }
 
@@ -529,7 +529,7 @@ const CHECK_AT: usize = if cfg!(target_endian = "little") { 0 } else { 6 };
 fn read(address: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let pointer = std::ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a checked word, whose addresses were exposed; FAULT-1: nobody
+    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a control word, whose addresses were exposed; FAULT-1: nobody
     // writes meanwhile.
     unsafe { pointer.copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
     bytes
@@ -537,7 +537,7 @@ fn read(address: usize, len: usize) -> Vec<u8> {
 
 fn write(address: usize, bytes: &[u8]) {
     let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
-    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a checked word, whose addresses were exposed mutable; FAULT-1:
+    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a control word, whose addresses were exposed mutable; FAULT-1:
     // nobody reads or writes meanwhile, and no borrow of these bytes is alive.
     unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }

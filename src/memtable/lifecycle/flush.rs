@@ -183,7 +183,7 @@ impl<C: Comparator> Core<C> {
             && self.comparator.compare(left.key(), right.key()).is_eq()
     }
 
-    /// Whether the entry in front replaced this one. Duplicates of a `Vector` table replace nothing: all of them count.
+    /// Whether the entry before replaced this one. Duplicates of a `Vector` table replace nothing: all of them count.
     pub(crate) fn hidden_by(&self, newer: Option<&Verified<'_>>, entry: &Verified<'_>) -> Hidden {
         let replaces = self.options.duplicates == DuplicatePolicy::Replace;
         if replaces && newer.is_some_and(|newer| self.equal(newer, entry)) { Hidden::Yes } else { Hidden::No }

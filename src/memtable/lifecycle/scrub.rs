@@ -346,7 +346,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         to
     }
 
-    /// A back link is a hint: it names an entry in front, or the head, after a tag that matches.
+    /// A back link is a hint: it names the entry before, or the head, after a tag that matches.
     fn back_links(&mut self, search: &Search<'a, C>, met: &[Met], places: &HashMap<u32, usize>) {
         let last = (search.sentinel, met.len());
         let nodes = met.iter().enumerate().map(|(place, met)| (met.node, place));

@@ -10,7 +10,7 @@
 use crate::sync::thread_number;
 use crate::sync::{AtomicU64, Ordering};
 
-/// WriterShards of counters.
+/// Shards of counters.
 const SHARDS: usize = 16;
 
 macro_rules! events {

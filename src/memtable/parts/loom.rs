@@ -66,7 +66,7 @@ fn loom_a_freeze_waits_for_who_is_inside() {
 
 /// Red for `GateIgnoresFreeze`, `FreezeSkipsBusyShards`, `LeaseBornOpen`.
 #[test]
-fn loom_a_freeze_closes_stripes_to_come() {
+fn loom_a_freeze_closes_shards_to_come() {
     model::check(|| {
         let gate = Arc::new(WriterShards::new(Secret::from_seed(1)));
         let (writers, freezer) = ([put_leased(&gate), put_leased(&gate)], freeze(&gate));

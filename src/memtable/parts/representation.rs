@@ -29,7 +29,7 @@ pub(crate) struct Spot<'a> {
 /// Neighbours around a position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'a> {
-    /// The position in front; its entry was verified.
+    /// The position before; its entry was verified.
     pub(crate) before: u32,
     /// The entry after; `None` is the end.
     pub(crate) after: Option<Spot<'a>>,

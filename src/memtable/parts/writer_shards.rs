@@ -31,7 +31,7 @@ use crate::memtable::skiplist::list::Inserter;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
 
-/// WriterShards that exist from the start.
+/// Shards that exist from the start.
 #[cfg(not(loom))]
 const FIRST: usize = 8;
 #[cfg(loom)]

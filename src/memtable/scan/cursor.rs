@@ -10,7 +10,7 @@
 //!   goes on at the other side, strictly beyond what was reported.
 //! * CURSOR-2: a cursor that stands nowhere has no entry, and steps leave it there. So does a control block that is
 //!   damaged.
-//! * CURSOR-3: a step never shows an entry twice; entries inserted after the cursor are not shown, those in front may
+//! * CURSOR-3: a step never shows an entry twice; entries inserted after the cursor are not shown, those before it may
 //!   be.
 //! * CURSOR-4: what a call hands out, it has verified itself: a move the entry that it led to, `entry` the one that the
 //!   cursor is parked on. A step takes nothing else from the node that it leaves than its link, whose tag is bound to
@@ -77,17 +77,17 @@ struct Heading {
 /// Every move verifies the entry that it leads to and returns it. [`entry`](Self::entry) verifies the entry under the
 /// cursor once more, however long the cursor has stood there.
 pub struct Cursor<H: Handle, L: Visibility = Raw> {
-    pub(crate) handle: H,
-    pub(crate) visibility: L,
-    pub(crate) state: State,
-    pub(crate) reported: Option<Box<ReportedGap>>,
+    pub(super) handle: H,
+    pub(super) visibility: L,
+    pub(super) state: State,
+    pub(super) reported: Option<Box<ReportedGap>>,
     heading: Heading,
     /// The table's checked values as of the last seek.
-    pub(crate) kept: Option<(Frame, Kept)>,
-    pub(crate) lower: Option<ScanBound>,
-    pub(crate) upper: Option<ScanBound>,
+    pub(super) kept: Option<(Frame, Kept)>,
+    pub(super) lower: Option<ScanBound>,
+    pub(super) upper: Option<ScanBound>,
     /// What all keys shown start with, in prefix mode.
-    pub(crate) prefix: Option<Box<[u8]>>,
+    pub(super) prefix: Option<Box<[u8]>>,
     /// How far memory was asked for in advance.
     read_ahead: ReadAhead,
 }
@@ -107,7 +107,7 @@ impl<H: Handle, L: Visibility> fmt::Debug for Cursor<H, L> {
 }
 
 /// Where a move ended: an entry, an end, or a gap; or a control block that is damaged.
-pub(crate) type Arrival = Result<Result<Option<Stand>, Gap>, Corruption>;
+pub(super) type Arrival = Result<Result<Option<Stand>, Gap>, Corruption>;
 
 /// What a cursor keeps of its table's order.
 #[derive(Debug, Clone)]
@@ -263,7 +263,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// Goes to the previous entry shown, and returns it.
     ///
     /// # Errors
-    /// `Corruption` if what stands in front cannot be told; the next step goes on before the damage.
+    /// `Corruption` if the entry before cannot be told; the next step goes on before the damage.
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
         self.go(Way::Backward)?;

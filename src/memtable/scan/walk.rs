@@ -45,7 +45,7 @@ fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
 impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// The table's list, if that is its order, through the values kept from the last seek.
     #[inline(always)]
-    pub(crate) fn list<'a>(&self, core: &'a Core<H::Order>) -> Option<Search<'a, H::Order>> {
+    pub(super) fn list<'a>(&self, core: &'a Core<H::Order>) -> Option<Search<'a, H::Order>> {
         let Some((frame, Kept::List(course))) = &self.kept else { return None };
         let view = frame.on(&core.arena)?;
         Some(Search { view, comparator: &core.comparator, course: *course })
@@ -53,7 +53,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 
     /// The table's order through the values kept from the last seek.
     #[inline]
-    pub(crate) fn order<'a>(&self, core: &'a Core<H::Order>) -> Result<Order<'a, H::Order>, Corruption> {
+    pub(super) fn order<'a>(&self, core: &'a Core<H::Order>) -> Result<Order<'a, H::Order>, Corruption> {
         if let Some(search) = self.list(core) {
             return Ok(Order::List(search));
         }
@@ -64,7 +64,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     }
 
     /// The entry shown at or after a position (or before it), inside the bounds.
-    pub(crate) fn arrive(&self, way: Way, target: &Target<'_>) -> Arrival {
+    pub(super) fn arrive(&self, way: Way, target: &Target<'_>) -> Arrival {
         let core = self.handle.core();
         let order = self.order(core)?;
         if let Some(prefix) = &self.prefix
@@ -130,7 +130,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// A step where nothing has to be decided: in a list, from an entry to a neighbour that is shown. `None`: it is
     /// no such step, or it met something unusual; `step` decides.
     #[inline(always)]
-    pub(crate) fn step_fast<'a>(
+    pub(super) fn step_fast<'a>(
         &self,
         core: &'a Core<H::Order>,
         way: Way,
@@ -159,7 +159,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     }
 
     #[inline]
-    pub(crate) fn step(&self, core: &Core<H::Order>, way: Way, read_ahead: &mut ReadAhead) -> Arrival {
+    pub(super) fn step(&self, core: &Core<H::Order>, way: Way, read_ahead: &mut ReadAhead) -> Arrival {
         match (&self.state, &self.reported) {
             (State::At(stand), _) => match self.list(core) {
                 Some(search) => {

@@ -165,7 +165,7 @@ impl Arena {
     fn view_of_first(&self) -> Result<View<'_>, Corruption> {
         let (shape, secret) = (self.control.shape()?, self.control.secret()?);
         let first = self.control.get(ControlWord::base(0))?;
-        // A base that was lost reads as "not yet": whoever is led after it finds the damage in `locate_elsewhere`.
+        // A base that was lost reads as "not yet": whoever follows an offset into that chunk finds the damage in `locate_elsewhere`.
         let base = self.control.get_so_far(ControlWord::base(1))?;
         let (start, index) = if base == 0 { (0, 0) } else { (1 << shape.shift(), 1) };
         let units = self.control.get(ControlWord::units(index))?;
@@ -258,7 +258,7 @@ impl Arena {
             }
             let (first, capacity) = (chunk_start(index, shift), self.control.get(ControlWord::units(index))?);
             loop {
-                // ORDERING: Relaxed: the number itself is all that is shared; the memory after it was published
+                // ORDERING: Relaxed: the number itself is all that is shared; the memory that it counts was published
                 // with the chunk's base (ControlWords::set).
                 let next = used.load(Ordering::Relaxed);
                 let adjacent = continues((first + next) as u32, adjacent, shift);
@@ -568,7 +568,7 @@ mod model {
     use crate::sync::{AtomicU64, UnsafeCell};
 
     /// Loom's atomics cannot be laid over raw bytes: links live in this table, and a cell a unit watches the bytes.
-    pub(crate) struct Words {
+    pub(super) struct Words {
         words: Vec<AtomicU64>,
         cells: Vec<UnsafeCell<()>>,
     }
@@ -583,24 +583,24 @@ mod model {
     }
 
     impl Words {
-        pub(crate) fn new() -> Self {
+        pub(super) fn new() -> Self {
             Words {
                 words: (0..FIRST_UNITS).map(|_| AtomicU64::new(0)).collect(),
                 cells: (0..FIRST_UNITS).map(|_| UnsafeCell::new(())).collect(),
             }
         }
 
-        pub(crate) fn word(&self, offset: u32) -> Option<&AtomicU64> {
+        pub(super) fn word(&self, offset: u32) -> Option<&AtomicU64> {
             self.words.get(offset as usize)
         }
 
-        pub(crate) fn written(&self, start: u32, units: u32) {
+        pub(super) fn written(&self, start: u32, units: u32) {
             for cell in &self.cells[start as usize..(start + units) as usize] {
                 cell.with_mut(|_| ());
             }
         }
 
-        pub(crate) fn read(&self, offset: u32) {
+        pub(super) fn read(&self, offset: u32) {
             if let Some(cell) = self.cells.get(offset as usize) {
                 cell.with(|_| ());
             }

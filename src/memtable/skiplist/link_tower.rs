@@ -41,7 +41,7 @@ enum LevelLink {
 impl<C: Comparator> Search<'_, C> {
     /// Links a node at its levels above 0, each after the node that the splice names there.
     #[inline(always)]
-    pub(crate) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: &Tower) {
+    pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: &Tower) {
         let target = &Target::new(self.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         for level in 1..tower.height {
             let Some(prev) = splice.prev.get(level as usize).copied() else { return };

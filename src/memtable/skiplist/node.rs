@@ -137,7 +137,7 @@ impl<'a> View<'a> {
     /// An atomic word's value with the ordering of a link that is followed.
     #[cfg(not(loom))]
     #[inline(always)]
-    pub(crate) fn load_link(&self, slot: u32) -> Option<u64> {
+    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
         let Some(address) = self.locate_near(slot).or_else(|| self.locate_first(slot)) else {
             return self.load_link_elsewhere(slot);
         };
@@ -150,7 +150,7 @@ impl<'a> View<'a> {
 
     /// Loom's twin.
     #[cfg(loom)]
-    pub(crate) fn load_link(&self, slot: u32) -> Option<u64> {
+    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
         self.load_link_elsewhere(slot)
     }
 
@@ -180,7 +180,7 @@ impl<'a> View<'a> {
 
     /// The fields that a header check covers, as they lie there, and the check: lengths, sequence number, revision.
     #[cold]
-    pub(crate) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
+    pub(super) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
         let (address, available) = self.locate(offset)?;
         if available < HEADER {
             return None;
@@ -201,7 +201,7 @@ impl<'a> View<'a> {
     /// The node at `offset` if these were its header's fields and its entry ended inside its chunk: to be verified,
     /// since no header check vouches for it.
     #[cold]
-    pub(crate) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
+    pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
         let (address, available) = self.locate(offset)?;
         let (lengths, sequence, revision) = unpacked(fields);
         if !self.fits(lengths, available) {
@@ -212,7 +212,7 @@ impl<'a> View<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn back_word(&self, node: u32) -> Option<BackWord> {
+    pub(super) fn back_word(&self, node: u32) -> Option<BackWord> {
         let word = self.word(node.wrapping_add(BACK_UNITS))?;
         // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here; the
         // target is only compared with a node.
@@ -326,14 +326,14 @@ impl<'a> Node<'a> {
 
     /// Whether the stored key digest is that of this key with the node's other fields.
     #[cold]
-    pub(crate) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
+    pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
         let digest = self.placed().key_digest(key_part(key), view.secret.nonce());
         digest & view.width.mask() == self.stored_digest(view.width, 0)
     }
 
     /// Whether the value digest, which covers the key as well, matches key and value as they lie there.
     #[cold]
-    pub(crate) fn value_vouches(&self, view: &View<'_>) -> bool {
+    pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
         let key_part = key_part(self.key());
         let digest = self.placed().value_digest(self.value_bytes(), key_part, view.secret.nonce());
         digest & view.width.mask() == self.stored_digest(view.width, 1)
@@ -380,7 +380,7 @@ impl<'a> Verified<'a> {
 
     /// K of the key, as it was verified; 0 at width 0.
     #[inline(always)]
-    pub(crate) fn key_part(&self) -> u64 {
+    pub(super) fn key_part(&self) -> u64 {
         self.key_part
     }
 
@@ -463,7 +463,7 @@ impl<'a> View<'a> {
     /// A node again that was verified before: bounds are checked (NODE-1), nothing else (NODE-2, NODE-3). Whoever
     /// asks has kept all of this in memory of its own.
     #[inline(always)]
-    pub(crate) fn again(
+    pub(super) fn again(
         &self,
         (offset, revision): (u32, u32),
         lengths: Lengths,
@@ -532,7 +532,7 @@ impl Pinned {
 }
 
 /// Bytes of the fields that a header check covers.
-pub(crate) const HEADER_FIELDS: usize = 20;
+pub(super) const HEADER_FIELDS: usize = 20;
 
 fn unpacked(fields: &[u8; HEADER_FIELDS]) -> (Lengths, SequenceNumber, u32) {
     let lengths = u64::from_le_bytes(std::array::from_fn(|i| fields[i]));

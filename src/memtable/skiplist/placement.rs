@@ -29,7 +29,7 @@ pub(crate) struct Site {
 impl Site {
     /// Takes so many units for a node with so many links between `pred` and `succ`.
     #[inline(always)]
-    pub(crate) fn take(
+    pub(super) fn take(
         view: &View<'_>,
         sub: &mut SubChunk,
         (units, height): (u64, u32),
@@ -60,51 +60,51 @@ impl Site {
 
     /// Whether a node here stands apart from these two.
     #[inline(always)]
-    pub(crate) fn fits(&self, pred: u32, succ: u32) -> bool {
+    pub(super) fn fits(&self, pred: u32, succ: u32) -> bool {
         stand_apart(pred, self.node(), succ) || planted(Bug::NodesStandTogether)
     }
 
     /// The node's address, in arena units.
     #[inline(always)]
-    pub(crate) fn node(&self) -> u32 {
+    pub(super) fn node(&self) -> u32 {
         self.reservation.start() + self.pad + self.height
     }
 
     /// Free units before the node.
     #[inline(always)]
-    pub(crate) fn pad(&self) -> u32 {
+    pub(super) fn pad(&self) -> u32 {
         self.pad
     }
 
     /// The node's links.
     #[inline(always)]
-    pub(crate) fn height(&self) -> u32 {
+    pub(super) fn height(&self) -> u32 {
         self.height
     }
 
     /// All of its bytes.
     #[inline(always)]
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.reservation.bytes()
     }
 
     /// The units, to be written.
     #[inline(always)]
-    pub(crate) fn reservation(&mut self) -> &mut Reservation {
+    pub(super) fn reservation(&mut self) -> &mut Reservation {
         &mut self.reservation
     }
 
     /// Zeroes a node that lost its race: the search for its next place may end in a panic of the comparator.
     #[cold]
     #[inline(never)]
-    pub(crate) fn wipe(&mut self, view: &View<'_>) -> Result<()> {
+    pub(super) fn wipe(&mut self, view: &View<'_>) -> Result<()> {
         let bytes = self.bytes() as usize;
         view.plain(&mut self.reservation, 0, bytes)?.fill(0);
         Ok(())
     }
 
     /// Gives the units back, zeroed.
-    pub(crate) fn give_back(self, view: &View<'_>, sub: &mut SubChunk) -> Result<()> {
+    pub(super) fn give_back(self, view: &View<'_>, sub: &mut SubChunk) -> Result<()> {
         view.arena().give_back(sub, self.reservation)
     }
 }

@@ -370,7 +370,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches for that link.
     /// `None`: the sentinel.
     #[inline(always)]
-    pub(crate) fn vouched(&self, pred: u32, succ: u32) -> Result<Option<Verified<'a>>, Doubt> {
+    pub(super) fn vouched(&self, pred: u32, succ: u32) -> Result<Option<Verified<'a>>, Doubt> {
         let (node, back) = if succ == self.sentinel {
             (None, self.view.back_target(succ).ok_or(Doubt::Damage)?)
         } else {
@@ -486,7 +486,7 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Why the link from `pred` is not believed: its tag, or the back link of the node that it names.
     #[cold]
-    pub(crate) fn link_report(self, pred: u32) -> Corruption {
+    pub(super) fn link_report(self, pred: u32) -> Corruption {
         let succ = match self.view.link(pred, 0) {
             Ok(succ) => succ,
             Err(broken) => return broken,

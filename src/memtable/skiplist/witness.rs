@@ -64,7 +64,7 @@ impl<'a> View<'a> {
 
     /// The node that a back link names, to be compared with one: its tag was not.
     #[inline(always)]
-    pub(crate) fn back_target(&self, node: u32) -> Option<u32> {
+    pub(super) fn back_target(&self, node: u32) -> Option<u32> {
         self.back_word(node).map(BackWord::target)
     }
 
@@ -77,7 +77,7 @@ impl<'a> View<'a> {
 
     /// A back word whose target may be followed if its tag matches.
     #[inline]
-    pub(crate) fn load_back(&self, node: u32) -> Option<BackWord> {
+    pub(super) fn load_back(&self, node: u32) -> Option<BackWord> {
         // ORDERING: Acquire pairs with the Release in `exchange_back`: the target's bytes are visible after it, and
         // so is every link that leads to the target.
         Some(BackWord(self.back_slot(node)?.load(Ordering::Acquire)))
@@ -85,7 +85,7 @@ impl<'a> View<'a> {
 
     /// Whether a back word's tag matches its target.
     #[inline]
-    pub(crate) fn is_tagged(&self, node: u32, back: BackWord) -> bool {
+    pub(super) fn is_tagged(&self, node: u32, back: BackWord) -> bool {
         back.tag() == self.secret.back_tag(node, back.target())
     }
 
@@ -108,7 +108,7 @@ impl<'a> View<'a> {
 
     /// Exchanges a back word that was read for one that names `target`. `false`: it has changed since.
     #[inline(always)]
-    pub(crate) fn exchange_back(&self, node: u32, old: BackWord, target: u32) -> bool {
+    pub(super) fn exchange_back(&self, node: u32, old: BackWord, target: u32) -> bool {
         let Some(slot) = self.back_slot(node) else { return false };
         let new = BackWord::pack(target, self.secret.back_tag(node, target), old.header_check());
         if planted(Bug::BackLinkStored) {

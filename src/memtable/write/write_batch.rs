@@ -280,7 +280,7 @@ impl<C: Comparator> Core<C> {
 /// How a batch's entry gets to its place.
 #[derive(Debug, Clone)]
 enum Way {
-    /// The writer stands there, or gets there by the entry in front.
+    /// The writer stands there, or gets there by the entry before.
     Writers,
     /// By the way that a search has found.
     Found(Splice),

@@ -10,13 +10,13 @@ use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::tests::{Rng, Span, brute};
 
-pub(crate) struct Case {
-    pub(crate) index: LiveIndex,
+pub(super) struct Case {
+    pub(super) index: LiveIndex,
     /// Key, snapshot, floor and the right answer.
-    pub(crate) questions: Vec<(Vec<u8>, u64, u64, Option<u64>)>,
+    pub(super) questions: Vec<(Vec<u8>, u64, u64, Option<u64>)>,
 }
 
-pub(crate) fn spans(seed: u64, len: u64, common: &str) -> Vec<Span> {
+pub(super) fn spans(seed: u64, len: u64, common: &str) -> Vec<Span> {
     let mut rng = Rng(seed);
     let name = |number: u64| format!("{common}{number:02}").into_bytes();
     let mut span = |sequence| {
@@ -26,7 +26,7 @@ pub(crate) fn spans(seed: u64, len: u64, common: &str) -> Vec<Span> {
     (1..=len).map(&mut span).collect()
 }
 
-pub(crate) fn insert(index: &LiveIndex, spans: &[Span]) {
+pub(super) fn insert(index: &LiveIndex, spans: &[Span]) {
     for (start, end, sequence) in spans {
         index.insert(&Bytewise, start, end, *sequence).unwrap();
     }
@@ -40,7 +40,7 @@ fn case(seed: u64, len: u64, common: &str) -> Case {
     Case { index, questions: questions(&spans, common) }
 }
 
-pub(crate) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64, Option<u64>)> {
+pub(super) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64, Option<u64>)> {
     let len = spans.len() as u64;
     let mut questions = Vec::new();
     for number in 0..48 {
@@ -56,7 +56,7 @@ pub(crate) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64,
 }
 
 /// Asks everything; an answer that is wrong is the end. How many were `Corruption`.
-pub(crate) fn survey(case: &Case, note: &str) -> usize {
+pub(super) fn survey(case: &Case, note: &str) -> usize {
     let mut damaged = 0;
     for (key, snapshot, floor, answer) in &case.questions {
         match case.index.max_covering(&Bytewise, key, *snapshot, *floor) {
@@ -67,7 +67,7 @@ pub(crate) fn survey(case: &Case, note: &str) -> usize {
     damaged
 }
 
-pub(crate) fn findings(index: &LiveIndex) -> Vec<Corruption> {
+pub(super) fn findings(index: &LiveIndex) -> Vec<Corruption> {
     let mut found = Vec::new();
     index.scrub(&mut || (), &mut |corruption| found.push(corruption));
     found

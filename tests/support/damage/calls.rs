@@ -148,6 +148,6 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("TableMagic", "*", "numbers of file formats: suite footers"),
     ("Footer", "*", "footers of files: suite footers, fuzz target footer"),
     ("FaultInjector", "*", "breaks the memory that trials look at"),
-    ("Past", "*", "as Door"),
-    ("Piece", "*", "as Door"),
+    ("Past", "*", "as FaultInjector"),
+    ("Piece", "*", "as FaultInjector"),
 ];

@@ -93,7 +93,7 @@ pub fn run_fault(
     run_fault_on(model, frozen, &model.table()?, strike)
 }
 
-/// The same with a table that the caller made.
+/// Damages a table that the caller made, and calls everything.
 pub fn run_fault_on(
     model: &Model,
     frozen: Frozen,

@@ -282,12 +282,12 @@ impl Model {
         shown
     }
 
-    /// The same table every time.
+    /// A table with all writes of the model, made alike by every call.
     pub fn table(&self) -> Result<MemTable, Error> {
         self.table_watched(|_, _| ())
     }
 
-    /// The same; `watch` sees it before each write, by number.
+    /// Makes [`table`](Self::table); `watch` sees it before each write, by number.
     pub fn table_watched(&self, mut watch: impl FnMut(usize, &MemTable)) -> Result<MemTable, Error> {
         let table = MemTable::new(self.options()?)?;
         for (number, row) in self.writes.iter().enumerate() {

@@ -31,7 +31,7 @@ const STEPS: usize = 3;
 const SNAPSHOT: usize = 1;
 /// Cursors of a kind, at most.
 const MOST: usize = 64;
-/// The same over a mutable `Vector` table, where each sorts a copy of its own.
+/// Cursors of a kind over a mutable `Vector` table, at most: each sorts a copy of its own.
 const MOST_SORTED: usize = 4;
 
 impl<'t> Parked<'t> {

@@ -191,13 +191,13 @@ impl Map {
         map
     }
 
-    /// The same, but only filters and index are flipped in turn.
+    /// A map of which only filters and index are flipped in turn.
     #[must_use]
     pub fn accelerators_only(self) -> Map {
         self.only(Area::is_accelerator)
     }
 
-    /// The same, but only these areas are flipped in turn.
+    /// A map of which only these areas are flipped in turn.
     #[must_use]
     pub fn only(mut self, wanted: impl Fn(Area) -> bool) -> Map {
         let areas = self.areas.iter().filter(|(area, _)| wanted(*area));

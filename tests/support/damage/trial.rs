@@ -88,7 +88,7 @@ impl<'m> Trial<'m> {
         Trial { model, bounds, turn, verdict: Verdict::default() }
     }
 
-    /// The same table after more was written to it: what the model says now, and no limits to what the damage reaches.
+    /// Goes on after more was written to the table: what the model says now, and no limits to what the damage reaches.
     pub fn after<'n>(self, model: &'n Model) -> Trial<'n> {
         let Trial { bounds, turn, verdict, .. } = self;
         let bounds = Bounds { probes: None, only: None, lone: false, focus: BTreeSet::new(), ..bounds };

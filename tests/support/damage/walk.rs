@@ -54,7 +54,7 @@ impl<'r> Walk<'r> {
         Walk { rows, from, to, gaps: [false; 2], gaps_met: 0, way_on: WayOn::Sure, descent: None }
     }
 
-    /// The same walk, parked somewhere before the damage.
+    /// Says that the walk parked somewhere before the damage.
     #[must_use]
     pub fn parked(self, way_on: WayOn) -> Self {
         Walk { way_on, ..self }
