@@ -78,6 +78,14 @@ impl ParanoidOptions {
     pub(crate) fn width(&self) -> Width {
         self.width
     }
+
+    pub(crate) fn seek_checks(&self) -> SeekChecks {
+        self.checksum_on_seek
+    }
+
+    pub(crate) fn neighbour_checks(&self) -> OrderChecks {
+        self.order_checks
+    }
 }
 
 /// Builder of [`ParanoidOptions`].

@@ -1,5 +1,6 @@
 //! Layer 5, meaning: write, read, scan, freeze, damage and repair.
 
+pub(crate) mod core;
 pub(crate) mod lifecycle;
 pub(crate) mod lookup;
 pub(crate) mod options;

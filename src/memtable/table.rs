@@ -1,146 +1,39 @@
-//! The parts of a table and their accounts.
+//! The handles of a table: what its users call. Each method is explained here and done in the file that it calls.
 //!
 //! ```text
-//!   MemTable ---+                    +-- arena ---- points (list or log), ranges (list)
-//!               +--> TableReader --> Core -- shards (gates, counters, sub-chunks)
-//!   Immutable --+                    +-- tombstones (answers), sealed sums
+//!   MemTable ----------+                    put, write_batch, writer, freeze
+//!                      +--> TableReader     get, multi_get, cursor, range, scrub, counters
+//!   ImmutableMemTable -+                    flush, salvage
 //! ```
-//! * TABLE-1: both handles share one core; freezing changes what writes answer, never where an entry lies.
-//! * TABLE-2: an insert returns only after every structure that a read asks has it.
-//!
 //! Who may call what: every method of both handles from any number of threads at once.
 
 #![forbid(unsafe_code)]
 
-use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::ops::{Deref, RangeBounds};
+use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Result};
-use crate::integrity::control_word::Words;
-use crate::integrity::options::{OrderChecks, ParanoidOptions, SeekChecks};
-use crate::integrity::tag::Secret;
-use crate::key::{Bytewise, Comparator, SequenceNumber};
-use crate::memtable::lookup::accelerators::Accelerators;
+use crate::batch::batch::WriteBatch;
+use crate::error::Result;
+use crate::integrity::digest::{Kvo, Protected};
+use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::memtable::core::Core;
+use crate::memtable::lifecycle::flush::{FlushSink, FlushSummary, HiddenVersions, flush};
+use crate::memtable::lifecycle::freeze::freeze;
+use crate::memtable::lifecycle::salvage::{Salvage, salvage};
+use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::lookup::statistics::{Statistics, Stats};
-use crate::memtable::options::{MemTableOptions, Representation};
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::vector::{Sorted, SortedSearch};
-use crate::memtable::parts::writer_shards::{Totals, WriterShards};
-use crate::memtable::skiplist::arena::{Arena, ArenaOptions, View};
-use crate::memtable::skiplist::control_block::{ControlWord, Head};
+use crate::memtable::options::MemTableOptions;
+use crate::memtable::read::get::{Entry, Found, Lookup, get, get_entry, get_into};
+use crate::memtable::read::multi_get::{Budget, multi_get};
+use crate::memtable::scan::cursor::{Cursor, OwnedCursor, TableCursor};
+use crate::memtable::scan::handle::{Borrowed, Owned};
+use crate::memtable::scan::range::{Descending, Range, RangeStats, approximate_range_stats, keys, versions};
+use crate::memtable::scan::visibility::{AtSnapshot, Raw};
+use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX, PAD_UNITS_MAX, UNIT};
-use crate::memtable::skiplist::list::List;
-use crate::memtable::skiplist::search::Search;
-use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::index::frozen::FrozenTombstones;
-use crate::tombstone::index::live::LiveIndex;
-
-/// Everything that both handles share.
-pub(crate) struct Core<C> {
-    pub(crate) options: MemTableOptions,
-    pub(crate) comparator: C,
-    pub(crate) arena: Arena,
-    pub(crate) points: List,
-    /// The sorted array of a frozen `Vector` table.
-    pub(crate) sorted: OnceLock<Arc<Sorted>>,
-    pub(crate) ranges: List,
-    /// What answers for range tombstones while the table is written.
-    pub(crate) live_tombstones: LiveIndex,
-    /// What answers for them once it is frozen and this is built.
-    pub(crate) frozen_tombstones: OnceLock<FrozenTombstones>,
-    pub(crate) shards: WriterShards,
-    /// Filters, point index, statistics.
-    pub(crate) accelerators: Accelerators,
-    /// The sums at the freeze.
-    pub(crate) sealed: OnceLock<Totals>,
-    flush_mark: AtomicU64,
-    tag: AtomicU64,
-}
-
-impl ParanoidOptions {
-    pub(crate) fn seek_checks(&self) -> SeekChecks {
-        if self.checksum_on_seek() { SeekChecks::EveryNode } else { SeekChecks::Bracket }
-    }
-
-    pub(crate) fn neighbour_checks(&self) -> OrderChecks {
-        if self.order_checks() { OrderChecks::On } else { OrderChecks::Off }
-    }
-}
-
-impl<C: Comparator> Core<C> {
-    fn new(options: MemTableOptions, comparator: C) -> Result<Self> {
-        let secret = Secret::from_seed(options.draw_seed());
-        let arena = Arena::new(&ArenaOptions {
-            write_buffer_size: options.write_buffer_size,
-            hard_limit: options.hard_limit,
-            width: options.paranoid.width(),
-            secret,
-        })?;
-        let (seek, order) = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
-        let points = List::new(&arena, Head::Points, seek, order)?;
-        let ranges = List::new(&arena, Head::Ranges, seek, order)?;
-        let accelerators = Accelerators::new::<C>(&options, &arena)?;
-        Ok(Core {
-            options,
-            comparator,
-            arena,
-            points,
-            sorted: OnceLock::new(),
-            ranges,
-            live_tombstones: LiveIndex::new(secret),
-            frozen_tombstones: OnceLock::new(),
-            shards: WriterShards::new(secret),
-            accelerators,
-            sealed: OnceLock::new(),
-            flush_mark: AtomicU64::new(0),
-            tag: AtomicU64::new(0),
-        })
-    }
-
-    /// A search among the point entries.
-    #[inline(always)]
-    pub(crate) fn point_search(&self) -> Result<Search<'_, C>, Corruption> {
-        Ok(self.points.search(Head::Points, self.arena.view()?, &self.comparator))
-    }
-
-    /// The order of the point entries. A mutable `Vector` table sorts a copy: of everything, or of one key's entries.
-    #[inline(always)]
-    pub(crate) fn order(&self, only: Option<&[u8]>) -> Result<Order<'_, C>, Corruption> {
-        match self.options.representation {
-            Representation::SkipList => self.point_search().map(Order::List),
-            Representation::Vector => self.sorted_order(only).map(Order::Sorted),
-        }
-    }
-
-    #[cold]
-    fn sorted_order(&self, only: Option<&[u8]>) -> Result<SortedSearch<'_, C>, Corruption> {
-        let sorted = match self.sorted.get() {
-            Some(sorted) => Arc::clone(sorted),
-            None => Arc::new(self.sort(&self.arena.view()?, only)),
-        };
-        self.search_sorted(sorted)
-    }
-
-    /// A search in a sorted copy.
-    pub(crate) fn search_sorted(&self, sorted: Arc<Sorted>) -> Result<SortedSearch<'_, C>, Corruption> {
-        Ok(SortedSearch { view: self.arena.view()?, comparator: &self.comparator, sorted })
-    }
-
-    fn sort(&self, view: &View<'_>, only: Option<&[u8]>) -> Sorted {
-        Sorted::collect(view, &self.comparator, self.shards.chains().into_iter(), only)
-    }
-
-    /// A search among the range tombstones.
-    #[inline]
-    pub(crate) fn range_search(&self) -> Result<Search<'_, C>, Corruption> {
-        Ok(self.ranges.search(Head::Ranges, self.arena.view()?, &self.comparator))
-    }
-
-    /// Every control word but those of the shards.
-    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
-        std::iter::once(self.arena.control.words()).chain(self.accelerators.control_words())
-    }
-}
+use crate::memtable::write::write_batch::{BatchWritten, read_batch, write_batch};
+use crate::memtable::write::writer::{Inserted, Writer, write, writes};
+use crate::sync::Ordering;
 
 /// The reading side of a table: what [`MemTable`] and [`ImmutableMemTable`] share by `Deref`.
 ///
@@ -236,13 +129,8 @@ impl<C: Comparator> MemTable<C> {
     /// [`immutable`](Self::immutable) has the table. `InvalidArgument` from a comparator inside a write to this
     /// table: the freeze would wait for that write. Nothing is changed then.
     pub fn freeze(&self) -> Result<Arc<ImmutableMemTable<C>>> {
-        let core = &self.reader.core;
-        core.seal()?;
-        core.check_control()?;
-        match core.sorted.get().and_then(|sorted| sorted.duplicate) {
-            Some(sequence) => Err(Error::DuplicateEntry { sequence }),
-            None => Ok(self.handle()),
-        }
+        freeze(&self.reader.core)?;
+        Ok(self.handle())
     }
 
     /// The frozen table, also if [`freeze`](Self::freeze) answered an error; `None` before it has ended writing.
@@ -268,32 +156,110 @@ impl<C: Comparator> MemTable<C> {
     fn handle(&self) -> Arc<ImmutableMemTable<C>> {
         Arc::new(ImmutableMemTable { reader: TableReader { core: Arc::clone(&self.reader.core) } })
     }
-}
 
-impl<C: Comparator> Core<C> {
-    /// Closes the gates and keeps the sums. Idempotent.
-    fn seal(&self) -> Result<()> {
-        self.shards.freeze()?;
-        // All writers are out: the sums are exact, and whoever is second computes the same ones.
-        let _ = self.sealed.set(self.shards.totals());
-        // Before anything compares keys: a comparator that panics here leaves a frozen table.
-        self.shards.while_registry_is_held(|| self.arena.control.set(ControlWord::FROZEN, 1));
-        if self.options.representation == Representation::Vector
-            && self.sorted.get().is_none()
-            && let Ok(view) = self.arena.view()
-        {
-            // A second freezer may sort as well; a comparator may be that second one.
-            let _ = self.sorted.set(Arc::new(self.sort(&view, None)));
-        }
-        if self.may_have_ranges() {
-            // Readers use the live index until the result is there; a second freezer may build it once more.
-            if self.frozen_tombstones.get().is_none()
-                && let Some(frozen) = self.freeze_tombstones()
-            {
-                let _ = self.frozen_tombstones.set(frozen);
-            }
-        }
-        Ok(())
+    writes!(self: &Self);
+
+    /// Inserts an entry. Any thread. Expected O(log n), O(1) after the previous insert of the same shard. When it
+    /// returns, every read at or above `sequence` sees the entry.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point delete with a value, an
+    /// empty or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if the place of the
+    /// insert cannot be certified. None of them changes anything.
+    ///
+    /// # Panics
+    /// Where the comparator does. The table is intact then; the entry may be in it or not.
+    pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
+        write(&self.core, &Fields::new(sequence, kind, key, value, None))
+    }
+
+    /// Inserts an entry with a digest that the caller computed over its own buffers. It is compared with what the arena
+    /// holds before the entry becomes visible.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert); `Corruption` if the bytes do not have that digest.
+    pub fn insert_protected(
+        &self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        caller_digest: Protected<Kvo>,
+    ) -> Result<Inserted> {
+        write(&self.core, &Fields::new(sequence, kind, key, value, Some(caller_digest)))
+    }
+
+    /// A writer with its own splice, sub-chunk and counters, for a thread that writes much.
+    #[must_use]
+    pub fn writer(&self) -> Writer<C> {
+        Writer::new(&self.core)
+    }
+
+    /// A writer with `bytes` of arena space taken: as long as the entries written fit in it (see
+    /// [`MemTable::max_entry_bytes`]) they cannot fail with `MemTableFull`. The system backs the space before this
+    /// returns (Linux 5.14 and later), which takes time in proportion to it, so that these inserts do not wait for
+    /// memory; elsewhere they touch it first.
+    ///
+    /// # Errors
+    /// `MemTableFull` (nothing is taken), `Frozen`.
+    pub fn try_reserve(&self, bytes: u64) -> Result<Writer<C>> {
+        Writer::reserving(&self.core, bytes)
+    }
+
+    /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
+    /// same one, see [`SequenceMode`]). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
+    /// batch cheaper than its entries one by one.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// batch.put(b"apple", b"red")?;
+    /// batch.delete(b"pear")?;
+    /// assert_eq!(table.write_batch(7, &batch)?.entries, 2);
+    /// assert_eq!(table.largest_sequence(), Some(8));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), for any entry, and `Corruption` if the batch is not what was put into it: nothing
+    /// is changed then. `MemTableFull` also if there is no room for the batch in one piece. `BatchInterrupted` if it
+    /// was stopped after the first entry had been linked: by damage that appeared meanwhile, or by another writer
+    /// that took the same key and sequence number. The caller must not publish the batch's sequence numbers then.
+    ///
+    /// # Panics
+    /// Where the comparator does. The table is intact then, but any number of the batch's entries may be in it: the
+    /// caller must not publish their sequence numbers.
+    pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
+        write_batch(&self.core, first_sequence, batch)
+    }
+
+    /// Whether [`write_batch`](Self::write_batch) would take this batch, as far as that does not depend on what else is
+    /// written: for callers that log a batch before they write it. Any thread; writes nothing. O(length), and
+    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`].
+    ///
+    /// Not asked: whether the table is frozen or full, and whether it has an entry of the same key and sequence number.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
+    /// # fn main() -> Result<(), Error> {
+    /// let table = MemTable::new(MemTableOptions::builder().key_len_max(100).build()?)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"apple", b"red")?;
+    /// table.check_batch(&batch)?;
+    /// batch.delete_range(b"z", b"a")?;
+    /// assert!(matches!(table.check_batch(&batch), Err(Error::InvalidArgument(_))));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that is empty or inverted
+    /// in this table's order), `DuplicateEntry` for two entries of one key that share the batch's only sequence
+    /// number, `Corruption` if the batch is not what was put into it.
+    pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
+        // Numbers from 0 on never run over.
+        read_batch(&self.core, 0, batch).map(|_| ())
     }
 }
 
@@ -313,8 +279,7 @@ impl<C: Comparator> TableReader<C> {
     /// Whether writes are over.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
-        // Damage reads as frozen: nothing acknowledged is lost, and the next write tells.
-        !matches!(self.core.arena.control.get(ControlWord::FROZEN), Ok(0))
+        self.core.is_frozen()
     }
 
     /// Entries that reads may find: point entries and range tombstones, without replaced ones. Exact once no write is
@@ -360,11 +325,7 @@ impl<C: Comparator> TableReader<C> {
     /// [`maintain`](Self::maintain) has the system back ahead of writers is counted once they take it.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let core = &*self.core;
-        let sorted = core.sorted.get().map_or(0, |sorted| sorted.bytes());
-        let frozen = core.frozen_tombstones.get().map_or(0, FrozenTombstones::allocated_bytes);
-        let sides = sorted + frozen + core.live_tombstones.allocated_bytes() + core.shards.extra_bytes();
-        core.arena.handed_bytes() + sides + core.accelerators.heap_bytes() + size_of::<Core<C>>() as u64
+        self.core.allocated_bytes()
     }
 
     /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without what writers took ahead and have not
@@ -428,7 +389,7 @@ impl<C: Comparator> TableReader<C> {
         if !self.is_frozen() {
             self.core.arena.back_ahead();
         }
-        self.core.live_tombstones.maintain(&self.core.comparator);
+        self.core.tombstones.live.maintain(&self.core.comparator);
     }
 
     /// Makes `should_flush` say yes from now on.
@@ -449,10 +410,231 @@ impl<C: Comparator> TableReader<C> {
         // ORDERING: Release pairs with the Acquire in `tag`.
         self.core.tag.store(tag, Ordering::Release);
     }
+
+    /// What the table knows about `key` at `snapshot` (inclusive). Expected O(log n).
+    ///
+    /// # Errors
+    /// `Corruption` if damaged memory could matter for this answer.
+    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
+        get(&self.core, key, snapshot)
+    }
+
+    /// The newest entry of `key` at or below `snapshot` as stored; range tombstones are not applied. Expected O(log n).
+    ///
+    /// # Errors
+    /// `Corruption` if damaged memory could matter for this answer.
+    pub fn get_entry(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
+        get_entry(&self.core, key, snapshot)
+    }
+
+    /// Copies the value of `key` at `snapshot` into a buffer that is cleared first, and verifies the copy. Allocates
+    /// only if the buffer is too small.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); the buffer is then empty.
+    pub fn get_into(&self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
+        get_into(&self.core, key, snapshot, buffer)
+    }
+
+    /// What the table knows about many keys at one snapshot, in the order asked. Any number, in any order, duplicates
+    /// allowed. Each result is what [`get`](Self::get) would return; damage answers for its own key only. Much faster
+    /// than a loop of gets: searches and probes wait for memory together.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"a", b"x")?;
+    /// let results = table.multi_get(&[b"b", b"a"], 1);
+    /// assert!(matches!(results[0], Ok(Lookup::NotFound)));
+    /// assert!(matches!(results[1], Ok(Lookup::Value(_))));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        snapshot: SequenceNumber,
+    ) -> Vec<Result<Lookup<'_, C>>> {
+        let mut results = Vec::with_capacity(keys.len());
+        self.multi_get_into(keys, snapshot, &mut results);
+        results
+    }
+
+    /// Looks up many keys and fills a buffer, which is cleared first: one that is large enough is not grown, and
+    /// nothing else is allocated.
+    pub fn multi_get_into<'a, K: AsRef<[u8]>>(
+        &'a self,
+        keys: &[K],
+        snapshot: SequenceNumber,
+        results: &mut Vec<Result<Lookup<'a, C>>>,
+    ) {
+        multi_get(&self.core, keys, snapshot, Budget::Unlimited, results);
+    }
+
+    /// Looks up many keys until the values found take up `budget` bytes: the keys after the one that reaches it answer
+    /// `BudgetUsedUp`. Merge operands do not count.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"a", b"1234")?;
+    /// let mut results = Vec::new();
+    /// table.multi_get_with_budget(&[b"a", b"a", b"a"], 1, 5, &mut results);
+    /// assert!(results[1].is_ok());
+    /// assert!(matches!(results[2], Err(Error::BudgetUsedUp { budget: 5 })));
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_get_with_budget<'a, K: AsRef<[u8]>>(
+        &'a self,
+        keys: &[K],
+        snapshot: SequenceNumber,
+        budget: u64,
+        results: &mut Vec<Result<Lookup<'a, C>>>,
+    ) {
+        multi_get(&self.core, keys, snapshot, Budget::Of { bytes: budget, used: 0 }, results);
+    }
+
+    /// Every version of the keys in a range, from both ends. An inverted range is empty.
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_, C> {
+        Range::new(&self.core, Raw, keys(&range))
+    }
+
+    /// What a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
+    pub fn range_at<'k>(
+        &self,
+        snapshot: SequenceNumber,
+        range: impl RangeBounds<&'k [u8]>,
+    ) -> Range<'_, C, AtSnapshot> {
+        Range::new(&self.core, AtSnapshot { sequence: snapshot }, keys(&range))
+    }
+
+    /// Every entry between two positions (user key, sequence number); sequence numbers descend within a key, so
+    /// `(k, u64::MAX)` stands before every version of k and `(k, 0)` is its last.
+    pub fn range_versions<'k>(&self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_, C> {
+        Range::new(&self.core, Raw, versions(&range))
+    }
+
+    /// Every version of the keys in a range, keys descending, the newest version of each first.
+    pub fn range_descending<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
+        Descending::new(&self.core, keys(&range))
+    }
+
+    /// About how many entries, and how many bytes of them, lie in a range of keys. Expected O(log n).
+    ///
+    /// # Errors
+    /// `Corruption` if damage makes counting impossible.
+    pub fn approximate_range_stats<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
+        approximate_range_stats(&self.core, keys(&range))
+    }
+
+    /// A cursor over every version and kind; range tombstones are not among them and are not applied. Stands nowhere.
+    #[must_use]
+    pub fn cursor(&self) -> TableCursor<'_, C> {
+        Cursor::new(Borrowed(&*self.core), Raw)
+    }
+
+    /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
+    /// deletes applied; of a key with merge operands it shows the newest operand. Stands nowhere.
+    #[must_use]
+    pub fn cursor_at(&self, snapshot: SequenceNumber) -> TableCursor<'_, C, AtSnapshot> {
+        Cursor::new(Borrowed(&*self.core), AtSnapshot { sequence: snapshot })
+    }
+
+    /// As [`cursor`](Self::cursor), with a share in the table: `'static`, `Send` and `Sync`.
+    #[must_use]
+    pub fn owned_cursor(&self) -> OwnedCursor<C> {
+        Cursor::new(Owned(Arc::clone(&self.core)), Raw)
+    }
+
+    /// As [`cursor_at`](Self::cursor_at), with a share in the table: `'static`, `Send` and `Sync`.
+    #[must_use]
+    pub fn owned_cursor_at(&self, snapshot: SequenceNumber) -> OwnedCursor<C, AtSnapshot> {
+        Cursor::new(Owned(Arc::clone(&self.core)), AtSnapshot { sequence: snapshot })
+    }
+
+    /// Looks at every entry, link and control word and reports every finding; of a frozen table also whether all that
+    /// was written is there. `progress` is called every 1024 entries and at the end. O(entries).
+    ///
+    /// ```
+    /// # use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"key", b"value")?;
+    /// let report = table.scrub(|_| {});
+    /// assert!(report.findings.is_empty());
+    /// assert_eq!(report.entries, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn scrub(&self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+        scrub(&self.core, progress)
+    }
 }
 
-/// A write to a table that is frozen.
-#[cold]
-pub(crate) fn frozen() -> Error {
-    Error::Frozen
+impl<C: Comparator> ImmutableMemTable<C> {
+    /// Hands every entry that a read at the newest sequence number or at one of `snapshots` (any order) could need to
+    /// the sink, in order and verified, then the range tombstones; compares counts and sums with those sealed at the
+    /// freeze. O(entries * log snapshots).
+    ///
+    /// ```
+    /// use paranoid_memtable::{FlushEntry, FlushSink, Fragment, MemTable, MemTableOptions, SinkError};
+    /// struct Keys(Vec<Vec<u8>>);
+    /// impl FlushSink for Keys {
+    ///     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
+    ///         self.0.push(entry.user_key.to_vec());
+    ///         Ok(())
+    ///     }
+    ///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"b", b"old")?;
+    /// table.put(2, b"b", b"new")?;
+    /// table.put(3, b"a", b"1")?;
+    /// let mut sink = Keys(Vec::new());
+    /// let summary = table.freeze()?.flush(&[], &mut sink)?;
+    /// assert_eq!(sink.0, [b"a", b"b"]);
+    /// assert_eq!((summary.entries, summary.hidden), (2, 1));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` for the first damage met, also if sums differ (`Place::Sum`); `Sink` if the sink refuses. The
+    /// sink's output is then incomplete (FLUSH-2); the table is as before.
+    pub fn flush(&self, snapshots: &[SequenceNumber], sink: &mut impl FlushSink) -> Result<FlushSummary> {
+        self.flush_with(snapshots, HiddenVersions::Drop, sink)
+    }
+
+    /// As [`flush`](Self::flush); `hidden` says what happens to versions that no snapshot sees.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_with(
+        &self,
+        snapshots: &[SequenceNumber],
+        hidden: HiddenVersions,
+        sink: &mut impl FlushSink,
+    ) -> Result<FlushSummary> {
+        flush(&self.core, snapshots, hidden, sink)
+    }
+
+    /// Every entry that still verifies. O(bytes handed out + entries log entries).
+    ///
+    /// ```
+    /// # use paranoid_memtable::{MemTable, MemTableOptions, Reach};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"key", b"value")?;
+    /// let frozen = table.freeze()?;
+    /// let salvage = frozen.salvage();
+    /// assert_eq!(salvage.entries[0].entry.user_key(), b"key");
+    /// assert_eq!((salvage.reach, salvage.missing), (Reach::Arena, 0));
+    /// # Ok(()) }
+    /// ```
+    pub fn salvage(&self) -> Salvage<'_> {
+        salvage(&self.core)
+    }
 }

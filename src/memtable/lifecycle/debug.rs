@@ -15,6 +15,7 @@ use std::fmt::{Debug, Formatter, Result};
 use crate::batch::batch::{BatchEntries, BatchEntry, WriteBatch};
 use crate::integrity::tag::Secret;
 use crate::key::Comparator;
+use crate::memtable::core::Core;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 use crate::memtable::lifecycle::fault::FaultInjector;
 use crate::memtable::lifecycle::flush::FlushEntry;
@@ -30,7 +31,7 @@ use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::memory::Memory;
-use crate::memtable::table::{Core, ImmutableMemTable, MemTable, TableReader};
+use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader};
 use crate::memtable::write::writer::Writer;
 use crate::tombstone::fragment::cursor::{FragmentCursor, PairCursor};
 use crate::tombstone::fragment::fragmenter::Fragmenter;

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::key::Comparator;
+use crate::memtable::core::Core;
 use crate::memtable::lifecycle::past::{Fresh, LINE, Past, WORD};
 use crate::memtable::lifecycle::piece::{Owner, Part, Piece, Region};
 use crate::memtable::lookup::accelerators::AcceleratorWord;
@@ -36,9 +37,8 @@ use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::layout::{
     BACK_AT, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
-use crate::memtable::table::{Core, TableReader};
+use crate::memtable::table::TableReader;
 use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::index::frozen::FrozenTombstones;
 
 /// See the head of the file. Made by [`FaultInjector::open`].
 ///
@@ -145,8 +145,8 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
             let halves = control.runs().into_iter().flatten();
             halves.for_each(|word| words(std::slice::from_ref(word), Fresh::Made));
         });
-        tombstone_words(core).into_iter().for_each(|run| words(run, Fresh::Zeros));
-        let sorted = core.sorted.get();
+        core.tombstones.words().into_iter().for_each(|run| words(run, Fresh::Zeros));
+        let sorted = core.points.sorted();
         sorted.iter().flat_map(|sorted| sorted.words()).for_each(|word| {
             words(std::slice::from_ref(word), Fresh::Zeros);
         });
@@ -284,7 +284,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
 
     /// What stands beside the arena, on the heap.
     fn side_structures(&mut self) {
-        for words in tombstone_words(self.core) {
+        for words in self.core.tombstones.words() {
             if let Some(first) = words.first() {
                 let address = first.as_ptr().expose_provenance();
                 self.add(Region::TombstoneIndex, Part::Ranges, 0, None, address, size_of_val(words));
@@ -294,7 +294,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
 
     /// The words of a frozen `Vector` table's array, and whose entries they name.
     fn sorted(&mut self, owners: &BTreeMap<u32, Owner>) {
-        let Some(sorted) = self.core.sorted.get() else { return };
+        let Some(sorted) = self.core.points.sorted() else { return };
         for word in sorted.words() {
             // ORDERING: Relaxed: nothing else runs (FAULT-1).
             let node = (word.load(Ordering::Relaxed) >> 32) as u32;
@@ -546,16 +546,6 @@ fn write(address: usize, bytes: &[u8]) {
 fn each_control<C: Comparator>(core: &Core<C>, mut visit: impl FnMut(Words<'_>)) {
     core.control_words().for_each(&mut visit);
     core.shards.each_control(visit);
-}
-
-/// The words of the live tombstone index, and of the frozen one.
-fn tombstone_words<C>(core: &Core<C>) -> Vec<&[AtomicU64]> {
-    let mut runs: Vec<&[AtomicU64]> = Vec::new();
-    let frozen = core.frozen_tombstones.get().map(FrozenTombstones::index);
-    for index in std::iter::once(&core.live_tombstones).chain(frozen) {
-        index.regions(&mut |_, words| runs.push(words));
-    }
-    runs
 }
 
 fn lost() -> Corruption {

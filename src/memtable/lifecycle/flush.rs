@@ -20,16 +20,14 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::control_word::Words;
 use crate::integrity::digest::StoredProtection;
 use crate::key::{Comparator, KeyEquality, Kind, SequenceNumber};
+use crate::memtable::core::Core;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
+use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
-use crate::memtable::table::{Core, ImmutableMemTable};
-use crate::memtable::write::writer::totals_of;
 use crate::planted::{Bug, planted};
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragment;
@@ -100,125 +98,27 @@ pub struct FlushSummary {
     pub data_bytes: u64,
 }
 
-impl<C: Comparator> ImmutableMemTable<C> {
-    /// Hands every entry that a read at the newest sequence number or at one of `snapshots` (any order) could need to
-    /// the sink, in order and verified, then the range tombstones; compares counts and sums with those sealed at the
-    /// freeze. O(entries * log snapshots).
-    ///
-    /// ```
-    /// use paranoid_memtable::{FlushEntry, FlushSink, Fragment, MemTable, MemTableOptions, SinkError};
-    /// struct Keys(Vec<Vec<u8>>);
-    /// impl FlushSink for Keys {
-    ///     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
-    ///         self.0.push(entry.user_key.to_vec());
-    ///         Ok(())
-    ///     }
-    ///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
-    ///         Ok(())
-    ///     }
-    /// }
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// table.put(1, b"b", b"old")?;
-    /// table.put(2, b"b", b"new")?;
-    /// table.put(3, b"a", b"1")?;
-    /// let mut sink = Keys(Vec::new());
-    /// let summary = table.freeze()?.flush(&[], &mut sink)?;
-    /// assert_eq!(sink.0, [b"a", b"b"]);
-    /// assert_eq!((summary.entries, summary.hidden), (2, 1));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Corruption` for the first damage met, also if sums differ (`Place::Sum`); `Sink` if the sink refuses. The
-    /// sink's output is then incomplete (FLUSH-2); the table is as before.
-    pub fn flush(&self, snapshots: &[SequenceNumber], sink: &mut impl FlushSink) -> Result<FlushSummary> {
-        self.flush_with(snapshots, HiddenVersions::Drop, sink)
+/// Hands everything that a read at one of `snapshots` or at the newest sequence number could need to the sink.
+pub(crate) fn flush<C: Comparator>(
+    core: &Arc<Core<C>>,
+    snapshots: &[SequenceNumber],
+    hidden: HiddenVersions,
+    sink: &mut impl FlushSink,
+) -> Result<FlushSummary> {
+    core.check_control()?;
+    let mut pass = Pass {
+        core,
+        filter: VersionFilter::new(snapshots, hidden),
+        buffer: Vec::new(),
+        seen: Totals::default(),
+        summary: FlushSummary::default(),
+    };
+    pass.points(sink)?;
+    pass.ranges(sink)?;
+    if !planted(Bug::FlushForgetsSums) {
+        core.compare_sums(&pass.seen)?;
     }
-
-    /// As [`flush`](Self::flush); `hidden` says what happens to versions that no snapshot sees.
-    ///
-    /// # Errors
-    /// As [`flush`](Self::flush).
-    pub fn flush_with(
-        &self,
-        snapshots: &[SequenceNumber],
-        hidden: HiddenVersions,
-        sink: &mut impl FlushSink,
-    ) -> Result<FlushSummary> {
-        let core = &self.core;
-        core.check_control()?;
-        let mut pass = Pass {
-            core,
-            filter: VersionFilter::new(snapshots, hidden),
-            buffer: Vec::new(),
-            seen: Totals::default(),
-            summary: FlushSummary::default(),
-        };
-        pass.points(sink)?;
-        pass.ranges(sink)?;
-        if !planted(Bug::FlushForgetsSums) {
-            core.compare_sums(&pass.seen)?;
-        }
-        Ok(pass.summary)
-    }
-}
-
-impl<C: Comparator> Core<C> {
-    /// Every control word with its check, while nothing is being set.
-    pub(crate) fn check_control(&self) -> Result<(), Corruption> {
-        self.control_words().try_for_each(Words::check)
-    }
-
-    /// What a full pass saw, against what the writers left at the freeze and what the tombstone indexes hold.
-    pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
-        let Some(sealed) = self.sealed.get() else { return Ok(()) };
-        seen.compare(sealed)?;
-        self.compare_tombstones(seen.range_deletes)
-    }
-
-    /// Whether two entries have the same key and sequence number.
-    pub(crate) fn equal(&self, left: &Verified<'_>, right: &Verified<'_>) -> bool {
-        left.node().sequence() == right.node().sequence()
-            && self.comparator.compare(left.key(), right.key()).is_eq()
-    }
-
-    /// Whether the entry before replaced this one. Duplicates of a `Vector` table replace nothing: all of them count.
-    pub(crate) fn hidden_by(&self, newer: Option<&Verified<'_>>, entry: &Verified<'_>) -> Hidden {
-        let replaces = self.options.duplicates == DuplicatePolicy::Replace;
-        if replaces && newer.is_some_and(|newer| self.equal(newer, entry)) { Hidden::Yes } else { Hidden::No }
-    }
-}
-
-impl Totals {
-    /// What a full pass saw, against what was sealed.
-    pub(crate) fn compare(&self, sealed: &Totals) -> Result<(), Corruption> {
-        let differs =
-            sealed.as_array().into_iter().zip(self.as_array()).find(|(sealed, seen)| sealed != seen);
-        match differs {
-            Some((sealed, seen)) => Err(Corruption::new(Place::Sum, 0, sealed, seen)),
-            None => Ok(()),
-        }
-    }
-
-    /// Adds an entry that a full pass met.
-    pub(crate) fn meet(&mut self, entry: &Verified<'_>, hidden: Hidden, view: &View<'_>) {
-        match hidden {
-            Hidden::No => {
-                let lengths = entry.node().lengths();
-                let bytes = (lengths.key_len() + lengths.value_len()) as u64;
-                *self = self.plus(&totals_of(entry.kind(), bytes, entry.node().stored_key_digest(view)));
-            }
-            Hidden::Yes => self.displaced += 1,
-        }
-    }
-}
-
-/// Whether a replacing entry hides one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hidden {
-    No,
-    Yes,
+    Ok(pass.summary)
 }
 
 /// One pass over a table.
@@ -238,7 +138,7 @@ impl<'a, C: Comparator> Pass<'a, C> {
         while let Some(spot) = next {
             next = order.next_of(spot.at)?;
             copy(&order, &spot, &mut self.buffer)?;
-            let hidden = self.core.hidden_by(newer.as_ref(), &spot.entry);
+            let hidden = self.core.points.hidden_by(&self.core.comparator, newer.as_ref(), &spot.entry);
             self.seen.meet(&spot.entry, hidden, order.view());
             if hidden == Hidden::Yes {
                 continue;

@@ -4,6 +4,7 @@ mod debug;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod fault;
 pub(crate) mod flush;
+pub(crate) mod freeze;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod past;
 #[cfg(all(feature = "fault-injection", not(loom)))]

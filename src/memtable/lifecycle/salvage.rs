@@ -26,6 +26,7 @@ use std::sync::Arc;
 use crate::error::Corruption;
 use crate::integrity::digest::{Placed, key_part};
 use crate::key::{Comparator, Kind};
+use crate::memtable::core::Core;
 use crate::memtable::options::Representation;
 use crate::memtable::parts::vector::SortedSearch;
 use crate::memtable::read::get::Entry;
@@ -35,7 +36,6 @@ use crate::memtable::skiplist::layout::{
     BACK_AT, BackWord, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
 use crate::memtable::skiplist::node::Verified;
-use crate::memtable::table::{Core, ImmutableMemTable};
 use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
@@ -73,28 +73,13 @@ pub struct Salvage<'t> {
     pub failure: Option<Corruption>,
 }
 
-impl<C: Comparator> ImmutableMemTable<C> {
-    /// Every entry that still verifies. O(bytes handed out + entries log entries).
-    ///
-    /// ```
-    /// # use paranoid_memtable::{MemTable, MemTableOptions, Reach};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// table.put(1, b"key", b"value")?;
-    /// let frozen = table.freeze()?;
-    /// let salvage = frozen.salvage();
-    /// assert_eq!(salvage.entries[0].entry.user_key(), b"key");
-    /// assert_eq!((salvage.reach, salvage.missing), (Reach::Arena, 0));
-    /// # Ok(()) }
-    /// ```
-    pub fn salvage(&self) -> Salvage<'_> {
-        let core = &*self.core;
-        let (found, reach, failure) =
-            gather(core).unwrap_or_else(|corruption| (Vec::new(), Reach::Links, Some(corruption)));
-        let written = core.sealed.get().map_or(0, |sealed| sealed.entries.wrapping_add(sealed.displaced));
-        let missing = written.saturating_sub(found.len() as u64);
-        Salvage { entries: found, reach, missing, failure }
-    }
+/// Every entry that still verifies.
+pub(crate) fn salvage<C: Comparator>(core: &Core<C>) -> Salvage<'_> {
+    let (found, reach, failure) =
+        gather(core).unwrap_or_else(|corruption| (Vec::new(), Reach::Links, Some(corruption)));
+    let written = core.sealed.get().map_or(0, |sealed| sealed.entries.wrapping_add(sealed.displaced));
+    let missing = written.saturating_sub(found.len() as u64);
+    Salvage { entries: found, reach, missing, failure }
 }
 
 /// What was found, where, and what kept it from looking further.
@@ -103,10 +88,10 @@ type Gathered<'t> = (Vec<Salvaged<'t>>, Reach, Option<Corruption>);
 fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
     let view = core.arena.view()?;
     let mut offsets = BTreeSet::new();
-    for sentinel in core.sentinels(&view) {
+    for sentinel in sentinels(core, &view) {
         along_links(&view, sentinel, &mut offsets);
     }
-    if let Some(sorted) = core.sorted.get() {
+    if let Some(sorted) = core.points.sorted() {
         let order = SortedSearch { view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
         offsets.extend(order.nodes());
     }
@@ -122,12 +107,10 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
     Ok((sorted(core, view, verified.collect()), reach, failure))
 }
 
-impl<C: Comparator> Core<C> {
-    /// The heads of both lists and of all chains, as far as they are known.
-    fn sentinels(&self, view: &View<'_>) -> impl Iterator<Item = u32> {
-        let chains = self.shards.chains().into_iter().filter_map(Result::ok).filter(|chain| *chain != 0);
-        [Head::Points, Head::Ranges].map(|head| view.head(head)).into_iter().chain(chains)
-    }
+/// The heads of both lists and of all chains, as far as they are known.
+fn sentinels<C: Comparator>(core: &Core<C>, view: &View<'_>) -> impl Iterator<Item = u32> {
+    let chains = core.shards.chains().into_iter().filter_map(Result::ok).filter(|chain| *chain != 0);
+    [Head::Points, Head::Ranges].map(|head| view.head(head)).into_iter().chain(chains)
 }
 
 fn sorted<'t, C: Comparator>(

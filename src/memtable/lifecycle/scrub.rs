@@ -27,14 +27,15 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::key::Comparator;
+use crate::memtable::core::Core;
 use crate::memtable::options::Representation;
+use crate::memtable::parts::point_entries::is_same_version;
 use crate::memtable::parts::vector::{SortedSearch, chain_nodes};
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::skiplist::height::tower_height;
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::search::Search;
-use crate::memtable::table::{Core, TableReader};
 use crate::planted::{Bug, planted};
 
 /// How far a scrub has come.
@@ -75,54 +76,36 @@ impl ScrubReport {
 /// Entries between two calls of the progress callback.
 const PROGRESS_EVERY: u64 = 1024;
 
-impl<C: Comparator> TableReader<C> {
-    /// Looks at every entry, link and control word and reports every finding; of a frozen table also whether all that
-    /// was written is there. `progress` is called every 1024 entries and at the end. O(entries).
-    ///
-    /// ```
-    /// # use paranoid_memtable::{MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// table.put(1, b"key", b"value")?;
-    /// let report = table.scrub(|_| {});
-    /// assert!(report.findings.is_empty());
-    /// assert_eq!(report.entries, 1);
-    /// # Ok(()) }
-    /// ```
-    pub fn scrub(&self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
-        let core = &*self.core;
-        let sealed = core.sealed.get();
-        let (report, seen) = (ScrubReport::default(), Totals::default());
-        let mut scrub = Scrub { core, sealed, report, seen, progress };
-        core.control_words().for_each(|words| scrub.control(words));
-        core.shards.each_control(|words| scrub.control(words));
-        if core.options.representation == Representation::Vector {
-            scrub.vector();
-        }
-        match core.point_search() {
-            Ok(search) => scrub.list(&search),
-            Err(corruption) => scrub.find(corruption),
-        }
-        match core.range_search() {
-            Ok(search) => scrub.list(&search),
-            Err(corruption) => scrub.find(corruption),
-        }
-        let mut findings = Vec::new();
-        core.live_tombstones
-            .scrub(&mut || core.shards.wait_out_writers(), &mut |corruption| findings.push(corruption));
-        if let Some(frozen) = core.frozen_tombstones.get() {
-            frozen.scrub(&mut |corruption| findings.push(corruption));
-        }
-        findings.into_iter().for_each(|corruption| scrub.find(corruption));
-        scrub.accelerators();
-        if let Some(sealed) = sealed {
-            let sums = scrub.seen.compare(sealed);
-            let tombstones = core.compare_tombstones(scrub.seen.range_deletes);
-            [sums, tombstones].into_iter().filter_map(Result::err).for_each(|found| scrub.find(found));
-        }
-        scrub.tell();
-        scrub.report
+/// Looks at everything that a table keeps. O(entries).
+pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+    let sealed = core.sealed.get();
+    let (report, seen) = (ScrubReport::default(), Totals::default());
+    let mut scrub = Scrub { core, sealed, report, seen, progress };
+    core.control_words().for_each(|words| scrub.control(words));
+    core.shards.each_control(|words| scrub.control(words));
+    if core.options.representation == Representation::Vector {
+        scrub.vector();
     }
+    match core.point_search() {
+        Ok(search) => scrub.list(&search),
+        Err(corruption) => scrub.find(corruption),
+    }
+    match core.range_search() {
+        Ok(search) => scrub.list(&search),
+        Err(corruption) => scrub.find(corruption),
+    }
+    let mut findings = Vec::new();
+    core.tombstones
+        .scrub(&mut || core.shards.wait_out_writers(), &mut |corruption| findings.push(corruption));
+    findings.into_iter().for_each(|corruption| scrub.find(corruption));
+    scrub.accelerators();
+    if let Some(sealed) = sealed {
+        let sums = scrub.seen.compare(sealed);
+        let tombstones = core.tombstones.compare(&core.arena, scrub.seen.range_deletes);
+        [sums, tombstones].into_iter().filter_map(Result::err).for_each(|found| scrub.find(found));
+    }
+    scrub.tell();
+    scrub.report
 }
 
 /// A scrub under way.
@@ -202,14 +185,14 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
                 }
             }
         }
-        let Some(sorted) = core.sorted.get() else { return };
+        let Some(sorted) = core.points.sorted() else { return };
         let order =
             SortedSearch { view: search.view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
         let mut left: Option<Verified<'_>> = None;
         for entry in order.entries() {
             let checked = entry.and_then(|right| {
                 // A log takes duplicates: the freeze has named them, and they stand side by side.
-                if !left.is_some_and(|left| core.equal(&left, &right)) {
+                if !left.is_some_and(|left| is_same_version(&core.comparator, &left, &right)) {
                     search.check_order(left.as_ref(), Some(&right))?;
                 }
                 Ok(right)
@@ -282,7 +265,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         if let Err(corruption) = search.check_order(left, Some(&entry)) {
             self.find(corruption);
         }
-        let hidden = self.core.hidden_by(left, &entry);
+        let hidden = self.core.points.hidden_by(&self.core.comparator, left, &entry);
         self.seen.meet(&entry, hidden, &search.view);
         Some(entry)
     }

@@ -2,7 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod ground;
 pub(crate) mod ordered;
+pub(crate) mod point_entries;
+pub(crate) mod range_tombstones;
 pub(crate) mod representation;
 pub(crate) mod vector;
 pub(crate) mod writer_shards;

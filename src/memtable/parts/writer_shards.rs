@@ -22,12 +22,14 @@
 
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::{ControlWords, Words};
 use crate::integrity::tag::Secret;
+use crate::key::Kind;
 use crate::memtable::parts::vector::new_chain;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::list::Inserter;
+use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
 
@@ -108,7 +110,49 @@ impl Counters {
     }
 }
 
+/// Whether a replacing entry hides one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    No,
+    Yes,
+}
+
 impl Totals {
+    /// What counts of an entry.
+    #[inline(always)]
+    pub(crate) fn of(kind: Kind, data_bytes: u64, digest_sum: u64) -> Totals {
+        Totals {
+            entries: 1,
+            deletes: u64::from(kind.is_point_delete()),
+            range_deletes: u64::from(kind == Kind::RANGE_DELETE),
+            data_bytes,
+            digest_sum,
+            displaced: 0,
+        }
+    }
+
+    /// What a full pass saw, against what was sealed.
+    pub(crate) fn compare(&self, sealed: &Totals) -> Result<(), Corruption> {
+        let differs =
+            sealed.as_array().into_iter().zip(self.as_array()).find(|(sealed, seen)| sealed != seen);
+        match differs {
+            Some((sealed, seen)) => Err(Corruption::new(Place::Sum, 0, sealed, seen)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds an entry that a full pass met.
+    pub(crate) fn meet(&mut self, entry: &Verified<'_>, hidden: Hidden, view: &View<'_>) {
+        match hidden {
+            Hidden::No => {
+                let lengths = entry.node().lengths();
+                let bytes = (lengths.key_len() + lengths.value_len()) as u64;
+                *self = self.plus(&Totals::of(entry.kind(), bytes, entry.node().stored_key_digest(view)));
+            }
+            Hidden::Yes => self.displaced += 1,
+        }
+    }
+
     pub(crate) fn as_array(&self) -> [u64; 6] {
         [self.entries, self.deletes, self.range_deletes, self.data_bytes, self.digest_sum, self.displaced]
     }

@@ -16,9 +16,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::Result;
+use crate::error::{Place, Result};
 use crate::integrity::options::SeekChecks;
 use crate::key::{Comparator, SequenceNumber, Target};
+use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
 use crate::memtable::lookup::filter::Answer;
 use crate::memtable::lookup::point_index::{Bucket, Known};
@@ -28,7 +29,6 @@ use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Tally};
-use crate::memtable::table::Core;
 use crate::planted::{Bug, planted};
 
 /// Versions that are passed at level 0 before the list is searched.
@@ -41,192 +41,253 @@ pub(crate) enum Shortcut<'a> {
     AskList,
 }
 
-impl<C: Comparator> Core<C> {
-    /// The newest entry of `key` at or below `snapshot`, as stored, by the shortest way (FIND-ENTRY-1).
-    #[inline]
-    pub(crate) fn locate<'a>(
-        &self,
-        order: &Order<'a, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Result<Option<Spot<'a>>> {
-        let spot = match order {
-            Order::List(search) if self.accelerators.shortcuts() == Shortcuts::Some => {
-                self.locate_by_shortcut(search, key, snapshot)?
+/// The newest entry of `key` at or below `snapshot`, as stored, by the shortest way (FIND-ENTRY-1).
+#[inline]
+pub(crate) fn locate<'a, C: Comparator>(
+    core: &Core<C>,
+    order: &Order<'a, C>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Spot<'a>>> {
+    let spot = match order {
+        Order::List(search) if core.accelerators.shortcuts() == Shortcuts::Some => {
+            locate_by_shortcut(core, search, key, snapshot)?
+        }
+        Order::List(search) => search_list(core, search, key, snapshot)?,
+        Order::Sorted(search) => newest(core, search, key, snapshot)?,
+    };
+    if core.accelerators.statistics.is_some() {
+        count_lookup(core, u64::from(spot.is_some()));
+    }
+    Ok(spot)
+}
+
+#[inline(always)]
+fn search_list<'a, C: Comparator>(
+    core: &Core<C>,
+    search: &Search<'a, C>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Spot<'a>>> {
+    if core.accelerators.statistics.is_some() {
+        return search_list_and_count(core, search, key, snapshot);
+    }
+    newest(core, search, key, snapshot)
+}
+
+#[cold]
+fn search_list_and_count<'a, C: Comparator>(
+    core: &Core<C>,
+    search: &Search<'a, C>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Spot<'a>>> {
+    let mut tally = Tally::default();
+    let found = search.find(&Target::new(&core.comparator, key, snapshot), &mut tally);
+    count_search(core, search, &found, &tally);
+    // Whether a gap matters for this key is decided elsewhere.
+    let Ok(bracket) = found else { return newest(core, search, key, snapshot) };
+    Ok(bracket.entry.filter(|entry| core.comparator.compare(entry.key(), key).is_eq()).map(spot_of))
+}
+
+/// Counts what a search of the list did.
+#[cold]
+pub(crate) fn count_search<C: Comparator>(
+    core: &Core<C>,
+    search: &Search<'_, C>,
+    found: &Result<Bracket<'_>, Gap>,
+    tally: &Tally,
+) {
+    core.accelerators.count(Event::ListSearch, 1);
+    core.accelerators.count(Event::NodeVisited, u64::from(tally.nodes));
+    let on_the_way = if search.seek_checks == SeekChecks::EveryNode { u64::from(tally.nodes) } else { 0 };
+    let ends = found
+        .as_ref()
+        .map_or(0, |bracket| u64::from(bracket.pred != search.sentinel) + u64::from(bracket.entry.is_some()));
+    count_digests(core, search.view(), on_the_way + ends);
+}
+
+/// Counts digests that were verified, if there are any.
+#[inline]
+pub(crate) fn count_digests<C: Comparator>(core: &Core<C>, view: &View<'_>, count: u64) {
+    if core.accelerators.statistics.is_some() && view.width.bytes() > 0 {
+        core.accelerators.count(Event::DigestVerified, count);
+    }
+}
+
+fn locate_by_shortcut<'a, C: Comparator>(
+    core: &Core<C>,
+    search: &Search<'a, C>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Spot<'a>>> {
+    let (view, key_part) = (search.view(), hash_of(key));
+    let bucket = core.accelerators.bucket(key_part);
+    let bits = core.accelerators.bits(key, key_part);
+    if let (Some(bits), Some(bucket)) = (&bits, &bucket) {
+        bucket.prefetch(view);
+        bits.prefetch(view);
+    }
+    if bits.is_some_and(|bits| bits.ask(view) == Answer::Absent) {
+        core.accelerators.count(Event::FilterNegative, 1);
+        return Ok(None);
+    }
+    let spot = locate_unfiltered(core, search, bucket, key, snapshot)?;
+    if spot.is_none() && bits.is_some() {
+        core.accelerators.count(Event::FilterFalsePositive, 1);
+    }
+    Ok(spot)
+}
+
+/// Index, then list.
+#[inline(always)]
+fn locate_unfiltered<'a, C: Comparator>(
+    core: &Core<C>,
+    search: &Search<'a, C>,
+    bucket: Option<Bucket>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Spot<'a>>> {
+    let view = search.view();
+    let known = match bucket.and_then(|bucket| core.accelerators.look(view, bucket)) {
+        Some(sight) => {
+            sight.candidates().for_each(|node| search.prefetch_entry(node));
+            sight.judge(view, &core.comparator, key)
+        }
+        None => Known::Unsure,
+    };
+    match visible(core, search, known, key, snapshot) {
+        Shortcut::Found(spot) => Ok(Some(spot)),
+        Shortcut::Absent => Ok(None),
+        Shortcut::AskList => search_list(core, search, key, snapshot),
+    }
+}
+
+/// The newest visible version, from what the index knows about the newest one of all.
+#[inline(always)]
+pub(crate) fn visible<'a, C: Comparator>(
+    core: &Core<C>,
+    search: &Search<'a, C>,
+    known: Known<'a>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Shortcut<'a> {
+    match known {
+        Known::Newest(entry) if entry.node().sequence() <= snapshot || planted(Bug::IndexForgetsSnapshot) => {
+            core.accelerators.count(Event::IndexHit, 1);
+            count_digests(core, search.view(), 1);
+            Shortcut::Found(spot_of(entry))
+        }
+        Known::Newest(entry) => visible_behind(core, search, entry, key, snapshot),
+        Known::Absent => {
+            core.accelerators.count(Event::IndexNegative, 1);
+            Shortcut::Absent
+        }
+        Known::Unsure => Shortcut::AskList,
+    }
+}
+
+/// The newest entry is too new: older ones follow at level 0.
+fn visible_behind<'a, C: Comparator>(
+    core: &Core<C>,
+    search: &Search<'a, C>,
+    newest: Verified<'a>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Shortcut<'a> {
+    let mut at = newest.node().offset();
+    for steps in 1..=STEPS_MAX {
+        // Damage on the way: the list decides whether it matters.
+        let Ok(next) = Ordered::next(search, at) else { return Shortcut::AskList };
+        match next.filter(|next| core.comparator.compare(next.entry.key(), key).is_eq()) {
+            Some(spot) if spot.entry.node().sequence() <= snapshot => {
+                core.accelerators.count(Event::IndexHit, 1);
+                core.accelerators.count(Event::Hidden, u64::from(steps));
+                count_digests(core, search.view(), 1 + u64::from(steps));
+                return Shortcut::Found(spot);
             }
-            Order::List(search) => self.search_list(search, key, snapshot)?,
-            Order::Sorted(search) => self.newest(search, key, snapshot)?,
-        };
-        if self.accelerators.statistics.is_some() {
-            self.count_lookup(u64::from(spot.is_some()));
-        }
-        Ok(spot)
-    }
-
-    #[inline(always)]
-    fn search_list<'a>(
-        &self,
-        search: &Search<'a, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Result<Option<Spot<'a>>> {
-        if self.accelerators.statistics.is_some() {
-            return self.search_list_and_count(search, key, snapshot);
-        }
-        self.newest(search, key, snapshot)
-    }
-
-    #[cold]
-    fn search_list_and_count<'a>(
-        &self,
-        search: &Search<'a, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Result<Option<Spot<'a>>> {
-        let mut tally = Tally::default();
-        let found = search.find(&Target::new(&self.comparator, key, snapshot), &mut tally);
-        self.count_search(search, &found, &tally);
-        // Whether a gap matters for this key is decided elsewhere.
-        let Ok(bracket) = found else { return self.newest(search, key, snapshot) };
-        Ok(bracket.entry.filter(|entry| self.comparator.compare(entry.key(), key).is_eq()).map(spot_of))
-    }
-
-    /// Counts what a search of the list did.
-    #[cold]
-    pub(crate) fn count_search(
-        &self,
-        search: &Search<'_, C>,
-        found: &Result<Bracket<'_>, Gap>,
-        tally: &Tally,
-    ) {
-        self.accelerators.count(Event::ListSearch, 1);
-        self.accelerators.count(Event::NodeVisited, u64::from(tally.nodes));
-        let on_the_way = if search.seek_checks == SeekChecks::EveryNode { u64::from(tally.nodes) } else { 0 };
-        let ends = found.as_ref().map_or(0, |bracket| {
-            u64::from(bracket.pred != search.sentinel) + u64::from(bracket.entry.is_some())
-        });
-        self.count_digests(search.view(), on_the_way + ends);
-    }
-
-    /// Counts digests that were verified, if there are any.
-    #[inline]
-    pub(crate) fn count_digests(&self, view: &View<'_>, count: u64) {
-        if self.accelerators.statistics.is_some() && view.width.bytes() > 0 {
-            self.accelerators.count(Event::DigestVerified, count);
-        }
-    }
-
-    fn locate_by_shortcut<'a>(
-        &self,
-        search: &Search<'a, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Result<Option<Spot<'a>>> {
-        let (view, key_part) = (search.view(), hash_of(key));
-        let bucket = self.accelerators.bucket(key_part);
-        let bits = self.accelerators.bits(key, key_part);
-        if let (Some(bits), Some(bucket)) = (&bits, &bucket) {
-            bucket.prefetch(view);
-            bits.prefetch(view);
-        }
-        if bits.is_some_and(|bits| bits.ask(view) == Answer::Absent) {
-            self.accelerators.count(Event::FilterNegative, 1);
-            return Ok(None);
-        }
-        let spot = self.locate_unfiltered(search, bucket, key, snapshot)?;
-        if spot.is_none() && bits.is_some() {
-            self.accelerators.count(Event::FilterFalsePositive, 1);
-        }
-        Ok(spot)
-    }
-
-    /// Index, then list.
-    #[inline(always)]
-    fn locate_unfiltered<'a>(
-        &self,
-        search: &Search<'a, C>,
-        bucket: Option<Bucket>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Result<Option<Spot<'a>>> {
-        let view = search.view();
-        let known = match bucket.and_then(|bucket| self.accelerators.look(view, bucket)) {
-            Some(sight) => {
-                sight.candidates().for_each(|node| search.prefetch_entry(node));
-                sight.judge(view, &self.comparator, key)
-            }
-            None => Known::Unsure,
-        };
-        match self.visible(search, known, key, snapshot) {
-            Shortcut::Found(spot) => Ok(Some(spot)),
-            Shortcut::Absent => Ok(None),
-            Shortcut::AskList => self.search_list(search, key, snapshot),
-        }
-    }
-
-    /// The newest visible version, from what the index knows about the newest one of all.
-    #[inline(always)]
-    pub(crate) fn visible<'a>(
-        &self,
-        search: &Search<'a, C>,
-        known: Known<'a>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Shortcut<'a> {
-        match known {
-            Known::Newest(entry)
-                if entry.node().sequence() <= snapshot || planted(Bug::IndexForgetsSnapshot) =>
-            {
-                self.accelerators.count(Event::IndexHit, 1);
-                self.count_digests(search.view(), 1);
-                Shortcut::Found(spot_of(entry))
-            }
-            Known::Newest(entry) => self.visible_behind(search, entry, key, snapshot),
-            Known::Absent => {
-                self.accelerators.count(Event::IndexNegative, 1);
-                Shortcut::Absent
-            }
-            Known::Unsure => Shortcut::AskList,
-        }
-    }
-
-    /// The newest entry is too new: older ones follow at level 0.
-    fn visible_behind<'a>(
-        &self,
-        search: &Search<'a, C>,
-        newest: Verified<'a>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Shortcut<'a> {
-        let mut at = newest.node().offset();
-        for steps in 1..=STEPS_MAX {
-            // Damage on the way: the list decides whether it matters.
-            let Ok(next) = Ordered::next(search, at) else { return Shortcut::AskList };
-            match next.filter(|next| self.comparator.compare(next.entry.key(), key).is_eq()) {
-                Some(spot) if spot.entry.node().sequence() <= snapshot => {
-                    self.accelerators.count(Event::IndexHit, 1);
-                    self.accelerators.count(Event::Hidden, u64::from(steps));
-                    self.count_digests(search.view(), 1 + u64::from(steps));
-                    return Shortcut::Found(spot);
-                }
-                Some(spot) => at = spot.at,
-                None => {
-                    self.accelerators.count(Event::IndexNegative, 1);
-                    return Shortcut::Absent;
-                }
+            Some(spot) => at = spot.at,
+            None => {
+                core.accelerators.count(Event::IndexNegative, 1);
+                return Shortcut::Absent;
             }
         }
-        Shortcut::AskList
     }
+    Shortcut::AskList
+}
 
-    #[cold]
-    pub(crate) fn count_lookup(&self, hits: u64) {
-        self.accelerators.count(Event::Get, 1);
-        self.accelerators.count(Event::Hit, hits);
-    }
+#[cold]
+pub(crate) fn count_lookup<C: Comparator>(core: &Core<C>, hits: u64) {
+    core.accelerators.count(Event::Get, 1);
+    core.accelerators.count(Event::Hit, hits);
 }
 
 #[inline(always)]
 fn spot_of(entry: Verified<'_>) -> Spot<'_> {
     Spot { at: entry.node().offset(), entry }
+}
+
+/// The newest entry of `key` at or below `snapshot`, as stored.
+#[inline]
+pub(crate) fn newest<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Spot<'a>>> {
+    let target = Target::new(&core.comparator, key, snapshot);
+    let after = match order.find(&target) {
+        Ok(around) => around.after,
+        Err(gap) => past_gap(core, order, gap, key)?,
+    };
+    Ok(after.filter(|spot| core.comparator.compare(spot.entry.key(), key).is_eq()))
+}
+
+/// What follows a gap, if nothing in it can be of this key.
+#[cold]
+fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    gap: Gap,
+    key: &[u8],
+) -> Result<Option<Spot<'a>>, Gap> {
+    past_proved(order, gap, |damaged, _| core.comparator.compare(damaged, key).is_ne())
+}
+
+/// The next older version of the same key; replaced equals are passed. What a `Vector` table took twice is there
+/// twice.
+pub(crate) fn older<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    spot: &Spot<'a>,
+) -> Result<Option<Spot<'a>>> {
+    let mut at = spot.at;
+    loop {
+        let next = match order.next(at) {
+            Ok(next) => next,
+            Err(gap) => past_gap(core, order, gap, spot.entry.key())?,
+        };
+        let Some(next) = next else { return Ok(None) };
+        if !core.comparator.compare(next.entry.key(), spot.entry.key()).is_eq() {
+            return Ok(None);
+        }
+        let replaces = core.points.replaces();
+        if !replaces || next.entry.node().sequence() != spot.entry.node().sequence() {
+            return Ok(Some(next));
+        }
+        at = next.at;
+    }
+}
+
+/// What follows a gap, if every damaged entry in it is proved to be another one: all that memory lost there are
+/// entries, and their keys and sequence numbers can be recovered.
+#[cold]
+pub(crate) fn past_proved<'a, O: Ordered<'a>>(
+    order: &O,
+    gap: Gap,
+    is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+) -> Result<Option<Spot<'a>>, Gap> {
+    let damaged_entry = matches!(gap.corruption.place, Place::Entry | Place::Header);
+    let after = if damaged_entry { order.past_others(&gap, is_other) } else { None };
+    after.ok_or(gap)
 }

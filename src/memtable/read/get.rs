@@ -15,18 +15,19 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::integrity::digest::Seal;
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber, Target};
+use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::parts::ordered::Order;
+use crate::memtable::parts::point_entries::search_sorted;
 use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::parts::vector::Sorted;
+use crate::memtable::read::find_entry::{count_digests, locate, older};
 use crate::memtable::skiplist::arena::{Arena, Frame};
-use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::{KeepsArena, Pinned, ValueIn, Verified};
 use crate::memtable::skiplist::search::Gap;
-use crate::memtable::table::{Core, TableReader};
 use crate::planted::{Bug, planted};
 
 impl From<Gap> for Error {
@@ -347,7 +348,7 @@ impl<'a, C: Comparator> Operands<'a, C> {
     fn order(&self) -> Result<Order<'a, C>> {
         match &self.sorted {
             None => Ok(Order::List(self.core.point_search()?)),
-            Some(sorted) => Ok(Order::Sorted(self.core.search_sorted(Arc::clone(sorted))?)),
+            Some(sorted) => Ok(Order::Sorted(search_sorted(self.core.ground(), Arc::clone(sorted))?)),
         }
     }
 
@@ -367,7 +368,7 @@ impl<'a, C: Comparator> Operands<'a, C> {
             return Ok(None);
         }
         let value = spot.entry.value(order.view().seal())?;
-        self.next = self.core.older(&order, &spot)?;
+        self.next = older(self.core, &order, &spot)?;
         if self.next.is_none() && self.cover.is_some() && !planted(Bug::MergeForgetsCover) {
             self.base = Base::Deleted;
         }
@@ -384,185 +385,128 @@ impl<'a, C: Comparator> Iterator for Operands<'a, C> {
     }
 }
 
-/// What follows a gap, if every damaged entry in it is proved to be another one: all that memory lost there are
-/// entries, and their keys and sequence numbers can be recovered.
-#[cold]
-pub(crate) fn past_proved<'a, O: Ordered<'a>>(
-    order: &O,
-    gap: Gap,
-    is_other: impl Fn(&[u8], SequenceNumber) -> bool,
-) -> Result<Option<Spot<'a>>, Gap> {
-    let damaged_entry = matches!(gap.corruption.place, Place::Entry | Place::Header);
-    let after = if damaged_entry { order.past_others(&gap, is_other) } else { None };
-    after.ok_or(gap)
-}
-
 /// The newest visible entry, and what deletes the key.
 type Resolved<'a> = (Option<Spot<'a>>, Option<(SequenceNumber, DeletedBy)>);
 
-impl<C: Comparator> Core<C> {
-    /// The newest entry of `key` at or below `snapshot`, as stored.
-    #[inline]
-    pub(crate) fn newest<'a, O: Ordered<'a>>(
-        &self,
-        order: &O,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Result<Option<Spot<'a>>> {
-        let target = Target::new(&self.comparator, key, snapshot);
-        let after = match order.find(&target) {
-            Ok(around) => around.after,
-            Err(gap) => self.past_gap(order, gap, key)?,
-        };
-        Ok(after.filter(|spot| self.comparator.compare(spot.entry.key(), key).is_eq()))
-    }
-
-    /// What follows a gap, if nothing in it can be of this key.
-    #[cold]
-    fn past_gap<'a, O: Ordered<'a>>(&self, order: &O, gap: Gap, key: &[u8]) -> Result<Option<Spot<'a>>, Gap> {
-        past_proved(order, gap, |damaged, _| self.comparator.compare(damaged, key).is_ne())
-    }
-
-    /// The next older version of the same key; replaced equals are passed. What a `Vector` table took twice is there
-    /// twice.
-    pub(crate) fn older<'a, O: Ordered<'a>>(&self, order: &O, spot: &Spot<'a>) -> Result<Option<Spot<'a>>> {
-        let mut at = spot.at;
-        loop {
-            let next = match order.next(at) {
-                Ok(next) => next,
-                Err(gap) => self.past_gap(order, gap, spot.entry.key())?,
-            };
-            let Some(next) = next else { return Ok(None) };
-            if !self.comparator.compare(next.entry.key(), spot.entry.key()).is_eq() {
-                return Ok(None);
-            }
-            let replaces = self.options.duplicates == DuplicatePolicy::Replace;
-            if !replaces || next.entry.node().sequence() != spot.entry.node().sequence() {
-                return Ok(Some(next));
-            }
-            at = next.at;
-        }
-    }
-
-    /// Newest visible entry and what deletes it.
-    #[inline(always)]
-    fn resolve<'a>(
-        &self,
-        order: &Order<'a, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Result<Resolved<'a>> {
-        let spot = self.locate(order, key, snapshot)?;
-        let deleted = self.deletion(key, snapshot, spot.as_ref())?;
-        Ok((spot, deleted))
-    }
-
-    /// What deletes a key whose newest visible entry is known. Tombstones are asked whatever found that entry, or found
-    /// that there is none (GET-1).
-    #[inline]
-    pub(crate) fn deletion(
-        &self,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        spot: Option<&Spot<'_>>,
-    ) -> Result<Option<(SequenceNumber, DeletedBy)>> {
-        if spot.is_none()
-            && self.accelerators.shortcuts() == Shortcuts::Some
-            && planted(Bug::FilterHidesTombstones)
-        {
-            return Ok(None);
-        }
-        let floor = spot.map(|spot| spot.entry.node().sequence());
-        Ok(Self::deletion_by(self.covering(key, snapshot, floor)?, spot))
-    }
-
-    /// Which deletion hides an entry, once the newest range tombstone over the key is known.
-    #[inline]
-    pub(crate) fn deletion_by(
-        cover: Option<SequenceNumber>,
-        spot: Option<&Spot<'_>>,
-    ) -> Option<(SequenceNumber, DeletedBy)> {
-        let mut deleted = cover.map(|sequence| (sequence, DeletedBy::Range));
-        if let (None, Some(spot)) = (deleted, spot) {
-            let sequence = spot.entry.node().sequence();
-            deleted = match spot.entry.kind() {
-                Kind::DELETE => Some((sequence, DeletedBy::Point)),
-                Kind::SINGLE_DELETE => Some((sequence, DeletedBy::Single)),
-                _ => None,
-            };
-        }
-        deleted
-    }
+/// Newest visible entry and what deletes it.
+#[inline(always)]
+fn resolve<'a, C: Comparator>(
+    core: &Core<C>,
+    order: &Order<'a, C>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Resolved<'a>> {
+    let spot = locate(core, order, key, snapshot)?;
+    let deleted = deletion(core, key, snapshot, spot.as_ref())?;
+    Ok((spot, deleted))
 }
 
-impl<C: Comparator> TableReader<C> {
-    /// What the table knows about `key` at `snapshot` (inclusive). Expected O(log n).
-    ///
-    /// # Errors
-    /// `Corruption` if damaged memory could matter for this answer.
-    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
-        let order = self.core.order(Some(key))?;
-        let (spot, deleted) = self.core.resolve(&order, key, snapshot)?;
-        self.answer(key, spot, deleted, &order)
+/// What deletes a key whose newest visible entry is known. Tombstones are asked whatever found that entry, or found
+/// that there is none (GET-1).
+#[inline]
+pub(crate) fn deletion<C: Comparator>(
+    core: &Core<C>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+    spot: Option<&Spot<'_>>,
+) -> Result<Option<(SequenceNumber, DeletedBy)>> {
+    if spot.is_none()
+        && core.accelerators.shortcuts() == Shortcuts::Some
+        && planted(Bug::FilterHidesTombstones)
+    {
+        return Ok(None);
     }
+    let floor = spot.map(|spot| spot.entry.node().sequence());
+    Ok(deletion_by(core.covering(key, snapshot, floor)?, spot))
+}
 
-    /// The lookup that follows from what was found.
-    #[inline]
-    pub(crate) fn answer<'a>(
-        &'a self,
-        key: &[u8],
-        spot: Option<Spot<'a>>,
-        deleted: Option<(SequenceNumber, DeletedBy)>,
-        order: &Order<'a, C>,
-    ) -> Result<Lookup<'a, C>> {
-        if let Some((sequence, by)) = deleted {
-            return Ok(Lookup::Deleted { sequence, by });
-        }
-        let Some(spot) = spot else { return Ok(Lookup::NotFound) };
+/// Which deletion hides an entry, once the newest range tombstone over the key is known.
+#[inline]
+pub(crate) fn deletion_by(
+    cover: Option<SequenceNumber>,
+    spot: Option<&Spot<'_>>,
+) -> Option<(SequenceNumber, DeletedBy)> {
+    let mut deleted = cover.map(|sequence| (sequence, DeletedBy::Range));
+    if let (None, Some(spot)) = (deleted, spot) {
         let sequence = spot.entry.node().sequence();
-        if spot.entry.kind() == Kind::MERGE {
-            let cover = self.core.covering(key, sequence, None)?;
-            return Ok(Lookup::Merge(Operands {
-                core: &self.core,
-                sorted: order.sorted(),
-                next: Some(spot),
-                cover,
-                base: Base::Below,
-            }));
-        }
-        let value = spot.entry.value_in(order.view())?;
-        self.core.count_digests(order.view(), 1);
-        Ok(Lookup::Value(ValueRef { value, sequence, kind: spot.entry.kind(), owner: &self.core }))
+        deleted = match spot.entry.kind() {
+            Kind::DELETE => Some((sequence, DeletedBy::Point)),
+            Kind::SINGLE_DELETE => Some((sequence, DeletedBy::Single)),
+            _ => None,
+        };
     }
+    deleted
+}
 
-    /// The newest entry of `key` at or below `snapshot` as stored; range tombstones are not applied. Expected O(log n).
-    ///
-    /// # Errors
-    /// `Corruption` if damaged memory could matter for this answer.
-    pub fn get_entry(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
-        let order = self.core.order(Some(key))?;
-        let spot = self.core.locate(&order, key, snapshot)?;
-        Ok(spot.map(|spot| Entry::new(spot.entry, order.view())))
-    }
+/// What the table knows about a key at a snapshot.
+pub(crate) fn get<'t, C: Comparator>(
+    core: &'t Arc<Core<C>>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Lookup<'t, C>> {
+    let order = core.order(Some(key))?;
+    let (spot, deleted) = resolve(core, &order, key, snapshot)?;
+    answer(core, key, spot, deleted, &order)
+}
 
-    /// Copies the value of `key` at `snapshot` into a buffer that is cleared first, and verifies the copy. Allocates
-    /// only if the buffer is too small.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get); the buffer is then empty.
-    pub fn get_into(&self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
-        buffer.clear();
-        let order = self.core.order(Some(key))?;
-        let (spot, deleted) = self.core.resolve(&order, key, snapshot)?;
-        if let Some((sequence, by)) = deleted {
-            return Ok(Found::Deleted { sequence, by });
-        }
-        let Some(spot) = spot else { return Ok(Found::NotFound) };
-        if spot.entry.kind() == Kind::MERGE {
-            return Ok(Found::Merge);
-        }
-        copy_verified(&spot.entry, order.view().seal(), buffer)?;
-        self.core.count_digests(order.view(), 1);
-        Ok(Found::Value { sequence: spot.entry.node().sequence(), kind: spot.entry.kind() })
+/// The lookup that follows from what was found.
+#[inline]
+pub(crate) fn answer<'a, C: Comparator>(
+    core: &'a Arc<Core<C>>,
+    key: &[u8],
+    spot: Option<Spot<'a>>,
+    deleted: Option<(SequenceNumber, DeletedBy)>,
+    order: &Order<'a, C>,
+) -> Result<Lookup<'a, C>> {
+    if let Some((sequence, by)) = deleted {
+        return Ok(Lookup::Deleted { sequence, by });
     }
+    let Some(spot) = spot else { return Ok(Lookup::NotFound) };
+    let sequence = spot.entry.node().sequence();
+    if spot.entry.kind() == Kind::MERGE {
+        let cover = core.covering(key, sequence, None)?;
+        return Ok(Lookup::Merge(Operands {
+            core,
+            sorted: order.sorted(),
+            next: Some(spot),
+            cover,
+            base: Base::Below,
+        }));
+    }
+    let value = spot.entry.value_in(order.view())?;
+    count_digests(core, order.view(), 1);
+    Ok(Lookup::Value(ValueRef { value, sequence, kind: spot.entry.kind(), owner: core }))
+}
+
+/// The newest entry of a key at or below a snapshot, as stored.
+pub(crate) fn get_entry<'t, C: Comparator>(
+    core: &'t Core<C>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Entry<'t>>> {
+    let order = core.order(Some(key))?;
+    let spot = locate(core, &order, key, snapshot)?;
+    Ok(spot.map(|spot| Entry::new(spot.entry, order.view())))
+}
+
+/// Copies a value into a buffer that is cleared first, and verifies the copy.
+pub(crate) fn get_into<C: Comparator>(
+    core: &Core<C>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+    buffer: &mut Vec<u8>,
+) -> Result<Found> {
+    buffer.clear();
+    let order = core.order(Some(key))?;
+    let (spot, deleted) = resolve(core, &order, key, snapshot)?;
+    if let Some((sequence, by)) = deleted {
+        return Ok(Found::Deleted { sequence, by });
+    }
+    let Some(spot) = spot else { return Ok(Found::NotFound) };
+    if spot.entry.kind() == Kind::MERGE {
+        return Ok(Found::Merge);
+    }
+    copy_verified(&spot.entry, order.view().seal(), buffer)?;
+    count_digests(core, order.view(), 1);
+    Ok(Found::Value { sequence: spot.entry.node().sequence(), kind: spot.entry.kind() })
 }

@@ -5,4 +5,3 @@
 pub(crate) mod find_entry;
 pub(crate) mod get;
 pub(crate) mod multi_get;
-pub(crate) mod range_tombstones;

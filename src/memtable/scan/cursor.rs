@@ -34,13 +34,13 @@ use crate::memtable::scan::gap::ReportedGap;
 use crate::memtable::scan::handle::sealed::Holds;
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::{Run, Stand, StepLimit, Way, first_of_run};
-use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
+use crate::memtable::scan::visibility::{Raw, Visibility};
 
+use crate::memtable::core::Core;
 use crate::memtable::parts::vector::Sorted;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::search::{Course, Gap};
-use crate::memtable::table::{Core, TableReader};
 
 /// Where a cursor stands.
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +117,7 @@ pub(crate) enum Kept {
 }
 
 impl<H: Handle, L: Visibility> Cursor<H, L> {
-    fn new(handle: H, visibility: L) -> Self {
+    pub(crate) fn new(handle: H, visibility: L) -> Self {
         Cursor {
             handle,
             visibility,
@@ -494,31 +494,4 @@ fn resume<'a, C>(state: &State, kept: Option<&(Frame, Kept)>, core: &'a Core<C>)
     let State::At(stand) = state else { return None };
     let view = kept?.0.on(&core.arena)?;
     stand.parked.resume(&view).map(|entry| Entry::new(entry, &view))
-}
-
-impl<C: Comparator> TableReader<C> {
-    /// A cursor over every version and kind; range tombstones are not among them and are not applied. Stands nowhere.
-    #[must_use]
-    pub fn cursor(&self) -> TableCursor<'_, C> {
-        Cursor::new(Borrowed(&*self.core), Raw)
-    }
-
-    /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
-    /// deletes applied; of a key with merge operands it shows the newest operand. Stands nowhere.
-    #[must_use]
-    pub fn cursor_at(&self, snapshot: SequenceNumber) -> TableCursor<'_, C, AtSnapshot> {
-        Cursor::new(Borrowed(&*self.core), AtSnapshot { sequence: snapshot })
-    }
-
-    /// As [`cursor`](Self::cursor), with a share in the table: `'static`, `Send` and `Sync`.
-    #[must_use]
-    pub fn owned_cursor(&self) -> OwnedCursor<C> {
-        Cursor::new(Owned(Arc::clone(&self.core)), Raw)
-    }
-
-    /// As [`cursor_at`](Self::cursor_at), with a share in the table: `'static`, `Send` and `Sync`.
-    #[must_use]
-    pub fn owned_cursor_at(&self, snapshot: SequenceNumber) -> OwnedCursor<C, AtSnapshot> {
-        Cursor::new(Owned(Arc::clone(&self.core)), AtSnapshot { sequence: snapshot })
-    }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::key::Comparator;
-use crate::memtable::table::Core;
+use crate::memtable::core::Core;
 
 /// How a cursor holds its table.
 pub trait Handle: sealed::Holds {}

@@ -18,6 +18,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
+use crate::memtable::core::Core;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::Ordered;
 use crate::memtable::read::get::Entry;
@@ -25,8 +26,7 @@ use crate::memtable::scan::bounds::ScanBound;
 use crate::memtable::scan::cursor::{Mark, TableCursor};
 use crate::memtable::scan::gap::passed;
 use crate::memtable::scan::runs::{StepLimit, Way};
-use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
-use crate::memtable::table::{Core, TableReader};
+use crate::memtable::scan::visibility::{Raw, Visibility};
 use crate::planted::{Bug, planted};
 
 /// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then
@@ -393,51 +393,37 @@ fn count_few<'a, C: Comparator>(
     Ok(Some(count))
 }
 
-type KeyBound<'k> = Bound<(&'k [u8], Option<SequenceNumber>)>;
+pub(crate) type KeyBound<'k> = Bound<(&'k [u8], Option<SequenceNumber>)>;
 
-fn keys<'k>(range: &impl RangeBounds<&'k [u8]>) -> (KeyBound<'k>, KeyBound<'k>) {
+/// The bounds of all versions of the keys in a range.
+pub(crate) fn keys<'k>(range: &impl RangeBounds<&'k [u8]>) -> (KeyBound<'k>, KeyBound<'k>) {
     (range.start_bound().map(|key| (*key, None)), range.end_bound().map(|key| (*key, None)))
 }
 
-impl<C: Comparator> TableReader<C> {
-    fn range_with<'t, L: Visibility + Copy>(
-        &'t self,
-        visibility: L,
-        (start, end): (KeyBound<'_>, KeyBound<'_>),
-    ) -> Range<'t, C, L> {
+/// The bounds of a range of versions.
+pub(crate) fn versions<'k>(
+    range: &impl RangeBounds<(&'k [u8], SequenceNumber)>,
+) -> (KeyBound<'k>, KeyBound<'k>) {
+    let version =
+        |bound: Bound<&(&'k [u8], SequenceNumber)>| bound.map(|(key, sequence)| (*key, Some(*sequence)));
+    (version(range.start_bound()), version(range.end_bound()))
+}
+
+impl<'t, C: Comparator, L: Visibility + Copy> Range<'t, C, L> {
+    /// A range of a table between two bounds; an inverted one is empty.
+    pub(crate) fn new(core: &'t Core<C>, visibility: L, (start, end): (KeyBound<'_>, KeyBound<'_>)) -> Self {
         let cursor = || {
             let (lower, upper) = (ScanBound::lower(start), ScanBound::upper(end));
-            TableCursor::with_visibility(&self.core, visibility).with_scan_bounds(lower, upper)
+            TableCursor::with_visibility(core, visibility).with_scan_bounds(lower, upper)
         };
-        Range { front: Tip::new(cursor()), back: Tip::new(cursor()), comparator: &self.core.comparator }
+        Range { front: Tip::new(cursor()), back: Tip::new(cursor()), comparator: &core.comparator }
     }
+}
 
-    /// Every version of the keys in a range, from both ends. An inverted range is empty.
-    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_, C> {
-        self.range_with(Raw, keys(&range))
-    }
-
-    /// What a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
-    pub fn range_at<'k>(
-        &self,
-        snapshot: SequenceNumber,
-        range: impl RangeBounds<&'k [u8]>,
-    ) -> Range<'_, C, AtSnapshot> {
-        self.range_with(AtSnapshot { sequence: snapshot }, keys(&range))
-    }
-
-    /// Every entry between two positions (user key, sequence number); sequence numbers descend within a key, so
-    /// `(k, u64::MAX)` stands before every version of k and `(k, 0)` is its last.
-    pub fn range_versions<'k>(&self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_, C> {
-        let versions =
-            |bound: Bound<&(&'k [u8], SequenceNumber)>| bound.map(|(key, sequence)| (*key, Some(*sequence)));
-        self.range_with(Raw, (versions(range.start_bound()), versions(range.end_bound())))
-    }
-
-    /// Every version of the keys in a range, keys descending, the newest version of each first.
-    pub fn range_descending<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
-        let (start, end) = keys(&range);
-        let cursor = TableCursor::with_visibility(&self.core, Raw)
+impl<'t, C: Comparator> Descending<'t, C> {
+    /// A descending range of a table between two bounds; an inverted one is empty.
+    pub(crate) fn new(core: &'t Core<C>, (start, end): (KeyBound<'_>, KeyBound<'_>)) -> Self {
+        let cursor = TableCursor::with_visibility(core, Raw)
             .with_scan_bounds(ScanBound::lower(start), ScanBound::upper(end));
         Descending {
             cursor,
@@ -446,36 +432,31 @@ impl<C: Comparator> TableReader<C> {
             first: None,
             reported: None,
             limit: StepLimit::default(),
-            core: &self.core,
+            core,
         }
     }
+}
 
-    /// About how many entries, and how many bytes of them, lie in a range of keys. Expected O(log n).
-    ///
-    /// # Errors
-    /// `Corruption` if damage makes counting impossible.
-    pub fn approximate_range_stats<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
-        let (start, end) = keys(&range);
-        let (lower, upper) = (ScanBound::lower(start), ScanBound::upper(end));
-        let core = &*self.core;
-        let from = lower
-            .as_ref()
-            .map_or(Target::extreme(Side::Start), |scan_bound| scan_bound.target(&core.comparator));
-        let to = upper
-            .as_ref()
-            .map_or(Target::extreme(Side::End), |scan_bound| scan_bound.target(&core.comparator));
-        let totals = core.shards.totals();
-        let points = totals.entries.wrapping_sub(totals.range_deletes).wrapping_add(totals.displaced);
-        let entries = match core.order(None)? {
-            Order::List(search) => match count_few(&search, &core.comparator, &from, &to)? {
-                Some(count) => count,
-                None => core.points.approximate_count(&search, &from, &to)?.max(EXACT_MOST),
-            },
-            Order::Sorted(search) => search.count(&from, &to)?,
-        };
-        let entries = entries.min(points);
-        let data_bytes =
-            u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
-        Ok(RangeStats { entries, data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX) })
-    }
+/// About how many entries, and how many bytes of them, lie between two bounds.
+pub(crate) fn approximate_range_stats<C: Comparator>(
+    core: &Core<C>,
+    (start, end): (KeyBound<'_>, KeyBound<'_>),
+) -> Result<RangeStats> {
+    let (lower, upper) = (ScanBound::lower(start), ScanBound::upper(end));
+    let from =
+        lower.as_ref().map_or(Target::extreme(Side::Start), |scan_bound| scan_bound.target(&core.comparator));
+    let to =
+        upper.as_ref().map_or(Target::extreme(Side::End), |scan_bound| scan_bound.target(&core.comparator));
+    let totals = core.shards.totals();
+    let points = totals.entries.wrapping_sub(totals.range_deletes).wrapping_add(totals.displaced);
+    let entries = match core.order(None)? {
+        Order::List(search) => match count_few(&search, &core.comparator, &from, &to)? {
+            Some(count) => count,
+            None => core.points.list.approximate_count(&search, &from, &to)?.max(EXACT_MOST),
+        },
+        Order::Sorted(search) => search.count(&from, &to)?,
+    };
+    let entries = entries.min(points);
+    let data_bytes = u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
+    Ok(RangeStats { entries, data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX) })
 }

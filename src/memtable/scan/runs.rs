@@ -15,12 +15,12 @@ use std::cmp::Ordering;
 
 use crate::error::{Corruption, Place};
 use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target};
+use crate::memtable::core::Core;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
-use crate::memtable::read::get::past_proved;
+use crate::memtable::read::find_entry::past_proved;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::skiplist::search::Gap;
-use crate::memtable::table::Core;
 
 /// Which way a step goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,6 +22,7 @@
 use std::cmp::Ordering;
 
 use crate::key::{Comparator, KeyEquality, SequenceNumber, Target};
+use crate::memtable::core::Core;
 use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::scan::runs::{
     Run, STEPS_MAX, Stand, StepLimit, Way, first_of_run, moved_on, no_way, past_gap, past_run, same_key,
@@ -30,7 +31,6 @@ use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::Gap;
-use crate::memtable::table::Core;
 use crate::planted::{Bug, planted};
 use crate::tombstone::index::live::CoveringRun;
 
@@ -292,7 +292,9 @@ impl AtSnapshot {
     /// The run around a hidden key in which nothing can be shown.
     fn dead_run<C: Comparator>(&self, core: &Core<C>, spot: &Spot<'_>) -> Option<CoveringRun> {
         let mut run = CoveringRun::default();
-        if !core.may_have_ranges() || !core.covering_run(spot.entry.key(), self.sequence, &mut run) {
+        if !core.tombstones.may_be_any(&core.arena)
+            || !core.tombstones.covering_run(core.ground(), spot.entry.key(), self.sequence, &mut run)
+        {
             return None;
         }
         // Strictly newer: an entry of the tombstone's own sequence number is not covered.
@@ -305,7 +307,7 @@ impl AtSnapshot {
 impl sealed::Look for AtSnapshot {
     #[inline(always)]
     fn is_plain<C: Comparator>(&self, core: &Core<C>, way: Way) -> bool {
-        way == Way::Forward && !core.may_have_ranges()
+        way == Way::Forward && !core.tombstones.may_be_any(&core.arena)
     }
 
     /// The first version of another key, visible and no tombstone.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, Place};
 use crate::key::Target;
+use crate::memtable::core::Core;
 use crate::memtable::lookup::filter::Answer;
 use crate::memtable::lookup::statistics::Event;
 use crate::memtable::parts::ordered::Order;
@@ -31,7 +32,6 @@ use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::{Node, Verified};
 use crate::memtable::skiplist::search::{Gap, Search};
-use crate::memtable::table::Core;
 
 /// Where a move ended: an entry, an end, or a gap.
 type Outcome<'a> = Result<Option<Spot<'a>>, Gap>;

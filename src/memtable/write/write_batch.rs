@@ -23,6 +23,7 @@
 use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Corruption, Error, Result};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::memtable::core::{Core, frozen};
 use crate::memtable::options::Representation;
 use crate::memtable::parts::writer_shards::Entered;
 use crate::memtable::skiplist::encode::Fields;
@@ -30,8 +31,7 @@ use crate::memtable::skiplist::interleaved_search::find_many;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
-use crate::memtable::table::{Core, MemTable, frozen};
-use crate::memtable::write::writer::{Inserted, Writer};
+use crate::memtable::write::writer::{Inserted, Writer, admit, apply, apply_point};
 use crate::planted::{Bug, planted};
 
 /// What a batch did.
@@ -66,215 +66,234 @@ impl Sort {
     }
 }
 
-impl<C: Comparator> Core<C> {
-    /// Reads and admits the whole batch (WRITE-BATCH-1).
-    fn read_batch<'b>(&self, first: SequenceNumber, batch: &'b WriteBatch) -> Result<Vec<Fields<'b>>> {
-        let mut writes = Vec::with_capacity(batch.len());
-        for (number, entry) in (0u64..).zip(batch.entries()) {
-            let entry = entry?;
-            let step = if batch.sequence_mode() == SequenceMode::PerEntry { number } else { 0 };
-            let Some(sequence) = first.checked_add(step) else {
-                return Err(Error::InvalidArgument(format!(
-                    "entry {number} after sequence number {first} is over 2^64 - 1"
-                )));
-            };
-            let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
-            let (key_part, caller_digest) = (entry.key_part, entry.caller_digest());
-            let write = Fields { key, value, kind, sequence, key_part, caller_digest };
-            self.admit(&write)?;
-            writes.push(write);
-        }
-        if batch.sequence_mode() == SequenceMode::WholeBatch && !planted(Bug::BatchSkipsDuplicateCheck) {
-            self.compare_batch(&writes)?;
-        }
-        Ok(writes)
-    }
-
-    /// Whether equal entries of this sort are refused.
-    fn refuses_duplicates(&self, sort: Sort) -> bool {
-        match self.options.duplicates {
-            DuplicatePolicy::Reject => true,
-            DuplicatePolicy::Replace => sort == Sort::Ranges,
-            DuplicatePolicy::KeepFirst => false,
-        }
-    }
-
-    /// Looks for equal keys inside a batch whose entries share one sequence number.
-    fn compare_batch(&self, writes: &[Fields<'_>]) -> Result<()> {
-        for sort in [Sort::Points, Sort::Ranges] {
-            if !self.refuses_duplicates(sort) {
-                continue;
-            }
-            let mut sorted: Vec<&Fields<'_>> = writes.iter().filter(|write| sort.holds(write)).collect();
-            sorted.sort_by(|left, right| self.comparator.compare(left.key, right.key));
-            for pair in sorted.windows(2) {
-                if let [left, right] = pair
-                    && self.comparator.compare(left.key, right.key).is_eq()
-                {
-                    return Err(Error::DuplicateEntry { sequence: left.sequence });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Searches the places of all entries of one sort, and refuses what is there already.
-    fn search_batch(
-        &self,
-        list: &List,
-        search: &Search<'_, C>,
-        inserter: &mut Inserter,
-        writes: &[Fields<'_>],
-        sort: Sort,
-        ways: &mut Vec<Way>,
-    ) -> Result<()> {
-        let near = self.search_near(list, search, inserter, writes, sort)?;
-        let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
-        let (mut places, mut targets) = (Vec::new(), Vec::new());
-        for (place, write) in rest {
-            places.push(place);
-            targets.push(self.target(write));
-        }
-        if places.is_empty() {
-            return Ok(());
-        }
-        ways.resize(writes.len(), Way::Writers);
-        let mut outcome = Ok(());
-        find_many(search, &targets, &no_way(search), &mut |index, found, way| {
-            let Some(&place) = places.get(index) else { return };
-            let (Some(write), Some(slot)) = (writes.get(place), ways.get_mut(place)) else { return };
-            let fits = match found {
-                Err(gap) => Err(gap.corruption.into()),
-                Ok(bracket) => self.refuse(sort, write, &bracket),
-            };
-            if fits.is_err() {
-                outcome = fits;
-            }
-            *slot = Way::Found(way.clone());
-        });
-        outcome
-    }
-
-    /// How many of the first entries stand, in order, in the one gap after the writer's last insert: a batch that
-    /// goes on where the writer was needs no search. pred < first entry < entry <= succ certifies each of them.
-    fn search_near(
-        &self,
-        list: &List,
-        search: &Search<'_, C>,
-        inserter: &mut Inserter,
-        writes: &[Fields<'_>],
-        sort: Sort,
-    ) -> Result<usize> {
-        let mut writes = writes.iter().filter(|write| sort.holds(write));
-        let Some(mut last) = writes.next() else { return Ok(0) };
-        let Some(bracket) = list.find_behind_last(search, inserter, &self.target(last)) else { return Ok(0) };
-        let inside = |write: &Fields<'_>| {
-            bracket.entry.is_none_or(|succ| !succ.node().order(&self.comparator, &self.target(write)).is_lt())
+/// Reads and admits the whole batch (WRITE-BATCH-1).
+pub(crate) fn read_batch<'b, C: Comparator>(
+    core: &Core<C>,
+    first: SequenceNumber,
+    batch: &'b WriteBatch,
+) -> Result<Vec<Fields<'b>>> {
+    let mut writes = Vec::with_capacity(batch.len());
+    for (number, entry) in (0u64..).zip(batch.entries()) {
+        let entry = entry?;
+        let step = if batch.sequence_mode() == SequenceMode::PerEntry { number } else { 0 };
+        let Some(sequence) = first.checked_add(step) else {
+            return Err(Error::InvalidArgument(format!(
+                "entry {number} after sequence number {first} is over 2^64 - 1"
+            )));
         };
-        self.refuse(sort, last, &bracket)?;
-        let mut near = 1;
-        for write in writes {
-            if !self.comparator.compare(last.key, write.key).is_lt() || !inside(write) {
-                break;
+        let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
+        let (key_part, caller_digest) = (entry.key_part, entry.caller_digest());
+        let write = Fields { key, value, kind, sequence, key_part, caller_digest };
+        admit(core, &write)?;
+        writes.push(write);
+    }
+    if batch.sequence_mode() == SequenceMode::WholeBatch && !planted(Bug::BatchSkipsDuplicateCheck) {
+        compare_batch(core, &writes)?;
+    }
+    Ok(writes)
+}
+
+/// Whether equal entries of this sort are refused.
+fn refuses_duplicates<C: Comparator>(core: &Core<C>, sort: Sort) -> bool {
+    match core.options.duplicates {
+        DuplicatePolicy::Reject => true,
+        DuplicatePolicy::Replace => sort == Sort::Ranges,
+        DuplicatePolicy::KeepFirst => false,
+    }
+}
+
+/// Looks for equal keys inside a batch whose entries share one sequence number.
+fn compare_batch<C: Comparator>(core: &Core<C>, writes: &[Fields<'_>]) -> Result<()> {
+    for sort in [Sort::Points, Sort::Ranges] {
+        if !refuses_duplicates(core, sort) {
+            continue;
+        }
+        let mut sorted: Vec<&Fields<'_>> = writes.iter().filter(|write| sort.holds(write)).collect();
+        sorted.sort_by(|left, right| core.comparator.compare(left.key, right.key));
+        for pair in sorted.windows(2) {
+            if let [left, right] = pair
+                && core.comparator.compare(left.key, right.key).is_eq()
+            {
+                return Err(Error::DuplicateEntry { sequence: left.sequence });
             }
-            self.refuse(sort, write, &bracket)?;
-            (last, near) = (write, near + 1);
         }
-        Ok(near)
     }
+    Ok(())
+}
 
-    fn target<'k>(&self, write: &Fields<'k>) -> Target<'k> {
-        Target::new(&self.comparator, write.key, write.sequence)
+/// Searches the places of all entries of one sort, and refuses what is there already.
+fn search_batch<C: Comparator>(
+    core: &Core<C>,
+    list: &List,
+    search: &Search<'_, C>,
+    inserter: &mut Inserter,
+    writes: &[Fields<'_>],
+    sort: Sort,
+    ways: &mut Vec<Way>,
+) -> Result<()> {
+    let near = search_near(core, list, search, inserter, writes, sort)?;
+    let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
+    let (mut places, mut targets) = (Vec::new(), Vec::new());
+    for (place, write) in rest {
+        places.push(place);
+        targets.push(target(core, write));
     }
-
-    /// Refuses an entry whose equal is there.
-    #[inline]
-    fn refuse(&self, sort: Sort, write: &Fields<'_>, bracket: &Bracket<'_>) -> Result<()> {
-        let Some(entry) = bracket.entry else { return Ok(()) };
-        let refuses = self.refuses_duplicates(sort) && !planted(Bug::BatchSkipsDuplicateCheck);
-        let is_equal = entry.node().sequence() == write.sequence
-            && self.comparator.compare(entry.key(), write.key).is_eq();
-        if is_equal && refuses {
-            return Err(Error::DuplicateEntry { sequence: write.sequence });
-        }
-        Ok(())
+    if places.is_empty() {
+        return Ok(());
     }
+    ways.resize(writes.len(), Way::Writers);
+    let mut outcome = Ok(());
+    find_many(search, &targets, &no_way(search), &mut |index, found, way| {
+        let Some(&place) = places.get(index) else { return };
+        let (Some(write), Some(slot)) = (writes.get(place), ways.get_mut(place)) else { return };
+        let fits = match found {
+            Err(gap) => Err(gap.corruption.into()),
+            Ok(bracket) => refuse(core, sort, write, &bracket),
+        };
+        if fits.is_err() {
+            outcome = fits;
+        }
+        *slot = Way::Found(way.clone());
+    });
+    outcome
+}
 
-    /// Everything that can be refused, and the ways to the places (WRITE-BATCH-1); none if the writer stands there.
-    fn prepare_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Vec<Way>> {
-        let (points, ranges) = (self.point_search()?, self.range_search()?);
-        let mut ways = Vec::new();
-        for bucket in writes.iter().filter_map(|write| self.accelerators.bucket(write.key_part)) {
-            bucket.prefetch(&points.view);
+/// How many of the first entries stand, in order, in the one gap after the writer's last insert: a batch that
+/// goes on where the writer was needs no search. pred < first entry < entry <= succ certifies each of them.
+fn search_near<C: Comparator>(
+    core: &Core<C>,
+    list: &List,
+    search: &Search<'_, C>,
+    inserter: &mut Inserter,
+    writes: &[Fields<'_>],
+    sort: Sort,
+) -> Result<usize> {
+    let mut writes = writes.iter().filter(|write| sort.holds(write));
+    let Some(mut last) = writes.next() else { return Ok(0) };
+    let Some(bracket) = list.find_behind_last(search, inserter, &target(core, last)) else { return Ok(0) };
+    let inside = |write: &Fields<'_>| {
+        bracket.entry.is_none_or(|succ| !succ.node().order(&core.comparator, &target(core, write)).is_lt())
+    };
+    refuse(core, sort, last, &bracket)?;
+    let mut near = 1;
+    for write in writes {
+        if !core.comparator.compare(last.key, write.key).is_lt() || !inside(write) {
+            break;
         }
-        if self.options.representation == Representation::SkipList {
-            let inserter = &mut entered.inside.inserter;
-            self.search_batch(&self.points, &points, inserter, writes, Sort::Points, &mut ways)?;
-        }
+        refuse(core, sort, write, &bracket)?;
+        (last, near) = (write, near + 1);
+    }
+    Ok(near)
+}
+
+fn target<'k, C: Comparator>(core: &Core<C>, write: &Fields<'k>) -> Target<'k> {
+    Target::new(&core.comparator, write.key, write.sequence)
+}
+
+/// Refuses an entry whose equal is there.
+#[inline]
+fn refuse<C: Comparator>(
+    core: &Core<C>,
+    sort: Sort,
+    write: &Fields<'_>,
+    bracket: &Bracket<'_>,
+) -> Result<()> {
+    let Some(entry) = bracket.entry else { return Ok(()) };
+    let refuses = refuses_duplicates(core, sort) && !planted(Bug::BatchSkipsDuplicateCheck);
+    let is_equal =
+        entry.node().sequence() == write.sequence && core.comparator.compare(entry.key(), write.key).is_eq();
+    if is_equal && refuses {
+        return Err(Error::DuplicateEntry { sequence: write.sequence });
+    }
+    Ok(())
+}
+
+/// Everything that can be refused, and the ways to the places (WRITE-BATCH-1); none if the writer stands there.
+fn prepare_batch<C: Comparator>(
+    core: &Core<C>,
+    entered: &mut Entered<'_>,
+    writes: &[Fields<'_>],
+) -> Result<Vec<Way>> {
+    let (points, ranges) = (core.point_search()?, core.range_search()?);
+    let mut ways = Vec::new();
+    for bucket in writes.iter().filter_map(|write| core.accelerators.bucket(write.key_part)) {
+        bucket.prefetch(&points.view);
+    }
+    if core.options.representation == Representation::SkipList {
         let inserter = &mut entered.inside.inserter;
-        self.search_batch(&self.ranges, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
-        let bytes =
-            writes.iter().map(|write| entry_bytes(&points.view, write, self.options.duplicates)).sum();
-        self.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
-        Ok(ways)
+        search_batch(core, &core.points.list, &points, inserter, writes, Sort::Points, &mut ways)?;
     }
+    let inserter = &mut entered.inside.inserter;
+    search_batch(core, &core.tombstones.list, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
+    let bytes = writes.iter().map(|write| entry_bytes(&points.view, write, core.options.duplicates)).sum();
+    core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+    Ok(ways)
+}
 
-    /// Writes a batch inside a shard.
-    fn apply_batch(&self, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<BatchWritten> {
-        let ways = self.prepare_batch(entered, writes)?;
-        let (mut written, mut applied) = (BatchWritten::default(), 0);
-        let mut count = |inserted: &Inserted| {
-            written.add(inserted);
-            applied += 1;
-        };
-        match self.link_batch(entered, writes, &ways, &mut count) {
-            Ok(()) => Ok(written),
-            Err(error) if applied == 0 => Err(error),
-            Err(error) => Err(Error::BatchInterrupted { applied, cause: Box::new(error) }),
+/// Writes a batch inside a shard.
+fn apply_batch<C: Comparator>(
+    core: &Core<C>,
+    entered: &mut Entered<'_>,
+    writes: &[Fields<'_>],
+) -> Result<BatchWritten> {
+    let ways = prepare_batch(core, entered, writes)?;
+    let (mut written, mut applied) = (BatchWritten::default(), 0);
+    let mut count = |inserted: &Inserted| {
+        written.add(inserted);
+        applied += 1;
+    };
+    match link_batch(core, entered, writes, &ways, &mut count) {
+        Ok(()) => Ok(written),
+        Err(error) if applied == 0 => Err(error),
+        Err(error) => Err(Error::BatchInterrupted { applied, cause: Box::new(error) }),
+    }
+}
+
+/// Links the entries one after the other; `linked` hears of each.
+fn link_batch<C: Comparator>(
+    core: &Core<C>,
+    entered: &mut Entered<'_>,
+    writes: &[Fields<'_>],
+    ways: &[Way],
+    linked: &mut impl FnMut(&Inserted),
+) -> Result<()> {
+    // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
+    let mut points = core.point_search()?;
+    let mut last = None;
+    for (place, write) in writes.iter().enumerate() {
+        let way = ways.get(place).unwrap_or(&Way::Writers);
+        if !follows(core, last, (write, way)) {
+            follow(core, entered, write, way)?;
         }
+        core.points.list.heighten(&mut points);
+        linked(&match write.kind {
+            Kind::RANGE_DELETE => apply(core, entered, write)?,
+            _ => apply_point(core, entered, &points, write)?,
+        });
+        last = Some((write, way));
     }
+    Ok(())
+}
 
-    /// Links the entries one after the other; `linked` hears of each.
-    fn link_batch(
-        &self,
-        entered: &mut Entered<'_>,
-        writes: &[Fields<'_>],
-        ways: &[Way],
-        linked: &mut impl FnMut(&Inserted),
-    ) -> Result<()> {
-        // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
-        let mut points = self.point_search()?;
-        let mut last = None;
-        for (place, write) in writes.iter().enumerate() {
-            let way = ways.get(place).unwrap_or(&Way::Writers);
-            if !self.follows(last, (write, way)) {
-                self.follow(entered, write, way)?;
-            }
-            self.points.heighten(&mut points);
-            linked(&match write.kind {
-                Kind::RANGE_DELETE => self.apply(entered, write)?,
-                _ => self.apply_point(entered, &points, write)?,
-            });
-            last = Some((write, way));
-        }
-        Ok(())
-    }
+/// Whether an entry's place is after the one that was linked last, with nothing that was there before between them:
+/// then the writer's own way is the shorter one.
+fn follows<C: Comparator>(core: &Core<C>, last: Option<Step<'_>>, (write, way): Step<'_>) -> bool {
+    let (Some((before, Way::Found(last_way))), Way::Found(way)) = (last, way) else { return false };
+    last_way.prev.first() == way.prev.first()
+        && Sort::Ranges.holds(before) == Sort::Ranges.holds(write)
+        && core.comparator.compare(before.key, write.key).is_lt()
+}
 
-    /// Whether an entry's place is after the one that was linked last, with nothing that was there before between them:
-    /// then the writer's own way is the shorter one.
-    fn follows(&self, last: Option<Step<'_>>, (write, way): Step<'_>) -> bool {
-        let (Some((before, Way::Found(last_way))), Way::Found(way)) = (last, way) else { return false };
-        last_way.prev.first() == way.prev.first()
-            && Sort::Ranges.holds(before) == Sort::Ranges.holds(write)
-            && self.comparator.compare(before.key, write.key).is_lt()
-    }
-
-    fn follow(&self, entered: &mut Entered<'_>, write: &Fields<'_>, way: &Way) -> Result<(), Corruption> {
-        let Way::Found(way) = way else { return Ok(()) };
-        let search = if Sort::Ranges.holds(write) { self.range_search()? } else { self.point_search()? };
-        entered.inside.inserter.follow(&search, way);
-        Ok(())
-    }
+fn follow<C: Comparator>(
+    core: &Core<C>,
+    entered: &mut Entered<'_>,
+    write: &Fields<'_>,
+    way: &Way,
+) -> Result<(), Corruption> {
+    let Way::Found(way) = way else { return Ok(()) };
+    let search = if Sort::Ranges.holds(write) { core.range_search()? } else { core.point_search()? };
+    entered.inside.inserter.follow(&search, way);
+    Ok(())
 }
 
 /// How a batch's entry gets to its place.
@@ -294,64 +313,14 @@ fn no_way<C>(search: &Search<'_, C>) -> Splice {
     Splice { prev: [search.sentinel; HEIGHT_MAX] }
 }
 
-impl<C: Comparator> MemTable<C> {
-    /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
-    /// same one, see [`SequenceMode`]). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
-    /// batch cheaper than its entries one by one.
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// let mut batch = WriteBatch::with_protection(8)?;
-    /// batch.put(b"apple", b"red")?;
-    /// batch.delete(b"pear")?;
-    /// assert_eq!(table.write_batch(7, &batch)?.entries, 2);
-    /// assert_eq!(table.largest_sequence(), Some(8));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert), for any entry, and `Corruption` if the batch is not what was put into it: nothing
-    /// is changed then. `MemTableFull` also if there is no room for the batch in one piece. `BatchInterrupted` if it
-    /// was stopped after the first entry had been linked: by damage that appeared meanwhile, or by another writer
-    /// that took the same key and sequence number. The caller must not publish the batch's sequence numbers then.
-    ///
-    /// # Panics
-    /// Where the comparator does. The table is intact then, but any number of the batch's entries may be in it: the
-    /// caller must not publish their sequence numbers.
-    pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
-        let core = &*self.core;
-        let writes = core.read_batch(first_sequence, batch)?;
-        core.shards.write(|entered| core.apply_batch(entered, &writes), || Err(frozen()))
-    }
-
-    /// Whether [`write_batch`](Self::write_batch) would take this batch, as far as that does not depend on what else is
-    /// written: for callers that log a batch before they write it. Any thread; writes nothing. O(length), and
-    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`].
-    ///
-    /// Not asked: whether the table is frozen or full, and whether it has an entry of the same key and sequence number.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
-    /// # fn main() -> Result<(), Error> {
-    /// let table = MemTable::new(MemTableOptions::builder().key_len_max(100).build()?)?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"apple", b"red")?;
-    /// table.check_batch(&batch)?;
-    /// batch.delete_range(b"z", b"a")?;
-    /// assert!(matches!(table.check_batch(&batch), Err(Error::InvalidArgument(_))));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that is empty or inverted
-    /// in this table's order), `DuplicateEntry` for two entries of one key that share the batch's only sequence
-    /// number, `Corruption` if the batch is not what was put into it.
-    pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
-        // Numbers from 0 on never run over.
-        self.core.read_batch(0, batch).map(|_| ())
-    }
+/// Writes a batch from any thread.
+pub(crate) fn write_batch<C: Comparator>(
+    core: &Core<C>,
+    first_sequence: SequenceNumber,
+    batch: &WriteBatch,
+) -> Result<BatchWritten> {
+    let writes = read_batch(core, first_sequence, batch)?;
+    core.shards.write(|entered| apply_batch(core, entered, &writes), || Err(frozen()))
 }
 
 impl<C: Comparator> Writer<C> {
@@ -364,8 +333,8 @@ impl<C: Comparator> Writer<C> {
         first_sequence: SequenceNumber,
         batch: &WriteBatch,
     ) -> Result<BatchWritten> {
-        let writes = self.core.read_batch(first_sequence, batch)?;
+        let writes = read_batch(&self.core, first_sequence, batch)?;
         let mut entered = self.shard.enter().ok_or_else(frozen)?;
-        self.core.apply_batch(&mut entered, &writes)
+        apply_batch(&self.core, &mut entered, &writes)
     }
 }

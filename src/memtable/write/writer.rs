@@ -10,23 +10,22 @@
 
 use std::sync::Arc;
 
-use crate::batch::batch::{Limits, admit, not_a_range};
+use crate::batch::batch::{self, Limits, not_a_range};
 use crate::error::Result;
-use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::lookup::point_index::Version;
 use crate::memtable::options::{MemTableOptions, Representation};
 use crate::memtable::parts::vector;
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShard};
 use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::control_block::{Control, ControlWord};
+use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::Site;
 use crate::memtable::skiplist::search::Search;
-use crate::memtable::table::{Core, MemTable, frozen};
 use crate::planted::{Bug, planted};
 
 /// What an insert did.
@@ -47,182 +46,153 @@ pub struct Displaced {
     pub data_bytes: u64,
 }
 
-/// What counts of an entry.
+/// Checks what can be checked without the table (WRITER-1).
 #[inline(always)]
-pub(crate) fn totals_of(kind: Kind, data_bytes: u64, digest_sum: u64) -> Totals {
-    Totals {
-        entries: 1,
-        deletes: u64::from(kind.is_point_delete()),
-        range_deletes: u64::from(kind == Kind::RANGE_DELETE),
-        data_bytes,
-        digest_sum,
-        displaced: 0,
+pub(crate) fn admit<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<()> {
+    let (key, value) = (write.key.len() as u64, write.value.len() as u64);
+    let fits = key <= core.options.key_len_max && value <= core.options.value_len_max;
+    if fits && write.kind == Kind::PUT { Ok(()) } else { admit_any(core, write) }
+}
+
+#[inline(never)]
+fn admit_any<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<()> {
+    let MemTableOptions { key_len_max, value_len_max, .. } = core.options;
+    batch::admit(write.kind, write.key, write.value, Limits { key_len_max, value_len_max })?;
+    let is_range = write.kind == Kind::RANGE_DELETE;
+    if is_range && core.comparator.compare(write.key, write.value).is_ge() {
+        return Err(not_a_range());
+    }
+    Ok(())
+}
+
+/// One write inside a shard.
+#[inline(always)]
+pub(crate) fn apply<C: Comparator>(
+    core: &Core<C>,
+    entered: &mut Entered<'_>,
+    write: &Fields<'_>,
+) -> Result<Inserted> {
+    if write.kind == Kind::RANGE_DELETE {
+        apply_range(core, entered, write)
+    } else {
+        let search = core.point_search()?;
+        apply_point(core, entered, &search, write)
     }
 }
 
-impl<C: Comparator> Core<C> {
-    /// Checks what can be checked without the table (WRITER-1).
-    #[inline(always)]
-    pub(crate) fn admit(&self, write: &Fields<'_>) -> Result<()> {
-        let (key, value) = (write.key.len() as u64, write.value.len() as u64);
-        let fits = key <= self.options.key_len_max && value <= self.options.value_len_max;
-        if fits && write.kind == Kind::PUT { Ok(()) } else { self.admit_any(write) }
+/// Inserts a point entry by a search among the point entries.
+#[inline(always)]
+pub(crate) fn apply_point<C: Comparator>(
+    core: &Core<C>,
+    entered: &mut Entered<'_>,
+    search: &Search<'_, C>,
+    write: &Fields<'_>,
+) -> Result<Inserted> {
+    let announce = || core.accelerators.announce(&search.view, write.key, write.key_part);
+    let bent = planted(Bug::FilterAfterPublication);
+    if core.accelerators.shortcuts() == Shortcuts::Some && !bent {
+        announce()?;
     }
-
-    #[inline(never)]
-    fn admit_any(&self, write: &Fields<'_>) -> Result<()> {
-        let MemTableOptions { key_len_max, value_len_max, .. } = self.options;
-        admit(write.kind, write.key, write.value, Limits { key_len_max, value_len_max })?;
-        let is_range = write.kind == Kind::RANGE_DELETE;
-        if is_range && self.comparator.compare(write.key, write.value).is_ge() {
-            return Err(not_a_range());
+    let quick = match core.options.representation {
+        Representation::SkipList => {
+            core.points.list.insert_new(search, &mut entered.inside.inserter, write)?
         }
-        Ok(())
+        Representation::Vector => Quick::Not(None),
+    };
+    if bent {
+        announce()?;
     }
-
-    /// One write inside a shard.
-    #[inline(always)]
-    pub(crate) fn apply(&self, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
-        if write.kind == Kind::RANGE_DELETE {
-            self.apply_range(entered, write)
-        } else {
-            let search = self.point_search()?;
-            self.apply_point(entered, &search, write)
-        }
+    let Linked { digest, bytes, tower } = match quick {
+        Quick::Linked(linked) => linked,
+        Quick::Not(site) => return apply_point_any(core, entered, search, write, site),
+    };
+    let data_bytes = (write.key.len() + write.value.len()) as u64;
+    entered.count(&Totals::of(write.kind, data_bytes, digest), write.sequence);
+    if let Some(index) = &core.accelerators.index {
+        let version = Version { node: tower.node, key: write.key, sequence: write.sequence, revision: 0 };
+        index.note(&search.view, &core.comparator, &version, write.key_part);
     }
-
-    /// Inserts a point entry by a search among the point entries.
-    #[inline(always)]
-    pub(crate) fn apply_point(
-        &self,
-        entered: &mut Entered<'_>,
-        search: &Search<'_, C>,
-        write: &Fields<'_>,
-    ) -> Result<Inserted> {
-        let announce = || self.accelerators.announce(&search.view, write.key, write.key_part);
-        let bent = planted(Bug::FilterAfterPublication);
-        if self.accelerators.shortcuts() == Shortcuts::Some && !bent {
-            announce()?;
-        }
-        let quick = match self.options.representation {
-            Representation::SkipList => {
-                self.points.insert_new(search, &mut entered.inside.inserter, write)?
-            }
-            Representation::Vector => Quick::Not(None),
-        };
-        if bent {
-            announce()?;
-        }
-        let Linked { digest, bytes, tower } = match quick {
-            Quick::Linked(linked) => linked,
-            Quick::Not(site) => return self.apply_point_any(entered, search, write, site),
-        };
-        let data_bytes = (write.key.len() + write.value.len()) as u64;
-        entered.count(&totals_of(write.kind, data_bytes, digest), write.sequence);
-        if let Some(index) = &self.accelerators.index {
-            let version = Version { node: tower.node, key: write.key, sequence: write.sequence, revision: 0 };
-            index.note(&search.view, &self.comparator, &version, write.key_part);
-        }
-        self.points.link_tower(search, &mut entered.inside.inserter, write, &tower);
-        Ok(Inserted { bytes, displaced: None })
-    }
-
-    /// Inserts a point entry that has an equal, that met another writer, or that goes to a chain.
-    #[inline(never)]
-    fn apply_point_any(
-        &self,
-        entered: &mut Entered<'_>,
-        search: &Search<'_, C>,
-        write: &Fields<'_>,
-        site: Option<Site>,
-    ) -> Result<Inserted> {
-        let placement = match self.options.representation {
-            Representation::SkipList => {
-                let inserter = &mut entered.inside.inserter;
-                self.points.insert_any(search, inserter, write, self.options.duplicates, site)?
-            }
-            Representation::Vector => self.append(entered, &search.view, write)?,
-        };
-        let inserted = account(entered, &placement, write, &search.view);
-        self.index(&search.view, &placement, write);
-        if let Some(tower) = placement.tower() {
-            self.points.link_tower(search, &mut entered.inside.inserter, write, tower);
-        }
-        Ok(inserted)
-    }
-
-    /// Names what was placed in the point index. An equal entry that was kept is named too: its own writer may still be
-    /// on the way there.
-    fn index(&self, view: &View<'_>, placement: &Placement<'_>, write: &Fields<'_>) {
-        let Some(index) = &self.accelerators.index else { return };
-        let (node, revision) = match placement {
-            Placement::Linked { tower: Some(tower), .. } => (tower.node, tower.revision),
-            Placement::Linked { tower: None, .. } => return,
-            Placement::Kept(equal) => (equal.node().offset(), equal.node().revision()),
-        };
-        let version = Version { node, key: write.key, sequence: write.sequence, revision };
-        index.note(view, &self.comparator, &version, write.key_part);
-    }
-
-    fn append<'a>(
-        &self,
-        entered: &mut Entered<'_>,
-        view: &View<'a>,
-        write: &Fields<'_>,
-    ) -> Result<Placement<'a>> {
-        let chain = entered.chain(view)?;
-        let sub = &mut entered.inside.inserter.sub;
-        let (built, bytes) = vector::write(view, sub, chain, write)?;
-        Ok(Placement::Linked { digest: built.digest, bytes, displaced: None, tower: None })
-    }
-
-    /// A range tombstone: equal starts at one sequence number are never replaced, since reads may have used them.
-    #[cold]
-    #[inline(never)]
-    fn apply_range(&self, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
-        // Asked before anything is touched (WRITER-1).
-        self.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
-        let search = self.range_search()?;
-        let policy = match self.options.duplicates {
-            DuplicatePolicy::KeepFirst => DuplicatePolicy::KeepFirst,
-            DuplicatePolicy::Reject | DuplicatePolicy::Replace => DuplicatePolicy::Reject,
-        };
-        let inserter = &mut entered.inside.inserter;
-        let placement = self.ranges.insert(&search, inserter, write, policy)?;
-        let mut inserted = Inserted { bytes: 0, displaced: None };
-        if matches!(placement, Placement::Linked { .. }) {
-            // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (WRITER-2).
-            if self.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
-                self.arena.control.set(ControlWord::HAS_RANGES, 1);
-            }
-            // Counted before the comparator runs again: it may panic.
-            inserted = account(entered, &placement, write, &search.view);
-            if !planted(Bug::IndexForgetsTombstone) {
-                let unless_indexed = ListAnswers { control: &self.arena.control };
-                let indexed =
-                    self.live_tombstones.insert(&self.comparator, write.key, write.value, write.sequence);
-                if indexed.is_ok() {
-                    std::mem::forget(unless_indexed);
-                }
-            }
-        }
-        if let Some(tower) = placement.tower() {
-            self.ranges.link_tower(&search, &mut entered.inside.inserter, write, tower);
-        }
-        Ok(inserted)
-    }
+    core.points.list.link_tower(search, &mut entered.inside.inserter, write, &tower);
+    Ok(Inserted { bytes, displaced: None })
 }
 
-/// Dropped where a tombstone got into the list and not into the index, by an error or by a panic of the comparator:
-/// from then on the list answers.
-struct ListAnswers<'t> {
-    control: &'t Control,
+/// Inserts a point entry that has an equal, that met another writer, or that goes to a chain.
+#[inline(never)]
+fn apply_point_any<C: Comparator>(
+    core: &Core<C>,
+    entered: &mut Entered<'_>,
+    search: &Search<'_, C>,
+    write: &Fields<'_>,
+    site: Option<Site>,
+) -> Result<Inserted> {
+    let placement = match core.options.representation {
+        Representation::SkipList => {
+            let inserter = &mut entered.inside.inserter;
+            core.points.list.insert_any(search, inserter, write, core.options.duplicates, site)?
+        }
+        Representation::Vector => append(entered, &search.view, write)?,
+    };
+    let inserted = account(entered, &placement, write, &search.view);
+    index(core, &search.view, &placement, write);
+    if let Some(tower) = placement.tower() {
+        core.points.list.link_tower(search, &mut entered.inside.inserter, write, tower);
+    }
+    Ok(inserted)
 }
 
-impl Drop for ListAnswers<'_> {
-    fn drop(&mut self) {
-        self.control.set(ControlWord::INDEX_LOST, 1);
+/// Names what was placed in the point index. An equal entry that was kept is named too: its own writer may still be
+/// on the way there.
+fn index<C: Comparator>(core: &Core<C>, view: &View<'_>, placement: &Placement<'_>, write: &Fields<'_>) {
+    let Some(index) = &core.accelerators.index else { return };
+    let (node, revision) = match placement {
+        Placement::Linked { tower: Some(tower), .. } => (tower.node, tower.revision),
+        Placement::Linked { tower: None, .. } => return,
+        Placement::Kept(equal) => (equal.node().offset(), equal.node().revision()),
+    };
+    let version = Version { node, key: write.key, sequence: write.sequence, revision };
+    index.note(view, &core.comparator, &version, write.key_part);
+}
+
+fn append<'a>(entered: &mut Entered<'_>, view: &View<'a>, write: &Fields<'_>) -> Result<Placement<'a>> {
+    let chain = entered.chain(view)?;
+    let sub = &mut entered.inside.inserter.sub;
+    let (built, bytes) = vector::write(view, sub, chain, write)?;
+    Ok(Placement::Linked { digest: built.digest, bytes, displaced: None, tower: None })
+}
+
+/// A range tombstone: equal starts at one sequence number are never replaced, since reads may have used them.
+#[cold]
+#[inline(never)]
+fn apply_range<C: Comparator>(
+    core: &Core<C>,
+    entered: &mut Entered<'_>,
+    write: &Fields<'_>,
+) -> Result<Inserted> {
+    // Asked before anything is touched (WRITER-1).
+    core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
+    let search = core.range_search()?;
+    let policy = match core.options.duplicates {
+        DuplicatePolicy::KeepFirst => DuplicatePolicy::KeepFirst,
+        DuplicatePolicy::Reject | DuplicatePolicy::Replace => DuplicatePolicy::Reject,
+    };
+    let inserter = &mut entered.inside.inserter;
+    let placement = core.tombstones.list.insert(&search, inserter, write, policy)?;
+    let mut inserted = Inserted { bytes: 0, displaced: None };
+    if matches!(placement, Placement::Linked { .. }) {
+        // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (WRITER-2).
+        if core.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
+            core.arena.control.set(ControlWord::HAS_RANGES, 1);
+        }
+        // Counted before the comparator runs again: it may panic.
+        inserted = account(entered, &placement, write, &search.view);
+        if !planted(Bug::IndexForgetsTombstone) {
+            core.tombstones.index(core.ground(), write);
+        }
     }
+    if let Some(tower) = placement.tower() {
+        core.tombstones.list.link_tower(&search, &mut entered.inside.inserter, write, tower);
+    }
+    Ok(inserted)
 }
 
 /// Counts what an insert did.
@@ -235,7 +205,7 @@ fn account(
     match placement {
         Placement::Kept(_) => Inserted { bytes: 0, displaced: None },
         Placement::Linked { digest, bytes, displaced, .. } => {
-            let change = totals_of(write.kind, (write.key.len() + write.value.len()) as u64, *digest);
+            let change = Totals::of(write.kind, (write.key.len() + write.value.len()) as u64, *digest);
             let displaced =
                 displaced.map(|old| account_displacing(entered, change, old, write.sequence, view));
             if displaced.is_none() {
@@ -256,7 +226,7 @@ fn account_displacing(
 ) -> Displaced {
     let lengths = old.node().lengths();
     let data_bytes = (lengths.key_len() + lengths.value_len()) as u64;
-    let gone = totals_of(old.kind(), data_bytes, old.node().stored_key_digest(view)).negated();
+    let gone = Totals::of(old.kind(), data_bytes, old.node().stored_key_digest(view)).negated();
     entered.count(&Totals { displaced: 1, ..change.plus(&gone) }, sequence);
     Displaced { kind: old.kind(), data_bytes }
 }
@@ -319,71 +289,12 @@ macro_rules! writes {
     };
 }
 
-impl<C: Comparator> MemTable<C> {
-    writes!(self: &Self);
+pub(crate) use writes;
 
-    /// Inserts an entry. Any thread. Expected O(log n), O(1) after the previous insert of the same shard. When it
-    /// returns, every read at or above `sequence` sees the entry.
-    ///
-    /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point delete with a value, an
-    /// empty or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if the place of the
-    /// insert cannot be certified. None of them changes anything.
-    ///
-    /// # Panics
-    /// Where the comparator does. The table is intact then; the entry may be in it or not.
-    pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
-        self.write(&Fields::new(sequence, kind, key, value, None))
-    }
-
-    /// Inserts an entry with a digest that the caller computed over its own buffers. It is compared with what the arena
-    /// holds before the entry becomes visible.
-    ///
-    /// # Errors
-    /// As [`insert`](Self::insert); `Corruption` if the bytes do not have that digest.
-    pub fn insert_protected(
-        &self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: &[u8],
-        value: &[u8],
-        caller_digest: Protected<Kvo>,
-    ) -> Result<Inserted> {
-        self.write(&Fields::new(sequence, kind, key, value, Some(caller_digest)))
-    }
-
-    fn write(&self, write: &Fields<'_>) -> Result<Inserted> {
-        let core = &*self.core;
-        core.admit(write)?;
-        core.shards.write(|entered| core.apply(entered, write), || Err(frozen()))
-    }
-
-    /// A writer with its own splice, sub-chunk and counters, for a thread that writes much.
-    #[must_use]
-    pub fn writer(&self) -> Writer<C> {
-        Writer { shard: self.core.shards.lease(), core: Arc::clone(&self.core) }
-    }
-
-    /// A writer with `bytes` of arena space taken: as long as the entries written fit in it (see
-    /// [`MemTable::max_entry_bytes`]) they cannot fail with `MemTableFull`. The system backs the space before this
-    /// returns (Linux 5.14 and later), which takes time in proportion to it, so that these inserts do not wait for
-    /// memory; elsewhere they touch it first.
-    ///
-    /// # Errors
-    /// `MemTableFull` (nothing is taken), `Frozen`.
-    pub fn try_reserve(&self, bytes: u64) -> Result<Writer<C>> {
-        // Not the control word: a damaged one counts as frozen, and the shard decides.
-        if self.core.sealed.get().is_some() {
-            return Err(frozen());
-        }
-        let writer = self.writer();
-        let mut entered = writer.shard.enter().ok_or_else(frozen)?;
-        self.core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
-        let units = entered.inside.inserter.sub.left();
-        drop(entered);
-        self.core.arena.back(units)?;
-        Ok(writer)
-    }
+/// One write from any thread.
+pub(crate) fn write<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<Inserted> {
+    admit(core, write)?;
+    core.shards.write(|entered| apply(core, entered, write), || Err(frozen()))
 }
 
 /// A thread's own way into a table: inserts that follow each other in order cost O(1). Keeps the table alive.
@@ -403,6 +314,25 @@ pub struct Writer<C: Comparator = Bytewise> {
 }
 
 impl<C: Comparator> Writer<C> {
+    pub(crate) fn new(core: &Arc<Core<C>>) -> Self {
+        Writer { shard: core.shards.lease(), core: Arc::clone(core) }
+    }
+
+    /// A writer with `bytes` of arena space taken.
+    pub(crate) fn reserving(core: &Arc<Core<C>>, bytes: u64) -> Result<Self> {
+        // Not the control word: a damaged one counts as frozen, and the shard decides.
+        if core.sealed.get().is_some() {
+            return Err(frozen());
+        }
+        let writer = Writer::new(core);
+        let mut entered = writer.shard.enter().ok_or_else(frozen)?;
+        core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+        let units = entered.inside.inserter.sub.left();
+        drop(entered);
+        core.arena.back(units)?;
+        Ok(writer)
+    }
+
     writes!(self: &mut Self);
 
     /// Inserts an entry: as [`MemTable::insert`].
@@ -417,9 +347,9 @@ impl<C: Comparator> Writer<C> {
         value: &[u8],
     ) -> Result<Inserted> {
         let write = Fields::new(sequence, kind, key, value, None);
-        self.core.admit(&write)?;
+        admit(&self.core, &write)?;
         let mut entered = self.shard.enter().ok_or_else(frozen)?;
-        self.core.apply(&mut entered, &write)
+        apply(&self.core, &mut entered, &write)
     }
 }
 

@@ -1,0 +1,145 @@
+//! The parts of a table.
+//!
+//! ```text
+//!   MemTable ---+             +-- arena ---- points (list or log), tombstones (list, indexes), accelerators
+//!               +--> Core ----+-- shards (gates, counters, sub-chunks)
+//!   Immutable --+             +-- the freeze: sealed sums; the engine's marks
+//! ```
+//! * TABLE-1: all handles share one core; freezing changes what writes answer, never where an entry lies.
+//! * TABLE-2: an insert returns only after every structure that a read asks has it.
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use std::sync::OnceLock;
+
+use crate::error::{Corruption, Error, Result};
+use crate::integrity::control_word::Words;
+use crate::integrity::tag::Secret;
+use crate::key::{Comparator, SequenceNumber};
+use crate::memtable::lookup::accelerators::Accelerators;
+use crate::memtable::options::MemTableOptions;
+use crate::memtable::parts::ground::Ground;
+use crate::memtable::parts::ordered::Order;
+use crate::memtable::parts::point_entries::PointEntries;
+use crate::memtable::parts::range_tombstones::RangeTombstones;
+use crate::memtable::parts::writer_shards::{Totals, WriterShards};
+use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
+use crate::memtable::skiplist::control_block::ControlWord;
+use crate::memtable::skiplist::search::Search;
+use crate::sync::AtomicU64;
+
+/// Everything that the handles of a table share.
+pub(crate) struct Core<C> {
+    pub(crate) options: MemTableOptions,
+    pub(crate) comparator: C,
+    pub(crate) arena: Arena,
+    pub(crate) points: PointEntries,
+    pub(crate) tombstones: RangeTombstones,
+    pub(crate) shards: WriterShards,
+    /// Filters, point index, statistics.
+    pub(crate) accelerators: Accelerators,
+    /// The sums at the freeze.
+    pub(crate) sealed: OnceLock<Totals>,
+    /// Whether the engine wants this table flushed.
+    pub(crate) flush_mark: AtomicU64,
+    /// The engine's word.
+    pub(crate) tag: AtomicU64,
+}
+
+impl<C: Comparator> Core<C> {
+    pub(crate) fn new(options: MemTableOptions, comparator: C) -> Result<Self> {
+        let secret = Secret::from_seed(options.draw_seed());
+        let arena = Arena::new(&ArenaOptions {
+            write_buffer_size: options.write_buffer_size,
+            hard_limit: options.hard_limit,
+            width: options.paranoid.width(),
+            secret,
+        })?;
+        let points = PointEntries::new(&arena, &options)?;
+        let tombstones = RangeTombstones::new(&arena, &options, secret)?;
+        let accelerators = Accelerators::new::<C>(&options, &arena)?;
+        Ok(Core {
+            options,
+            comparator,
+            arena,
+            points,
+            tombstones,
+            shards: WriterShards::new(secret),
+            accelerators,
+            sealed: OnceLock::new(),
+            flush_mark: AtomicU64::new(0),
+            tag: AtomicU64::new(0),
+        })
+    }
+
+    /// What the parts are called with.
+    #[inline(always)]
+    pub(crate) fn ground(&self) -> Ground<'_, C> {
+        Ground { arena: &self.arena, comparator: &self.comparator }
+    }
+
+    /// A search among the point entries.
+    #[inline(always)]
+    pub(crate) fn point_search(&self) -> Result<Search<'_, C>, Corruption> {
+        self.points.search(self.ground())
+    }
+
+    /// The order of the point entries. A mutable `Vector` table sorts a copy: of everything, or of one key's entries.
+    #[inline(always)]
+    pub(crate) fn order(&self, only: Option<&[u8]>) -> Result<Order<'_, C>, Corruption> {
+        self.points.order(self.ground(), &self.shards, only)
+    }
+
+    /// A search among the range tombstones.
+    #[inline]
+    pub(crate) fn range_search(&self) -> Result<Search<'_, C>, Corruption> {
+        self.tombstones.search(self.ground())
+    }
+
+    /// The largest sequence number <= `snapshot` and > `floor` among range tombstones that cover `key`.
+    #[inline(always)]
+    pub(crate) fn covering(
+        &self,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        floor: Option<SequenceNumber>,
+    ) -> Result<Option<SequenceNumber>, Corruption> {
+        self.tombstones.covering(self.ground(), key, snapshot, floor)
+    }
+
+    /// Every control word but those of the shards.
+    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
+        std::iter::once(self.arena.control.words()).chain(self.accelerators.control_words())
+    }
+
+    /// Every control word with its check, while nothing is being set.
+    pub(crate) fn check_control(&self) -> Result<(), Corruption> {
+        self.control_words().try_for_each(Words::check)
+    }
+
+    /// What a full pass saw, against what the writers left at the freeze and what the tombstone indexes hold.
+    pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
+        let Some(sealed) = self.sealed.get() else { return Ok(()) };
+        seen.compare(sealed)?;
+        self.tombstones.compare(&self.arena, seen.range_deletes)
+    }
+
+    /// Whether writes are over. Damage reads as frozen: nothing acknowledged is lost, and the next write tells.
+    pub(crate) fn is_frozen(&self) -> bool {
+        !matches!(self.arena.control.get(ControlWord::FROZEN), Ok(0))
+    }
+
+    /// Bytes of memory set aside: the arena handed out to writers, side structures, this struct.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        let sides = self.points.heap_bytes() + self.tombstones.heap_bytes() + self.shards.extra_bytes();
+        self.arena.handed_bytes() + sides + self.accelerators.heap_bytes() + size_of::<Core<C>>() as u64
+    }
+}
+
+/// A write to a table that is frozen.
+#[cold]
+pub(crate) fn frozen() -> Error {
+    Error::Frozen
+}

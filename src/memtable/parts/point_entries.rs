@@ -1,0 +1,146 @@
+//! The point entries of a table, in order: one list, or a log that is sorted.
+//!
+//! ```text
+//!   SkipList                 the list
+//!   Vector, while written    chains of the writer shards -> a sorted copy a reader
+//!   Vector, frozen           one sorted array, made once
+//! ```
+//! Any thread. A reader of a mutable `Vector` table sorts in O(n log n).
+
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, OnceLock};
+
+use crate::error::{Corruption, Result};
+use crate::key::Comparator;
+use crate::memtable::options::{MemTableOptions, Representation};
+use crate::memtable::parts::ground::Ground;
+use crate::memtable::parts::ordered::Order;
+use crate::memtable::parts::vector::{Sorted, SortedSearch};
+use crate::memtable::parts::writer_shards::{Hidden, WriterShards};
+use crate::memtable::skiplist::arena::{Arena, View};
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::search::Search;
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct PointEntries {
+    pub(crate) list: List,
+    /// The sorted array of a frozen `Vector` table.
+    sorted: OnceLock<Arc<Sorted>>,
+    representation: Representation,
+    duplicates: DuplicatePolicy,
+}
+
+impl PointEntries {
+    pub(crate) fn new(arena: &Arena, options: &MemTableOptions) -> Result<Self> {
+        let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
+        Ok(PointEntries {
+            list: List::new(arena, Head::Points, checks.0, checks.1)?,
+            sorted: OnceLock::new(),
+            representation: options.representation,
+            duplicates: options.duplicates,
+        })
+    }
+
+    /// A search of the list.
+    #[inline(always)]
+    pub(crate) fn search<'t, C: Comparator>(
+        &self,
+        ground: Ground<'t, C>,
+    ) -> Result<Search<'t, C>, Corruption> {
+        Ok(self.list.search(Head::Points, ground.arena.view()?, ground.comparator))
+    }
+
+    /// The order of the entries. A mutable `Vector` table sorts a copy: of everything, or of one key's entries.
+    #[inline(always)]
+    pub(crate) fn order<'t, C: Comparator>(
+        &self,
+        ground: Ground<'t, C>,
+        shards: &WriterShards,
+        only: Option<&[u8]>,
+    ) -> Result<Order<'t, C>, Corruption> {
+        match self.representation {
+            Representation::SkipList => self.search(ground).map(Order::List),
+            Representation::Vector => self.sorted_order(ground, shards, only).map(Order::Sorted),
+        }
+    }
+
+    #[cold]
+    fn sorted_order<'t, C: Comparator>(
+        &self,
+        ground: Ground<'t, C>,
+        shards: &WriterShards,
+        only: Option<&[u8]>,
+    ) -> Result<SortedSearch<'t, C>, Corruption> {
+        let sorted = match self.sorted.get() {
+            Some(sorted) => Arc::clone(sorted),
+            None => Arc::new(sort(&ground.arena.view()?, ground.comparator, shards, only)),
+        };
+        search_sorted(ground, sorted)
+    }
+
+    /// Sorts a frozen `Vector` table, once. A second freezer may sort as well; a comparator may be that second one.
+    pub(crate) fn sort_once<C: Comparator>(&self, ground: Ground<'_, C>, shards: &WriterShards) {
+        if self.representation == Representation::Vector
+            && self.sorted.get().is_none()
+            && let Ok(view) = ground.arena.view()
+        {
+            let _ = self.sorted.set(Arc::new(sort(&view, ground.comparator, shards, None)));
+        }
+    }
+
+    /// The array of a frozen `Vector` table.
+    pub(crate) fn sorted(&self) -> Option<&Arc<Sorted>> {
+        self.sorted.get()
+    }
+
+    /// Whether an entry takes the place of an equal one.
+    pub(crate) fn replaces(&self) -> bool {
+        self.duplicates == DuplicatePolicy::Replace
+    }
+
+    /// Whether the entry before replaced this one. Duplicates of a `Vector` table replace nothing: all of them count.
+    pub(crate) fn hidden_by<C: Comparator>(
+        &self,
+        comparator: &C,
+        newer: Option<&Verified<'_>>,
+        entry: &Verified<'_>,
+    ) -> Hidden {
+        let hides = |newer: &Verified<'_>| self.replaces() && is_same_version(comparator, newer, entry);
+        if newer.is_some_and(hides) { Hidden::Yes } else { Hidden::No }
+    }
+
+    /// Heap bytes of the sorted array.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        self.sorted.get().map_or(0, |sorted| sorted.bytes())
+    }
+}
+
+/// A search in a sorted copy.
+pub(crate) fn search_sorted<C: Comparator>(
+    ground: Ground<'_, C>,
+    sorted: Arc<Sorted>,
+) -> Result<SortedSearch<'_, C>, Corruption> {
+    Ok(SortedSearch { view: ground.arena.view()?, comparator: ground.comparator, sorted })
+}
+
+/// Whether two entries have the same key and sequence number.
+pub(crate) fn is_same_version<C: Comparator>(
+    comparator: &C,
+    left: &Verified<'_>,
+    right: &Verified<'_>,
+) -> bool {
+    left.node().sequence() == right.node().sequence() && comparator.compare(left.key(), right.key()).is_eq()
+}
+
+fn sort<C: Comparator>(
+    view: &View<'_>,
+    comparator: &C,
+    shards: &WriterShards,
+    only: Option<&[u8]>,
+) -> Sorted {
+    Sorted::collect(view, comparator, shards.chains().into_iter(), only)
+}

@@ -1,0 +1,311 @@
+//! What range tombstones say about a key.
+//!
+//! ```text
+//!   no tombstone at all ........................... one load
+//!   frozen, index built ........................... frozen index
+//!   otherwise ..................................... live index
+//!   an index does not verify ...................... the next one, at last the tombstones themselves (the truth)
+//! ```
+//! A tombstone covers a key if start <= key < end, and deletes what has a strictly smaller sequence number: one with
+//! sequence number 0 deletes nothing.
+//!
+//! * RANGE-TOMBSTONES-1: a damaged index costs speed; an answer is `Corruption` only if the truth is damaged too.
+//!
+//! Any thread; readers never wait.
+
+#![forbid(unsafe_code)]
+
+use std::sync::OnceLock;
+
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::tag::Secret;
+use crate::key::{Comparator, SequenceNumber, Side, Target};
+use crate::memtable::options::MemTableOptions;
+use crate::memtable::parts::ground::Ground;
+use crate::memtable::parts::representation::{END, Ordered};
+use crate::memtable::skiplist::arena::Arena;
+use crate::memtable::skiplist::control_block::{Control, ControlWord, Head};
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::list::List;
+use crate::memtable::skiplist::search::Search;
+use crate::planted::{Bug, planted};
+#[cfg(feature = "fault-injection")]
+use crate::sync::AtomicU64;
+use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::tombstone::index::live::{CoveringRun, LiveIndex};
+use crate::tombstone::index::query::Asked;
+
+/// A tombstone as it is read from the truth.
+type Tombstone<'a> = (&'a [u8], &'a [u8], SequenceNumber);
+
+/// Only what is newer than this covers.
+#[inline(always)]
+fn floor_of(newest: Option<SequenceNumber>) -> SequenceNumber {
+    newest.unwrap_or(0).saturating_sub(u64::from(planted(Bug::CoverIncludesOwnSequence)))
+}
+
+/// Range tombstones of a table: the list of them is the truth, and two indexes answer in its place.
+#[derive(Debug)]
+pub(crate) struct RangeTombstones {
+    pub(crate) list: List,
+    /// What answers while the table is written.
+    pub(crate) live: LiveIndex,
+    /// What answers once the table is frozen and this is built.
+    frozen: OnceLock<FrozenTombstones>,
+}
+
+impl RangeTombstones {
+    pub(crate) fn new(arena: &Arena, options: &MemTableOptions, secret: Secret) -> Result<Self> {
+        let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
+        let list = List::new(arena, Head::Ranges, checks.0, checks.1)?;
+        Ok(RangeTombstones { list, live: LiveIndex::new(secret), frozen: OnceLock::new() })
+    }
+
+    /// A search among the tombstones by start.
+    #[inline]
+    pub(crate) fn search<'t, C: Comparator>(
+        &self,
+        ground: Ground<'t, C>,
+    ) -> Result<Search<'t, C>, Corruption> {
+        Ok(self.list.search(Head::Ranges, ground.arena.view()?, ground.comparator))
+    }
+
+    /// Adds to the live index what the list has taken. If that fails, or the comparator panics, the list answers from
+    /// then on.
+    pub(crate) fn index<C: Comparator>(&self, ground: Ground<'_, C>, write: &Fields<'_>) {
+        let unless_indexed = ListAnswers { control: &ground.arena.control };
+        if self.live.insert(ground.comparator, write.key, write.value, write.sequence).is_ok() {
+            std::mem::forget(unless_indexed);
+        }
+    }
+
+    /// Whether any range tombstone was written. Damage, and a flag that is being set, reads as yes.
+    #[inline(always)]
+    pub(crate) fn may_be_any(&self, arena: &Arena) -> bool {
+        if planted(Bug::ZeroedFlagBelieved) {
+            return !matches!(arena.control.get_so_far(ControlWord::HAS_RANGES), Ok(0));
+        }
+        !matches!(arena.control.get(ControlWord::HAS_RANGES), Ok(0))
+    }
+
+    /// Whether the live index has every tombstone. Damage reads as no.
+    #[inline(always)]
+    fn index_complete(&self, arena: &Arena) -> bool {
+        matches!(arena.control.get(ControlWord::INDEX_LOST), Ok(0))
+    }
+
+    /// The largest sequence number <= `snapshot` and > `floor` among tombstones that cover `key`.
+    #[inline(always)]
+    pub(crate) fn covering<C: Comparator>(
+        &self,
+        ground: Ground<'_, C>,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        floor: Option<SequenceNumber>,
+    ) -> Result<Option<SequenceNumber>, Corruption> {
+        if !self.may_be_any(ground.arena) {
+            return Ok(None);
+        }
+        let floor = floor_of(floor);
+        let answer = match self.frozen.get() {
+            Some(frozen) => frozen.max_covering(ground.comparator, key, snapshot, floor),
+            None if self.index_complete(ground.arena) => {
+                self.live.max_covering(ground.comparator, key, snapshot, floor)
+            }
+            None => self.covering_truth(ground, key, snapshot, floor),
+        };
+        answer.or_else(|_| self.covering_otherwise(ground, key, snapshot, floor))
+    }
+
+    /// The newest range tombstone over each of many keys, above the floor of each. `None`: the keys have to be asked
+    /// about one by one.
+    pub(crate) fn covering_many<'k, C: Comparator, const N: usize>(
+        &self,
+        ground: Ground<'_, C>,
+        keys: impl Iterator<Item = (&'k [u8], Option<SequenceNumber>)>,
+        snapshot: SequenceNumber,
+    ) -> Option<[Option<SequenceNumber>; N]> {
+        if !self.may_be_any(ground.arena) {
+            return Some([None; N]);
+        }
+        let mut asked = [Asked::new(ground.comparator, &[], SequenceNumber::MAX); N];
+        let mut count = 0;
+        for (slot, (key, floor)) in asked.iter_mut().zip(keys) {
+            *slot = Asked::new(ground.comparator, key, floor_of(floor));
+            count += 1;
+        }
+        let asked = asked.get_mut(..count)?;
+        match self.frozen.get() {
+            Some(frozen) => frozen.ask(ground.comparator, snapshot, asked).ok()?,
+            None if self.index_complete(ground.arena) => {
+                self.live.ask(ground.comparator, snapshot, asked).ok()?;
+            }
+            None => return None,
+        }
+        let mut answers = [None; N];
+        for (answer, one) in answers.iter_mut().zip(asked) {
+            *answer = one.answer().map(|(sequence, _)| sequence);
+        }
+        Some(answers)
+    }
+
+    /// The next copies in turn (RANGE-TOMBSTONES-1).
+    #[cold]
+    fn covering_otherwise<C: Comparator>(
+        &self,
+        ground: Ground<'_, C>,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        floor: SequenceNumber,
+    ) -> Result<Option<SequenceNumber>, Corruption> {
+        if !self.index_complete(ground.arena) {
+            return self.covering_truth(ground, key, snapshot, floor);
+        }
+        let live = self.live.max_covering(ground.comparator, key, snapshot, floor);
+        live.or_else(|_| self.covering_truth(ground, key, snapshot, floor))
+    }
+
+    /// Walks the tombstones that start at or before the key. O(tombstones).
+    #[cold]
+    fn covering_truth<C: Comparator>(
+        &self,
+        ground: Ground<'_, C>,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        floor: SequenceNumber,
+    ) -> Result<Option<SequenceNumber>, Corruption> {
+        let search = self.search(ground)?;
+        let last = Target::behind_key(ground.comparator, key);
+        let mut best = floor;
+        let mut at = END;
+        while let Some(spot) = Ordered::next(&search, at).map_err(|gap| gap.corruption)? {
+            if !spot.entry.node().order(ground.comparator, &last).is_lt() {
+                break;
+            }
+            let sequence = spot.entry.node().sequence();
+            if sequence <= snapshot
+                && sequence > best
+                && ground.comparator.compare(key, spot.entry.value(search.view().seal())?).is_lt()
+            {
+                best = sequence;
+            }
+            at = spot.at;
+        }
+        Ok((best > floor).then_some(best))
+    }
+
+    /// The stretch around `key` that its newest visible covering tombstone covers, if an index can tell.
+    pub(crate) fn covering_run<C: Comparator>(
+        &self,
+        ground: Ground<'_, C>,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        run: &mut CoveringRun,
+    ) -> bool {
+        let found = match self.frozen.get() {
+            Some(frozen) => frozen.covering_run_into(ground.comparator, key, snapshot, 0, run),
+            None if self.index_complete(ground.arena) => {
+                self.live.covering_run_into(ground.comparator, key, snapshot, 0, run)
+            }
+            None => return false,
+        };
+        matches!(found, Ok(Some(())))
+    }
+
+    /// Every stored tombstone, verified, by start and descending sequence number; damaged ones as what they are.
+    pub(crate) fn stored<'t, C: Comparator>(
+        &self,
+        ground: Ground<'t, C>,
+    ) -> Vec<Result<Tombstone<'t>, Corruption>> {
+        let search = match self.search(ground) {
+            Ok(search) => search,
+            Err(corruption) => return vec![Err(corruption)],
+        };
+        let expected = self.live.len().unwrap_or(0);
+        let mut tombstones = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
+        let mut next = Ordered::find(&search, &Target::extreme(Side::Start)).map(|around| around.after);
+        loop {
+            let at = match next {
+                Ok(None) => return tombstones,
+                Ok(Some(spot)) => {
+                    let sequence = spot.entry.node().sequence();
+                    tombstones.push(
+                        spot.entry.value(search.view().seal()).map(|end| (spot.entry.key(), end, sequence)),
+                    );
+                    spot.at
+                }
+                Err(gap) => {
+                    tombstones.push(Err(gap.corruption));
+                    if gap.after == END {
+                        return tombstones;
+                    }
+                    if let Ok(entry) = search.entry(gap.after) {
+                        let end = entry.value(search.view().seal());
+                        tombstones.push(end.map(|end| (entry.key(), end, entry.node().sequence())));
+                    }
+                    gap.after
+                }
+            };
+            next = Ordered::next(&search, at);
+        }
+    }
+
+    /// Whether each index holds as many tombstones as the list: `listed`. Of a frozen table. O(tombstones).
+    pub(crate) fn compare(&self, arena: &Arena, listed: u64) -> Result<(), Corruption> {
+        let live = self.index_complete(arena).then(|| self.live.held());
+        let frozen = self.frozen.get().and_then(FrozenTombstones::held);
+        match live.into_iter().chain(frozen).find(|held| *held != listed) {
+            Some(held) => Err(Corruption::new(Place::Sum, 0, listed, held)),
+            None => Ok(()),
+        }
+    }
+
+    /// Builds what answers for the frozen table, off every lock that writers or readers take.
+    /// Readers use the live index until it is there; a second freezer may build it once more.
+    pub(crate) fn freeze<C: Comparator>(&self, ground: Ground<'_, C>) {
+        if !self.may_be_any(ground.arena) || self.frozen.get().is_some() {
+            return;
+        }
+        let Ok(view) = ground.arena.view() else { return };
+        let built = FrozenTombstones::build(ground.comparator, view.secret, self.stored(ground));
+        if let Ok(frozen) = built {
+            let _ = self.frozen.set(frozen);
+        }
+    }
+
+    /// Reports what disagrees in the indexes; `settle` waits for the writers inside.
+    pub(crate) fn scrub(&self, settle: &mut dyn FnMut(), report: &mut dyn FnMut(Corruption)) {
+        self.live.scrub(settle, report);
+        if let Some(frozen) = self.frozen.get() {
+            frozen.scrub(report);
+        }
+    }
+
+    /// Heap bytes of both indexes.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        self.live.allocated_bytes() + self.frozen.get().map_or(0, FrozenTombstones::allocated_bytes)
+    }
+
+    /// The words of both indexes, for the fault injector.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn words(&self) -> Vec<&[AtomicU64]> {
+        let mut runs: Vec<&[AtomicU64]> = Vec::new();
+        let frozen = self.frozen.get().map(FrozenTombstones::index);
+        for index in std::iter::once(&self.live).chain(frozen) {
+            index.regions(&mut |_, words| runs.push(words));
+        }
+        runs
+    }
+}
+
+/// Dropped where a tombstone got into the list and not into the index, by an error or by a panic of the comparator:
+/// from then on the list answers.
+struct ListAnswers<'t> {
+    control: &'t Control,
+}
+
+impl Drop for ListAnswers<'_> {
+    fn drop(&mut self) {
+        self.control.set(ControlWord::INDEX_LOST, 1);
+    }
+}
