@@ -8,7 +8,7 @@
 //! ```text
 //! TSAN_OPTIONS="suppressions=.ci/tsan.supp halt_on_error=1" \
 //! RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg tsan" \
-//!     cargo +nightly run --target x86_64-unknown-linux-gnu --example stress
+//!     cargo +nightly run --target x86_64-unknown-linux-gnu -p paranoid-memtable-models --example stress
 //! ```
 //! Ends with a panic and the seed at the first thing that is wrong, else with one line of counts.
 
