@@ -20,7 +20,7 @@ pub(crate) fn save(
     json: &str,
 ) -> Result<Option<String>, String> {
     let Some(date) = arguments.date.as_ref().filter(|_| extent == Extent::Full) else { return Ok(None) };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches").join("records");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("records");
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     std::fs::create_dir_all(&folder).map_err(failed)?;
     let stem = format!("{date}-{}", arguments.name);

@@ -140,7 +140,7 @@ fn average_line(line: &str) -> Option<(&str, f64)> {
 fn db_bench_runs_what_was_published() {
     let Some(bench) = example("db_bench") else { return };
     let root = folder("db_bench");
-    let published = include_str!("../../examples/db_bench/published.txt");
+    let published = include_str!("../../tools/db_bench/published.txt");
     for line in published.lines().filter(|line| !line.starts_with('#')) {
         let parts: Vec<&str> = line.split(" | ").collect();
         let directory = format!("--db={}", root.display());

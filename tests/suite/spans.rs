@@ -7,7 +7,7 @@ use paranoid_memtable::{
     Bytewise, Comparator, Error, FragmentView, Fragmenter, Fragments, KeyEquality, RangeTombstone,
 };
 
-const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/spans.txt");
+const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/spans.txt");
 
 #[derive(Debug, Clone, Copy)]
 struct Descending;

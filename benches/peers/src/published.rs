@@ -89,7 +89,7 @@ pub struct Measured {
 
 /// Command lines: change and words. The middle column is for short runs of the tests.
 fn commands() -> Vec<(&'static str, &'static str)> {
-    let text = include_str!("../../../examples/db_bench/published.txt");
+    let text = include_str!("../../../tools/db_bench/published.txt");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| Some((line.split(" | ").next()?, line.split(" | ").nth(2)?))).collect()
 }

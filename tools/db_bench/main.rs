@@ -17,39 +17,24 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-#[path = "db_bench/bench.rs"]
 mod bench;
-#[path = "shared/failure.rs"]
+#[path = "../../examples/shared/failure.rs"]
 mod failure;
-#[path = "db_bench/fills.rs"]
 mod fills;
-#[path = "db_bench/flags.rs"]
 mod flags;
-#[path = "db_bench/histogram.rs"]
 mod histogram;
-#[path = "db_bench/journal.rs"]
 mod journal;
-#[path = "db_bench/keys.rs"]
 mod keys;
-#[path = "db_bench/lookups.rs"]
 mod lookups;
-#[path = "db_bench/plan.rs"]
 mod plan;
-#[path = "db_bench/random.rs"]
 mod random;
-#[path = "db_bench/reads.rs"]
 mod reads;
-#[path = "db_bench/scan.rs"]
 mod scan;
-#[path = "db_bench/settings.rs"]
 mod settings;
-#[path = "db_bench/stats.rs"]
 mod stats;
-#[path = "db_bench/tables.rs"]
 mod tables;
 
 #[cfg(test)]
-#[path = "db_bench/agreement.rs"]
 mod agreement;
 
 use failure::Failure;

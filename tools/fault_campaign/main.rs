@@ -24,16 +24,12 @@
     reason = "an example that cannot go on panics"
 )]
 
-#[path = "campaign/driver.rs"]
 mod driver;
-#[path = "campaign/options.rs"]
 mod options;
-#[path = "campaign/report.rs"]
 mod report;
-#[path = "campaign/stages.rs"]
 mod stages;
 
-#[path = "../tests/support/damage/mod.rs"]
+#[path = "../../tests/support/damage/mod.rs"]
 mod damage;
 
 use std::process::ExitCode;
