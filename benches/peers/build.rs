@@ -1,8 +1,8 @@
-//! Compiles the shim over RocksDB's `MemTable` exactly as librocksdb-sys compiles RocksDB, and tells the program how.
+//! Compiles the shim over RocksDB's classes exactly as librocksdb-sys compiles RocksDB, and tells the program how.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=shim/memtable.cc");
+    println!("cargo:rerun-if-changed=shim");
     let said = |name: &str| std::env::var(name).unwrap_or_default();
     println!(
         "cargo:rustc-env=PEERS_RUST_FLAGS=opt-level={} {}",
@@ -39,7 +39,7 @@ fn shim() {
     ] {
         build.define(name, None);
     }
-    build.file("shim/memtable.cc");
+    build.file("shim/memtable.cc").file("shim/table_files.cc");
     let compiler = build.get_compiler();
     let words: Vec<String> = compiler
         .args()

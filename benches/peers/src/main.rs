@@ -12,6 +12,7 @@
 //! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time.
 //! `cargo run --release -- published` runs the command lines that were published with five changes of RocksDB through
 //! the example db_bench, `cargo run -- performance` writes docs/performance.md from the newest records.
+//! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB (see `tables`).
 //! `cargo run --release -- tails` times each insert by itself (see `tails`).
 //! New memory is warm (see `ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
@@ -26,6 +27,8 @@ mod published;
 mod record;
 mod rivals;
 mod rows;
+#[cfg(feature = "rocksdb")]
+mod tables;
 mod tails;
 mod turns;
 mod work;
@@ -82,6 +85,9 @@ pub struct Arguments {
 enum Command {
     /// Runs published db_bench command lines and keeps a record.
     Published(published::Arguments),
+    /// Table files beside RocksDB's: both ways, and what they cost.
+    #[cfg(feature = "rocksdb")]
+    Tables(tables::Arguments),
     /// Times each insert by itself.
     Tails(tails::Arguments),
     /// Writes docs/performance.md from the newest records.
@@ -127,6 +133,8 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse().check()?;
     match &arguments.command {
         Some(Command::Published(arguments)) => return published::run(arguments),
+        #[cfg(feature = "rocksdb")]
+        Some(Command::Tables(arguments)) => return tables::run(arguments),
         Some(Command::Tails(arguments)) => return tails::run(arguments),
         Some(Command::Performance) => return performance::write(),
         None => {}

@@ -23,10 +23,12 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::StoredProtection;
 use crate::key::{Comparator, KeyEquality, Kind, SequenceNumber};
 use crate::memtable::core::Core;
+use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::planted::{Bug, planted};
 use crate::tombstone::fragment::fragmenter::Fragmenter;
@@ -134,9 +136,13 @@ impl<'a, C: Comparator> Pass<'a, C> {
     fn points(&mut self, sink: &mut impl FlushSink) -> Result<()> {
         let order = self.core.order(None)?;
         let mut newer: Option<Verified<'a>> = None;
+        let mut read_ahead = ReadAhead::default();
         let mut next = order.next_of(END)?;
         while let Some(spot) = next {
             next = order.next_of(spot.at)?;
+            if let (Order::List(search), Some(next)) = (&order, &next) {
+                search.look_ahead(&mut read_ahead, spot.at, next.at);
+            }
             copy(&order, &spot, &mut self.buffer)?;
             let hidden = self.core.points.hidden_by(&self.core.comparator, newer.as_ref(), &spot.entry);
             self.seen.meet(&spot.entry, hidden, order.view());
