@@ -53,7 +53,7 @@ fn warm_reads_allocate_nothing() {
     for protection in [0, 8] {
         let table = filled(protection);
         let frozen = table.freeze().unwrap();
-        for reader in [&**frozen, &*table] {
+        for reader in [frozen.reader(), table.reader()] {
             let mut buffer = Vec::with_capacity(100);
             let keys: Vec<[u8; 8]> = (0..24u64).map(|n| (n * 170).to_be_bytes()).collect();
             let mut results = Vec::with_capacity(keys.len());

@@ -50,15 +50,21 @@ fuzz_target!(|input: (u8, Vec<(u8, u8, u8)>, (u8, u8), (u8, u8), u64, Option<(u1
         table.freeze().unwrap();
     }
     // SAFETY: this thread alone uses the table, and holds nothing borrowed from it while the fault injector works.
-    let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
+    let mut injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
     let mut allowed = Allowed::default();
     if let Some((piece, bit)) = damage {
         let piece = usize::from(piece) % injector.pieces().len();
         injector.flip(piece, usize::from(bit));
-        allowed = Allowed::of(&injector, Arranged::of(&table));
+        allowed = Allowed::of(&injector, Arranged::of(table.reader()));
     }
-    let verdict =
-        check_walks(&table, &model, &[3, u64::MAX], (&end(start), &end(stop)), (pattern, 64), &allowed);
+    let verdict = check_walks(
+        table.reader(),
+        &model,
+        &[3, u64::MAX],
+        (&end(start), &end(stop)),
+        (pattern, 64),
+        &allowed,
+    );
     if let Err(text) = verdict {
         panic!("{text}");
     }

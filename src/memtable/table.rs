@@ -9,7 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::ops::{Deref, RangeBounds};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
@@ -35,7 +35,7 @@ use crate::memtable::write::write_batch::{BatchWritten, read_batch, write_batch}
 use crate::memtable::write::writer::{Inserted, Writer, write, writes};
 use crate::sync::Ordering;
 
-/// The reading side of a table: what [`MemTable`] and [`ImmutableMemTable`] share by `Deref`.
+/// The reading side of a table, mutable or frozen: see [`MemTable::reader`] and [`ImmutableMemTable::reader`].
 ///
 /// A read at snapshot S sees each entry with sequence number <= S whose insert returned before the read began.
 pub struct TableReader<C = Bytewise> {
@@ -55,26 +55,12 @@ pub struct TableReader<C = Bytewise> {
 /// # Ok(()) }
 /// ```
 pub struct MemTable<C = Bytewise> {
-    reader: TableReader<C>,
+    pub(crate) reader: TableReader<C>,
 }
 
 /// A frozen table: it answers reads, is flushed, and is dropped in O(chunks).
 pub struct ImmutableMemTable<C = Bytewise> {
-    reader: TableReader<C>,
-}
-
-impl<C> Deref for MemTable<C> {
-    type Target = TableReader<C>;
-    fn deref(&self) -> &TableReader<C> {
-        &self.reader
-    }
-}
-
-impl<C> Deref for ImmutableMemTable<C> {
-    type Target = TableReader<C>;
-    fn deref(&self) -> &TableReader<C> {
-        &self.reader
-    }
+    pub(crate) reader: TableReader<C>,
 }
 
 impl MemTable {
@@ -117,7 +103,7 @@ impl<C: Comparator> MemTable<C> {
     where
         C: Clone,
     {
-        Self::with_comparator(self.core.options.clone(), self.core.comparator.clone())
+        Self::with_comparator(self.core().options.clone(), self.core().comparator.clone())
     }
 
     /// Ends writing: later writes answer `Frozen`, and the table that reads and flush use comes back. Idempotent; many
@@ -129,7 +115,7 @@ impl<C: Comparator> MemTable<C> {
     /// [`immutable`](Self::immutable) has the table. `InvalidArgument` from a comparator inside a write to this
     /// table: the freeze would wait for that write. Nothing is changed then.
     pub fn freeze(&self) -> Result<Arc<ImmutableMemTable<C>>> {
-        freeze(&self.reader.core)?;
+        freeze(self.core())?;
         Ok(self.handle())
     }
 
@@ -150,11 +136,11 @@ impl<C: Comparator> MemTable<C> {
     /// ```
     #[must_use]
     pub fn immutable(&self) -> Option<Arc<ImmutableMemTable<C>>> {
-        (self.is_frozen() && self.core.sealed.get().is_some()).then(|| self.handle())
+        (self.is_frozen() && self.core().sealed.get().is_some()).then(|| self.handle())
     }
 
     fn handle(&self) -> Arc<ImmutableMemTable<C>> {
-        Arc::new(ImmutableMemTable { reader: TableReader { core: Arc::clone(&self.reader.core) } })
+        Arc::new(ImmutableMemTable { reader: TableReader { core: Arc::clone(self.core()) } })
     }
 
     writes!(self: &Self);
@@ -170,7 +156,7 @@ impl<C: Comparator> MemTable<C> {
     /// # Panics
     /// Where the comparator does. The table is intact then; the entry may be in it or not.
     pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
-        write(&self.core, &Fields::new(sequence, kind, key, value, None))
+        write(self.core(), &Fields::new(sequence, kind, key, value, None))
     }
 
     /// Inserts an entry with a digest that the caller computed over its own buffers. It is compared with what the arena
@@ -186,13 +172,13 @@ impl<C: Comparator> MemTable<C> {
         value: &[u8],
         caller_digest: Protected<Kvo>,
     ) -> Result<Inserted> {
-        write(&self.core, &Fields::new(sequence, kind, key, value, Some(caller_digest)))
+        write(self.core(), &Fields::new(sequence, kind, key, value, Some(caller_digest)))
     }
 
     /// A writer with its own splice, sub-chunk and counters, for a thread that writes much.
     #[must_use]
     pub fn writer(&self) -> Writer<C> {
-        Writer::new(&self.core)
+        Writer::new(self.core())
     }
 
     /// A writer with `bytes` of arena space taken: as long as the entries written fit in it (see
@@ -203,7 +189,7 @@ impl<C: Comparator> MemTable<C> {
     /// # Errors
     /// `MemTableFull` (nothing is taken), `Frozen`.
     pub fn try_reserve(&self, bytes: u64) -> Result<Writer<C>> {
-        Writer::reserving(&self.core, bytes)
+        Writer::reserving(self.core(), bytes)
     }
 
     /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
@@ -232,7 +218,7 @@ impl<C: Comparator> MemTable<C> {
     /// Where the comparator does. The table is intact then, but any number of the batch's entries may be in it: the
     /// caller must not publish their sequence numbers.
     pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
-        write_batch(&self.core, first_sequence, batch)
+        write_batch(self.core(), first_sequence, batch)
     }
 
     /// Whether [`write_batch`](Self::write_batch) would take this batch, as far as that does not depend on what else is
@@ -259,110 +245,7 @@ impl<C: Comparator> MemTable<C> {
     /// number, `Corruption` if the batch is not what was put into it.
     pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
         // Numbers from 0 on never run over.
-        read_batch(&self.core, 0, batch).map(|_| ())
-    }
-}
-
-impl<C: Comparator> TableReader<C> {
-    /// The options that the table was made with.
-    #[must_use]
-    pub fn options(&self) -> &MemTableOptions {
-        &self.core.options
-    }
-
-    /// The order of its keys.
-    #[must_use]
-    pub fn comparator(&self) -> &C {
-        &self.core.comparator
-    }
-
-    /// Whether writes are over.
-    #[must_use]
-    pub fn is_frozen(&self) -> bool {
-        self.core.is_frozen()
-    }
-
-    /// Entries that reads may find: point entries and range tombstones, without replaced ones. Exact once no write is
-    /// under way. O(shards).
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.core.shards.totals().entries
-    }
-
-    /// Whether nothing was written.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Point tombstones (deletes and single deletes) among the entries.
-    #[must_use]
-    pub fn num_deletes(&self) -> u64 {
-        self.core.shards.totals().deletes
-    }
-
-    /// Range tombstones among the entries.
-    #[must_use]
-    pub fn num_range_deletes(&self) -> u64 {
-        self.core.shards.totals().range_deletes
-    }
-
-    /// Entries that a replacing one hides (policy `Replace`).
-    #[must_use]
-    pub fn num_displaced(&self) -> u64 {
-        self.core.shards.totals().displaced
-    }
-
-    /// Bytes of the keys and values that reads may find.
-    #[must_use]
-    pub fn data_bytes(&self) -> u64 {
-        self.core.shards.totals().data_bytes
-    }
-
-    /// Bytes of memory set aside: arena handed out to writers, side structures, the table itself. Never shrinks. It
-    /// is what `should_flush` and the hard limit count. Writers take up to 256 KiB ahead: memory that is not touched
-    /// before it is used, so a table of few entries holds less; see [`used_bytes`](Self::used_bytes). What
-    /// [`maintain`](Self::maintain) has the system back ahead of writers is counted once they take it.
-    #[must_use]
-    pub fn allocated_bytes(&self) -> u64 {
-        self.core.allocated_bytes()
-    }
-
-    /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without what writers took ahead and have not
-    /// used yet, reservations included. What to add up over many small tables. Exact once no write is under way; never
-    /// waits. O(writers).
-    ///
-    /// ```
-    /// # use paranoid_memtable::{MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// for sequence in 0..50 {
-    ///     table.put(sequence, b"key", &[7; 100])?;
-    /// }
-    /// assert!(table.used_bytes() < 24 << 10 && table.allocated_bytes() > 256 << 10);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn used_bytes(&self) -> u64 {
-        self.allocated_bytes().saturating_sub(self.core.shards.unused_bytes())
-    }
-
-    /// What reads did so far; all zero unless the table was made to count. O(shards).
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.core.accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
-    }
-
-    /// Smallest sequence number written.
-    #[must_use]
-    pub fn smallest_sequence(&self) -> Option<SequenceNumber> {
-        self.core.shards.sequences().map(|(smallest, _)| smallest)
-    }
-
-    /// Largest sequence number written.
-    #[must_use]
-    pub fn largest_sequence(&self) -> Option<SequenceNumber> {
-        self.core.shards.sequences().map(|(_, largest)| largest)
+        read_batch(self.core(), 0, batch).map(|_| ())
     }
 
     /// Whether the engine should freeze and flush this table: it was marked, is over its write buffer size, or holds
@@ -370,10 +253,10 @@ impl<C: Comparator> TableReader<C> {
     #[must_use]
     pub fn should_flush(&self) -> bool {
         // ORDERING: Relaxed: advice.
-        if self.core.flush_mark.load(Ordering::Relaxed) != 0 {
+        if self.core().flush_mark.load(Ordering::Relaxed) != 0 {
             return true;
         }
-        let options = &self.core.options;
+        let options = &self.core().options;
         if options.range_deletions_max > 0 && self.num_range_deletes() >= options.range_deletions_max {
             return true;
         }
@@ -387,189 +270,334 @@ impl<C: Comparator> TableReader<C> {
     /// at it. Reads and writes never wait for it.
     pub fn maintain(&self) {
         if !self.is_frozen() {
-            self.core.arena.back_ahead();
+            self.core().arena.back_ahead();
         }
-        self.core.tombstones.live.maintain(&self.core.comparator);
+        self.core().tombstones.live.maintain(&self.core().comparator);
     }
 
     /// Makes `should_flush` say yes from now on.
     pub fn mark_for_flush(&self) {
         // ORDERING: Relaxed: advice.
-        self.core.flush_mark.store(1, Ordering::Relaxed);
-    }
-
-    /// A word that belongs to the engine (a log number, an id). 0 at first.
-    #[must_use]
-    pub fn tag(&self) -> u64 {
-        // ORDERING: Acquire pairs with the Release in `set_tag`.
-        self.core.tag.load(Ordering::Acquire)
+        self.core().flush_mark.store(1, Ordering::Relaxed);
     }
 
     /// Sets the engine's word.
     pub fn set_tag(&self, tag: u64) {
         // ORDERING: Release pairs with the Acquire in `tag`.
-        self.core.tag.store(tag, Ordering::Release);
+        self.core().tag.store(tag, Ordering::Release);
+    }
+}
+
+/// What every handle of a table can read.
+macro_rules! reads {
+    ($self:ident) => {
+        /// The options that the table was made with.
+        #[must_use]
+        pub fn options(&$self) -> &MemTableOptions {
+            &$self.core().options
+        }
+
+        /// The order of its keys.
+        #[must_use]
+        pub fn comparator(&$self) -> &C {
+            &$self.core().comparator
+        }
+
+        /// Whether writes are over.
+        #[must_use]
+        pub fn is_frozen(&$self) -> bool {
+            $self.core().is_frozen()
+        }
+
+        /// Entries that reads may find: point entries and range tombstones, without replaced ones. Exact once no write is
+        /// under way. O(shards).
+        #[must_use]
+        pub fn len(&$self) -> u64 {
+            $self.core().shards.totals().entries
+        }
+
+        /// Whether nothing was written.
+        #[must_use]
+        pub fn is_empty(&$self) -> bool {
+            $self.len() == 0
+        }
+
+        /// Point tombstones (deletes and single deletes) among the entries.
+        #[must_use]
+        pub fn num_deletes(&$self) -> u64 {
+            $self.core().shards.totals().deletes
+        }
+
+        /// Range tombstones among the entries.
+        #[must_use]
+        pub fn num_range_deletes(&$self) -> u64 {
+            $self.core().shards.totals().range_deletes
+        }
+
+        /// Entries that a replacing one hides (policy `Replace`).
+        #[must_use]
+        pub fn num_displaced(&$self) -> u64 {
+            $self.core().shards.totals().displaced
+        }
+
+        /// Bytes of the keys and values that reads may find.
+        #[must_use]
+        pub fn data_bytes(&$self) -> u64 {
+            $self.core().shards.totals().data_bytes
+        }
+
+        /// Bytes of memory set aside: arena handed out to writers, side structures, the table itself. Never shrinks. It
+        /// is what `should_flush` and the hard limit count. Writers take up to 256 KiB ahead: memory that is not touched
+        /// before it is used, so a table of few entries holds less; see [`used_bytes`](Self::used_bytes). What
+        /// [`maintain`](crate::MemTable::maintain) has the system back ahead of writers is counted once they take it.
+        #[must_use]
+        pub fn allocated_bytes(&$self) -> u64 {
+            $self.core().allocated_bytes()
+        }
+
+        /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without what writers took ahead and have not
+        /// used yet, reservations included. What to add up over many small tables. Exact once no write is under way; never
+        /// waits. O(writers).
+        ///
+        /// ```
+        /// # use paranoid_memtable::{MemTable, MemTableOptions};
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::new(MemTableOptions::default())?;
+        /// for sequence in 0..50 {
+        ///     table.put(sequence, b"key", &[7; 100])?;
+        /// }
+        /// assert!(table.used_bytes() < 24 << 10 && table.allocated_bytes() > 256 << 10);
+        /// # Ok(()) }
+        /// ```
+        #[must_use]
+        pub fn used_bytes(&$self) -> u64 {
+            $self.allocated_bytes().saturating_sub($self.core().shards.unused_bytes())
+        }
+
+        /// What reads did so far; all zero unless the table was made to count. O(shards).
+        #[must_use]
+        pub fn stats(&$self) -> Stats {
+            $self.core().accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
+        }
+
+        /// Smallest sequence number written.
+        #[must_use]
+        pub fn smallest_sequence(&$self) -> Option<SequenceNumber> {
+            $self.core().shards.sequences().map(|(smallest, _)| smallest)
+        }
+
+        /// Largest sequence number written.
+        #[must_use]
+        pub fn largest_sequence(&$self) -> Option<SequenceNumber> {
+            $self.core().shards.sequences().map(|(_, largest)| largest)
+        }
+
+        /// A word that belongs to the engine (a log number, an id). 0 at first.
+        #[must_use]
+        pub fn tag(&$self) -> u64 {
+            // ORDERING: Acquire pairs with the Release in `set_tag`.
+            $self.core().tag.load(Ordering::Acquire)
+        }
+
+        /// What the table knows about `key` at `snapshot` (inclusive). Expected O(log n).
+        ///
+        /// # Errors
+        /// `Corruption` if damaged memory could matter for this answer.
+        pub fn get(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
+            get($self.core(), key, snapshot)
+        }
+
+        /// The newest entry of `key` at or below `snapshot` as stored; range tombstones are not applied. Expected O(log n).
+        ///
+        /// # Errors
+        /// `Corruption` if damaged memory could matter for this answer.
+        pub fn get_entry(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
+            get_entry($self.core(), key, snapshot)
+        }
+
+        /// Copies the value of `key` at `snapshot` into a buffer that is cleared first, and verifies the copy. Allocates
+        /// only if the buffer is too small.
+        ///
+        /// # Errors
+        /// As [`get`](Self::get); the buffer is then empty.
+        pub fn get_into(&$self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
+            get_into($self.core(), key, snapshot, buffer)
+        }
+
+        /// What the table knows about many keys at one snapshot, in the order asked. Any number, in any order, duplicates
+        /// allowed. Each result is what [`get`](Self::get) would return; damage answers for its own key only. Much faster
+        /// than a loop of gets: searches and probes wait for memory together.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::new(MemTableOptions::default())?;
+        /// table.put(1, b"a", b"x")?;
+        /// let results = table.multi_get(&[b"b", b"a"], 1);
+        /// assert!(matches!(results[0], Ok(Lookup::NotFound)));
+        /// assert!(matches!(results[1], Ok(Lookup::Value(_))));
+        /// # Ok(()) }
+        /// ```
+        #[must_use]
+        pub fn multi_get<K: AsRef<[u8]>>(
+            &$self,
+            keys: &[K],
+            snapshot: SequenceNumber,
+        ) -> Vec<Result<Lookup<'_, C>>> {
+            let mut results = Vec::with_capacity(keys.len());
+            $self.multi_get_into(keys, snapshot, &mut results);
+            results
+        }
+
+        /// Looks up many keys and fills a buffer, which is cleared first: one that is large enough is not grown, and
+        /// nothing else is allocated.
+        pub fn multi_get_into<'a, K: AsRef<[u8]>>(
+            &'a $self,
+            keys: &[K],
+            snapshot: SequenceNumber,
+            results: &mut Vec<Result<Lookup<'a, C>>>,
+        ) {
+            multi_get($self.core(), keys, snapshot, Budget::Unlimited, results);
+        }
+
+        /// Looks up many keys until the values found take up `budget` bytes: the keys after the one that reaches it answer
+        /// `BudgetUsedUp`. Merge operands do not count.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::new(MemTableOptions::default())?;
+        /// table.put(1, b"a", b"1234")?;
+        /// let mut results = Vec::new();
+        /// table.multi_get_with_budget(&[b"a", b"a", b"a"], 1, 5, &mut results);
+        /// assert!(results[1].is_ok());
+        /// assert!(matches!(results[2], Err(Error::BudgetUsedUp { budget: 5 })));
+        /// # Ok(()) }
+        /// ```
+        pub fn multi_get_with_budget<'a, K: AsRef<[u8]>>(
+            &'a $self,
+            keys: &[K],
+            snapshot: SequenceNumber,
+            budget: u64,
+            results: &mut Vec<Result<Lookup<'a, C>>>,
+        ) {
+            multi_get($self.core(), keys, snapshot, Budget::Of { bytes: budget, used: 0 }, results);
+        }
+
+        /// Every version of the keys in a range, from both ends. An inverted range is empty.
+        pub fn range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Range<'_, C> {
+            Range::new($self.core(), Raw, keys(&range))
+        }
+
+        /// What a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
+        pub fn range_at<'k>(
+            &$self,
+            snapshot: SequenceNumber,
+            range: impl RangeBounds<&'k [u8]>,
+        ) -> Range<'_, C, AtSnapshot> {
+            Range::new($self.core(), AtSnapshot { sequence: snapshot }, keys(&range))
+        }
+
+        /// Every entry between two positions (user key, sequence number); sequence numbers descend within a key, so
+        /// `(k, u64::MAX)` stands before every version of k and `(k, 0)` is its last.
+        pub fn range_versions<'k>(&$self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_, C> {
+            Range::new($self.core(), Raw, versions(&range))
+        }
+
+        /// Every version of the keys in a range, keys descending, the newest version of each first.
+        pub fn range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
+            Descending::new($self.core(), keys(&range))
+        }
+
+        /// About how many entries, and how many bytes of them, lie in a range of keys. Expected O(log n).
+        ///
+        /// # Errors
+        /// `Corruption` if damage makes counting impossible.
+        pub fn approximate_range_stats<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
+            approximate_range_stats($self.core(), keys(&range))
+        }
+
+        /// A cursor over every version and kind; range tombstones are not among them and are not applied. Stands nowhere.
+        #[must_use]
+        pub fn cursor(&$self) -> TableCursor<'_, C> {
+            Cursor::new(Borrowed(&*$self.core()), Raw)
+        }
+
+        /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
+        /// deletes applied; of a key with merge operands it shows the newest operand. Stands nowhere.
+        #[must_use]
+        pub fn cursor_at(&$self, snapshot: SequenceNumber) -> TableCursor<'_, C, AtSnapshot> {
+            Cursor::new(Borrowed(&*$self.core()), AtSnapshot { sequence: snapshot })
+        }
+
+        /// As [`cursor`](Self::cursor), with a share in the table: `'static`, `Send` and `Sync`.
+        #[must_use]
+        pub fn owned_cursor(&$self) -> OwnedCursor<C> {
+            Cursor::new(Owned(Arc::clone($self.core())), Raw)
+        }
+
+        /// As [`cursor_at`](Self::cursor_at), with a share in the table: `'static`, `Send` and `Sync`.
+        #[must_use]
+        pub fn owned_cursor_at(&$self, snapshot: SequenceNumber) -> OwnedCursor<C, AtSnapshot> {
+            Cursor::new(Owned(Arc::clone($self.core())), AtSnapshot { sequence: snapshot })
+        }
+
+        /// Looks at every entry, link and control word and reports every finding; of a frozen table also whether all that
+        /// was written is there. `progress` is called every 1024 entries and at the end. O(entries).
+        ///
+        /// ```
+        /// # use paranoid_memtable::{MemTable, MemTableOptions};
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::new(MemTableOptions::default())?;
+        /// table.put(1, b"key", b"value")?;
+        /// let report = table.scrub(|_| {});
+        /// assert!(report.findings.is_empty());
+        /// assert_eq!(report.entries, 1);
+        /// # Ok(()) }
+        /// ```
+        pub fn scrub(&$self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+            scrub($self.core(), progress)
+        }
+    };
+}
+
+impl<C: Comparator> TableReader<C> {
+    #[inline(always)]
+    pub(crate) fn core(&self) -> &Arc<Core<C>> {
+        &self.core
     }
 
-    /// What the table knows about `key` at `snapshot` (inclusive). Expected O(log n).
-    ///
-    /// # Errors
-    /// `Corruption` if damaged memory could matter for this answer.
-    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
-        get(&self.core, key, snapshot)
+    reads!(self);
+}
+
+impl<C: Comparator> MemTable<C> {
+    #[inline(always)]
+    pub(crate) fn core(&self) -> &Arc<Core<C>> {
+        &self.reader.core
     }
 
-    /// The newest entry of `key` at or below `snapshot` as stored; range tombstones are not applied. Expected O(log n).
-    ///
-    /// # Errors
-    /// `Corruption` if damaged memory could matter for this answer.
-    pub fn get_entry(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
-        get_entry(&self.core, key, snapshot)
-    }
-
-    /// Copies the value of `key` at `snapshot` into a buffer that is cleared first, and verifies the copy. Allocates
-    /// only if the buffer is too small.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get); the buffer is then empty.
-    pub fn get_into(&self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
-        get_into(&self.core, key, snapshot, buffer)
-    }
-
-    /// What the table knows about many keys at one snapshot, in the order asked. Any number, in any order, duplicates
-    /// allowed. Each result is what [`get`](Self::get) would return; damage answers for its own key only. Much faster
-    /// than a loop of gets: searches and probes wait for memory together.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// table.put(1, b"a", b"x")?;
-    /// let results = table.multi_get(&[b"b", b"a"], 1);
-    /// assert!(matches!(results[0], Ok(Lookup::NotFound)));
-    /// assert!(matches!(results[1], Ok(Lookup::Value(_))));
-    /// # Ok(()) }
-    /// ```
+    /// The reading side of this table, for code that reads mutable and frozen tables alike.
     #[must_use]
-    pub fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        snapshot: SequenceNumber,
-    ) -> Vec<Result<Lookup<'_, C>>> {
-        let mut results = Vec::with_capacity(keys.len());
-        self.multi_get_into(keys, snapshot, &mut results);
-        results
+    pub fn reader(&self) -> &TableReader<C> {
+        &self.reader
     }
 
-    /// Looks up many keys and fills a buffer, which is cleared first: one that is large enough is not grown, and
-    /// nothing else is allocated.
-    pub fn multi_get_into<'a, K: AsRef<[u8]>>(
-        &'a self,
-        keys: &[K],
-        snapshot: SequenceNumber,
-        results: &mut Vec<Result<Lookup<'a, C>>>,
-    ) {
-        multi_get(&self.core, keys, snapshot, Budget::Unlimited, results);
+    reads!(self);
+}
+
+impl<C: Comparator> ImmutableMemTable<C> {
+    #[inline(always)]
+    pub(crate) fn core(&self) -> &Arc<Core<C>> {
+        &self.reader.core
     }
 
-    /// Looks up many keys until the values found take up `budget` bytes: the keys after the one that reaches it answer
-    /// `BudgetUsedUp`. Merge operands do not count.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// table.put(1, b"a", b"1234")?;
-    /// let mut results = Vec::new();
-    /// table.multi_get_with_budget(&[b"a", b"a", b"a"], 1, 5, &mut results);
-    /// assert!(results[1].is_ok());
-    /// assert!(matches!(results[2], Err(Error::BudgetUsedUp { budget: 5 })));
-    /// # Ok(()) }
-    /// ```
-    pub fn multi_get_with_budget<'a, K: AsRef<[u8]>>(
-        &'a self,
-        keys: &[K],
-        snapshot: SequenceNumber,
-        budget: u64,
-        results: &mut Vec<Result<Lookup<'a, C>>>,
-    ) {
-        multi_get(&self.core, keys, snapshot, Budget::Of { bytes: budget, used: 0 }, results);
-    }
-
-    /// Every version of the keys in a range, from both ends. An inverted range is empty.
-    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_, C> {
-        Range::new(&self.core, Raw, keys(&range))
-    }
-
-    /// What a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
-    pub fn range_at<'k>(
-        &self,
-        snapshot: SequenceNumber,
-        range: impl RangeBounds<&'k [u8]>,
-    ) -> Range<'_, C, AtSnapshot> {
-        Range::new(&self.core, AtSnapshot { sequence: snapshot }, keys(&range))
-    }
-
-    /// Every entry between two positions (user key, sequence number); sequence numbers descend within a key, so
-    /// `(k, u64::MAX)` stands before every version of k and `(k, 0)` is its last.
-    pub fn range_versions<'k>(&self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_, C> {
-        Range::new(&self.core, Raw, versions(&range))
-    }
-
-    /// Every version of the keys in a range, keys descending, the newest version of each first.
-    pub fn range_descending<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
-        Descending::new(&self.core, keys(&range))
-    }
-
-    /// About how many entries, and how many bytes of them, lie in a range of keys. Expected O(log n).
-    ///
-    /// # Errors
-    /// `Corruption` if damage makes counting impossible.
-    pub fn approximate_range_stats<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
-        approximate_range_stats(&self.core, keys(&range))
-    }
-
-    /// A cursor over every version and kind; range tombstones are not among them and are not applied. Stands nowhere.
+    /// The reading side of this table, for code that reads mutable and frozen tables alike.
     #[must_use]
-    pub fn cursor(&self) -> TableCursor<'_, C> {
-        Cursor::new(Borrowed(&*self.core), Raw)
+    pub fn reader(&self) -> &TableReader<C> {
+        &self.reader
     }
 
-    /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
-    /// deletes applied; of a key with merge operands it shows the newest operand. Stands nowhere.
-    #[must_use]
-    pub fn cursor_at(&self, snapshot: SequenceNumber) -> TableCursor<'_, C, AtSnapshot> {
-        Cursor::new(Borrowed(&*self.core), AtSnapshot { sequence: snapshot })
-    }
-
-    /// As [`cursor`](Self::cursor), with a share in the table: `'static`, `Send` and `Sync`.
-    #[must_use]
-    pub fn owned_cursor(&self) -> OwnedCursor<C> {
-        Cursor::new(Owned(Arc::clone(&self.core)), Raw)
-    }
-
-    /// As [`cursor_at`](Self::cursor_at), with a share in the table: `'static`, `Send` and `Sync`.
-    #[must_use]
-    pub fn owned_cursor_at(&self, snapshot: SequenceNumber) -> OwnedCursor<C, AtSnapshot> {
-        Cursor::new(Owned(Arc::clone(&self.core)), AtSnapshot { sequence: snapshot })
-    }
-
-    /// Looks at every entry, link and control word and reports every finding; of a frozen table also whether all that
-    /// was written is there. `progress` is called every 1024 entries and at the end. O(entries).
-    ///
-    /// ```
-    /// # use paranoid_memtable::{MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// table.put(1, b"key", b"value")?;
-    /// let report = table.scrub(|_| {});
-    /// assert!(report.findings.is_empty());
-    /// assert_eq!(report.entries, 1);
-    /// # Ok(()) }
-    /// ```
-    pub fn scrub(&self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
-        scrub(&self.core, progress)
-    }
+    reads!(self);
 }
 
 impl<C: Comparator> ImmutableMemTable<C> {
@@ -618,7 +646,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
         hidden: HiddenVersions,
         sink: &mut impl FlushSink,
     ) -> Result<FlushSummary> {
-        flush(&self.core, snapshots, hidden, sink)
+        flush(self.core(), snapshots, hidden, sink)
     }
 
     /// Every entry that still verifies. O(bytes handed out + entries log entries).
@@ -635,6 +663,6 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// # Ok(()) }
     /// ```
     pub fn salvage(&self) -> Salvage<'_> {
-        salvage(&self.core)
+        salvage(self.core())
     }
 }

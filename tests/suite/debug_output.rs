@@ -139,7 +139,7 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
 /// What a table hands out, and the table itself.
 fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     out.show("MemTable", table);
-    out.show("TableReader", &**table);
+    out.show("TableReader", table.reader());
     out.show("Writer", &table.writer());
     out.show("Stats", &table.stats());
     let key = bytes(letter, 1);
@@ -290,10 +290,10 @@ fn faults(letter: u8, out: &mut Outputs) {
     let mut past = Past::new();
     #[expect(unsafe_code, reason = "the fault injector is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
-    unsafe { FaultInjector::look(&table, &mut past) }.unwrap();
+    unsafe { FaultInjector::look(table.reader(), &mut past) }.unwrap();
     #[expect(unsafe_code, reason = "the fault injector is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
-    let injector = unsafe { FaultInjector::open(&table) }.unwrap();
+    let injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
     out.show("FaultInjector", &injector);
     out.show("Past", &past);
     let piece = injector.pieces().iter().find(|piece| piece.region == Region::Key).unwrap();

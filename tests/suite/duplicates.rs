@@ -166,7 +166,7 @@ fn one<C: Order>(seed: u64, count: u64, protection: u8) {
         }
         .unwrap();
     }
-    let young = check_reads(&table, &rows);
+    let young = check_reads(table.reader(), &rows);
     assert!(table.immutable().is_none());
     let first = groups::<C>(&rows).into_iter().find(|group| group.len() > 1).map(|group| group[0].1);
     for _ in 0..2 {
@@ -177,7 +177,7 @@ fn one<C: Order>(seed: u64, count: u64, protection: u8) {
         }
     }
     let frozen = table.immutable().unwrap();
-    assert_eq!(check_reads(&frozen, &rows), young, "the freeze changes no answer");
+    assert_eq!(check_reads(frozen.reader(), &rows), young, "the freeze changes no answer");
     check_flush(&frozen, &rows, &[]);
     check_flush(&frozen, &rows, &[rng.below(count), rng.below(count.isqrt())]);
     let report = frozen.scrub(|_| ());

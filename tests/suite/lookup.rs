@@ -444,5 +444,5 @@ fn damage_to_filters_and_index_changes_no_answer() {
 fn open_injector(table: &MemTable) -> paranoid_memtable::FaultInjector<'_, paranoid_memtable::Bytewise> {
     #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
-    unsafe { paranoid_memtable::FaultInjector::open(table) }.unwrap()
+    unsafe { paranoid_memtable::FaultInjector::open(table.reader()) }.unwrap()
 }

@@ -165,11 +165,11 @@ fn freeze_slowly(representation: Representation, stop_at: u64) {
         let unpublished = table.allocated_bytes();
         fill(&other);
         for snapshot in [POINTS, POINTS + TOMBSTONES / 2, u64::MAX] {
-            check(table, snapshot);
-            check(&other, snapshot);
+            check(table.reader(), snapshot);
+            check(other.reader(), snapshot);
         }
         if representation == Representation::SkipList {
-            let live = dearest_get(table);
+            let live = dearest_get(table.reader());
             assert!(
                 live < TOMBSTONES / 2,
                 "{live} comparisons: a walk over the tombstones, not the live index"
@@ -182,7 +182,7 @@ fn freeze_slowly(representation: Representation, stop_at: u64) {
         let frozen = freezer.join().unwrap();
         assert!(frozen.allocated_bytes() > unpublished, "the result is published");
         for snapshot in [POINTS, POINTS + TOMBSTONES / 2, u64::MAX] {
-            check(&frozen, snapshot);
+            check(frozen.reader(), snapshot);
         }
     });
 }

@@ -30,8 +30,8 @@ impl std::ops::Deref for Held {
     type Target = TableReader;
     fn deref(&self) -> &TableReader {
         match self {
-            Held::Active(table) => table,
-            Held::Frozen(table) => table,
+            Held::Active(table) => table.reader(),
+            Held::Frozen(table) => table.reader(),
         }
     }
 }

@@ -244,7 +244,7 @@ impl Stage {
         }
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
         #[expect(unsafe_code, reason = "opens the fault injector")]
-        let injector = unsafe { FaultInjector::open(&table) }?;
+        let injector = unsafe { FaultInjector::open(table.reader()) }?;
         let mut map = Map::of(&injector, &options.kinds);
         if plan.mode == Mode::EveryAcceleratorBit {
             map = map.accelerators_only();

@@ -63,8 +63,8 @@ shown! {
         "frozen": !matches!(core.arena.control.get(ControlWord::FROZEN), Ok(0)),
     }
     "TableReader": impl [C] TableReader<C>, |table| { "core": table.core }
-    "MemTable": impl [C] MemTable<C>, |table| { "core": table.core }
-    "ImmutableMemTable": impl [C] ImmutableMemTable<C>, |table| { "core": table.core }
+    "MemTable": impl [C] MemTable<C>, |table| { "core": table.reader.core }
+    "ImmutableMemTable": impl [C] ImmutableMemTable<C>, |table| { "core": table.reader.core }
     "Writer": impl [C: Comparator] Writer<C>, |writer| { "core": writer.core }
 
     "MemTableOptions": impl [] MemTableOptions, |options| {

@@ -28,7 +28,7 @@ fn table(write_buffer_size: u64, representation: Representation) -> MemTable {
 
 /// Bytes of a chunk that are in memory.
 fn resident(table: &MemTable<Bytewise>, chunk: usize) -> u64 {
-    let control = &table.core.arena.control;
+    let control = &table.core().arena.control;
     let first = control.get(ControlWord::base(chunk)).unwrap() / PAGE;
     let pages = (8 * control.get(ControlWord::units(chunk)).unwrap()).div_ceil(PAGE);
     let mut map = File::open("/proc/self/pagemap").unwrap();
@@ -68,7 +68,7 @@ fn maintain_backs_no_more_than_the_table_holds() {
         assert_eq!(resident(&table, 1), small, "a small table stays as it is");
         for megabytes in [1, 2, 3, 10, 20] {
             next = fill(&table, next, megabytes << 20);
-            let handed = table.core.arena.handed_bytes();
+            let handed = table.core().arena.handed_bytes();
             let (allocated, used) = (table.allocated_bytes(), table.used_bytes());
             let before = resident(&table, 1);
             table.maintain();
@@ -98,7 +98,7 @@ fn fill_is_refused(table: &MemTable, sequence: u64) {
 fn nothing_beyond_the_chunk_is_backed() {
     let table = table(4 << 20, Representation::SkipList);
     fill(&table, 1, 7 << 19);
-    assert_eq!(table.core.arena.control.get(ControlWord::base(2)).unwrap(), 0);
+    assert_eq!(table.core().arena.control.get(ControlWord::base(2)).unwrap(), 0);
     table.maintain();
     // The mapping is 2 MiB larger, to be aligned.
     assert!(resident(&table, 1) <= 4 << 20);
@@ -149,7 +149,7 @@ fn writers_may_be_at_work_where_memory_is_backed() {
         assert!(ended.into_iter().all(|end| end.is_ok()));
     });
     // It outgrew its first large chunk.
-    assert!(table.core.arena.control.get(ControlWord::base(2)).unwrap() != 0);
+    assert!(table.core().arena.control.get(ControlWord::base(2)).unwrap() != 0);
     assert!(table.scrub(|_| ()).findings.is_empty());
     for n in 1..=3 * each {
         let Lookup::Value(value) = table.get(&n.to_be_bytes(), u64::MAX).unwrap() else { panic!("{n}") };

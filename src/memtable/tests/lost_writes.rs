@@ -53,7 +53,7 @@ fn key_of(n: u64) -> Vec<u8> {
 }
 
 fn image(table: &MemTable<Bytewise>) -> Image {
-    let arena = &table.core.arena;
+    let arena = &table.core().arena;
     let view = arena.view().unwrap();
     // ORDERING: Relaxed: one thread.
     let word = |unit: u32| view.word(unit).unwrap().load(Ordering::Relaxed);
@@ -62,7 +62,7 @@ fn image(table: &MemTable<Bytewise>) -> Image {
 }
 
 fn put_back(table: &MemTable<Bytewise>, words: impl IntoIterator<Item = (u32, u64)>) {
-    let view = table.core.arena.view().unwrap();
+    let view = table.core().arena.view().unwrap();
     for (unit, value) in words {
         // ORDERING: Relaxed: one thread.
         view.word(unit).unwrap().store(value, Ordering::Relaxed);

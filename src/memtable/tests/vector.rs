@@ -33,8 +33,8 @@ fn found(table: &MemTable<Bytewise>, key: &[u8]) -> Result<bool> {
 fn a_broken_chain_is_read_from_its_other_end() {
     for broken in 0..=KEYS.len() {
         let table = table();
-        let view = table.core.arena.view().unwrap();
-        let sentinel = table.core.shards.chains().into_iter().map(Result::unwrap).find(|chain| *chain != 0);
+        let view = table.core().arena.view().unwrap();
+        let sentinel = table.core().shards.chains().into_iter().map(Result::unwrap).find(|chain| *chain != 0);
         let (mut nodes, mut damage) = (Vec::new(), None);
         chain(&view, sentinel.unwrap(), &mut nodes, &mut damage);
         nodes.insert(0, sentinel.unwrap());
@@ -53,7 +53,7 @@ fn a_word_at_another_index_is_noticed() {
     for (index, other) in [(0, 3), (2, 4), (4, 0)] {
         let table = table();
         table.freeze().unwrap();
-        let words = table.core.points.sorted().unwrap().words();
+        let words = table.core().points.sorted().unwrap().words();
         // ORDERING: Relaxed: one thread.
         let word = words[other].load(Ordering::Relaxed);
         // ORDERING: Relaxed: one thread.

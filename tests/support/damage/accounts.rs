@@ -29,11 +29,16 @@ impl Trial<'_> {
         if !same {
             self.wrong(|| "the table's accounts changed".into());
         }
+    }
+
+    /// What an engine sets on a mutable table.
+    pub fn marks(&mut self, table: &MemTable) {
+        let entries = self.model().shape.entries;
         let tag = table.tag();
         table.set_tag(tag + 1);
         let marked = table.should_flush();
         table.mark_for_flush();
-        if table.tag() != tag + 1 || !table.should_flush() || (marked && model.shape.entries < 100) {
+        if table.tag() != tag + 1 || !table.should_flush() || (marked && entries < 100) {
             self.wrong(|| "the table's marks changed".into());
         }
         table.maintain();
