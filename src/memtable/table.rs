@@ -193,7 +193,7 @@ impl<C: Comparator> MemTable<C> {
     }
 
     /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
-    /// same one, see [`SequenceMode`]). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
+    /// same one, see [`SequenceMode`](crate::SequenceMode)). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
     /// batch cheaper than its entries one by one.
     ///
     /// ```
@@ -223,7 +223,7 @@ impl<C: Comparator> MemTable<C> {
 
     /// Whether [`write_batch`](Self::write_batch) would take this batch, as far as that does not depend on what else is
     /// written: for callers that log a batch before they write it. Any thread; writes nothing. O(length), and
-    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`].
+    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`](crate::SequenceMode::WholeBatch).
     ///
     /// Not asked: whether the table is frozen or full, and whether it has an entry of the same key and sequence number.
     ///

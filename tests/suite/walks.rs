@@ -7,8 +7,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use paranoid_memtable::{
-    Bytewise, Cursor, DuplicatePolicy, Error, FaultInjector, Handle, Kind, MemTable, MemTableOptions, Piece,
-    Region, Representation, Visibility,
+    Bytewise, Cursor, DuplicatePolicy, Entry, Error, FaultInjector, Handle, Kind, MemTable, MemTableOptions,
+    Part, Piece, Region, Representation, Visibility,
 };
 
 use super::support::case::End;
@@ -381,6 +381,72 @@ fn fail(
         "{setup:?}\n{piece:?} bit {bit} after {stops} steps, pattern {pattern:b}: {text}\nreplay: {}",
         replay_line(test, seed)
     );
+}
+
+/// Two words of one list are broken: every walk still ends, shows nothing twice, nothing out of its order, and nothing
+/// that the snapshot does not see.
+#[test]
+fn two_broken_links_turn_no_walk_round() {
+    let test = "walks::two_broken_links_turn_no_walk_round";
+    let _watchdog = Watchdog::new(test, 0);
+    for setup in Setup::all() {
+        let (table, model) = setup.make();
+        let mut injector = open(&table);
+        let links = |piece: &Piece| {
+            let level_zero = matches!(piece.region, Region::Link | Region::HeadLink) && piece.level == 0;
+            piece.part == Part::Points && (level_zero || piece.region == Region::BackLink)
+        };
+        let links: Vec<usize> =
+            (0..injector.pieces().len()).filter(|piece| links(&injector.pieces()[*piece])).collect();
+        for (number, first) in links.iter().enumerate() {
+            for second in &links[number..] {
+                injector.flip(*first, 3);
+                if first != second {
+                    injector.flip(*second, 5);
+                }
+                for snapshot in SNAPSHOTS {
+                    walk_both_ways(&table, &model, snapshot).unwrap_or_else(|text| {
+                        let broken = [*first, *second].map(|piece| &injector.pieces()[piece]);
+                        panic!(
+                            "{setup:?}, {broken:?}, snapshot {snapshot}: {text}\nreplay: {}",
+                            replay_line(test, 0)
+                        )
+                    });
+                }
+                injector.undo();
+            }
+        }
+    }
+}
+
+fn walk_both_ways(table: &MemTable, model: &Model<Bytewise>, snapshot: u64) -> Result<(), String> {
+    let visible = model.resolved(snapshot);
+    for forward in [true, false] {
+        let mut cursor = table.cursor_at(snapshot);
+        let mut came = if forward { cursor.first() } else { cursor.last() }.map(|entry| entry.map(place_of));
+        let (mut last, mut steps) = (None, 0);
+        while !matches!(came, Ok(None)) {
+            steps += 1;
+            if steps > 4 * model.raw().len() {
+                return Err(format!("forward {forward}: a walk without an end"));
+            }
+            if let Ok(Some(entry)) = &came {
+                let place =
+                    visible.iter().position(|row| (row.key.as_slice(), row.sequence) == (&entry.0, entry.1));
+                let place = place.ok_or_else(|| format!("forward {forward}: shows {entry:?}"))?;
+                if last.is_some_and(|last| if forward { place <= last } else { place >= last }) {
+                    return Err(format!("forward {forward}: shows {entry:?} after another one in its place"));
+                }
+                last = Some(place);
+            }
+            came = if forward { cursor.next() } else { cursor.prev() }.map(|entry| entry.map(place_of));
+        }
+    }
+    Ok(())
+}
+
+fn place_of(entry: Entry<'_>) -> (Vec<u8>, u64) {
+    (entry.user_key().to_vec(), entry.sequence())
 }
 
 /// A cursor that is shared by reference count holds what it needs.

@@ -58,7 +58,7 @@ struct Heading {
     limit: StepLimit,
 }
 
-/// A position in a table. Made by [`TableReader::cursor`], [`TableReader::cursor_at`] and their owned twins.
+/// A position in a table. Made by [`MemTable::cursor`](crate::MemTable::cursor), [`MemTable::cursor_at`](crate::MemTable::cursor_at) and their owned twins.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};

@@ -255,16 +255,24 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             }
             spot => spot,
         };
-        let near = spot.as_ref().map(Stand::on);
-        match (self.show(core, order, way, spot), near) {
-            // Its versions before the gap are too new, and what could be seen may have stood in the gap: that was
-            // reported.
-            (Err(again), Some(near)) if way == Way::Backward && again.before == near.at => {
-                let before = self.visibility.before(core, order, &near)?;
-                self.show(core, order, way, before)
+        let shown = self.show(core, order, way, spot);
+        let Some(near) = spot.filter(|_| way == Way::Backward) else { return shown };
+        let over = match &shown {
+            // The key's versions before the gap are too new, and what could be seen may have stood in the gap: that
+            // was reported.
+            Err(again) => again.before == near.at,
+            // The version that could be seen stands after the gap: the walk has been there.
+            Ok(Some(shown)) => {
+                let near = ScanBound::just_after(near.entry.node());
+                !shown.entry.node().order(&core.comparator, &near.target(&core.comparator)).is_lt()
             }
-            (shown, _) => shown,
+            Ok(None) => false,
+        };
+        if !over {
+            return shown;
         }
+        let before = self.visibility.before(core, order, &Stand::on(&near))?;
+        self.show(core, order, way, before)
     }
 
     /// How far a walk in this direction has come: all that lies on the near side of the scan bound is done.
