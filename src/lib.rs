@@ -42,8 +42,9 @@ pub use memtable::scan::handle::{Borrowed, Handle, Owned};
 pub use memtable::scan::range::{Descending, Range, RangeStats};
 pub use memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 pub use memtable::skiplist::list::DuplicatePolicy;
-pub use memtable::table::{ImmutableMemTable, MemTable, TableReader};
-pub use memtable::write::writer::{Displaced, Inserted, Writer};
+pub use memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
+pub use memtable::write::write_batch::BatchWritten;
+pub use memtable::write::writer::{Displaced, Inserted};
 pub use tombstone::fragment::cursor::{FragmentCursor, PairCursor};
 pub use tombstone::fragment::fragmenter::Fragmenter;
 pub use tombstone::fragment::fragments::{Fragment, FragmentView, Fragments};
@@ -53,4 +54,3 @@ pub use tombstone::fragment::span::RangeTombstone;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-pub use memtable::write::write_batch::BatchWritten;

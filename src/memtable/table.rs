@@ -16,13 +16,14 @@ use crate::batch::batch::WriteBatch;
 use crate::error::Result;
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
-use crate::memtable::core::Core;
+use crate::memtable::core::{Core, frozen};
 use crate::memtable::lifecycle::flush::{FlushSink, FlushSummary, HiddenVersions, flush};
 use crate::memtable::lifecycle::freeze::freeze;
 use crate::memtable::lifecycle::salvage::{Salvage, salvage};
 use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::lookup::statistics::{Statistics, Stats};
 use crate::memtable::options::MemTableOptions;
+use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::read::get::{Entry, Found, Lookup, get, get_entry, get_into};
 use crate::memtable::read::multi_get::{Budget, multi_get};
 use crate::memtable::scan::cursor::{Cursor, OwnedCursor, TableCursor};
@@ -31,8 +32,8 @@ use crate::memtable::scan::range::{Descending, Range, RangeStats, approximate_ra
 use crate::memtable::scan::visibility::{AtSnapshot, Raw};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX, PAD_UNITS_MAX, UNIT};
-use crate::memtable::write::write_batch::{BatchWritten, read_batch, write_batch};
-use crate::memtable::write::writer::{Inserted, Writer, write, writes};
+use crate::memtable::write::write_batch::{BatchWritten, apply_batch, read_batch, write_batch};
+use crate::memtable::write::writer::{Inserted, admit, apply, write, writes};
 use crate::sync::Ordering;
 
 /// The reading side of a table, mutable or frozen: see [`MemTable::reader`] and [`ImmutableMemTable::reader`].
@@ -664,5 +665,81 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// ```
     pub fn salvage(&self) -> Salvage<'_> {
         salvage(self.core())
+    }
+}
+
+/// A thread's own way into a table: inserts that follow each other in order cost O(1). Keeps the table alive.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, MemTableOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let table = MemTable::new(MemTableOptions::default())?;
+/// let mut writer = table.writer();
+/// std::thread::spawn(move || writer.put(1, b"k", b"v")).join().unwrap()?;
+/// assert_eq!(table.len(), 1);
+/// # Ok(()) }
+/// ```
+pub struct Writer<C: Comparator = Bytewise> {
+    pub(crate) core: Arc<Core<C>>,
+    pub(crate) shard: Arc<WriterShard>,
+}
+
+impl<C: Comparator> Writer<C> {
+    pub(crate) fn new(core: &Arc<Core<C>>) -> Self {
+        Writer { shard: core.shards.lease(), core: Arc::clone(core) }
+    }
+
+    /// A writer with `bytes` of arena space taken.
+    pub(crate) fn reserving(core: &Arc<Core<C>>, bytes: u64) -> Result<Self> {
+        // Not the control word: a damaged one counts as frozen, and the shard decides.
+        if core.sealed.get().is_some() {
+            return Err(frozen());
+        }
+        let writer = Writer::new(core);
+        let mut entered = writer.shard.enter().ok_or_else(frozen)?;
+        core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+        let units = entered.inside.inserter.sub.left();
+        drop(entered);
+        core.arena.back(units)?;
+        Ok(writer)
+    }
+
+    writes!(self: &mut Self);
+
+    /// Inserts an entry: as [`MemTable::insert`].
+    ///
+    /// # Errors
+    /// As [`MemTable::insert`].
+    pub fn insert(
+        &mut self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Inserted> {
+        let write = Fields::new(sequence, kind, key, value, None);
+        admit(&self.core, &write)?;
+        let mut entered = self.shard.enter().ok_or_else(frozen)?;
+        apply(&self.core, &mut entered, &write)
+    }
+
+    /// Writes the entries of a batch: as [`MemTable::write_batch`].
+    ///
+    /// # Errors
+    /// As [`MemTable::write_batch`].
+    pub fn write_batch(
+        &mut self,
+        first_sequence: SequenceNumber,
+        batch: &WriteBatch,
+    ) -> Result<BatchWritten> {
+        let writes = read_batch(&self.core, first_sequence, batch)?;
+        let mut entered = self.shard.enter().ok_or_else(frozen)?;
+        apply_batch(&self.core, &mut entered, &writes)
+    }
+}
+
+impl<C: Comparator> Drop for Writer<C> {
+    fn drop(&mut self) {
+        self.shard.release();
     }
 }

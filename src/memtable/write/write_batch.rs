@@ -31,7 +31,7 @@ use crate::memtable::skiplist::interleaved_search::find_many;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
-use crate::memtable::write::writer::{Inserted, Writer, admit, apply, apply_point};
+use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
 use crate::planted::{Bug, planted};
 
 /// What a batch did.
@@ -231,7 +231,7 @@ fn prepare_batch<C: Comparator>(
 }
 
 /// Writes a batch inside a shard.
-fn apply_batch<C: Comparator>(
+pub(crate) fn apply_batch<C: Comparator>(
     core: &Core<C>,
     entered: &mut Entered<'_>,
     writes: &[Fields<'_>],
@@ -321,20 +321,4 @@ pub(crate) fn write_batch<C: Comparator>(
 ) -> Result<BatchWritten> {
     let writes = read_batch(core, first_sequence, batch)?;
     core.shards.write(|entered| apply_batch(core, entered, &writes), || Err(frozen()))
-}
-
-impl<C: Comparator> Writer<C> {
-    /// Writes the entries of a batch: as [`MemTable::write_batch`].
-    ///
-    /// # Errors
-    /// As [`MemTable::write_batch`].
-    pub fn write_batch(
-        &mut self,
-        first_sequence: SequenceNumber,
-        batch: &WriteBatch,
-    ) -> Result<BatchWritten> {
-        let writes = read_batch(&self.core, first_sequence, batch)?;
-        let mut entered = self.shard.enter().ok_or_else(frozen)?;
-        apply_batch(&self.core, &mut entered, &writes)
-    }
 }

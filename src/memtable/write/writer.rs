@@ -8,17 +8,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-
 use crate::batch::batch::{self, Limits, not_a_range};
 use crate::error::Result;
-use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::key::{Comparator, Kind, SequenceNumber};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::lookup::point_index::Version;
 use crate::memtable::options::{MemTableOptions, Representation};
 use crate::memtable::parts::vector;
-use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShard};
+use crate::memtable::parts::writer_shards::{Entered, Totals};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
@@ -295,66 +293,4 @@ pub(crate) use writes;
 pub(crate) fn write<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<Inserted> {
     admit(core, write)?;
     core.shards.write(|entered| apply(core, entered, write), || Err(frozen()))
-}
-
-/// A thread's own way into a table: inserts that follow each other in order cost O(1). Keeps the table alive.
-///
-/// ```
-/// use paranoid_memtable::{MemTable, MemTableOptions};
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let table = MemTable::new(MemTableOptions::default())?;
-/// let mut writer = table.writer();
-/// std::thread::spawn(move || writer.put(1, b"k", b"v")).join().unwrap()?;
-/// assert_eq!(table.len(), 1);
-/// # Ok(()) }
-/// ```
-pub struct Writer<C: Comparator = Bytewise> {
-    pub(crate) core: Arc<Core<C>>,
-    pub(crate) shard: Arc<WriterShard>,
-}
-
-impl<C: Comparator> Writer<C> {
-    pub(crate) fn new(core: &Arc<Core<C>>) -> Self {
-        Writer { shard: core.shards.lease(), core: Arc::clone(core) }
-    }
-
-    /// A writer with `bytes` of arena space taken.
-    pub(crate) fn reserving(core: &Arc<Core<C>>, bytes: u64) -> Result<Self> {
-        // Not the control word: a damaged one counts as frozen, and the shard decides.
-        if core.sealed.get().is_some() {
-            return Err(frozen());
-        }
-        let writer = Writer::new(core);
-        let mut entered = writer.shard.enter().ok_or_else(frozen)?;
-        core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
-        let units = entered.inside.inserter.sub.left();
-        drop(entered);
-        core.arena.back(units)?;
-        Ok(writer)
-    }
-
-    writes!(self: &mut Self);
-
-    /// Inserts an entry: as [`MemTable::insert`].
-    ///
-    /// # Errors
-    /// As [`MemTable::insert`].
-    pub fn insert(
-        &mut self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Inserted> {
-        let write = Fields::new(sequence, kind, key, value, None);
-        admit(&self.core, &write)?;
-        let mut entered = self.shard.enter().ok_or_else(frozen)?;
-        apply(&self.core, &mut entered, &write)
-    }
-}
-
-impl<C: Comparator> Drop for Writer<C> {
-    fn drop(&mut self) {
-        self.shard.release();
-    }
 }
