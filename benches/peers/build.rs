@@ -47,7 +47,11 @@ fn shim() {
         .map(|word| word.to_string_lossy().into_owned())
         .filter(|word| keep(word))
         .collect();
-    println!("cargo:rustc-env=PEERS_CXX_FLAGS={} {}", compiler.path().display(), words.join(" "));
+    // Flags of a library that was built elsewhere are not known.
+    println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    let elsewhere = std::env::var_os("ROCKSDB_LIB_DIR").is_some();
+    let library = if elsewhere { ", the shim alone: the library came prebuilt" } else { "" };
+    println!("cargo:rustc-env=PEERS_CXX_FLAGS={} {}{library}", compiler.path().display(), words.join(" "));
     build.compile("peers_shim");
 }
 

@@ -17,7 +17,7 @@ use crate::internal_key::{SEQUENCE_MAX, kind_of, sequence_of, split};
 use crate::source::BlockBytes;
 use crate::table::SortedTable;
 
-/// An entry of a table file. Borrows the cursor.
+/// An entry of a table file, verified with its block. Borrows the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableEntry<'a> {
     /// The user key.
@@ -30,7 +30,35 @@ pub struct TableEntry<'a> {
     pub value: &'a [u8],
 }
 
-/// A position in a table file, among entries as they are stored.
+/// A position in a table file, among entries as they are stored: every version, range deletions not applied.
+///
+/// It shares its table, so it is `'static` and `Send`, and an engine can keep it as a source of a merging cursor: user
+/// keys ascend, sequence numbers descend within a key, and [`SortedTable::covering_tombstone`] says what range deletions
+/// of the file hide. It stands at one entry or nowhere; one thread at a time moves it. One block is in memory, verified
+/// when it was fetched. A step costs O(entry) within a block; the first step of a block reads and verifies it. Steps
+/// back cost O(log restarts + restart interval).
+///
+/// ```
+/// use paranoid_memtable::Kind;
+/// use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("1.sst");
+/// let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
+/// for (key, sequence) in [(b"a", 9), (b"b", 8), (b"b", 3), (b"d", 5)] {
+///     writer.add(key, sequence, Kind::PUT, b"value")?;
+/// }
+/// writer.finish()?;
+///
+/// let mut cursor = SortedTable::open(&path)?.cursor();
+/// cursor.seek(b"b", 7)?;                                   // the newest version of `b` that a reader at 7 sees
+/// assert_eq!(cursor.entry().map(|entry| (entry.user_key, entry.sequence)), Some((b"b".as_slice(), 3)));
+/// cursor.next()?;
+/// assert_eq!(cursor.entry().map(|entry| entry.user_key), Some(b"d".as_slice()));
+/// cursor.seek_for_prev(b"c", 0)?;
+/// cursor.prev()?;
+/// assert_eq!(cursor.entry().map(|entry| entry.sequence), Some(8));
+/// # Ok::<(), paranoid_sst::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct TableCursor {
     table: SortedTable,
@@ -81,7 +109,7 @@ impl TableCursor {
         TableCursor { table, index: None, data: None }
     }
 
-    /// The entry at which the cursor stands.
+    /// The entry at which the cursor stands. O(1): nothing is copied.
     #[must_use]
     pub fn entry(&self) -> Option<TableEntry<'_>> {
         let cursor = &self.data.as_ref().filter(|data| data.cursor.valid)?.cursor;
@@ -96,13 +124,13 @@ impl TableCursor {
         self.data.as_ref().is_some_and(|data| data.cursor.valid)
     }
 
-    /// Where the block lies in which the cursor stands.
+    /// Where in the file the block lies in which the cursor stands: offset and size in bytes, without the trailer.
     #[must_use]
     pub fn block(&self) -> Option<BlockHandle> {
         self.data.as_ref().map(|data| data.handle)
     }
 
-    /// Goes to the first entry.
+    /// Goes to the first entry, or nowhere if there is none. One block is read and verified.
     ///
     /// # Errors
     /// `Corruption`, `Io`, `NotSupported`. The cursor stands nowhere then.
@@ -110,7 +138,7 @@ impl TableCursor {
         self.enter(BlockCursor::first, Way::Forward, None)
     }
 
-    /// Goes to the last entry.
+    /// Goes to the last entry, or nowhere if there is none. One block is read and verified.
     ///
     /// # Errors
     /// As [`first`](Self::first).
@@ -119,6 +147,7 @@ impl TableCursor {
     }
 
     /// Goes to the first entry of `user_key` with at most this sequence number, or to the first entry of a later key.
+    /// O(log blocks + log entries of a block); one block is read and verified, two if the place is between them.
     ///
     /// # Errors
     /// As [`first`](Self::first).
@@ -127,6 +156,7 @@ impl TableCursor {
     }
 
     /// Goes to the last entry of `user_key` with at least this sequence number, or to the last entry of an earlier key.
+    /// Costs a [`seek`](Self::seek) and a step.
     ///
     /// # Errors
     /// As [`first`](Self::first).

@@ -35,7 +35,7 @@ pub(crate) const DICTIONARY: &[u8] = b"rocksdb.compression_dict";
 const COMPRESSION_OPTIONS: &str = "window_bits=-14; level=32767; strategy=0; max_dict_bytes=0; \
     zstd_max_train_bytes=0; enabled=0; max_dict_buffer_bytes=0; use_zstd_dict_trainer=1; ";
 
-/// What was written.
+/// What was written: what [`SortedTableWriter::finish`] answers, and what a manifest needs. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {

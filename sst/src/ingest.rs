@@ -27,7 +27,31 @@ use crate::options::SortedTableOptions;
 use crate::storage::{Disk, Storage};
 use crate::writer::{Purpose, SortedTableWriter};
 
-/// Combines merge operands, as the database that ingests the file does.
+/// Combines merge operands, as the database that ingests the file does. Called by the thread that writes the file, for
+/// one key after the other. What it answers begins a new chain of trust: its digest is computed from the answer.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, MemTableOptions};
+/// use paranoid_sst::{MergeOperator, SortedTable, SortedTableOptions, TableLookup, ingestible};
+///
+/// struct Append;
+/// impl MergeOperator for Append {
+///     fn full_merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+///         Some([&[base.unwrap_or_default()], operands].concat().concat())
+///     }
+/// }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("in.sst");
+/// let table = MemTable::new(MemTableOptions::default())?;
+/// table.put(1, b"k", b"a")?;
+/// table.merge(2, b"k", b"b")?;
+/// table.merge(3, b"k", b"c")?;
+/// ingestible(&*table.freeze()?, &path, SortedTableOptions::default(), Some(&Append))?;
+/// let file = SortedTable::open(&path)?;
+/// assert_eq!(file.get(b"k", 0)?, TableLookup::Value { sequence: 0, value: b"abc".to_vec() });
+/// # Ok(()) }
+/// ```
 pub trait MergeOperator {
     /// The value that `operands` (oldest first) make of `base`; `None` for the base: there is none. `None`: they
     /// cannot be combined.

@@ -8,6 +8,26 @@ use crate::error::Result;
 use crate::table::SortedTable;
 
 /// What a table says about a key at a snapshot.
+///
+/// ```
+/// use paranoid_memtable::Kind;
+/// use paranoid_sst::{MergeBase, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("1.sst");
+/// let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
+/// writer.add(b"count", 5, Kind::MERGE, b"+2")?;
+/// writer.add(b"count", 4, Kind::MERGE, b"+1")?;
+/// writer.add(b"gone", 3, Kind::DELETE, b"")?;
+/// writer.finish()?;
+///
+/// let table = SortedTable::open(&path)?;
+/// let TableLookup::Merge { operands, base } = table.get(b"count", 9)? else { panic!() };
+/// assert_eq!(operands, [(5, b"+2".to_vec()), (4, b"+1".to_vec())]);
+/// assert_eq!(base, MergeBase::Below);                      // what they stand on is in an older table
+/// assert!(matches!(table.get(b"gone", 9)?, TableLookup::Deleted { sequence: 3, .. }));
+/// assert_eq!(table.get(b"gone", 2)?, TableLookup::NotFound);
+/// # Ok::<(), paranoid_sst::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableLookup {
     /// The key has this value.
@@ -47,7 +67,9 @@ pub enum MergeBase {
 }
 
 impl SortedTable {
-    /// What the table says about `user_key` to a reader at `snapshot`. O(log blocks), and one block read and verified.
+    /// What the table says about `user_key` to a reader at `snapshot`: range deletions first, then the filter, which answers
+    /// most absent keys, then the newest entry up to the snapshot. O(log blocks), and one block read and verified, more
+    /// only where merge operands go on in the next one. Any thread.
     ///
     /// # Errors
     /// `Corruption` with file, offset and block; `Io`; `NotSupported` for kinds of values that are not read here (blob
@@ -90,7 +112,8 @@ impl SortedTable {
         Ok(answer(operands, base, none))
     }
 
-    /// What the table says about each of `keys`, in their order.
+    /// What the table says about each of `keys`, in their order: each as [`get`](Self::get) answers it, damage of one key
+    /// apart from the others.
     pub fn multi_get(&self, keys: &[&[u8]], snapshot: SequenceNumber) -> Vec<Result<TableLookup>> {
         keys.iter().map(|key| self.get(key, snapshot)).collect()
     }

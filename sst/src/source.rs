@@ -7,10 +7,30 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// Memory that a reader shares: a `Vec<u8>`, or a mapping of a file by the crate of the caller's choice.
+/// Memory that a reader shares: a `Vec<u8>`, or a mapping of a file by the crate of the caller's choice. It must stay as
+/// it is while a table or cursor uses it: the index and the filter are verified once, when the table is opened, and a block
+/// while it is fetched.
 pub type SharedMemory = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// The bytes of a table file.
+/// The bytes of a table file. Any number of threads read it at once.
+///
+/// ```
+/// use std::sync::Arc;
+/// use paranoid_memtable::Kind;
+/// use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("1.sst");
+/// let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
+/// writer.add(b"key", 1, Kind::PUT, b"value")?;
+/// writer.finish()?;
+///
+/// let bytes = std::fs::read(&path).unwrap();               // a mapping of the file does as well
+/// let in_memory = SortedTable::from_source(&path, TableSource::memory(Arc::new(bytes)))?;
+/// let file = std::fs::File::open(&path).unwrap();
+/// let in_file = SortedTable::from_source(&path, TableSource::file(file).unwrap())?;
+/// assert_eq!(in_memory.verify()?, in_file.verify()?);
+/// # Ok::<(), paranoid_sst::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct TableSource {
     kind: Kind,
@@ -24,7 +44,8 @@ enum Kind {
 }
 
 impl TableSource {
-    /// A file. Its length is asked once.
+    /// A file, read at positions: its cursor is not moved. Its length is asked once, and each block that is fetched is one
+    /// read into new memory.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -33,7 +54,7 @@ impl TableSource {
         Ok(TableSource { kind: Kind::File(file), len })
     }
 
-    /// Memory. Blocks that are not compressed are read where they lie.
+    /// Memory. Blocks that are not compressed are verified and read where they lie, without a copy. O(1).
     #[must_use]
     pub fn memory(bytes: SharedMemory) -> Self {
         let len = (*bytes).as_ref().len() as u64;

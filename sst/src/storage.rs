@@ -23,7 +23,9 @@ pub trait StorageFile: Write {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// What a writer asks of a file system.
+/// What a writer asks of a file system, in this order: `exists`, `create_new`, writes, `sync`, `open` (to read back),
+/// `exists`, `rename`, `sync_directory`; `remove` after a failure. [`Disk`] is the machine's; tests put one there that
+/// loses what was not synced.
 pub trait Storage {
     /// A file being written.
     type File: StorageFile + fmt::Debug;

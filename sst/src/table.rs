@@ -31,7 +31,9 @@ use crate::storage::{Disk, Storage};
 use crate::table_file::{TableFile, report};
 use crate::tombstones::{self, Tombstones};
 
-/// A table file that is open for reading.
+/// A table file that is open for reading: RocksDB's, or one of [`SortedTableWriter`](crate::SortedTableWriter). Any number
+/// of threads use it at once; a clone shares it. Index, filter, properties and range deletions are in memory, verified once;
+/// data blocks are read and verified each time they are needed.
 ///
 /// ```
 /// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
@@ -81,7 +83,7 @@ struct Names {
 }
 
 impl SortedTable {
-    /// Opens a file. Reads all of it but the data blocks.
+    /// Opens a file. Reads all of it but the data blocks: O(bytes of index, filter, properties and range deletions).
     ///
     /// # Errors
     /// `Io`; `Corruption` with file, offset and block; `NotSupported` for an intact file of another table format, order
@@ -126,7 +128,8 @@ impl SortedTable {
         &self.inner.base.footer
     }
 
-    /// Where the index lies, and every other block beside the data, with what it is.
+    /// Where the index lies, and every other block beside the data, with what it is: offsets and sizes in bytes, without
+    /// the trailers.
     pub fn blocks(&self) -> impl Iterator<Item = (BlockKind, BlockHandle)> {
         let index = (BlockKind::Index, self.inner.index_handle);
         self.inner.named.iter().copied().chain([index])
@@ -137,7 +140,8 @@ impl SortedTable {
         self.inner.tombstones.iter()
     }
 
-    /// The largest sequence number up to `snapshot` of a range deletion over `user_key`.
+    /// The largest sequence number up to `snapshot` of a range deletion over `user_key`. O(log^2 n) for n range deletions;
+    /// the first question builds an index over them.
     ///
     /// # Errors
     /// `Memtable` if the memory that holds them is damaged.
@@ -155,8 +159,8 @@ impl SortedTable {
         TableCursor::new(self.clone())
     }
 
-    /// Whether there may be entries of this user key, by the filter alone. `false` is certain as long as the filter in
-    /// memory is intact.
+    /// Whether there may be entries of this user key, by the filter alone: O(key length), one cache line of the filter.
+    /// `false` is certain as long as the filter in memory is intact; without a filter the answer is `true`.
     #[must_use]
     pub fn may_hold(&self, user_key: &[u8]) -> bool {
         self.inner

@@ -19,7 +19,7 @@ use crate::source::BlockBytes;
 use crate::table::SortedTable;
 use crate::table_file::report;
 
-/// What a whole pass over a file found in order.
+/// What a whole pass over a file found in order: [`SortedTable::verify`] makes it. Sizes are bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -68,7 +68,27 @@ struct Pass<'a> {
 }
 
 impl SortedTable {
-    /// Reads and verifies every block.
+    /// Reads and verifies every block, and compares what the blocks say about each other: order of keys, separators,
+    /// restarts, the filter, counts and sums of lengths in the properties. O(bytes of all keys and values). Any thread.
+    ///
+    /// ```
+    /// # use paranoid_sst::{Error, SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
+    /// # use paranoid_memtable::Kind;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("1.sst");
+    /// # let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
+    /// # writer.add(b"key", 1, Kind::PUT, b"value")?;
+    /// # writer.finish()?;
+    /// let report = SortedTable::open(&path)?.verify()?;
+    /// assert_eq!((report.entries, report.data_blocks, report.unaccounted_bytes), (1, 1, 0));
+    ///
+    /// let mut bytes = std::fs::read(&path).unwrap();
+    /// bytes[3] ^= 4;
+    /// let damaged = SortedTable::from_source("1.sst", TableSource::memory(std::sync::Arc::new(bytes)))?;
+    /// let error = damaged.verify().unwrap_err();
+    /// assert_eq!(error.corruption().and_then(|report| report.flipped_bit), Some(3 * 8 + 2));
+    /// # Ok::<(), paranoid_sst::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Corruption` for the first thing that does not hold, with file, offset and block; `Io`; `NotSupported`.

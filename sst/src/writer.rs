@@ -72,7 +72,8 @@ impl Counts {
 }
 
 /// Writes a table file that RocksDB opens. Entries come in order: user keys ascend bytewise, sequence numbers descend
-/// within a key. It is a [`FlushSink`].
+/// within a key. It is a [`FlushSink`]. One thread at a time has it. Memory: one block, a hash of 8 bytes a key for the
+/// filter, the index, the range deletions.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -182,7 +183,8 @@ impl<S: Storage> SortedTableWriter<S> {
         })
     }
 
-    /// Adds an entry from somewhere else than a flush; its digests are computed from the caller's bytes.
+    /// Adds an entry from somewhere else than a flush; its digests are computed from the caller's bytes. O(length),
+    /// amortised: where a block ends, it is verified and written.
     ///
     /// # Errors
     /// As [`add_entry`](Self::add_entry).
@@ -191,6 +193,7 @@ impl<S: Storage> SortedTableWriter<S> {
     }
 
     /// Adds an entry. Once its block ends, the bytes of the block are compared with the entry's stored digests.
+    /// O(length), amortised.
     ///
     /// # Errors
     /// `InvalidArgument`, which names the entry: what [`limits`] refuses, an entry not after the last one,
@@ -228,7 +231,7 @@ impl<S: Storage> SortedTableWriter<S> {
     }
 
     /// Adds a range deletion: `start` and what follows it, before `end`. They come in order of starts, the newest first
-    /// where starts are equal, before or after the entries.
+    /// where starts are equal, before or after the entries. O(length); all of them stay in memory until `finish`.
     ///
     /// # Errors
     /// `InvalidArgument`, which names it: what [`limits`] refuses, an empty or inverted range, one not after
@@ -267,7 +270,7 @@ impl<S: Storage> SortedTableWriter<S> {
         limits().check(entry.user_key, entry.sequence, entry.kind, entry.value.len() as u64)?;
         let refuse = |reason| Err(EntryName::from(entry).refused(reason));
         match (self.purpose, entry.kind) {
-            (_, Kind::RANGE_DELETE) => refuse("range deletions have a fault injector of their own"),
+            (_, Kind::RANGE_DELETE) => refuse("range deletions come through `add_range`"),
             (Purpose::Ingestible, Kind::SINGLE_DELETE) => refuse("write a delete to be ingested"),
             (Purpose::Ingestible, _) if entry.sequence != 0 => {
                 refuse("ingestible files hold sequence 0 only")

@@ -22,6 +22,7 @@ mod crash;
 mod damage;
 mod identity;
 mod ingest;
+mod merging;
 mod reader;
 mod rocksdb;
 mod vectors;

@@ -73,10 +73,15 @@ impl Record {
             text,
             "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}"
         )?;
-        writeln!(text, "- load of the machine: {} before, {} after", self.load[0], self.load[1])?;
+        writeln!(
+            text,
+            "- load of the machine (below the number of its threads if it was quiet): {} before, {} after",
+            self.load[0], self.load[1]
+        )?;
         writeln!(text, "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}")?;
-        let keep = std::env::var_os("LD_PRELOAD").map_or("none".into(), |name| name.display().to_string());
-        writeln!(text, "- preloaded libraries: {keep}")?;
+        let preloaded = std::env::var_os("LD_PRELOAD").is_some();
+        let crc = if preloaded { "is preloaded" } else { "is the library's own" };
+        writeln!(text, "- RocksDB's CRC32C {crc}")?;
         writeln!(
             text,
             "- {} entries, keys of 16 bytes, values of 100, inserted at random; format version 5, a filter of 10 bits",

@@ -1,0 +1,249 @@
+//! Files as sources of an engine's merging cursor: a memtable and several files in one order, both ways, and gets that
+//! go from the newest source to the oldest. What an engine writes for it is `Source` and `Merging`, from public calls.
+
+use std::sync::Arc;
+
+use paranoid_memtable::{DeletedBy, HiddenVersions, Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
+use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor, TableLookup};
+
+use crate::model::{Model, Row, folder};
+use crate::rng::{Rng, amount, seed_or};
+use crate::watchdog::Watchdog;
+
+/// What a merging cursor asks of a source. It may go to another thread, and outlive whoever made it.
+trait Source: Send + 'static {
+    /// To the first entry of `key` with at most this sequence number, or of a later key.
+    fn seek(&mut self, key: &[u8], sequence: u64);
+    fn last(&mut self);
+    fn next(&mut self);
+    fn prev(&mut self);
+    fn row(&self) -> Option<Row>;
+}
+
+impl Source for TableCursor {
+    fn seek(&mut self, key: &[u8], sequence: u64) {
+        TableCursor::seek(self, key, sequence).unwrap();
+    }
+
+    fn last(&mut self) {
+        TableCursor::last(self).unwrap();
+    }
+
+    fn next(&mut self) {
+        TableCursor::next(self).unwrap();
+    }
+
+    fn prev(&mut self) {
+        TableCursor::prev(self).unwrap();
+    }
+
+    fn row(&self) -> Option<Row> {
+        let entry = self.entry()?;
+        let (key, value) = (entry.user_key.to_vec(), entry.value.to_vec());
+        Some(Row { key, sequence: entry.sequence, kind: entry.kind, value })
+    }
+}
+
+impl Source for OwnedCursor {
+    fn seek(&mut self, key: &[u8], sequence: u64) {
+        self.seek_version(key, sequence).unwrap();
+    }
+
+    fn last(&mut self) {
+        OwnedCursor::last(self).unwrap();
+    }
+
+    fn next(&mut self) {
+        OwnedCursor::next(self).unwrap();
+    }
+
+    fn prev(&mut self) {
+        OwnedCursor::prev(self).unwrap();
+    }
+
+    fn row(&self) -> Option<Row> {
+        let entry = self.entry().unwrap()?;
+        let (key, value) = (entry.user_key().to_vec(), entry.value().unwrap().to_vec());
+        Some(Row { key, sequence: entry.sequence(), kind: entry.kind(), value })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Forward,
+    Backward,
+}
+
+/// All sources in one order: user keys ascend, sequence numbers descend within a key.
+struct Merging {
+    sources: Vec<Box<dyn Source>>,
+    way: Way,
+}
+
+fn place(row: &Row) -> (Vec<u8>, std::cmp::Reverse<u64>) {
+    (row.key.clone(), std::cmp::Reverse(row.sequence))
+}
+
+impl Merging {
+    fn seek(&mut self, key: &[u8], sequence: u64) {
+        self.sources.iter_mut().for_each(|source| source.seek(key, sequence));
+        self.way = Way::Forward;
+    }
+
+    /// The source at which the merged order stands.
+    fn at(&self) -> Option<usize> {
+        let rows = self.sources.iter().enumerate();
+        let rows = rows.filter_map(|(at, source)| Some((place(&source.row()?), at)));
+        let nearest = if self.way == Way::Forward { rows.min() } else { rows.max() };
+        nearest.map(|(_, at)| at)
+    }
+
+    fn row(&self) -> Option<Row> {
+        self.sources[self.at()?].row()
+    }
+
+    fn step(&mut self, way: Way) {
+        let (Some(at), Some(row)) = (self.at(), self.row()) else { return };
+        if way != self.way {
+            // The other sources stand on the wrong side of this entry.
+            for (_, source) in self.sources.iter_mut().enumerate().filter(|(other, _)| *other != at) {
+                source.seek(&row.key, row.sequence);
+                match (way, source.row()) {
+                    (Way::Forward, _) => {}
+                    (Way::Backward, Some(_)) => source.prev(),
+                    (Way::Backward, None) => source.last(),
+                }
+            }
+            self.way = way;
+        }
+        match way {
+            Way::Forward => self.sources[at].next(),
+            Way::Backward => self.sources[at].prev(),
+        }
+    }
+}
+
+/// Three files, oldest first, and the memtable over them; every entry and range deletion of all four.
+struct Layers {
+    files: Vec<SortedTable>,
+    memtable: Arc<MemTable>,
+    all: Model,
+    newest: u64,
+    _folder: tempfile::TempDir,
+}
+
+fn fill(table: &MemTable, all: &mut Model, sequence: &mut u64, rng: &mut Rng, count: u64) {
+    for _ in 0..count {
+        *sequence += 1;
+        let (key, number) = (format!("key{:03}", rng.below(200)).into_bytes(), *sequence);
+        let value = number.to_string().into_bytes();
+        if rng.one_in(60) {
+            let end = format!("key{:03}", rng.below(220)).into_bytes();
+            if key < end {
+                table.delete_range(number, &key, &end).unwrap();
+                all.ranges.push((key, end, number));
+            }
+            continue;
+        }
+        let (kind, value) = if rng.one_in(5) { (Kind::DELETE, vec![]) } else { (Kind::PUT, value) };
+        table.insert(number, kind, &key, &value).unwrap();
+        all.rows.push(Row { key, sequence: number, kind, value });
+    }
+}
+
+fn layers(rng: &mut Rng) -> Layers {
+    let (folder, mut all, mut sequence) = (folder(), Model::default(), 0);
+    let new = || MemTable::new(MemTableOptions::default()).unwrap();
+    let count = amount(2_000, 300);
+    let mut files = vec![];
+    for number in 0..3 {
+        let table = new();
+        fill(&table, &mut all, &mut sequence, rng, count);
+        let path = folder.path().join(format!("{number}.sst"));
+        let options = SortedTableOptions::builder().block_size(300).build().unwrap();
+        let mut writer = SortedTableWriter::create(&path, options).unwrap();
+        table.freeze().unwrap().flush_with(&[], HiddenVersions::Keep, &mut writer).unwrap();
+        files.push(SortedTable::open(writer.finish().unwrap().path).unwrap());
+    }
+    let memtable = Arc::new(new());
+    fill(&memtable, &mut all, &mut sequence, rng, count);
+    let rows = std::mem::take(&mut all.rows);
+    all.rows = Model::from_rows(rows).rows;
+    Layers { files, memtable, all, newest: sequence, _folder: folder }
+}
+
+impl Layers {
+    fn merging(&self) -> Merging {
+        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(self.memtable.owned_cursor())];
+        for file in &self.files {
+            sources.push(Box::new(file.cursor()));
+        }
+        Merging { sources, way: Way::Forward }
+    }
+
+    /// The value of a key, from the newest layer to the oldest.
+    fn get(&self, key: &[u8], snapshot: u64) -> Option<Vec<u8>> {
+        match self.memtable.get(key, snapshot).unwrap() {
+            Lookup::Value(value) => return Some(value.to_vec()),
+            Lookup::Deleted { .. } => return None,
+            _ => {}
+        }
+        for file in self.files.iter().rev() {
+            match file.get(key, snapshot).unwrap() {
+                TableLookup::Value { value, .. } => return Some(value),
+                TableLookup::Deleted { by: DeletedBy::Point | DeletedBy::Range, .. } => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn walks_over_a_memtable_and_files_go_both_ways() {
+    let seed = seed_or(0x3e6);
+    let _watchdog = Watchdog::new("merging::walks_over_a_memtable_and_files_go_both_ways", seed);
+    let mut rng = Rng::new(seed);
+    let layers = layers(&mut rng);
+    let (rows, mut merging) = (&layers.all.rows, layers.merging());
+    merging.seek(b"", u64::MAX);
+    for row in rows {
+        assert_eq!(merging.row().as_ref(), Some(row), "seed {seed:#x}");
+        merging.step(Way::Forward);
+    }
+    assert_eq!(merging.row(), None);
+    // A place of the model beside a place of the cursor, at random.
+    for _ in 0..amount(2_000, 200) {
+        let wanted = rng.pick(rows);
+        let sequence = wanted.sequence + rng.below(3);
+        merging.seek(&wanted.key, sequence);
+        let target = (wanted.key.clone(), std::cmp::Reverse(sequence));
+        let mut at = rows.partition_point(|row| place(row) < target);
+        for _ in 0..rng.below(9) {
+            assert_eq!(merging.row().as_ref(), rows.get(at), "seed {seed:#x}");
+            let way = if rng.one_in(2) { Way::Forward } else { Way::Backward };
+            if at == rows.len() || way == Way::Backward && at == 0 {
+                break;
+            }
+            merging.step(way);
+            at = if way == Way::Forward { at + 1 } else { at - 1 };
+        }
+    }
+}
+
+#[test]
+fn gets_through_layers_agree_with_the_model() {
+    let seed = seed_or(0x3e7);
+    let _watchdog = Watchdog::new("merging::gets_through_layers_agree_with_the_model", seed);
+    let mut rng = Rng::new(seed);
+    let layers = layers(&mut rng);
+    for _ in 0..amount(20_000, 2_000) {
+        let (key, snapshot) =
+            (format!("key{:03}", rng.below(230)).into_bytes(), rng.below(layers.newest + 2));
+        let mut versions = layers.all.rows.iter().filter(|row| row.key == key && row.sequence <= snapshot);
+        let covering = layers.all.covering(&key, snapshot).unwrap_or(0);
+        let newest = versions.next().filter(|row| row.kind == Kind::PUT && row.sequence > covering);
+        let wanted = newest.map(|row| row.value.clone());
+        assert_eq!(layers.get(&key, snapshot), wanted, "{key:?} @ {snapshot}, seed {seed:#x}");
+    }
+}
