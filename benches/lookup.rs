@@ -162,12 +162,12 @@ fn turns(title: &str, ops: u64, works: &[Work<'_>]) {
     let mut times = vec![Vec::new(); works.len()];
     for round in 0..=ROUNDS as u64 {
         for turn in 0..works.len() {
-            let lane = (turn + usize::try_from(round).unwrap_or(0)) % works.len();
+            let candidate = (turn + usize::try_from(round).unwrap_or(0)) % works.len();
             let begin = Instant::now();
-            black_box(works[lane].1(round * SLICE));
+            black_box(works[candidate].1(round * SLICE));
             // The first round warms up.
             if round > 0 {
-                times[lane].push(begin.elapsed().as_secs_f64() * 1e9 / ops as f64);
+                times[candidate].push(begin.elapsed().as_secs_f64() * 1e9 / ops as f64);
             }
         }
     }
@@ -176,12 +176,12 @@ fn turns(title: &str, ops: u64, works: &[Work<'_>]) {
         values[values.len() / 2]
     };
     println!("{title}");
-    for (lane, (name, _)) in works.iter().enumerate() {
-        let ratios = times[0].iter().zip(&times[lane]).map(|(first, own)| first / own).collect();
-        let more = times[0].iter().zip(&times[lane]).map(|(first, own)| own - first).collect();
+    for (candidate, (name, _)) in works.iter().enumerate() {
+        let ratios = times[0].iter().zip(&times[candidate]).map(|(first, own)| first / own).collect();
+        let more = times[0].iter().zip(&times[candidate]).map(|(first, own)| own - first).collect();
         println!(
             "    {name:34} {:8.1} ns   {:6.2} x the first   {:+8.1} ns",
-            median(times[lane].clone()),
+            median(times[candidate].clone()),
             median(ratios),
             median(more)
         );

@@ -1,4 +1,4 @@
-//! What does ordered reading cost: a seek and the ten entries behind it, a scan forward, a scan backward?
+//! What does ordered reading cost: a seek and the ten entries after it, a scan forward, a scan backward?
 //!
 //! Tables filled in order and at random. An iteration is one seek with its entries, or one scanned entry.
 

@@ -39,7 +39,7 @@ mod sizes;
 const SEED: u64 = 4;
 
 /// Everything that takes its turn, in the order of the record's columns.
-const LANES: [Make; 6] =
+const CANDIDATES: [Make; 6] =
     [Make::PLAIN, Make::PROTECTED, Make::ON_SEEK, Make::ORDER_CHECKS, Make::Crossbeam, Make::BTree];
 
 /// How much each round does.
@@ -73,15 +73,15 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some((lane, entries)) = arguments.memory {
-        println!("{}", resident_of(LANES[lane % LANES.len()], entries));
+    if let Some((candidate, entries)) = arguments.memory {
+        println!("{}", resident_of(CANDIDATES[candidate % CANDIDATES.len()], entries));
         return ExitCode::SUCCESS;
     }
     let slices = Slices::of(extent, arguments.rounds);
     let sections = arguments.entries.iter().map(|entries| section(*entries, slices)).collect();
     let record = Record {
         environment: Environment::here(&arguments),
-        lanes: LANES.map(Make::name).to_vec(),
+        candidates: CANDIDATES.map(Make::name).to_vec(),
         rounds: slices.rounds,
         sections,
     };
@@ -116,41 +116,45 @@ fn section(entries: u32, slices: Slices) -> Section {
     rows.push(row);
     let picks = |count: usize, seed: u64| rivals::picks(entries, count, SEED + seed);
     for (name, presence) in [("get hit", Presence::Hit), ("get miss", Presence::Miss)] {
-        rows.push(turns(name, slices.rounds, slices.gets, |lane, round| {
-            filled[lane].get(&picks(slices.gets / 2, 3_000 + round), presence);
-            filled[lane].get(&picks(slices.gets, round), presence)
+        rows.push(turns(name, slices.rounds, slices.gets, |candidate, round| {
+            filled[candidate].get(&picks(slices.gets / 2, 3_000 + round), presence);
+            filled[candidate].get(&picks(slices.gets, round), presence)
         }));
     }
-    rows.push(turns("seek + next 10", slices.rounds, slices.seeks, |lane, round| {
-        filled[lane].seek(&picks(slices.seeks / 2, 4_000 + round));
-        filled[lane].seek(&picks(slices.seeks, 1_000 + round))
+    rows.push(turns("seek + next 10", slices.rounds, slices.seeks, |candidate, round| {
+        filled[candidate].seek(&picks(slices.seeks / 2, 4_000 + round));
+        filled[candidate].seek(&picks(slices.seeks, 1_000 + round))
     }));
     rows.push(scans("scan forward, filled at random", &filled, entries, Way::Forward, slices));
     rows.push(scans("scan backward, filled at random", &filled, entries, Way::Backward, slices));
-    let counted = |lane: usize| filled[lane].allocated().map(|bytes| bytes as f64 / f64::from(entries));
-    let memory = (0..LANES.len())
-        .map(|lane| Memory { counted: counted(lane), resident: resident_of_child(lane, entries) })
+    let counted =
+        |candidate: usize| filled[candidate].allocated().map(|bytes| bytes as f64 / f64::from(entries));
+    let memory = (0..CANDIDATES.len())
+        .map(|candidate| Memory {
+            counted: counted(candidate),
+            resident: resident_of_child(candidate, entries),
+        })
         .collect();
     let empty_bytes = Make::PROTECTED.table().allocated().unwrap_or(0);
     Section { entries, rows, memory, empty_bytes }
 }
 
-/// One row: each round gives each lane the same slice of work. The lane that begins changes from round to round.
+/// One row: each round gives each candidate the same slice of work. The candidate that begins changes from round to round.
 fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64) -> Done) -> Row {
-    let mut nanoseconds = vec![Vec::with_capacity(rounds); LANES.len()];
+    let mut nanoseconds = vec![Vec::with_capacity(rounds); CANDIDATES.len()];
     let mut hash = 0;
     for round in 0..rounds {
         let mut agreed = None;
-        for turn in 0..LANES.len() {
-            let lane = (round + turn) % LANES.len();
-            let done = work(lane, round as u64);
-            nanoseconds[lane].push(done.elapsed.as_secs_f64() * 1e9 / ops.max(1) as f64);
+        for turn in 0..CANDIDATES.len() {
+            let candidate = (round + turn) % CANDIDATES.len();
+            let done = work(candidate, round as u64);
+            nanoseconds[candidate].push(done.elapsed.as_secs_f64() * 1e9 / ops.max(1) as f64);
             let agreed = *agreed.get_or_insert(done.hash);
             assert_eq!(
                 done.hash,
                 agreed,
                 "{name}, round {round}: {} read something else",
-                LANES[lane].name()
+                CANDIDATES[candidate].name()
             );
         }
         hash = rivals::mix(hash ^ agreed.unwrap_or(0));
@@ -166,12 +170,12 @@ fn fill(
     inputs: Inputs,
     slices: Slices,
 ) -> (Vec<Box<dyn Subject>>, Row) {
-    let tables: Vec<_> = LANES.iter().map(|make| make.table()).collect();
+    let tables: Vec<_> = CANDIDATES.iter().map(|make| make.table()).collect();
     let all = rivals::order(entries, order, SEED);
     let parts: Vec<&[u32]> = all.chunks_exact(slices.inserts).collect();
-    let row = turns(name, parts.len(), slices.inserts, |lane, round| {
+    let row = turns(name, parts.len(), slices.inserts, |candidate, round| {
         let part = usize::try_from(round).ok().and_then(|round| parts.get(round));
-        tables[lane].insert(part.copied().unwrap_or_default(), &Barrier::new(1), inputs)
+        tables[candidate].insert(part.copied().unwrap_or_default(), &Barrier::new(1), inputs)
     });
     let rest = all.chunks_exact(slices.inserts).remainder();
     for table in &tables {
@@ -182,29 +186,29 @@ fn fill(
 
 fn scans(name: &str, filled: &[Box<dyn Subject>], entries: u32, way: Way, slices: Slices) -> Row {
     let steps = slices.steps.min(entries as usize / 2);
-    turns(name, slices.rounds, steps, |lane, round| {
+    turns(name, slices.rounds, steps, |candidate, round| {
         // Far enough from the end for all the steps.
         let from = rivals::picks(entries / 2, 1, SEED + 2_000 + round)[0];
         let from = if way == Way::Forward { from } else { entries - 1 - from };
-        filled[lane].scan(from, steps, way)
+        filled[candidate].scan(from, steps, way)
     })
 }
 
 /// Making and dropping empty tables.
 fn empties(slices: Slices) -> Row {
-    turns("make and drop an empty table", slices.rounds, slices.empties, |lane, _| {
+    turns("make and drop an empty table", slices.rounds, slices.empties, |candidate, _| {
         let started = Instant::now();
         for _ in 0..slices.empties {
-            std::hint::black_box(LANES[lane].table());
+            std::hint::black_box(CANDIDATES[candidate].table());
         }
         Done { elapsed: started.elapsed().max(Duration::from_nanos(1)), hash: 0 }
     })
 }
 
 /// Resident bytes an entry of a table in a process of its own; none where the system does not tell.
-fn resident_of_child(lane: usize, entries: u32) -> Option<f64> {
+fn resident_of_child(candidate: usize, entries: u32) -> Option<f64> {
     let program = std::env::current_exe().ok()?;
-    let output = Command::new(program).args(["--memory", &format!("{lane},{entries}")]).output().ok()?;
+    let output = Command::new(program).args(["--memory", &format!("{candidate},{entries}")]).output().ok()?;
     let bytes: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().ok()?;
     (bytes > 0.0).then(|| bytes / f64::from(entries))
 }

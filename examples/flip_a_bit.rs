@@ -62,7 +62,7 @@ fn tell(region: Region, bit: usize) -> Result<(), paranoid_memtable::Error> {
     println!("    before {before:02x?}\n    after  {:02x?}", injector.bytes(piece));
     println!("\nEvery key answers, or says that it cannot know:");
     ask(&table);
-    println!("\nA scan goes on behind the damage:");
+    println!("\nA scan goes on after the damage:");
     for entry in table.range(..) {
         match entry.and_then(|entry| Ok((entry.user_key().escape_ascii().to_string(), entry.value()?.len())))
         {

@@ -23,32 +23,35 @@ const PREFIX: usize = 8;
 
 /// What may know that a key is absent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Aid {
+enum Accelerator {
     List,
     KeyFilter,
     PrefixFilter,
     Index,
 }
 
-impl Aid {
-    const ALL: [Aid; 4] = [Aid::List, Aid::KeyFilter, Aid::PrefixFilter, Aid::Index];
+impl Accelerator {
+    const ALL: [Accelerator; 4] =
+        [Accelerator::List, Accelerator::KeyFilter, Accelerator::PrefixFilter, Accelerator::Index];
 
     fn name(self) -> &'static str {
         match self {
-            Aid::List => "list",
-            Aid::KeyFilter => "whole-key filter",
-            Aid::PrefixFilter => "prefix filter",
-            Aid::Index => "point index",
+            Accelerator::List => "list",
+            Accelerator::KeyFilter => "whole-key filter",
+            Accelerator::PrefixFilter => "prefix filter",
+            Accelerator::Index => "point index",
         }
     }
 
     fn builder(self) -> MemTableOptionsBuilder {
         let builder = plain(ENTRIES, 8);
         match self {
-            Aid::List => builder,
-            Aid::KeyFilter => builder.whole_key_filter(filter_share(ENTRIES)),
-            Aid::PrefixFilter => builder.prefix_filter(FixedPrefix::new(PREFIX), filter_share(ENTRIES)),
-            Aid::Index => builder.point_index(index_share(ENTRIES)),
+            Accelerator::List => builder,
+            Accelerator::KeyFilter => builder.whole_key_filter(filter_share(ENTRIES)),
+            Accelerator::PrefixFilter => {
+                builder.prefix_filter(FixedPrefix::new(PREFIX), filter_share(ENTRIES))
+            }
+            Accelerator::Index => builder.point_index(index_share(ENTRIES)),
         }
     }
 
@@ -57,21 +60,22 @@ impl Aid {
     fn theory(self, keys: u64) -> f64 {
         let lines = |share: f64| theory::lines((buffer(ENTRIES) as f64 * share) as u64) as f64;
         match self {
-            Aid::List => 1.0,
-            Aid::KeyFilter | Aid::PrefixFilter => {
+            Accelerator::List => 1.0,
+            Accelerator::KeyFilter | Accelerator::PrefixFilter => {
                 theory::filter_rate(keys as f64, lines(filter_share(ENTRIES)))
             }
-            Aid::Index => theory::index_rate(keys as f64, lines(index_share(ENTRIES))),
+            Accelerator::Index => theory::index_rate(keys as f64, lines(index_share(ENTRIES))),
         }
     }
 }
 
 /// Which share of absent keys reached the list.
-fn passed(table: &MemTable, aid: Aid) -> f64 {
+fn passed(table: &MemTable, accelerator: Accelerator) -> f64 {
     let sum: u64 = (0..ASKED / SLICE).map(|round| gets(table, Asked::Absent, ENTRIES, round * SLICE)).sum();
     assert_eq!(sum, 0, "absent keys only");
     let stats = table.stats();
-    let answered = if aid == Aid::Index { stats.index_negatives } else { stats.filter_negatives };
+    let answered =
+        if accelerator == Accelerator::Index { stats.index_negatives } else { stats.filter_negatives };
     assert_eq!(
         stats.gets - answered,
         stats.list_searches,
@@ -96,22 +100,33 @@ pub(crate) fn print(sizes: usize) {
     println!("absent keys, a table for {ENTRIES} entries, protection 8");
     for keys in SIZES.into_iter().take(sizes) {
         println!("  {keys} keys, % of absent keys that reach the list: measured (in theory)");
-        for aid in Aid::ALL.into_iter().filter(|aid| *aid != Aid::List) {
-            let table = fill_in_part(aid.builder().statistics(true), ENTRIES, keys);
-            let rate = passed(&table, aid) * 100.0;
-            println!("    {:34} {rate:8.4} ({:.4})", aid.name(), aid.theory(keys) * 100.0);
-            if aid == Aid::PrefixFilter {
+        for accelerator in
+            Accelerator::ALL.into_iter().filter(|accelerator| *accelerator != Accelerator::List)
+        {
+            let table = fill_in_part(accelerator.builder().statistics(true), ENTRIES, keys);
+            let rate = passed(&table, accelerator) * 100.0;
+            println!("    {:34} {rate:8.4} ({:.4})", accelerator.name(), accelerator.theory(keys) * 100.0);
+            if accelerator == Accelerator::PrefixFilter {
                 let rate = seeks_passed(&table) * 100.0;
-                println!("    {:34} {rate:8.4} ({:.4})", "prefix filter, seeks", aid.theory(keys) * 100.0);
+                println!(
+                    "    {:34} {rate:8.4} ({:.4})",
+                    "prefix filter, seeks",
+                    accelerator.theory(keys) * 100.0
+                );
             }
         }
-        let tables: Vec<MemTable> =
-            Aid::ALL.iter().map(|aid| fill_in_part(aid.builder(), ENTRIES, keys)).collect();
-        let works: Vec<Work<'_>> = Aid::ALL
+        let tables: Vec<MemTable> = Accelerator::ALL
+            .iter()
+            .map(|accelerator| fill_in_part(accelerator.builder(), ENTRIES, keys))
+            .collect();
+        let works: Vec<Work<'_>> = Accelerator::ALL
             .iter()
             .zip(&tables)
-            .map(|(aid, table)| -> Work<'_> {
-                (aid.name(), Box::new(move |at| gets_in(table, Asked::Absent, ENTRIES, at..at + TURN)))
+            .map(|(accelerator, table)| -> Work<'_> {
+                (
+                    accelerator.name(),
+                    Box::new(move |at| gets_in(table, Asked::Absent, ENTRIES, at..at + TURN)),
+                )
             })
             .collect();
         turns(&format!("  {keys} keys, get of an absent key"), TURN, &works);

@@ -72,7 +72,7 @@ pub(crate) trait Subject: Sync {
     fn insert(&self, entries: &[u32], ready: &Barrier, inputs: Inputs) -> Done;
     /// Gets each of these.
     fn get(&self, entries: &[u32], presence: Presence) -> Done;
-    /// Seeks each of these and reads it and the ten behind it.
+    /// Seeks each of these and reads it and the ten after it.
     fn seek(&self, entries: &[u32]) -> Done;
     /// Reads up to `steps` entries from this one on.
     fn scan(&self, from: u32, steps: usize, way: Way) -> Done;
@@ -271,12 +271,12 @@ impl Subject for MemTable {
 type Position = (Vec<u8>, Reverse<u64>);
 type Owning = SkipMap<Position, Vec<u8>>;
 
-/// The newest version of a key stands at or behind this.
+/// The newest version of a key stands at or after this.
 fn newest(entry: u32, presence: Presence) -> Position {
     (key(entry, presence).to_vec(), Reverse(u64::MAX))
 }
 
-/// The oldest version of a key stands at or in front of this.
+/// The oldest version of a key stands at or before this.
 fn oldest(entry: u32) -> Position {
     (key(entry, Presence::Hit).to_vec(), Reverse(0))
 }
@@ -331,8 +331,8 @@ impl Subject for Owning {
         timed(|| {
             let mut hash = 0;
             for probe in &probes {
-                let behind = self.range((Bound::Included(probe), Bound::Unbounded));
-                hash = behind.take(STEPS + 1).fold(hash, |hash, entry| fold(hash, entry.value()));
+                let after = self.range((Bound::Included(probe), Bound::Unbounded));
+                hash = after.take(STEPS + 1).fold(hash, |hash, entry| fold(hash, entry.value()));
             }
             hash
         })
@@ -385,8 +385,8 @@ impl Subject for RwLock<BTreeMap<Position, Vec<u8>>> {
             let mut hash = 0;
             for probe in &probes {
                 let map = self.read().unwrap_or_else(PoisonError::into_inner);
-                let behind = map.range((Bound::Included(probe), Bound::Unbounded));
-                hash = behind.take(STEPS + 1).fold(hash, |hash, (_, value)| fold(hash, value));
+                let after = map.range((Bound::Included(probe), Bound::Unbounded));
+                hash = after.take(STEPS + 1).fold(hash, |hash, (_, value)| fold(hash, value));
             }
             hash
         })

@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     pub(crate) entries: Vec<u32>,
     pub(crate) rounds: usize,
     pub(crate) readme: Readme,
-    /// Only measure the memory of (lane, entries): what the bench asks of its own child.
+    /// Only measure the memory of (candidate, entries): what the bench asks of its own child.
     pub(crate) memory: Option<(usize, u32)>,
 }
 
@@ -50,8 +50,8 @@ impl Arguments {
                 }
                 "--memory" => {
                     let text = value()?;
-                    let (lane, entries) = text.split_once(',').ok_or("--memory LANE,ENTRIES")?;
-                    arguments.memory = Some((number(&word, lane)?, number(&word, entries)?));
+                    let (candidate, entries) = text.split_once(',').ok_or("--memory CANDIDATE,ENTRIES")?;
+                    arguments.memory = Some((number(&word, candidate)?, number(&word, entries)?));
                 }
                 // Filters and flags of other benches under a bare `cargo bench`.
                 _ => eprintln!("ignored argument: {word}"),

@@ -46,8 +46,8 @@ fn table(text: &mut String, section: &Section) -> std::fmt::Result {
             .map(|(rival, ours)| times(rival, ours));
         writeln!(text, "| {} | {} | {} |", row.name, times.join(" | "), budgets::ahead(row))?;
     }
-    let [plain, protected, crossbeam, btree] =
-        [PLAIN, PROTECTED, CROSSBEAM, BTREE].map(|lane| section.memory[lane].resident.unwrap_or(f64::NAN));
+    let [plain, protected, crossbeam, btree] = [PLAIN, PROTECTED, CROSSBEAM, BTREE]
+        .map(|candidate| section.memory[candidate].resident.unwrap_or(f64::NAN));
     writeln!(
         text,
         "\nBytes of memory an entry, 116 of them key and value: {plain:.0} at protection 0, {protected:.0} at 8;"

@@ -8,7 +8,7 @@ use crate::paper::{self, numbers, quartiles, quoted};
 use crate::readme;
 use crate::sizes::Extent;
 
-/// Columns, by the order of the lanes: ours at 0, at 8, at 8 with checksums on seek, with order checks; two rivals.
+/// Columns, by the order of the candidates: ours at 0, at 8, at 8 with checksums on seek, with order checks; two rivals.
 pub(crate) const PLAIN: usize = 0;
 pub(crate) const PROTECTED: usize = 1;
 pub(crate) const ON_SEEK: usize = 2;
@@ -20,7 +20,7 @@ pub(crate) const BTREE: usize = 5;
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) environment: Environment,
-    pub(crate) lanes: Vec<String>,
+    pub(crate) candidates: Vec<String>,
     pub(crate) rounds: usize,
     pub(crate) sections: Vec<Section>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Record {
 pub(crate) struct Section {
     pub(crate) entries: u32,
     pub(crate) rows: Vec<Row>,
-    /// By lane.
+    /// By candidate.
     pub(crate) memory: Vec<Memory>,
     /// Bytes that an empty table of ours counts, at 8 protection bytes.
     pub(crate) empty_bytes: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Section {
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Nanoseconds of one operation, by lane and round.
+    /// Nanoseconds of one operation, by candidate and round.
     pub(crate) nanoseconds: Vec<Vec<f64>>,
     pub(crate) hash: u64,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Memory {
 }
 
 impl Row {
-    /// Quartiles over the rounds of a figure made from two lanes.
+    /// Quartiles over the rounds of a figure made from two candidates.
     pub(crate) fn paired(&self, a: usize, b: usize, how: impl Fn(f64, f64) -> f64) -> [f64; 3] {
         let pairs = self.nanoseconds[a].iter().zip(&self.nanoseconds[b]);
         quartiles(pairs.map(|(a, b)| how(*a, *b)).collect())
@@ -110,14 +110,14 @@ impl Record {
         writeln!(
             text,
             "| work | ours | {0} | {1} | times {0} | times {1} |",
-            self.lanes[CROSSBEAM], self.lanes[BTREE]
+            self.candidates[CROSSBEAM], self.candidates[BTREE]
         )?;
         writeln!(text, "|---|---|---|---|---|---|")?;
         for row in &section.rows {
-            let time = |lane: usize| quartiles(row.nanoseconds[lane].clone())[1];
+            let time = |candidate: usize| quartiles(row.nanoseconds[candidate].clone())[1];
             let times = |rival: usize| {
-                let ratios =
-                    [PLAIN, PROTECTED, ON_SEEK].map(|lane| format!("{:.2}", row.speed(rival, lane)[1]));
+                let ratios = [PLAIN, PROTECTED, ON_SEEK]
+                    .map(|candidate| format!("{:.2}", row.speed(rival, candidate)[1]));
                 ratios.join(" / ")
             };
             let (ours, crossbeam, btree) = (time(PROTECTED), time(CROSSBEAM), time(BTREE));
@@ -125,7 +125,11 @@ impl Record {
             writeln!(text, "| {} | {ours:.0} | {crossbeam:.0} | {btree:.0} | {times} |", row.name)?;
         }
         writeln!(text, "\nSpread at protection 8, lower to upper quartile of the same ratios:\n")?;
-        writeln!(text, "| work | {} | {} |\n|---|---|---|", self.lanes[CROSSBEAM], self.lanes[BTREE])?;
+        writeln!(
+            text,
+            "| work | {} | {} |\n|---|---|---|",
+            self.candidates[CROSSBEAM], self.candidates[BTREE]
+        )?;
         for row in &section.rows {
             let spread = |rival: usize| {
                 let [low, _, high] = row.speed(rival, PROTECTED);
@@ -148,9 +152,9 @@ impl Record {
         }
         writeln!(text, "\n## {} entries, bytes an entry (116 of them key and value)\n", section.entries)?;
         writeln!(text, "| table | counted | resident |\n|---|---|---|")?;
-        for (lane, memory) in self.lanes.iter().zip(&section.memory) {
+        for (candidate, memory) in self.candidates.iter().zip(&section.memory) {
             let bytes = |bytes: Option<f64>| bytes.map_or("-".into(), |bytes| format!("{bytes:.1}"));
-            writeln!(text, "| {lane} | {} | {} |", bytes(memory.counted), bytes(memory.resident))?;
+            writeln!(text, "| {candidate} | {} | {} |", bytes(memory.counted), bytes(memory.resident))?;
         }
         let hash = section.rows.iter().fold(0u64, |hash, row| hash.rotate_left(5) ^ row.hash);
         writeln!(text, "\nHash of the work, the same for all tables: `{hash:016x}`")
@@ -169,20 +173,23 @@ impl Record {
             writeln!(text, "  {}: {},", quoted(name), quoted(value))?;
         }
         writeln!(text, "  \"key_bytes\": 16, \"value_bytes\": 100, \"rounds\": {},", self.rounds)?;
-        let lanes: Vec<String> = self.lanes.iter().map(|lane| quoted(lane)).collect();
-        writeln!(text, "  \"lanes\": [{}],\n  \"sections\": [", lanes.join(", "))?;
+        let candidates: Vec<String> = self.candidates.iter().map(|candidate| quoted(candidate)).collect();
+        writeln!(text, "  \"candidates\": [{}],\n  \"sections\": [", candidates.join(", "))?;
         for (at, section) in self.sections.iter().enumerate() {
             writeln!(text, "    {{\"entries\": {}, \"rows\": [", section.entries)?;
             for (at, row) in section.rows.iter().enumerate() {
-                let lanes: Vec<String> =
-                    row.nanoseconds.iter().map(|lane| numbers(lane.iter().copied().map(Some))).collect();
+                let candidates: Vec<String> = row
+                    .nanoseconds
+                    .iter()
+                    .map(|candidate| numbers(candidate.iter().copied().map(Some)))
+                    .collect();
                 let end = if at + 1 < section.rows.len() { "," } else { "" };
                 writeln!(
                     text,
                     "      {{\"work\": {}, \"hash\": \"{:016x}\", \"nanoseconds\": [{}]}}{end}",
                     quoted(&row.name),
                     row.hash,
-                    lanes.join(", ")
+                    candidates.join(", ")
                 )?;
             }
             let counted = numbers(section.memory.iter().map(|memory| memory.counted));

@@ -6,7 +6,7 @@ use std::time::Instant;
 use paranoid_memtable::{MemTable, TableReader};
 
 use crate::Size;
-use crate::report::{Lane, Report, against, median, paired, turns};
+use crate::report::{Candidate, Report, against, median, paired, turns};
 use crate::tables::{self, Finder, STRIDE, Width};
 
 const TOMBSTONES: u32 = 1_000;
@@ -52,9 +52,9 @@ fn gets_beside(
             let _ = (with.freeze().expect("no damage"), without.freeze().expect("no damage"));
         }
         let gets = |table: &MemTable, round| tables::gets(table.reader(), entries, size.slice, round);
-        let mut lanes: [Lane<'_>; 2] =
+        let mut candidates: [Candidate<'_>; 2] =
             [("0", Box::new(|round| gets(&without, round))), ("1000", Box::new(|round| gets(&with, round)))];
-        let samples = turns(report, size.rounds, size.slice, &mut lanes);
+        let samples = turns(report, size.rounds, size.slice, &mut candidates);
         let figures = against(&samples[1].1, &samples[0].1);
         report.line(format!("get, {name}, {state}, 1000 against 0, {width}"), figures, target, samples);
     }
@@ -75,13 +75,13 @@ fn two_threads(report: &mut Report, size: Size) {
     let without = tables::filled(size.entries, Finder::List);
     let with = tables::filled(size.entries, Finder::List);
     tables::spread(&with, size.entries, 100, Width::Gap);
-    let mut lanes: [Lane<'_>; 4] = [
+    let mut candidates: [Candidate<'_>; 4] = [
         ("0, 1 thread", Box::new(|round| together(without.reader(), size, 1, round))),
         ("0, 2 threads", Box::new(|round| together(without.reader(), size, 2, round))),
         ("100, 1 thread", Box::new(|round| together(with.reader(), size, 1, round))),
         ("100, 2 threads", Box::new(|round| together(with.reader(), size, 2, round))),
     ];
-    let samples = turns(report, size.rounds, size.slice * 16, &mut lanes);
+    let samples = turns(report, size.rounds, size.slice * 16, &mut candidates);
     let scale = |one: usize| paired(&samples[one].1, &samples[one + 1].1, |one, two| 2.0 * one / two);
     let figures = format!("{:.2} x at 100, {:.2} x at 0", scale(2), scale(0));
     report.line("throughput of 2 threads over 1, get, list, mutable", figures, "as at 0", samples);
@@ -111,11 +111,11 @@ fn puts_with_deletes(report: &mut Report, size: Size) {
         (from..from + slice as u64).for_each(|sequence| write(table, sequence, size.entries, deletes));
         slice as u64
     };
-    let mut lanes: [Lane<'_>; 2] = [
+    let mut candidates: [Candidate<'_>; 2] = [
         ("none", Box::new(|round| puts(&tables[0], round, Deletes::None))),
         ("one in 200", Box::new(|round| puts(&tables[1], round, Deletes::OneIn200))),
     ];
-    let samples = turns(report, size.rounds, slice, &mut lanes);
+    let samples = turns(report, size.rounds, slice, &mut candidates);
     let figures = against(&samples[1].1, &samples[0].1);
     report.line("put at random, a range delete in 200 writes against none", figures, "1.05 x", samples);
 }
@@ -162,10 +162,10 @@ fn freeze(report: &mut Report, size: Size) {
     let [without, with] = &mut ready;
     let freeze =
         |tables: &mut Vec<MemTable>| tables.pop().map_or(0, |table| table.freeze().expect("no damage").len());
-    let mut lanes: [Lane<'_>; 2] =
+    let mut candidates: [Candidate<'_>; 2] =
         [("0", Box::new(|_| freeze(without))), ("1000", Box::new(|_| freeze(with)))];
-    let samples = turns(report, size.rounds, 1, &mut lanes);
-    let us = |lane: usize| median(&samples[lane].1) / 1e3;
+    let samples = turns(report, size.rounds, 1, &mut candidates);
+    let us = |candidate: usize| median(&samples[candidate].1) / 1e3;
     let figures = format!("{:.0} us; {:.1} us without tombstones", us(1), us(0));
     report.line("freeze with 1000 narrow tombstones", figures, "300 us", samples);
 }
@@ -178,8 +178,8 @@ fn puts_beside_freeze(report: &mut Report, size: Size) {
     let mut samples = vec![("0".into(), Vec::new()), ("1000".to_owned(), Vec::new())];
     for round in 0..size.rounds {
         for turn in 0..2 {
-            let lane = (round + turn) % 2;
-            let table = table_to_freeze([0, TOMBSTONES][lane]);
+            let candidate = (round + turn) % 2;
+            let table = table_to_freeze([0, TOMBSTONES][candidate]);
             let start = Barrier::new(2);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -191,7 +191,7 @@ fn puts_beside_freeze(report: &mut Report, size: Size) {
                 for sequence in next..next + slice {
                     write(&other, sequence, size.entries, Deletes::None);
                 }
-                samples[lane].1.push(started.elapsed().as_secs_f64() * 1e9 / slice as f64);
+                samples[candidate].1.push(started.elapsed().as_secs_f64() * 1e9 / slice as f64);
             });
             next += slice;
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use paranoid_memtable::MemTable;
 
 use crate::Size;
-use crate::report::{Lane, Report, median, turns};
+use crate::report::{Candidate, Report, median, turns};
 use crate::rivals::{self, Order};
 use crate::tables::{self, Finder, SEED, STRIDE};
 
@@ -66,7 +66,7 @@ pub(crate) fn measure(report: &mut Report, size: Size) {
     }
 }
 
-/// Nanoseconds of a range delete with a get behind it, on average.
+/// Nanoseconds of a range delete and the get after it, on average.
 fn pairs(report: &mut Report, table: &MemTable, shape: Shape, count: u32) -> f64 {
     let order = match shape {
         Shape::Disjoint => rivals::order(count, Order::Random, SEED + 1),
@@ -112,8 +112,8 @@ fn many(report: &mut Report, size: Size, shape: Shape) {
         if state == "frozen" {
             let _ = table.freeze().expect("no damage");
         }
-        let mut lanes: [Lane<'_>; 1] = [("old snapshots", Box::new(old))];
-        let samples = turns(report, size.rounds, slice, &mut lanes);
+        let mut candidates: [Candidate<'_>; 1] = [("old snapshots", Box::new(old))];
+        let samples = turns(report, size.rounds, slice, &mut candidates);
         let figures = format!("{:.2} us", median(&samples[0].1) / 1e3);
         let work = format!("get at random old snapshots, {count} {name}, {state}");
         report.line(work, figures, "8 us", samples);

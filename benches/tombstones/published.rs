@@ -1,4 +1,4 @@
-//! The shape of a table that RocksDB published: fillrandom with one range delete behind each of the first writes, then
+//! The shape of a table that RocksDB published: fillrandom with one range delete after each of the first writes, then
 //! readrandom, by the number of range deletes.
 //!
 //! Its figures are microseconds an operation on its authors' machine, from 'every read fragments' (before) to 'cached at

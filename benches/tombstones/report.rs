@@ -36,7 +36,7 @@ impl Report {
         self.tables.push((title.into(), columns.into(), Vec::new()));
     }
 
-    /// One line; `samples` are nanoseconds of one operation by lane.
+    /// One line; `samples` are nanoseconds of one operation by candidate.
     pub(crate) fn line(
         &mut self,
         work: impl Into<String>,
@@ -89,15 +89,15 @@ impl Report {
             head.iter().map(|(name, value)| format!("  {}: {}", quoted(name), quoted(value))).collect();
         fields.push(format!("  \"entries\": {}, \"hash\": \"{:016x}\"", self.size.entries, self.hash));
         let lines = self.tables.iter().flat_map(|(_, _, lines)| lines).map(|line| {
-            let lane = |(name, samples): &(String, Vec<f64>)| {
+            let candidate = |(name, samples): &(String, Vec<f64>)| {
                 format!("{}: {}", quoted(name), numbers(samples.iter().copied().map(Some)))
             };
-            let lanes: Vec<String> = line.samples.iter().map(lane).collect();
+            let candidates: Vec<String> = line.samples.iter().map(candidate).collect();
             format!(
                 "    {{\"work\": {}, \"figures\": {}, \"nanoseconds\": {{{}}}}}",
                 quoted(&line.work),
                 quoted(&line.figures),
-                lanes.join(", ")
+                candidates.join(", ")
             )
         });
         fields.push(format!("  \"lines\": [\n{}\n  ]", lines.collect::<Vec<_>>().join(",\n")));
@@ -106,26 +106,26 @@ impl Report {
 }
 
 /// What takes its turn: a name, and work that returns a sum over what it saw.
-pub(crate) type Lane<'w> = (&'static str, Box<dyn FnMut(u64) -> u64 + 'w>);
+pub(crate) type Candidate<'w> = (&'static str, Box<dyn FnMut(u64) -> u64 + 'w>);
 
-/// Nanoseconds of one operation by lane, with the lanes' names; each round gives each lane the same slice.
+/// Nanoseconds of one operation by candidate, with the candidates' names; each round gives each candidate the same slice.
 pub(crate) fn turns(
     report: &mut Report,
     rounds: usize,
     ops: usize,
-    lanes: &mut [Lane<'_>],
+    candidates: &mut [Candidate<'_>],
 ) -> Vec<(String, Vec<f64>)> {
     let mut samples: Vec<(String, Vec<f64>)> =
-        lanes.iter().map(|(name, _)| ((*name).into(), Vec::with_capacity(rounds))).collect();
+        candidates.iter().map(|(name, _)| ((*name).into(), Vec::with_capacity(rounds))).collect();
     let mut sum = 0u64;
     // The first round warms up.
     for round in 0..=rounds {
-        for turn in 0..lanes.len() {
-            let lane = (round + turn) % lanes.len();
+        for turn in 0..candidates.len() {
+            let candidate = (round + turn) % candidates.len();
             let started = Instant::now();
-            sum = sum.wrapping_add(black_box(lanes[lane].1(round as u64)));
+            sum = sum.wrapping_add(black_box(candidates[candidate].1(round as u64)));
             if round > 0 {
-                samples[lane].1.push(started.elapsed().as_secs_f64() * 1e9 / ops.max(1) as f64);
+                samples[candidate].1.push(started.elapsed().as_secs_f64() * 1e9 / ops.max(1) as f64);
             }
         }
     }
@@ -137,12 +137,12 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     quartiles(samples.to_vec())[1]
 }
 
-/// The median over the rounds of a figure made of two lanes.
+/// The median over the rounds of a figure made of two candidates.
 pub(crate) fn paired(a: &[f64], b: &[f64], how: impl Fn(f64, f64) -> f64) -> f64 {
     median(&a.iter().zip(b).map(|(a, b)| how(*a, *b)).collect::<Vec<_>>())
 }
 
-/// The first lane against the second one: times, ratio, difference.
+/// The first candidate against the second one: times, ratio, difference.
 pub(crate) fn against(with: &[f64], without: &[f64]) -> String {
     format!(
         "{:.0} ns against {:.0}: {:.2} x, {:+.0} ns",

@@ -75,8 +75,8 @@ fn walk<C: Order, H: Handle, L: Visibility>(
                 (cursor.seek_version(key, *sequence), Some(rows.partition_point(order)))
             }
             Move::SeekForPrev(key) => {
-                let behind = rows.partition_point(|row| C::plainly(&row.key, key).is_le());
-                (cursor.seek_for_prev(key), behind.checked_sub(1))
+                let after = rows.partition_point(|row| C::plainly(&row.key, key).is_le());
+                (cursor.seek_for_prev(key), after.checked_sub(1))
             }
             Move::First => (cursor.first(), Some(0)),
             Move::Last => (cursor.last(), rows.len().checked_sub(1)),

@@ -75,10 +75,10 @@ impl RangeWriter {
     fn after_put(&mut self, thread: &mut Thread<'_>, numbers: &mut Numbers) -> Result<(), Failure> {
         let (plan, keys) = (thread.shared.settings.range_deletes, thread.shared.settings.keys);
         self.puts += 1;
-        if plan.each == 0 || self.puts <= plan.behind {
+        if plan.each == 0 || self.puts <= plan.after {
             return Ok(());
         }
-        let counted = self.puts - plan.behind;
+        let counted = self.puts - plan.after;
         if !counted.is_multiple_of(plan.each) || counted / plan.each > plan.max {
             return Ok(());
         }

@@ -33,14 +33,14 @@ pub(crate) fn read_missing(thread: &mut Thread<'_>) -> Result<(), Failure> {
     gets(thread, "\0")
 }
 
-fn gets(thread: &mut Thread<'_>, behind: &str) -> Result<(), Failure> {
+fn gets(thread: &mut Thread<'_>, suffix: &str) -> Result<(), Failure> {
     let keys = thread.shared.settings.keys;
     let mut until = until_reads(thread);
     let (mut key, mut read, mut found) = (Vec::new(), 0u64, 0u64);
     while until.more(1) && !thread.in_vain() {
         let number = draw(thread);
         keys.write(number, &mut key);
-        key.extend_from_slice(behind.as_bytes());
+        key.extend_from_slice(suffix.as_bytes());
         if let Answer::Value(len) = thread.session.version().get(&key).map_err(of_read)? {
             found += 1;
             thread.stats.bytes += (key.len() + len) as u64;

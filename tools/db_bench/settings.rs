@@ -16,7 +16,7 @@ use crate::tables::{WriteOrder, Writing};
 pub(crate) struct RangeDeletes {
     /// Puts between two of them; 0: there are none.
     pub(crate) each: u64,
-    pub(crate) behind: u64,
+    pub(crate) after: u64,
     pub(crate) max: u64,
     pub(crate) width: u64,
     pub(crate) form: RangeForm,
@@ -202,7 +202,7 @@ fn range_deletes(flags: &Flags) -> Result<RangeDeletes, Failure> {
     let count = |name: &str, least: u64| flags.count(name, least).map_err(Failure::Cannot);
     Ok(RangeDeletes {
         each: count("writes_per_range_tombstone", 0)?,
-        behind: count("writes_before_delete_range", 0)?,
+        after: count("writes_before_delete_range", 0)?,
         max: count("max_num_range_tombstones", 0)?,
         width: count("range_tombstone_width", 1)?,
         form: if flags.yes("expand_range_tombstones") { RangeForm::EachKey } else { RangeForm::Tombstone },

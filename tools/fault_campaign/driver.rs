@@ -18,8 +18,8 @@ const RANGE: u64 = 4000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn stage_of(stages: &[Stage], number: u64) -> &Stage {
-    let behind = stages.partition_point(|stage| stage.first <= number);
-    &stages[behind - 1]
+    let before = stages.partition_point(|stage| stage.first <= number);
+    &stages[before - 1]
 }
 
 /// A worker: runs a range of faults, one line each.

@@ -5,20 +5,20 @@ use std::fmt::Write;
 use crate::record::Section;
 
 /// One promise about a row.
-enum Promise {
+enum Target {
     /// At least so many times as fast: ours, the rival.
     Ahead(f64, &'static str, &'static str),
-    /// At most so many nanoseconds more: the dearer lane, the cheaper one.
+    /// At most so many nanoseconds more: the dearer candidate, the cheaper one.
     Added(f64, &'static str, &'static str),
-    /// At most so many times the time: the dearer lane, the cheaper one.
+    /// At most so many times the time: the dearer candidate, the cheaper one.
     Times(f64, &'static str, &'static str),
-    /// At most so many times the time of another row, in this lane.
+    /// At most so many times the time of another row, in this candidate.
     Row(f64, &'static str, &'static str),
-    /// At most so many nanoseconds more than another row, in this lane.
+    /// At most so many nanoseconds more than another row, in this candidate.
     RowAdded(f64, &'static str, &'static str),
 }
 
-use Promise::{Added, Ahead, Row, RowAdded, Times};
+use Target::{Added, Ahead, Row, RowAdded, Times};
 
 const IN_ORDER: &str = "insert in order";
 const AT_RANDOM: &str = "insert at random";
@@ -32,7 +32,7 @@ const FORWARD_RANDOM: &str = "scan forward, filled at random";
 const BACKWARD_ORDER: &str = "scan backward, filled in order";
 const BACKWARD_RANDOM: &str = "scan backward, filled at random";
 
-const PROMISES: &[(&str, Promise)] = &[
+const TARGETS: &[(&str, Target)] = &[
     (IN_ORDER, Ahead(2.0, "ours-0", "rocksdb-0")),
     (IN_ORDER, Ahead(1.7, "ours-8", "rocksdb-8")),
     (AT_RANDOM, Ahead(1.4, "ours-0", "rocksdb-0")),
@@ -97,38 +97,40 @@ const PROMISES: &[(&str, Promise)] = &[
 /// Bytes an entry that ours may count beyond RocksDB's table.
 const MEMORY: [(f64, &str, &str); 2] = [(12.0, "ours-0", "rocksdb-0"), (20.0, "ours-8", "rocksdb-8")];
 
-impl Promise {
+impl Target {
     /// What is wanted, between whom, what was measured, whether it is enough.
-    fn judge(&self, lanes: &[String], section: &Section, row: &str) -> (String, Option<(String, bool)>) {
+    fn judge(&self, candidates: &[String], section: &Section, row: &str) -> (String, Option<(String, bool)>) {
         match *self {
             Ahead(wanted, ours, rival) => {
-                let speed = section.speed(lanes, row, rival, ours);
+                let speed = section.speed(candidates, row, rival, ours);
                 let measured = speed.map(|[low, median, high]| {
                     (format!("{median:.2}x ({low:.2}..{high:.2})"), median >= wanted)
                 });
                 (format!("{ours}: {wanted}x {rival}"), measured)
             }
             Added(most, dear, cheap) => {
-                let added = section.paired(lanes, row, (dear, cheap), |dear, cheap| dear - cheap);
+                let added = section.paired(candidates, row, (dear, cheap), |dear, cheap| dear - cheap);
                 let measured = added.map(|[_, added, _]| (format!("{added:+.1} ns"), added <= most));
                 (format!("{dear}: {cheap} +{most:.0} ns"), measured)
             }
             Times(most, dear, cheap) => {
-                let ratio = section.paired(lanes, row, (dear, cheap), |dear, cheap| dear / cheap);
+                let ratio = section.paired(candidates, row, (dear, cheap), |dear, cheap| dear / cheap);
                 let measured = ratio.map(|[_, ratio, _]| (format!("{ratio:.3}"), ratio <= most));
                 (format!("{dear}: at most {most} times {cheap}"), measured)
             }
-            Row(most, other, lane) => {
-                let (this, other_time) = (section.time(lanes, row, lane), section.time(lanes, other, lane));
+            Row(most, other, candidate) => {
+                let (this, other_time) =
+                    (section.time(candidates, row, candidate), section.time(candidates, other, candidate));
                 let ratio = this.zip(other_time).map(|(this, other)| this / other);
                 let measured = ratio.map(|ratio| (format!("{ratio:.2}"), ratio <= most));
-                (format!("{lane}: at most {most} times `{other}`"), measured)
+                (format!("{candidate}: at most {most} times `{other}`"), measured)
             }
-            RowAdded(most, other, lane) => {
-                let (this, other_time) = (section.time(lanes, row, lane), section.time(lanes, other, lane));
+            RowAdded(most, other, candidate) => {
+                let (this, other_time) =
+                    (section.time(candidates, row, candidate), section.time(candidates, other, candidate));
                 let added = this.zip(other_time).map(|(this, other)| this - other);
                 let measured = added.map(|added| (format!("{added:+.1} ns"), added <= most));
-                (format!("{lane}: `{other}` +{most:.0} ns"), measured)
+                (format!("{candidate}: `{other}` +{most:.0} ns"), measured)
             }
         }
     }
@@ -138,12 +140,12 @@ fn verdict(kept: bool) -> &'static str {
     if kept { "reached" } else { "**missed**" }
 }
 
-/// The table of promises; those whose lanes or rows are absent from this run are said to be.
-pub fn render(text: &mut String, lanes: &[String], section: &Section) -> std::fmt::Result {
+/// The table of promises; those whose candidates or rows are absent from this run are said to be.
+pub fn render(text: &mut String, candidates: &[String], section: &Section) -> std::fmt::Result {
     writeln!(text, "\n## {} entries: budgets\n", section.entries)?;
     writeln!(text, "| work | wanted | measured | |\n|---|---|---|---|")?;
-    for (row, promise) in PROMISES {
-        let (wanted, measured) = promise.judge(lanes, section, row);
+    for (row, promise) in TARGETS {
+        let (wanted, measured) = promise.judge(candidates, section, row);
         match measured {
             Some((measured, kept)) => {
                 writeln!(text, "| {row} | {wanted} | {measured} | {} |", verdict(kept))?
@@ -152,8 +154,8 @@ pub fn render(text: &mut String, lanes: &[String], section: &Section) -> std::fm
         }
     }
     for (most, ours, rival) in MEMORY {
-        let of = |lane: &str| {
-            let at = lanes.iter().position(|name| name == lane)?;
+        let of = |candidate: &str| {
+            let at = candidates.iter().position(|name| name == candidate)?;
             section.counted.get(at).copied().flatten()
         };
         if let Some((ours_bytes, theirs)) = of(ours).zip(of(rival)) {

@@ -6,7 +6,7 @@
 //!   cargo run --release --features rocksdb           and RocksDB's own MemTable (first build: about half an hour;
 //!                                                    needs a C++20 compiler and libclang)
 //!   options: --entries 250000,1000000 --keys 16 --values 100 --threads 1 --rounds 15 --slice 20000
-//!            --rows insert,get,...  --lanes ours,rocksdb,...  --date 2026-01-31 --name laptop (writes a record)
+//!            --rows insert,get,...  --candidates ours,rocksdb,...  --date 2026-01-31 --name laptop (writes a record)
 //! ```
 //! Times drift with the machine's mood, ratios hardly do: a round gives each table a slice of the same work, and what
 //! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time.
@@ -39,7 +39,7 @@ use anyhow::ensure;
 use clap::{Parser, Subcommand};
 
 use record::Record;
-use rivals::{Lane, Room};
+use rivals::{Candidate, Room};
 use work::{KeyShape, Shape};
 
 /// What was asked for.
@@ -66,16 +66,16 @@ pub struct Arguments {
     /// Only rows whose names contain one of these.
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
-    /// Only lanes whose names contain one of these.
-    #[arg(long, value_delimiter = ',')]
-    lanes: Vec<String>,
+    /// Only candidates whose names contain one of these.
+    #[arg(long, alias = "lanes", value_delimiter = ',')]
+    candidates: Vec<String>,
     /// Day of the record; without one nothing is written.
     #[arg(long)]
     date: Option<String>,
     /// Name of the record.
     #[arg(long, default_value = "peers")]
     name: String,
-    /// Only measures the memory of one lane: what the program asks of its own child.
+    /// Only measures the memory of one candidate: what the program asks of its own child.
     #[arg(long, hide = true)]
     memory: Option<String>,
 }
@@ -117,10 +117,11 @@ impl Arguments {
         Room { shape, entries: entries * 2, threads: self.threads }
     }
 
-    fn lanes(&self) -> Vec<Lane> {
-        let asked =
-            |lane: &Lane| self.lanes.is_empty() || self.lanes.iter().any(|part| lane.name().contains(part));
-        Lane::all().into_iter().filter(asked).collect()
+    fn candidates(&self) -> Vec<Candidate> {
+        let asked = |candidate: &Candidate| {
+            self.candidates.is_empty() || self.candidates.iter().any(|part| candidate.name().contains(part))
+        };
+        Candidate::all().into_iter().filter(asked).collect()
     }
 
     /// Whether a row was asked for.
@@ -139,19 +140,20 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Performance) => return performance::write(),
         None => {}
     }
-    let lanes = arguments.lanes();
-    ensure!(!lanes.is_empty(), "--lanes: none of that name");
+    let candidates = arguments.candidates();
+    ensure!(!candidates.is_empty(), "--candidates: none of that name");
     if let Some(name) = &arguments.memory {
         return print_resident(&arguments, name);
     }
     let mut sections = Vec::new();
     for entries in &arguments.entries {
         eprintln!("{entries} entries");
-        let mut section = rows::section(&arguments, &lanes, *entries)?;
-        section.resident = lanes.iter().map(|lane| resident_of_child(&arguments, *lane, *entries)).collect();
+        let mut section = rows::section(&arguments, &candidates, *entries)?;
+        section.resident =
+            candidates.iter().map(|candidate| resident_of_child(&arguments, *candidate, *entries)).collect();
         sections.push(section);
     }
-    let record = Record::new(&arguments, &lanes, sections);
+    let record = Record::new(&arguments, &candidates, sections);
     println!("{}", record.markdown());
     if let Some(date) = &arguments.date {
         eprintln!("wrote {}", record.write(&format!("{date}-{}", arguments.name))?);
@@ -160,11 +162,11 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Resident bytes an entry of a table in a process of its own; none where the system does not tell.
-fn resident_of_child(arguments: &Arguments, lane: Lane, entries: u64) -> Option<f64> {
+fn resident_of_child(arguments: &Arguments, candidate: Candidate, entries: u64) -> Option<f64> {
     use clap::ValueEnum;
     let keys = arguments.keys.to_possible_value()?.get_name().to_owned();
     let output = Process::new(std::env::current_exe().ok()?)
-        .args(["--memory", &lane.name(), "--entries", &entries.to_string(), "--keys", &keys])
+        .args(["--memory", &candidate.name(), "--entries", &entries.to_string(), "--keys", &keys])
         .args(["--values", &arguments.values.to_string()])
         .output()
         .ok()?;
@@ -174,12 +176,12 @@ fn resident_of_child(arguments: &Arguments, lane: Lane, entries: u64) -> Option<
 
 /// Fills one table at random and prints by how many bytes the process grew.
 fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
-    let lane = Lane::all().into_iter().find(|lane| lane.name() == name);
-    let lane = lane.ok_or_else(|| anyhow::anyhow!("no lane {name}"))?;
+    let candidate = Candidate::all().into_iter().find(|candidate| candidate.name() == name);
+    let candidate = candidate.ok_or_else(|| anyhow::anyhow!("no candidate {name}"))?;
     let entries = arguments.entries.first().copied().unwrap_or(1_000);
     let (room, order) = (arguments.room(entries), work::shuffled(entries, rows::SEED));
     let before = resident_bytes();
-    let table = lane.table(room)?;
+    let table = candidate.table(room)?;
     for (at, part) in order.chunks(1_000).enumerate() {
         let part = room.shape.entries(part, 1 + 1_000 * at as u64);
         if let Some(task) = table.prepare(work::Work::Insert(&part)) {

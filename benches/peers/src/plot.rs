@@ -17,14 +17,14 @@ fn x(ratio: f64) -> f64 {
 }
 
 /// The plot as SVG, ours at protection 8.
-pub fn bars(lanes: &[String], section: &Section) -> String {
+pub fn bars(candidates: &[String], section: &Section) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = render(&mut text, lanes, section);
+    let _ = render(&mut text, candidates, section);
     text
 }
 
-fn render(text: &mut String, lanes: &[String], section: &Section) -> std::fmt::Result {
+fn render(text: &mut String, candidates: &[String], section: &Section) -> std::fmt::Result {
     let height = 90.0 + LINE * section.rows.len() as f64;
     let width = LEFT + WIDTH + 30.0;
     writeln!(
@@ -37,7 +37,7 @@ fn render(text: &mut String, lanes: &[String], section: &Section) -> std::fmt::R
         section.entries
     );
     writeln!(text, "<text x=\"10\" y=\"20\" font-size=\"14\">{title}</text>")?;
-    legend(text, lanes)?;
+    legend(text, candidates)?;
     for power in -4..=8 {
         let at = x(f64::from(power).exp2());
         let colour = if power == 0 { "#000" } else { "#ddd" };
@@ -63,7 +63,7 @@ fn render(text: &mut String, lanes: &[String], section: &Section) -> std::fmt::R
             row.name
         )?;
         for ((_, rivals), colour) in PAIRS.iter().zip(COLOURS) {
-            let Some([low, median, high]) = section.speed(lanes, &row.name, rivals[1], "ours-8") else {
+            let Some([low, median, high]) = section.speed(candidates, &row.name, rivals[1], "ours-8") else {
                 continue;
             };
             let (low, middle, high) = (x(low), x(median), x(high));
@@ -77,10 +77,10 @@ fn render(text: &mut String, lanes: &[String], section: &Section) -> std::fmt::R
     writeln!(text, "</svg>")
 }
 
-fn legend(text: &mut String, lanes: &[String]) -> std::fmt::Result {
+fn legend(text: &mut String, candidates: &[String]) -> std::fmt::Result {
     let mut at = 10.0;
     for ((name, rivals), colour) in PAIRS.iter().zip(COLOURS) {
-        if lanes.iter().any(|lane| lane == rivals[1]) {
+        if candidates.iter().any(|candidate| candidate == rivals[1]) {
             writeln!(text, "<circle cx=\"{at}\" cy=\"40\" r=\"4\" fill=\"{colour}\"/>")?;
             writeln!(text, "<text x=\"{}\" y=\"44\">{name}</text>", at + 8.0)?;
             at += 30.0 + 7.0 * name.len() as f64;

@@ -66,8 +66,9 @@ pub struct Published {
     /// Processes that wanted a processor, of this run too, averaged over a minute: before and after, where the system tells.
     #[serde(default)]
     pub load: Option<[f64; 2]>,
-    /// Program of each lane, as it names itself.
-    pub lanes: Vec<String>,
+    /// Program of each candidate, as it names itself.
+    #[serde(alias = "lanes")]
+    pub candidates: Vec<String>,
     pub commands: Vec<Measured>,
 }
 
@@ -83,7 +84,7 @@ pub struct Measured {
     pub words: String,
     /// Words that were added to make it smaller.
     pub added: String,
-    /// By lane; none where the program refused.
+    /// By candidate; none where the program refused.
     pub results: Vec<Option<Vec<Results>>>,
 }
 
@@ -175,7 +176,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         divided_by: arguments.divide,
         rounds: arguments.rounds,
         load: before.zip(load()).map(|(before, after)| [before, after]),
-        lanes: programs.into_iter().map(|(_, name)| name).collect(),
+        candidates: programs.into_iter().map(|(_, name)| name).collect(),
         commands: measured,
     };
     let text = serde_json::to_string(&record)? + "\n";

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
-use crate::rivals::Lane;
+use crate::rivals::Candidate;
 use crate::turns::Row;
 use crate::work::mix;
 use crate::{Arguments, budgets, plot};
@@ -20,7 +20,9 @@ pub struct Record {
     pub threads: usize,
     pub rounds: usize,
     pub slice: usize,
-    pub lanes: Vec<String>,
+    /// Older records say it by another name.
+    #[serde(alias = "lanes")]
+    pub candidates: Vec<String>,
     pub sections: Vec<Section>,
 }
 
@@ -29,7 +31,7 @@ pub struct Record {
 pub struct Section {
     pub entries: u64,
     pub rows: Vec<Row>,
-    /// Bytes an entry that the table counts, and by how much a process grew, by lane.
+    /// Bytes an entry that the table counts, and by how much a process grew, by candidate.
     pub counted: Vec<Option<f64>>,
     pub resident: Vec<Option<f64>>,
 }
@@ -42,31 +44,31 @@ pub fn quartiles(mut samples: Vec<f64>) -> [f64; 3] {
 }
 
 impl Section {
-    fn samples(&self, lanes: &[String], row: &str, lane: &str) -> Option<&Vec<f64>> {
-        let at = lanes.iter().position(|name| name == lane)?;
+    fn samples(&self, candidates: &[String], row: &str, candidate: &str) -> Option<&Vec<f64>> {
+        let at = candidates.iter().position(|name| name == candidate)?;
         self.rows.iter().find(|candidate| candidate.name == row)?.nanoseconds[at].as_ref()
     }
 
-    /// Quartiles over the rounds of a figure made from two lanes of a row.
+    /// Quartiles over the rounds of a figure made from two candidates of a row.
     pub fn paired(
         &self,
-        lanes: &[String],
+        candidates: &[String],
         row: &str,
         pair: (&str, &str),
         how: impl Fn(f64, f64) -> f64,
     ) -> Option<[f64; 3]> {
-        let (a, b) = (self.samples(lanes, row, pair.0)?, self.samples(lanes, row, pair.1)?);
+        let (a, b) = (self.samples(candidates, row, pair.0)?, self.samples(candidates, row, pair.1)?);
         Some(quartiles(a.iter().zip(b).map(|(a, b)| how(*a, *b)).collect()))
     }
 
     /// How many times as fast `ours` is as `rival`.
-    pub fn speed(&self, lanes: &[String], row: &str, rival: &str, ours: &str) -> Option<[f64; 3]> {
-        self.paired(lanes, row, (rival, ours), |rival, ours| rival / ours)
+    pub fn speed(&self, candidates: &[String], row: &str, rival: &str, ours: &str) -> Option<[f64; 3]> {
+        self.paired(candidates, row, (rival, ours), |rival, ours| rival / ours)
     }
 
     /// Nanoseconds of an operation, the median.
-    pub fn time(&self, lanes: &[String], row: &str, lane: &str) -> Option<f64> {
-        Some(quartiles(self.samples(lanes, row, lane)?.clone())[1])
+    pub fn time(&self, candidates: &[String], row: &str, candidate: &str) -> Option<f64> {
+        Some(quartiles(self.samples(candidates, row, candidate)?.clone())[1])
     }
 }
 
@@ -82,7 +84,7 @@ pub const PAIRS: [(&str, [&str; 3]); 6] = [
 pub const OURS: [&str; 3] = ["ours-0", "ours-8", "ours-8-on-seek"];
 
 impl Record {
-    pub fn new(arguments: &Arguments, lanes: &[Lane], sections: Vec<Section>) -> Record {
+    pub fn new(arguments: &Arguments, candidates: &[Candidate], sections: Vec<Section>) -> Record {
         Record {
             environment: Environment::here(arguments.date.as_deref()),
             keys: arguments.keys.len(),
@@ -90,7 +92,7 @@ impl Record {
             threads: arguments.threads,
             rounds: arguments.rounds,
             slice: arguments.slice,
-            lanes: lanes.iter().map(|lane| lane.name()).collect(),
+            candidates: candidates.iter().map(|candidate| candidate.name()).collect(),
             sections,
         }
     }
@@ -128,7 +130,7 @@ impl Record {
         )?;
         writeln!(
             text,
-            "- RocksDB verifies an insert only in the lane `promise`, ours always; its get copies the value,"
+            "- RocksDB verifies an insert only in the candidate `promise`, ours always; its get copies the value,"
         )?;
         writeln!(
             text,
@@ -136,17 +138,17 @@ impl Record {
         )?;
         for section in &self.sections {
             self.ratios(text, section)?;
-            budgets::render(text, &self.lanes, section)?;
+            budgets::render(text, &self.candidates, section)?;
             self.times(text, section)?;
             self.memory(text, section)?;
         }
         Ok(())
     }
 
-    /// Who has a lane in this record.
+    /// Who has a candidate in this record.
     fn rivals(&self) -> Vec<&'static (&'static str, [&'static str; 3])> {
-        let there = |lane: &str| self.lanes.iter().any(|name| name == lane);
-        PAIRS.iter().filter(|(_, lanes)| lanes.iter().any(|lane| there(lane))).collect()
+        let there = |candidate: &str| self.candidates.iter().any(|name| name == candidate);
+        PAIRS.iter().filter(|(_, candidates)| candidates.iter().any(|candidate| there(candidate))).collect()
     }
 
     fn ratios(&self, text: &mut String, section: &Section) -> std::fmt::Result {
@@ -161,7 +163,7 @@ impl Record {
         writeln!(text, "| work | {} |\n|---{}|", heads.join(" | "), "|---".repeat(heads.len()))?;
         for row in &section.rows {
             let cells: Vec<String> =
-                rivals.iter().map(|(_, lanes)| self.cell(section, &row.name, lanes)).collect();
+                rivals.iter().map(|(_, candidates)| self.cell(section, &row.name, candidates)).collect();
             writeln!(text, "| {} | {} |", row.name, cells.join(" | "))?;
         }
         Ok(())
@@ -172,7 +174,7 @@ impl Record {
         let speeds: Vec<Option<[f64; 3]>> = rival
             .iter()
             .zip(OURS)
-            .map(|(rival, ours)| section.speed(&self.lanes, row, rival, ours))
+            .map(|(rival, ours)| section.speed(&self.candidates, row, rival, ours))
             .collect();
         if speeds.iter().all(Option::is_none) {
             return "-".into();
@@ -187,7 +189,12 @@ impl Record {
 
     fn times(&self, text: &mut String, section: &Section) -> std::fmt::Result {
         writeln!(text, "\n## {} entries: nanoseconds of an operation, medians\n", section.entries)?;
-        writeln!(text, "| work | {} |\n|---{}|", self.lanes.join(" | "), "|---".repeat(self.lanes.len()))?;
+        writeln!(
+            text,
+            "| work | {} |\n|---{}|",
+            self.candidates.join(" | "),
+            "|---".repeat(self.candidates.len())
+        )?;
         for row in &section.rows {
             let cells: Vec<String> = row
                 .nanoseconds
@@ -208,9 +215,9 @@ impl Record {
         writeln!(text, "\n## {entries} entries: bytes an entry, {payload} of them key and value\n")?;
         writeln!(text, "| table | counted | resident |\n|---|---|---|")?;
         let bytes = |bytes: Option<f64>| bytes.map_or("-".into(), |bytes| format!("{bytes:.1}"));
-        for (at, lane) in self.lanes.iter().enumerate() {
+        for (at, candidate) in self.candidates.iter().enumerate() {
             let of = |all: &[Option<f64>]| bytes(all.get(at).copied().flatten());
-            writeln!(text, "| {lane} | {} | {} |", of(&section.counted), of(&section.resident))?;
+            writeln!(text, "| {candidate} | {} | {} |", of(&section.counted), of(&section.resident))?;
         }
         let number = |row: &Row| u64::from_str_radix(&row.hash, 16).unwrap_or(0);
         let hash = section.rows.iter().fold(0, |hash, row| mix(hash ^ number(row)));
@@ -225,7 +232,7 @@ impl Record {
         let mut text = self.markdown();
         for section in &self.sections {
             let name = format!("{stem}-{}.svg", section.entries);
-            std::fs::write(folder.join(&name), plot::bars(&self.lanes, section))?;
+            std::fs::write(folder.join(&name), plot::bars(&self.candidates, section))?;
             writeln!(text, "\n![{} entries]({name})", section.entries)?;
         }
         std::fs::write(folder.join(format!("{stem}.md")), text)?;

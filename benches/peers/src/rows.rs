@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::Arguments;
 use crate::record::Section;
-use crate::rivals::{Aid, Extra, Lane, Room};
+use crate::rivals::{Accelerator, Candidate, Extra, Room};
 use crate::turns::{Row, Slice, Tables, row};
 use crate::work::{Keys, Presence, Shape, Way, Work, mix, picks, shuffled};
 
@@ -35,7 +35,7 @@ enum Pace {
 /// Everything about one size.
 struct Stage<'a> {
     arguments: &'a Arguments,
-    lanes: &'a [Lane],
+    candidates: &'a [Candidate],
     entries: u64,
     shape: Shape,
     room: Room,
@@ -43,9 +43,9 @@ struct Stage<'a> {
 }
 
 /// All the work at one size.
-pub fn section(arguments: &Arguments, lanes: &[Lane], entries: u64) -> Result<Section> {
+pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) -> Result<Section> {
     let room = arguments.room(entries);
-    let mut stage = Stage { arguments, lanes, entries, shape: room.shape, room, rows: Vec::new() };
+    let mut stage = Stage { arguments, candidates, entries, shape: room.shape, room, rows: Vec::new() };
     stage.in_order()?;
     stage.batched()?;
     let counted = stage.at_random()?;
@@ -54,23 +54,23 @@ pub fn section(arguments: &Arguments, lanes: &[Lane], entries: u64) -> Result<Se
     Ok(Section { entries, rows: stage.rows, counted, resident: Vec::new() })
 }
 
-/// Lanes that differ from all others in any work.
-fn plain(lane: Lane) -> bool {
-    !matches!(lane, Lane::Ours(_, Aid::Index | Aid::Filter))
-        && !matches!(lane, Lane::RocksDb(_, Extra::Bloom | Extra::Promise | Extra::BatchLookup))
+/// Candidates that differ from all others in any work.
+fn plain(candidate: Candidate) -> bool {
+    !matches!(candidate, Candidate::Ours(_, Accelerator::Index | Accelerator::Filter))
+        && !matches!(candidate, Candidate::RocksDb(_, Extra::Bloom | Extra::Promise | Extra::BatchLookup))
 }
 
-fn point_reads(lane: Lane) -> bool {
-    plain(lane) || matches!(lane, Lane::Ours(..) | Lane::RocksDb(_, Extra::Bloom))
+fn point_reads(candidate: Candidate) -> bool {
+    plain(candidate) || matches!(candidate, Candidate::Ours(..) | Candidate::RocksDb(_, Extra::Bloom))
 }
 
-fn multi_reads(lane: Lane) -> bool {
-    point_reads(lane) || matches!(lane, Lane::RocksDb(_, Extra::BatchLookup))
+fn multi_reads(candidate: Candidate) -> bool {
+    point_reads(candidate) || matches!(candidate, Candidate::RocksDb(_, Extra::BatchLookup))
 }
 
-fn with_ranges(lane: Lane) -> bool {
-    matches!(lane, Lane::Ours(_, Aid::Nothing | Aid::Index))
-        || plain(lane) && matches!(lane, Lane::RocksDb(..))
+fn with_ranges(candidate: Candidate) -> bool {
+    matches!(candidate, Candidate::Ours(_, Accelerator::Nothing | Accelerator::Index))
+        || plain(candidate) && matches!(candidate, Candidate::RocksDb(..))
 }
 
 impl Stage<'_> {
@@ -79,7 +79,7 @@ impl Stage<'_> {
     }
 
     fn tables(&self) -> Result<Tables> {
-        self.lanes.iter().map(|lane| lane.table(self.room)).collect()
+        self.candidates.iter().map(|candidate| candidate.table(self.room)).collect()
     }
 
     /// Operations of a slice, when a table of this size must give enough rounds.
@@ -114,7 +114,7 @@ impl Stage<'_> {
         let (slices, rest) = self.entries(&order, self.slice(self.entries));
         let row = row(
             name,
-            self.lanes,
+            self.candidates,
             &tables,
             &slices,
             |_| true,
@@ -199,7 +199,7 @@ impl Stage<'_> {
     fn get(&mut self, name: &str, tables: &Tables, presence: Presence) {
         if self.wants(name) {
             let slices = self.keys(1 << 32, presence, 1);
-            let row = row(name, self.lanes, tables, &slices, point_reads, |slice| {
+            let row = row(name, self.candidates, tables, &slices, point_reads, |slice| {
                 slice.keys.iter().map(Work::Get).collect()
             });
             self.rows.push(row);
@@ -210,7 +210,7 @@ impl Stage<'_> {
         let name = "multi_get of 24";
         if self.wants(name) {
             let slices = self.keys(2 << 32, Presence::Hit, TOGETHER);
-            let row = row(name, self.lanes, tables, &slices, multi_reads, |slice| {
+            let row = row(name, self.candidates, tables, &slices, multi_reads, |slice| {
                 slice.keys.iter().map(|keys| Work::MultiGet(keys, TOGETHER)).collect()
             });
             self.rows.push(row);
@@ -230,7 +230,7 @@ impl Stage<'_> {
                     slice.operations += kept;
                 }
             }
-            let row = row(name, self.lanes, tables, &slices, plain, |slice| {
+            let row = row(name, self.candidates, tables, &slices, plain, |slice| {
                 slice.keys.iter().map(|keys| Work::Seek(keys, STEPS)).collect()
             });
             self.rows.push(row);
@@ -252,7 +252,7 @@ impl Stage<'_> {
                 Slice { operations: steps, keys, ..Slice::default() }
             })
             .collect();
-        let row = row(name, self.lanes, tables, &slices, plain, |slice| {
+        let row = row(name, self.candidates, tables, &slices, plain, |slice| {
             slice.keys.iter().map(|key| Work::Scan(key, steps, way)).collect()
         });
         self.rows.push(row);
@@ -287,7 +287,7 @@ impl Stage<'_> {
                 }
             })
             .collect();
-        let row = row(name, self.lanes, &tables, &slices, plain, |slice| {
+        let row = row(name, self.candidates, &tables, &slices, plain, |slice| {
             slice.entries.iter().zip(&slice.keys).map(|(entries, keys)| Work::Mix(entries, keys)).collect()
         });
         self.rows.push(row);
@@ -313,8 +313,8 @@ impl Stage<'_> {
         for (size, pairs) in sizes.into_iter().zip([50, 20]) {
             let missing = size.saturating_sub(standing);
             let slice = self.range_slice(missing, next, seed, None);
-            for (table, lane) in tables.iter().zip(self.lanes) {
-                if with_ranges(*lane)
+            for (table, candidate) in tables.iter().zip(self.candidates) {
+                if with_ranges(*candidate)
                     && let Some(task) = table.prepare(Work::DeleteRanges(&slice.ranges[0]))
                 {
                     task();
@@ -328,7 +328,7 @@ impl Stage<'_> {
                 })
                 .collect();
             let name = format!("range delete and get, {size} range tombstones");
-            let row = row(&name, self.lanes, tables, &slices, with_ranges, |slice| {
+            let row = row(&name, self.candidates, tables, &slices, with_ranges, |slice| {
                 slice.ranges.iter().map(Work::DeleteRanges).collect()
             });
             self.rows.push(row);
@@ -337,8 +337,8 @@ impl Stage<'_> {
             seed += 1_000;
             self.get_among(&format!("get hit, {size} range tombstones"), tables);
         }
-        for (table, lane) in tables.iter_mut().zip(self.lanes) {
-            if with_ranges(*lane) {
+        for (table, candidate) in tables.iter_mut().zip(self.candidates) {
+            if with_ranges(*candidate) {
                 table.freeze();
             }
         }
@@ -347,7 +347,7 @@ impl Stage<'_> {
 
     fn get_among(&mut self, name: &str, tables: &Tables) {
         let slices = self.keys(4 << 32, Presence::Hit, 1);
-        let row = row(name, self.lanes, tables, &slices, with_ranges, |slice| {
+        let row = row(name, self.candidates, tables, &slices, with_ranges, |slice| {
             slice.keys.iter().map(Work::Get).collect()
         });
         self.rows.push(row);
@@ -358,10 +358,10 @@ impl Stage<'_> {
             return Ok(());
         }
         let tables = self.tables()?;
-        let first_of = |wanted: fn(&Lane) -> bool| self.lanes.iter().copied().find(wanted);
+        let first_of = |wanted: fn(&Candidate) -> bool| self.candidates.iter().copied().find(wanted);
         let chosen = [
-            first_of(|lane| matches!(lane, Lane::Ours(..))),
-            first_of(|lane| matches!(lane, Lane::RocksDb(..))),
+            first_of(|candidate| matches!(candidate, Candidate::Ours(..))),
+            first_of(|candidate| matches!(candidate, Candidate::RocksDb(..))),
         ];
         for (kind, name) in [(1, "crc32c"), (2, "xxhash"), (3, "xxhash64"), (4, "xxh3")] {
             for len in [64usize, 4_096, 65_536] {
@@ -377,8 +377,8 @@ impl Stage<'_> {
                     })
                     .collect();
                 let name = format!("checksum {name}, {len} bytes");
-                let takes_part = |lane| chosen.contains(&Some(lane));
-                let row = row(&name, self.lanes, &tables, &slices, takes_part, |slice| {
+                let takes_part = |candidate| chosen.contains(&Some(candidate));
+                let row = row(&name, self.candidates, &tables, &slices, takes_part, |slice| {
                     slice.keys.iter().map(|blocks| Work::Checksum(kind, blocks, passes)).collect()
                 });
                 self.rows.push(row);

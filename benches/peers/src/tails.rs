@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   cd benches/peers
-//!   cargo run --release [--features rocksdb] -- tails [--entries 250000] [--rounds 9] [--lanes ours-8,...] [--date 2026-01-31]
+//!   cargo run --release [--features rocksdb] -- tails [--entries 250000] [--rounds 9] [--candidates ours-8,...] [--date 2026-01-31]
 //! ```
-//! Every fill has a process of its own, so that its memory is fresh for every table, and the lanes take turns. The system's
+//! Every fill has a process of its own, so that its memory is fresh for every table, and the candidates take turns. The system's
 //! work for a page that is touched first is in the thread's time, other processes are not; interrupts are, and so is what a
-//! host takes. What these amount to is the lane `nothing`: a loop without memory, about as long as an insert, timed in the
+//! host takes. What these amount to is the candidate `nothing`: a loop without memory, about as long as an insert, timed in the
 //! same way. What the clock itself takes (the median of two readings in a row) is subtracted.
-//! In the lanes `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space is reserved before
+//! In the candidates `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space is reserved before
 //! the first insert; neither is in the time. Memory by itself comes last (see `pages`).
 
 use std::fmt::Write;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::pages::{self, Span};
-use crate::rivals::{Ahead, Lane, Room};
+use crate::rivals::{Ahead, Candidate, Room};
 use crate::turns::thread_time;
 use crate::work::{KeyShape, Shape, Work, mix, shuffled};
 
@@ -32,23 +32,24 @@ use crate::work::{KeyShape, Shape, Work, mix, shuffled};
 pub struct Arguments {
     #[arg(long, default_value_t = 250_000)]
     entries: u64,
-    /// Fills of each lane and order.
+    /// Fills of each candidate and order.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Lanes by their whole names; those that this build lacks are left out.
+    /// Candidates by their whole names; those that this build lacks are left out.
     #[arg(
         long,
+        alias = "lanes",
         value_delimiter = ',',
         default_value = "nothing,ours-8,ours-8+maintain,ours-8+reserve,ours-0,rocksdb-8,rocksdb-0,crossbeam-skiplist,artmap"
     )]
-    lanes: Vec<String>,
+    candidates: Vec<String>,
     /// Day of the record; without one nothing is written.
     #[arg(long)]
     date: Option<String>,
     /// Name of the record.
     #[arg(long, default_value = "tails")]
     name: String,
-    /// Only one fill of the only lane, in this order: what the program asks of its own child.
+    /// Only one fill of the only candidate, in this order: what the program asks of its own child.
     #[arg(long, value_enum, hide = true)]
     fill: Option<Order>,
 }
@@ -74,7 +75,7 @@ impl Order {
 enum Filled {
     /// No table: a loop of about as long.
     Nothing,
-    Table(Lane, Ahead),
+    Table(Candidate, Ahead),
 }
 
 /// How long the thread of `+maintain` sleeps between two calls.
@@ -91,11 +92,11 @@ struct Fill {
     clock: u64,
 }
 
-/// One lane in one order.
+/// One candidate in one order.
 #[derive(Debug, Serialize)]
 struct Row {
     order: &'static str,
-    lane: String,
+    candidate: String,
     fills: Vec<Fill>,
 }
 
@@ -116,21 +117,21 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (entries, rounds) = if smoke { (5_000, 2) } else { (arguments.entries, arguments.rounds) };
     ensure!(entries >= 1_000 && rounds > 0, "--entries: at least 1000; --rounds: at least 1");
     if let Some(order) = arguments.fill {
-        let name = arguments.lanes.first().context("--lanes: one")?;
+        let name = arguments.candidates.first().context("--candidates: one")?;
         println!("{}", serde_json::to_string(&filled(name)?.fill(entries, order)?)?);
         return Ok(());
     }
     let mut rows = Vec::new();
     for order in [Order::Ascending, Order::Random] {
-        for lane in arguments.lanes.iter().filter(|name| filled(name).is_ok()) {
-            rows.push((order, Row { order: order.name(), lane: lane.clone(), fills: Vec::new() }));
+        for candidate in arguments.candidates.iter().filter(|name| filled(name).is_ok()) {
+            rows.push((order, Row { order: order.name(), candidate: candidate.clone(), fills: Vec::new() }));
         }
     }
     for round in 0..rounds {
         let begins = round % rows.len().max(1);
         rows.rotate_left(begins);
         for (order, row) in &mut rows {
-            row.fills.push(child(&row.lane, entries, *order)?);
+            row.fills.push(child(&row.candidate, entries, *order)?);
         }
         rows.rotate_right(begins);
         eprintln!("round {round}");
@@ -158,22 +159,22 @@ fn filled(name: &str) -> anyhow::Result<Filled> {
     if name == "nothing" {
         return Ok(Filled::Nothing);
     }
-    let (lane, ahead) = match name.split_once('+') {
+    let (candidate, ahead) = match name.split_once('+') {
         None => (name, Ahead::Nothing),
-        Some((lane, "maintain")) => (lane, Ahead::Maintain),
-        Some((lane, "reserve")) => (lane, Ahead::Reserve),
-        Some(_) => anyhow::bail!("no lane {name}"),
+        Some((candidate, "maintain")) => (candidate, Ahead::Maintain),
+        Some((candidate, "reserve")) => (candidate, Ahead::Reserve),
+        Some(_) => anyhow::bail!("no candidate {name}"),
     };
-    let lane = Lane::all().into_iter().find(|known| known.name() == lane);
-    Ok(Filled::Table(lane.with_context(|| format!("no lane {name}"))?, ahead))
+    let candidate = Candidate::all().into_iter().find(|known| known.name() == candidate);
+    Ok(Filled::Table(candidate.with_context(|| format!("no candidate {name}"))?, ahead))
 }
 
 /// One fill in a process of its own.
-fn child(lane: &str, entries: u64, order: Order) -> anyhow::Result<Fill> {
+fn child(candidate: &str, entries: u64, order: Order) -> anyhow::Result<Fill> {
     let output = Command::new(std::env::current_exe()?)
-        .args(["tails", "--lanes", lane, "--fill", order.name(), "--entries", &entries.to_string()])
+        .args(["tails", "--candidates", candidate, "--fill", order.name(), "--entries", &entries.to_string()])
         .output()?;
-    ensure!(output.status.success(), "{lane}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{candidate}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
@@ -203,7 +204,7 @@ impl Filled {
         let clock = clock_cost();
         match self {
             Filled::Nothing => time_nothing(order, &mut spans),
-            Filled::Table(lane, ahead) => time_inserts(lane, ahead, &numbers, &mut spans)?,
+            Filled::Table(candidate, ahead) => time_inserts(candidate, ahead, &numbers, &mut spans)?,
         }
         spans.iter_mut().for_each(|span| *span = span.saturating_sub(clock));
         let total = spans.iter().sum();
@@ -228,9 +229,14 @@ fn time_nothing(order: Order, spans: &mut [u64]) {
     }
 }
 
-fn time_inserts(lane: Lane, ahead: Ahead, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
+fn time_inserts(
+    candidate: Candidate,
+    ahead: Ahead,
+    numbers: &[u64],
+    spans: &mut [u64],
+) -> anyhow::Result<()> {
     let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
-    let table = lane.table(Room { shape, entries: numbers.len() as u64, threads: 1 })?;
+    let table = candidate.table(Room { shape, entries: numbers.len() as u64, threads: 1 })?;
     if ahead == Ahead::Reserve {
         table.ahead(ahead);
     }
@@ -291,7 +297,7 @@ impl Record {
         )?;
         writeln!(
             text,
-            "- {} entries, 16-byte keys, 100-byte values, one writer; {} fills of each lane in turns, each in a process \
+            "- {} entries, 16-byte keys, 100-byte values, one writer; {} fills of each candidate in turns, each in a process \
              of its own",
             self.entries, self.rounds
         )?;
@@ -301,10 +307,14 @@ impl Record {
              `worst` is the longest insert of all fills; all inserts of a fill in milliseconds\n"
         )?;
         let names: Vec<&str> = QUANTILES.iter().map(|(name, _)| *name).collect();
-        writeln!(text, "| order | lane | {} | worst | fastest fill | median | slowest |", names.join(" | "))?;
+        writeln!(
+            text,
+            "| order | candidate | {} | worst | fastest fill | median | slowest |",
+            names.join(" | ")
+        )?;
         writeln!(text, "|---|---|{}", "---|".repeat(QUANTILES.len() + 4))?;
         for row in &self.rows {
-            writeln!(text, "| {} | {} | {} |", row.order, row.lane, row.cells())?;
+            writeln!(text, "| {} | {} | {} |", row.order, row.candidate, row.cells())?;
         }
         writeln!(text, "\nMemory by itself, microseconds for 2 MiB (64 MiB at a time; thread time):\n")?;
         writeln!(text, "| what | least | p10 | median | p90 | most |\n|---|---|---|---|---|---|")?;

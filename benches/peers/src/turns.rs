@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ballast::Ballast;
-use crate::rivals::{Lane, Table};
+use crate::rivals::{Candidate, Table};
 use crate::work::{Work, mix};
 
-/// The tables of one fill, by lane.
+/// The tables of one fill, by candidate.
 pub type Tables = Vec<Box<dyn Table>>;
 
 /// One kind of work, measured.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Row {
     pub name: String,
-    /// Nanoseconds of one operation, by lane and round; none where a lane has no such work.
+    /// Nanoseconds of one operation, by candidate and round; none where a candidate has no such work.
     pub nanoseconds: Vec<Option<Vec<f64>>>,
-    /// Of all that was read: the same for every lane.
+    /// Of all that was read: the same for every candidate.
     pub hash: String,
 }
 
@@ -61,35 +61,35 @@ fn measure(table: &dyn Table, parts: &[Work<'_>]) -> Option<(Duration, u64)> {
     Some((ended - started, hash))
 }
 
-/// One row. The lane that begins changes from round to round. `work` gives the parts of a round's slice: what is timed,
+/// One row. The candidate that begins changes from round to round. `work` gives the parts of a round's slice: what is timed,
 /// and what warms up before it.
 pub fn row<'w>(
     name: &str,
-    lanes: &[Lane],
+    candidates: &[Candidate],
     tables: &Tables,
     rounds: &'w [Slice],
-    takes_part: impl Fn(Lane) -> bool,
+    takes_part: impl Fn(Candidate) -> bool,
     work: impl Fn(&'w Slice) -> Vec<Work<'w>>,
 ) -> Row {
-    let mut nanoseconds: Vec<Option<Vec<f64>>> = vec![None; lanes.len()];
+    let mut nanoseconds: Vec<Option<Vec<f64>>> = vec![None; candidates.len()];
     let mut hash = 0;
     let fresh: usize = rounds.iter().map(Slice::fresh_bytes).sum();
-    let mut ballast = Ballast::hold(fresh * lanes.len());
+    let mut ballast = Ballast::hold(fresh * candidates.len());
     for (round, slice) in rounds.iter().enumerate() {
         let parts = work(slice);
-        let mut agreed: Option<(u64, Lane)> = None;
-        for turn in 0..lanes.len() {
-            let at = (round + turn) % lanes.len();
-            let lane = lanes[at];
-            if !takes_part(lane) {
+        let mut agreed: Option<(u64, Candidate)> = None;
+        for turn in 0..candidates.len() {
+            let at = (round + turn) % candidates.len();
+            let candidate = candidates[at];
+            if !takes_part(candidate) {
                 continue;
             }
             ballast.release(slice.fresh_bytes());
             let Some((elapsed, read)) = measure(tables[at].as_ref(), &parts) else { continue };
             let per_operation = elapsed.as_secs_f64() * 1e9 / slice.operations.max(1) as f64;
             nanoseconds[at].get_or_insert_default().push(per_operation);
-            let (first, by) = *agreed.get_or_insert((read, lane));
-            assert_eq!(read, first, "{name}, round {round}: {} and {} differ", lane.name(), by.name());
+            let (first, by) = *agreed.get_or_insert((read, candidate));
+            assert_eq!(read, first, "{name}, round {round}: {} and {} differ", candidate.name(), by.name());
         }
         hash = mix(hash ^ agreed.map_or(0, |(read, _)| read));
     }

@@ -96,7 +96,7 @@ impl Entries {
     }
 }
 
-/// Range deletes, with a get behind each if there are keys.
+/// Range deletes, with a get after each if there are keys.
 #[derive(Debug, Default, Clone)]
 pub struct Ranges {
     pub starts: Keys,
@@ -113,7 +113,7 @@ pub enum Work<'w> {
     InsertBatches(&'w Entries, usize),
     Get(&'w Keys),
     MultiGet(&'w Keys, usize),
-    /// Seek each, read it and so many behind it.
+    /// Seek each, read it and so many after it.
     Seek(&'w Keys, usize),
     /// From the only key so many entries.
     Scan(&'w Keys, usize, Way),

@@ -29,7 +29,7 @@ type Key = [u8; 16];
 
 /// What a table has beside its list.
 #[derive(Clone, Copy)]
-enum Aid {
+enum Accelerator {
     Nothing,
     Filter,
 }
@@ -98,18 +98,18 @@ trait Version {
 macro_rules! version {
     ($name:ident) => {
         mod $name {
-            use super::{Aid, BATCH, FILTER_SHARE, KEYS_AT_ONCE, Key, Version};
+            use super::{Accelerator, BATCH, FILTER_SHARE, KEYS_AT_ONCE, Key, Version};
             use $name::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
 
             pub struct Table(MemTable);
 
-            pub fn table(protection: u8, seed: u64, aid: Aid) -> Table {
+            pub fn table(protection: u8, seed: u64, accelerator: Accelerator) -> Table {
                 let paranoid =
                     ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
                 let options = MemTableOptions::builder().paranoid(paranoid).seed(seed);
-                let options = match aid {
-                    Aid::Nothing => options,
-                    Aid::Filter => options.whole_key_filter(FILTER_SHARE),
+                let options = match accelerator {
+                    Accelerator::Nothing => options,
+                    Accelerator::Filter => options.whole_key_filter(FILTER_SHARE),
                 };
                 Table(MemTable::new(options.build().expect("options")).expect("a table"))
             }
@@ -294,10 +294,10 @@ fn fill(
     name: &'static str,
     work: &Work,
     keys: &[Key],
-    (write, aid): (Write, Aid),
+    (write, accelerator): (Write, Accelerator),
 ) -> (before::Table, after::Table) {
-    let mut before = before::table(work.protection, work.seed, aid);
-    let mut after = after::table(work.protection, work.seed, aid);
+    let mut before = before::table(work.protection, work.seed, accelerator);
+    let mut after = after::table(work.protection, work.seed, accelerator);
     for slice in 0..SLICES {
         let keys = work.slice(keys, slice);
         let first = (slice * keys.len()) as u64 + 1;
@@ -350,15 +350,15 @@ const AT_RANDOM: [&str; 3] = ["insert at random", "scan forward, random", "scan 
 fn round(rows: &mut Rows, work: &Work) {
     let put: Write = |table, keys, value, first| table.put(keys, value, first);
     if IN_ORDER.iter().any(|name| rows.wants(name)) {
-        let (before, after) = fill(rows, IN_ORDER[0], work, &work.keys, (put, Aid::Nothing));
+        let (before, after) = fill(rows, IN_ORDER[0], work, &work.keys, (put, Accelerator::Nothing));
         scans(rows, [IN_ORDER[1], IN_ORDER[2]], work, &before, &after);
     }
     if rows.wants(BATCHES) {
         let batches: Write = |table, keys, value, first| table.batches(keys, value, first);
-        fill(rows, BATCHES, work, &work.shuffled, (batches, Aid::Nothing));
+        fill(rows, BATCHES, work, &work.shuffled, (batches, Accelerator::Nothing));
     }
     if FILTERED.iter().any(|name| rows.wants(name)) {
-        let (before, after) = fill(rows, FILTERED[0], work, &work.shuffled, (put, Aid::Filter));
+        let (before, after) = fill(rows, FILTERED[0], work, &work.shuffled, (put, Accelerator::Filter));
         for slice in 0..SLICES {
             let absent = work.slice(&work.absent, slice);
             let (before, after) = (&mut || before.get(absent), &mut || after.get(absent));
@@ -367,7 +367,7 @@ fn round(rows: &mut Rows, work: &Work) {
     }
     let others = [IN_ORDER.as_slice(), &FILTERED, &[BATCHES]].concat();
     if rows.only.as_ref().is_none_or(|only| !others.contains(&only.as_str())) {
-        let (before, after) = fill(rows, AT_RANDOM[0], work, &work.shuffled, (put, Aid::Nothing));
+        let (before, after) = fill(rows, AT_RANDOM[0], work, &work.shuffled, (put, Accelerator::Nothing));
         reads(rows, work, &before, &after);
         scans(rows, [AT_RANDOM[1], AT_RANDOM[2]], work, &before, &after);
     }

@@ -5,7 +5,7 @@
 //! ```
 //! Keys a < m < y < z; a and z have one entry each, m has as many as there are writes, y has none. Either each write
 //! replaces the one before (`DuplicatePolicy::Replace`), or each is a version, read at a snapshot in the middle of them or
-//! older than all of them. `seek_for_prev` starts at y, so it comes to m from behind.
+//! older than all of them. `seek_for_prev` starts at y, so it comes to m from above.
 //!
 //! crossbeam-skiplist stands beside both versions as an engine would use it: the map's key is (user key, sequence number
 //! descending), an insert replaces, and a walk at a snapshot searches for the visible version and then for the next key.
@@ -40,7 +40,7 @@ enum Way {
 }
 
 /// What all tables do: a whole walk, or one seek.
-trait Lane {
+trait Candidate {
     fn walk(&self, view: View, way: Way) -> u64;
 }
 
@@ -65,10 +65,10 @@ fn fold(key: &[u8], value: &[u8]) -> u64 {
     value.iter().fold(u64::from(key[7]), |hash, byte| hash.rotate_left(7) ^ u64::from(*byte))
 }
 
-macro_rules! lane {
+macro_rules! candidate {
     ($name:ident) => {
         mod $name {
-            use super::{Lane, View, Way, entries, fold, keys};
+            use super::{Candidate, View, Way, entries, fold, keys};
             use $name::{DuplicatePolicy, MemTable, MemTableOptions, ParanoidOptions};
 
             struct Tables {
@@ -84,7 +84,7 @@ macro_rules! lane {
                 MemTable::new(options.build().expect("options")).expect("a table")
             }
 
-            pub fn lane(writes: u64, protection: u8) -> Box<dyn Lane> {
+            pub fn candidate(writes: u64, protection: u8) -> Box<dyn Candidate> {
                 let replaced = table(protection, DuplicatePolicy::Replace);
                 let versions = table(protection, DuplicatePolicy::Reject);
                 entries(writes, |view, sequence, key, value| {
@@ -99,7 +99,7 @@ macro_rules! lane {
                 fold(entry.user_key(), entry.value().expect("intact memory"))
             }
 
-            impl Lane for Tables {
+            impl Candidate for Tables {
                 fn walk(&self, view: View, way: Way) -> u64 {
                     let y = keys()[2];
                     match (view, way) {
@@ -128,8 +128,8 @@ macro_rules! lane {
     };
 }
 
-lane!(before);
-lane!(after);
+candidate!(before);
+candidate!(after);
 
 type Map = SkipMap<(Key, Reverse<u64>), [u8; 8]>;
 
@@ -139,7 +139,7 @@ struct Crossbeam {
     versions: Map,
 }
 
-fn crossbeam(writes: u64) -> Box<dyn Lane> {
+fn crossbeam(writes: u64) -> Box<dyn Candidate> {
     let maps = Crossbeam::default();
     entries(writes, |view, sequence, key, value| {
         let map = if let View::Newest = view { &maps.replaced } else { &maps.versions };
@@ -184,9 +184,9 @@ fn backward(map: &Map, snapshot: u64) -> u64 {
     hash
 }
 
-impl Lane for Crossbeam {
+impl Candidate for Crossbeam {
     fn walk(&self, view: View, way: Way) -> u64 {
-        let behind = (keys()[2], Reverse(0));
+        let after = (keys()[2], Reverse(0));
         match (view, way) {
             (View::Newest, Way::Forward) => {
                 self.replaced.iter().map(|entry| fold(&entry.key().0, entry.value())).sum()
@@ -195,39 +195,39 @@ impl Lane for Crossbeam {
                 self.replaced.iter().rev().map(|entry| fold(&entry.key().0, entry.value())).sum()
             }
             (View::Newest, Way::SeekForPrev) => {
-                u64::from(self.replaced.upper_bound(Bound::Included(&behind)).is_some())
+                u64::from(self.replaced.upper_bound(Bound::Included(&after)).is_some())
             }
             (View::At(snapshot), Way::Forward) => forward(&self.versions, snapshot),
             (View::At(snapshot), Way::Backward) => backward(&self.versions, snapshot),
             (View::At(snapshot), Way::SeekForPrev) => {
-                u64::from(previous(&self.versions, Bound::Included(behind), snapshot).is_some())
+                u64::from(previous(&self.versions, Bound::Included(after), snapshot).is_some())
             }
         }
     }
 }
 
 /// Nanoseconds of one call, and the hash.
-fn timed(lane: &dyn Lane, view: View, way: Way, repeats: u32) -> (f64, u64) {
+fn timed(candidate: &dyn Candidate, view: View, way: Way, repeats: u32) -> (f64, u64) {
     let started = thread_time();
     let mut hash = 0;
     for _ in 0..repeats {
-        hash = black_box(lane.walk(view, way));
+        hash = black_box(candidate.walk(view, way));
     }
     ((thread_time() - started).as_secs_f64() * 1e9 / f64::from(repeats), hash)
 }
 
 /// One row: before, after and crossbeam in turns.
-fn row(name: &str, lanes: &[Box<dyn Lane>], view: View, way: Way, rounds: usize) -> u64 {
-    let mut samples = vec![Vec::new(); lanes.len()];
-    let repeats: Vec<u32> = lanes
+fn row(name: &str, candidates: &[Box<dyn Candidate>], view: View, way: Way, rounds: usize) -> u64 {
+    let mut samples = vec![Vec::new(); candidates.len()];
+    let repeats: Vec<u32> = candidates
         .iter()
-        .map(|lane| (SLICE_NS / timed(lane.as_ref(), view, way, 1).0).clamp(1.0, 2_000.0) as u32)
+        .map(|candidate| (SLICE_NS / timed(candidate.as_ref(), view, way, 1).0).clamp(1.0, 2_000.0) as u32)
         .collect();
     let mut hash = None;
     for round in 0..rounds {
-        for turn in 0..lanes.len() {
-            let at = (round + turn) % lanes.len();
-            let (nanoseconds, seen) = timed(lanes[at].as_ref(), view, way, repeats[at]);
+        for turn in 0..candidates.len() {
+            let at = (round + turn) % candidates.len();
+            let (nanoseconds, seen) = timed(candidates[at].as_ref(), view, way, repeats[at]);
             assert_eq!(*hash.get_or_insert(seen), seen, "{name}: all tables read the same");
             samples[at].push(nanoseconds);
         }
@@ -249,7 +249,8 @@ fn row(name: &str, lanes: &[Box<dyn Lane>], view: View, way: Way, rounds: usize)
 }
 
 pub fn run(writes: u64, rounds: usize, protection: u8) {
-    let lanes = [before::lane(writes, protection), after::lane(writes, protection), crossbeam(writes)];
+    let candidates =
+        [before::candidate(writes, protection), after::candidate(writes, protection), crossbeam(writes)];
     println!(
         "one of 3 keys written {writes} times, protection {protection}, medians over {rounds} rounds; ratios: after / \
          before, after / crossbeam-skiplist"
@@ -264,7 +265,7 @@ pub fn run(writes: u64, rounds: usize, protection: u8) {
         for (way_name, way) in
             [("forward", Way::Forward), ("backward", Way::Backward), ("seek_for_prev", Way::SeekForPrev)]
         {
-            hash = mix(hash ^ row(&format!("{view_name}: {way_name}"), &lanes, view, way, rounds));
+            hash = mix(hash ^ row(&format!("{view_name}: {way_name}"), &candidates, view, way, rounds));
         }
     }
     println!("hash of the work {hash:016x}");

@@ -118,7 +118,7 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
     writeln!(text, "</svg>")
 }
 
-const LANES: [&str; 6] =
+const CANDIDATES: [&str; 6] =
     ["ours-8", "ours-8-index", "rocksdb-8", "crossbeam-skiplist", "artmap", "btreemap-rwlock"];
 
 /// Records with the usual keys and values, oldest first, so that newer ones replace older ones.
@@ -132,15 +132,15 @@ fn size(records: &Records) -> Plot {
     for kept in usual(records).filter(|kept| kept.record.threads == 1) {
         sources.push(kept.stem.as_str());
         for section in &kept.record.sections {
-            for lane in LANES {
-                if let Some(time) = section.time(&kept.record.lanes, "get hit", lane) {
-                    points.retain(|(entries, name, _)| (*entries, *name) != (section.entries, lane));
-                    points.push((section.entries, lane, time));
+            for candidate in CANDIDATES {
+                if let Some(time) = section.time(&kept.record.candidates, "get hit", candidate) {
+                    points.retain(|(entries, name, _)| (*entries, *name) != (section.entries, candidate));
+                    points.push((section.entries, candidate, time));
                 }
             }
         }
     }
-    let curves = by_lane(points);
+    let curves = by_candidate(points);
     plot(
         "Get hit against the number of entries",
         "performance-size.svg",
@@ -162,27 +162,31 @@ fn threads(records: &Records) -> Plot {
             continue;
         };
         sources.push(kept.stem.as_str());
-        for lane in LANES {
-            if let Some(time) = section.time(&kept.record.lanes, "insert at random", lane) {
+        for candidate in CANDIDATES {
+            if let Some(time) = section.time(&kept.record.candidates, "insert at random", candidate) {
                 let threads = kept.record.threads as u64;
-                points.retain(|(count, name, _)| (*count, *name) != (threads, lane));
-                points.push((threads, lane, time));
+                points.retain(|(count, name, _)| (*count, *name) != (threads, candidate));
+                points.push((threads, candidate, time));
             }
         }
     }
-    let curves = by_lane(points);
+    let curves = by_candidate(points);
     let title = "Insert at random against the number of threads, 250000 entries";
     plot(title, "performance-threads.svg", curves, &sources, "records hold one number of threads only")
 }
 
-/// A curve a lane, by ascending number.
-fn by_lane(mut points: Vec<(u64, &str, f64)>) -> Vec<Curve> {
+/// A curve a candidate, by ascending number.
+fn by_candidate(mut points: Vec<(u64, &str, f64)>) -> Vec<Curve> {
     points.sort_by_key(|(number, ..)| *number);
-    let of = |lane: &str| {
-        let mine = points.iter().filter(|(_, name, _)| *name == lane);
+    let of = |candidate: &str| {
+        let mine = points.iter().filter(|(_, name, _)| *name == candidate);
         mine.map(|(number, _, time)| (number.to_string(), *time)).collect::<Vec<_>>()
     };
-    LANES.iter().map(|lane| ((*lane).to_owned(), of(lane))).filter(|(_, points)| !points.is_empty()).collect()
+    CANDIDATES
+        .iter()
+        .map(|candidate| ((*candidate).to_owned(), of(candidate)))
+        .filter(|(_, points)| !points.is_empty())
+        .collect()
 }
 
 fn tombstones(records: &Records) -> Plot {
@@ -198,11 +202,11 @@ fn tombstones(records: &Records) -> Plot {
         ("10000", "get hit, 10000 range tombstones"),
         ("10000, frozen", "get hit, 10000 range tombstones, frozen"),
     ];
-    let curve = |lane: &&str| {
+    let curve = |candidate: &&str| {
         let point = |(label, row): &(&str, &str)| {
-            Some(((*label).to_owned(), section.time(&kept.record.lanes, row, lane)?))
+            Some(((*label).to_owned(), section.time(&kept.record.candidates, row, candidate)?))
         };
-        ((**lane).to_owned(), rows.iter().filter_map(point).collect::<Vec<_>>())
+        ((**candidate).to_owned(), rows.iter().filter_map(point).collect::<Vec<_>>())
     };
     let curves = ["ours-8", "ours-8-index", "rocksdb-8"].iter().map(curve).collect();
     plot(title, file, curves, &[&kept.stem], missing)
@@ -219,7 +223,7 @@ fn protection(records: &Records) -> Plot {
         return plot(title, file, Vec::new(), &[], missing);
     };
     let mut curves: Vec<Curve> = Vec::new();
-    for (lane, name) in kept.record.lanes.iter().enumerate() {
+    for (candidate, name) in kept.record.candidates.iter().enumerate() {
         for size in ["100", "1000"] {
             let mut points = Vec::new();
             for bytes in ["0", "1", "2", "4", "8"] {
@@ -231,7 +235,7 @@ fn protection(records: &Records) -> Plot {
                 } else {
                     with.push("value_size=1000")
                 }
-                let micros = figure(&kept.record, lane, "13902", "readrandom", &with, &without);
+                let micros = figure(&kept.record, candidate, "13902", "readrandom", &with, &without);
                 points.extend(micros.map(|micros| (bytes.to_owned(), micros * 1e3)));
             }
             if !points.is_empty() {

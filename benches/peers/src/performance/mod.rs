@@ -146,7 +146,7 @@ fn peers(page: &mut String, kept: &Kept<Record>) -> std::fmt::Result {
     writeln!(page, "RocksDB's own `MemTable`: `{}`.", record.environment.cxx_flags)?;
     for section in &record.sections {
         ratios(page, record, section)?;
-        budgets::render(page, &record.lanes, section)?;
+        budgets::render(page, &record.candidates, section)?;
         losses(page, record, section)?;
     }
     Ok(())
@@ -168,13 +168,15 @@ fn ratios(page: &mut String, record: &Record, section: &Section) -> std::fmt::Re
     writeln!(page, "crate is faster. In brackets the quartiles at protection 8.\n")?;
     let rivals: Vec<_> = PAIRS
         .iter()
-        .filter(|(_, lanes)| lanes.iter().any(|lane| record.lanes.iter().any(|name| name == lane)))
+        .filter(|(_, candidates)| {
+            candidates.iter().any(|candidate| record.candidates.iter().any(|name| name == candidate))
+        })
         .collect();
     let names: Vec<&str> = rivals.iter().map(|(name, _)| *name).collect();
     writeln!(page, "| work | {} |\n|---{}|", names.join(" | "), "|---".repeat(names.len()))?;
     for row in &section.rows {
         let cells: Vec<String> =
-            rivals.iter().map(|(_, lanes)| record.cell(section, &row.name, lanes)).collect();
+            rivals.iter().map(|(_, candidates)| record.cell(section, &row.name, candidates)).collect();
         writeln!(page, "| {} | {} |", row.name, cells.join(" | "))?;
     }
     Ok(())
@@ -186,8 +188,8 @@ fn losses(page: &mut String, record: &Record, section: &Section) -> std::fmt::Re
     writeln!(page, "Why: see below, where we lose.\n")?;
     writeln!(page, "| work | rival | times as fast as this crate |\n|---|---|---|")?;
     for row in &section.rows {
-        for (name, lanes) in PAIRS {
-            let speed = section.speed(&record.lanes, &row.name, lanes[1], OURS[1]);
+        for (name, candidates) in PAIRS {
+            let speed = section.speed(&record.candidates, &row.name, candidates[1], OURS[1]);
             if let Some([_, median, _]) = speed.filter(|speed| speed[1] < 0.995) {
                 writeln!(page, "| {} | {name} | {:.2} |", row.name, 1.0 / median)?;
             }

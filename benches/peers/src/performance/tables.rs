@@ -63,24 +63,24 @@ fn newest<'r>(records: &'r Records, change: &str) -> Option<&'r Kept<Published>>
         .find(|kept| kept.record.commands.iter().any(|measured| measured.change == change))
 }
 
-/// A figure of a lane; none if no record holds it.
+/// A figure of a candidate; none if no record holds it.
 pub fn figure(
     record: &Published,
-    lane: usize,
+    candidate: usize,
     change: &str,
     benchmark: &str,
     with: &[&str],
     without: &[&str],
 ) -> Option<f64> {
-    value(record, lane, Cell { change, benchmark, with, without }, Figure::Micros)
+    value(record, candidate, Cell { change, benchmark, with, without }, Figure::Micros)
 }
 
-fn value(record: &Published, lane: usize, cell: Cell<'_>, figure: Figure) -> Option<f64> {
+fn value(record: &Published, candidate: usize, cell: Cell<'_>, figure: Figure) -> Option<f64> {
     let with_benchmark = |measured: &&Measured| {
         cell.fits(measured) && measured.words.split(['=', ',', '[', ' ']).any(|word| word == cell.benchmark)
     };
     let measured = record.commands.iter().find(with_benchmark)?;
-    let results = measured.results.get(lane)?.as_ref()?;
+    let results = measured.results.get(candidate)?.as_ref()?;
     let results = results.iter().find(|results| results.benchmark == cell.benchmark)?;
     median(match figure {
         Figure::Rate => &results.rates,
@@ -89,11 +89,11 @@ fn value(record: &Published, lane: usize, cell: Cell<'_>, figure: Figure) -> Opt
     })
 }
 
-/// The cells of all lanes behind the published ones.
+/// The cells of all candidates after the published ones.
 fn measured(kept: Option<&Kept<Published>>, cell: Cell<'_>, figure: Figure) -> String {
     let Some(kept) = kept else { return " not measured |".into() };
-    (0..kept.record.lanes.len())
-        .map(|lane| match (value(&kept.record, lane, cell, figure), figure) {
+    (0..kept.record.candidates.len())
+        .map(|candidate| match (value(&kept.record, candidate, cell, figure), figure) {
             (None, _) => " not measured |".to_owned(),
             (Some(value), Figure::Micros) => format!(" {value:.2} |"),
             (Some(value), Figure::Rate) => format!(" {} |", thousands(value)),
@@ -102,11 +102,12 @@ fn measured(kept: Option<&Kept<Published>>, cell: Cell<'_>, figure: Figure) -> S
         .collect()
 }
 
-/// The head of a table: published columns, then one a lane.
+/// The head of a table: published columns, then one a candidate.
 fn head(page: &mut String, kept: Option<&Kept<Published>>, columns: &str) -> std::fmt::Result {
-    let lanes = kept.map_or_else(|| vec!["this crate".to_owned()], |kept| kept.record.lanes.clone());
-    let lanes: String = lanes.iter().map(|lane| format!(" {lane}, here |")).collect();
-    let line = format!("{columns}{lanes}");
+    let candidates =
+        kept.map_or_else(|| vec!["this crate".to_owned()], |kept| kept.record.candidates.clone());
+    let candidates: String = candidates.iter().map(|candidate| format!(" {candidate}, here |")).collect();
+    let line = format!("{columns}{candidates}");
     let count = line.matches('|').count() - 1;
     writeln!(page, "{line}\n|{}", "---|".repeat(count))
 }
@@ -185,7 +186,7 @@ fn on_seek(page: &mut String, records: &Records) -> std::fmt::Result {
         writeln!(page, "\nValues of {values} bytes:\n")?;
         head(page, kept, "| setting | RocksDB, published |")?;
         let before = if size.is_none() { "928 999" } else { "601 321" };
-        let blank = kept.map_or(1, |kept| kept.record.lanes.len());
+        let blank = kept.map_or(1, |kept| kept.record.candidates.len());
         writeln!(page, "| before the change | {before} |{}", " - |".repeat(blank))?;
         for (at, bytes) in ["0", "1", "2", "4", "8"].into_iter().enumerate() {
             let protection = format!("memtable_protection_bytes_per_key={bytes}");

@@ -51,8 +51,8 @@ fn get<const K: usize, const V: usize>(map: &Map<K, V>, key: &[u8], hash: u64) -
 }
 
 fn read_from<const K: usize, const V: usize>(map: &Map<K, V>, key: &[u8], steps: usize, hash: u64) -> u64 {
-    let behind = map.range::<_, [u8]>((Bound::Included(key), Bound::Unbounded));
-    behind.take(steps).fold(hash, |hash, entry| fold(hash, entry.value()))
+    let after = map.range::<_, [u8]>((Bound::Included(key), Bound::Unbounded));
+    after.take(steps).fold(hash, |hash, entry| fold(hash, entry.value()))
 }
 
 fn scan<const K: usize, const V: usize>(map: &Map<K, V>, key: &[u8], steps: usize, way: Way) -> u64 {

@@ -86,8 +86,8 @@ impl Table for Locked {
                 Box::new(move || {
                     probes.iter().fold(0, |hash, probe| {
                         self.read(|map| {
-                            let behind = map.range((Bound::Included(probe), Bound::Unbounded));
-                            behind.take(steps + 1).fold(hash, |hash, (_, value)| fold(hash, value))
+                            let after = map.range((Bound::Included(probe), Bound::Unbounded));
+                            after.take(steps + 1).fold(hash, |hash, (_, value)| fold(hash, value))
                         })
                     })
                 })

@@ -14,12 +14,12 @@ use crate::work::{Entries, Keys, Task, Way, Work, fold};
 pub(super) type Position = (Vec<u8>, Reverse<u64>);
 pub(super) type Owning = SkipMap<Position, Vec<u8>>;
 
-/// The newest version of a key stands at or behind this.
+/// The newest version of a key stands at or after this.
 pub(super) fn newest(key: &[u8]) -> Position {
     (key.to_vec(), Reverse(u64::MAX))
 }
 
-/// The oldest version of a key stands at or in front of this.
+/// The oldest version of a key stands at or before this.
 pub(super) fn oldest(key: &[u8]) -> Position {
     (key.to_vec(), Reverse(0))
 }
@@ -70,8 +70,8 @@ impl Table for Owning {
                 let probes = probes(keys);
                 Box::new(move || {
                     probes.iter().fold(0, |hash, probe| {
-                        let behind = self.range((Bound::Included(probe), Bound::Unbounded));
-                        behind.take(steps + 1).fold(hash, |hash, entry| fold(hash, entry.value()))
+                        let after = self.range((Bound::Included(probe), Bound::Unbounded));
+                        after.take(steps + 1).fold(hash, |hash, entry| fold(hash, entry.value()))
                     })
                 })
             }

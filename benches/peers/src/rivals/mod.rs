@@ -84,7 +84,7 @@ impl Checks {
 
 /// What our table is given on top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Aid {
+pub enum Accelerator {
     Nothing,
     /// A point index, 0.10 of the write buffer.
     Index,
@@ -94,7 +94,7 @@ pub enum Aid {
 
 /// What RocksDB's table is given on top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "lanes of RocksDB only"))]
+#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "candidates of RocksDB only"))]
 pub enum Extra {
     Nothing,
     /// A Bloom filter of whole keys, 0.015 of the write buffer.
@@ -107,9 +107,9 @@ pub enum Extra {
 
 /// Who takes turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "lanes of RocksDB only"))]
-pub enum Lane {
-    Ours(Checks, Aid),
+#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "candidates of RocksDB only"))]
+pub enum Candidate {
+    Ours(Checks, Accelerator),
     RocksDb(Checks, Extra),
     Crossbeam,
     ArenaSkiplist,
@@ -118,36 +118,37 @@ pub enum Lane {
     BTree,
 }
 
-const OURS: [Lane; 9] = [
-    Lane::Ours(Checks::bytes(0), Aid::Nothing),
-    Lane::Ours(Checks::bytes(8), Aid::Nothing),
-    Lane::Ours(Checks::on_seek(), Aid::Nothing),
-    Lane::Ours(Checks::order(), Aid::Nothing),
-    Lane::Ours(Checks::bytes(0), Aid::Index),
-    Lane::Ours(Checks::bytes(8), Aid::Index),
-    Lane::Ours(Checks::on_seek(), Aid::Index),
-    Lane::Ours(Checks::bytes(0), Aid::Filter),
-    Lane::Ours(Checks::bytes(8), Aid::Filter),
+const OURS: [Candidate; 9] = [
+    Candidate::Ours(Checks::bytes(0), Accelerator::Nothing),
+    Candidate::Ours(Checks::bytes(8), Accelerator::Nothing),
+    Candidate::Ours(Checks::on_seek(), Accelerator::Nothing),
+    Candidate::Ours(Checks::order(), Accelerator::Nothing),
+    Candidate::Ours(Checks::bytes(0), Accelerator::Index),
+    Candidate::Ours(Checks::bytes(8), Accelerator::Index),
+    Candidate::Ours(Checks::on_seek(), Accelerator::Index),
+    Candidate::Ours(Checks::bytes(0), Accelerator::Filter),
+    Candidate::Ours(Checks::bytes(8), Accelerator::Filter),
 ];
 
 #[cfg(feature = "rocksdb")]
-const ROCKSDB: [Lane; 8] = [
-    Lane::RocksDb(Checks::bytes(0), Extra::Nothing),
-    Lane::RocksDb(Checks::bytes(8), Extra::Nothing),
-    Lane::RocksDb(Checks::on_seek(), Extra::Nothing),
-    Lane::RocksDb(Checks::bytes(0), Extra::Bloom),
-    Lane::RocksDb(Checks::bytes(8), Extra::Bloom),
-    Lane::RocksDb(Checks::bytes(8), Extra::Promise),
-    Lane::RocksDb(Checks::bytes(0), Extra::BatchLookup),
-    Lane::RocksDb(Checks::bytes(8), Extra::BatchLookup),
+const ROCKSDB: [Candidate; 8] = [
+    Candidate::RocksDb(Checks::bytes(0), Extra::Nothing),
+    Candidate::RocksDb(Checks::bytes(8), Extra::Nothing),
+    Candidate::RocksDb(Checks::on_seek(), Extra::Nothing),
+    Candidate::RocksDb(Checks::bytes(0), Extra::Bloom),
+    Candidate::RocksDb(Checks::bytes(8), Extra::Bloom),
+    Candidate::RocksDb(Checks::bytes(8), Extra::Promise),
+    Candidate::RocksDb(Checks::bytes(0), Extra::BatchLookup),
+    Candidate::RocksDb(Checks::bytes(8), Extra::BatchLookup),
 ];
 #[cfg(not(feature = "rocksdb"))]
-const ROCKSDB: [Lane; 0] = [];
+const ROCKSDB: [Candidate; 0] = [];
 
-const RUST: [Lane; 5] = [Lane::Crossbeam, Lane::ArenaSkiplist, Lane::Skl, Lane::ArtMap, Lane::BTree];
+const RUST: [Candidate; 5] =
+    [Candidate::Crossbeam, Candidate::ArenaSkiplist, Candidate::Skl, Candidate::ArtMap, Candidate::BTree];
 
-impl Lane {
-    pub fn all() -> Vec<Lane> {
+impl Candidate {
+    pub fn all() -> Vec<Candidate> {
         OURS.into_iter().chain(ROCKSDB).chain(RUST).collect()
     }
 
@@ -158,15 +159,15 @@ impl Lane {
             format!("{}{on_seek}{order}", checks.protection)
         };
         match self {
-            Lane::Ours(checks, aid) => {
-                let aid = match aid {
-                    Aid::Nothing => "",
-                    Aid::Index => "-index",
-                    Aid::Filter => "-filter",
+            Candidate::Ours(checks, accelerator) => {
+                let accelerator = match accelerator {
+                    Accelerator::Nothing => "",
+                    Accelerator::Index => "-index",
+                    Accelerator::Filter => "-filter",
                 };
-                format!("ours-{}{aid}", checked(checks))
+                format!("ours-{}{accelerator}", checked(checks))
             }
-            Lane::RocksDb(checks, extra) => {
+            Candidate::RocksDb(checks, extra) => {
                 let extra = match extra {
                     Extra::Nothing => "",
                     Extra::Bloom => "-bloom",
@@ -175,27 +176,27 @@ impl Lane {
                 };
                 format!("rocksdb-{}{extra}", checked(checks))
             }
-            Lane::Crossbeam => "crossbeam-skiplist".into(),
-            Lane::ArenaSkiplist => "arenaskiplist".into(),
-            Lane::Skl => "skl".into(),
-            Lane::ArtMap => "artmap".into(),
-            Lane::BTree => "btreemap-rwlock".into(),
+            Candidate::Crossbeam => "crossbeam-skiplist".into(),
+            Candidate::ArenaSkiplist => "arenaskiplist".into(),
+            Candidate::Skl => "skl".into(),
+            Candidate::ArtMap => "artmap".into(),
+            Candidate::BTree => "btreemap-rwlock".into(),
         }
     }
 
     /// An empty table.
     pub fn table(self, room: Room) -> anyhow::Result<Box<dyn Table>> {
         Ok(match self {
-            Lane::Ours(checks, aid) => Box::new(ours::Ours::new(checks, aid, room)?),
+            Candidate::Ours(checks, accelerator) => Box::new(ours::Ours::new(checks, accelerator, room)?),
             #[cfg(feature = "rocksdb")]
-            Lane::RocksDb(checks, extra) => Box::new(rocksdb::RocksDb::new(checks, extra, room)),
+            Candidate::RocksDb(checks, extra) => Box::new(rocksdb::RocksDb::new(checks, extra, room)),
             #[cfg(not(feature = "rocksdb"))]
-            Lane::RocksDb(..) => anyhow::bail!("built without the feature `rocksdb`"),
-            Lane::Crossbeam => Box::new(crossbeam::Owning::new()),
-            Lane::ArenaSkiplist => Box::new(arenaskiplist::table()),
-            Lane::Skl => Box::new(skl::table(room)?),
-            Lane::ArtMap => artmap::table(room)?,
-            Lane::BTree => Box::new(btree::Locked::default()),
+            Candidate::RocksDb(..) => anyhow::bail!("built without the feature `rocksdb`"),
+            Candidate::Crossbeam => Box::new(crossbeam::Owning::new()),
+            Candidate::ArenaSkiplist => Box::new(arenaskiplist::table()),
+            Candidate::Skl => Box::new(skl::table(room)?),
+            Candidate::ArtMap => artmap::table(room)?,
+            Candidate::BTree => Box::new(btree::Locked::default()),
         })
     }
 }

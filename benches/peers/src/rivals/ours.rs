@@ -7,7 +7,7 @@ use paranoid_memtable::{
     WriteBatch, Writer,
 };
 
-use super::{Ahead, Aid, Checks, Room, Table};
+use super::{Accelerator, Ahead, Checks, Room, Table};
 use crate::work::{Entries, Keys, Ranges, Task, Way, Work, fold};
 
 #[derive(Debug)]
@@ -22,17 +22,17 @@ pub(super) struct Ours {
 const INTACT: &str = "intact memory";
 
 impl Ours {
-    pub(super) fn new(checks: Checks, aid: Aid, room: Room) -> anyhow::Result<Ours> {
+    pub(super) fn new(checks: Checks, accelerator: Accelerator, room: Room) -> anyhow::Result<Ours> {
         let paranoid = ParanoidOptions::builder()
             .protection_bytes(checks.protection)
             .checksum_on_seek(checks.on_seek)
             .order_checks(checks.order)
             .build()?;
         let options = MemTableOptions::builder().write_buffer_size(room.write_buffer()).paranoid(paranoid);
-        let options = match aid {
-            Aid::Nothing => options,
-            Aid::Index => options.point_index(0.10),
-            Aid::Filter => options.whole_key_filter(0.015),
+        let options = match accelerator {
+            Accelerator::Nothing => options,
+            Accelerator::Index => options.point_index(0.10),
+            Accelerator::Filter => options.whole_key_filter(0.015),
         };
         let one = room.shape.key.len() as u64 + room.shape.value_len as u64 + 72;
         let bytes = one * room.entries;

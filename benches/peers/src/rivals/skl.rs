@@ -36,8 +36,8 @@ fn get(list: &List, key: &[u8], hash: u64) -> u64 {
 }
 
 fn read_from(list: &List, key: &[u8], steps: usize, hash: u64) -> u64 {
-    let behind = list.range::<[u8], _>(u64::MAX, (Bound::Included(key), Bound::Unbounded));
-    behind.take(steps).fold(hash, |hash, entry| fold(hash, &entry.value()))
+    let after = list.range::<[u8], _>(u64::MAX, (Bound::Included(key), Bound::Unbounded));
+    after.take(steps).fold(hash, |hash, entry| fold(hash, &entry.value()))
 }
 
 fn scan(list: &List, key: &[u8], steps: usize, way: Way) -> u64 {
