@@ -2,29 +2,52 @@
 //!
 //! ```text
 //!   cargo run --release --features fault-injection --example flip_a_bit -- [REGION [BIT]]
-//!     REGION   header, key, value (default), digests, link or backlink
-//!     BIT      which bit of it (default 3)
+//!   cargo run --release --features fault-injection --example flip_a_bit -- --help
 //! ```
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on panics")]
 
 use std::process::ExitCode;
 
+use clap::{Parser, ValueEnum};
 use paranoid_memtable::{Bytewise, FaultInjector, Lookup, MemTable, MemTableOptions, Region};
 
 const KEYS: [(&str, &str); 5] =
     [("apple", "red"), ("banana", "yellow"), ("cherry", "dark red"), ("damson", "blue"), ("elder", "black")];
 const VICTIM: &str = "cherry";
 
-fn region(name: &str) -> Option<Region> {
-    Some(match name {
-        "header" => Region::Header,
-        "key" => Region::Key,
-        "value" => Region::Value,
-        "digests" => Region::Digests,
-        "link" => Region::Link,
-        "backlink" => Region::BackLink,
-        _ => return None,
-    })
+/// Flips one bit of a small table and shows what every call answers then.
+#[derive(Debug, Parser)]
+#[command(name = "flip_a_bit")]
+struct Arguments {
+    /// Which bytes of the entry are damaged
+    #[arg(value_enum, default_value = "value")]
+    region: Bytes,
+    /// Which bit of them
+    #[arg(default_value_t = 3)]
+    bit: usize,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Bytes {
+    Header,
+    Key,
+    Value,
+    Digests,
+    Link,
+    Backlink,
+}
+
+impl Bytes {
+    fn region(self) -> Region {
+        match self {
+            Bytes::Header => Region::Header,
+            Bytes::Key => Region::Key,
+            Bytes::Value => Region::Value,
+            Bytes::Digests => Region::Digests,
+            Bytes::Link => Region::Link,
+            Bytes::Backlink => Region::BackLink,
+        }
+    }
 }
 
 /// What every key answers, present or not.
@@ -87,14 +110,9 @@ fn tell(region: Region, bit: usize) -> Result<(), paranoid_memtable::Error> {
 }
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    let name = words.next().unwrap_or_else(|| "value".into());
-    let bit = words.next().map_or(Some(3), |word| word.parse().ok());
-    let (Some(region), Some(bit)) = (region(&name), bit) else {
-        eprintln!("flip_a_bit: REGION is header, key, value, digests, link or backlink; BIT is a number");
-        return ExitCode::from(2);
-    };
-    match tell(region, bit) {
+    sigpipe::reset();
+    let Arguments { region, bit } = Arguments::parse();
+    match tell(region.region(), bit) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("flip_a_bit: {error}");

@@ -53,6 +53,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    sigpipe::reset();
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -2,7 +2,7 @@
 //! hash, every value follows from key and sequence number.
 //!
 //! ```text
-//! cargo run --release --example stress [SECONDS] [SEED]
+//! cargo run --release --example stress -- [SECONDS] [SEED]
 //! ```
 //! Under ThreadSanitizer (nightly), where it is the program that shows data races:
 //! ```text
@@ -20,9 +20,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use paranoid_memtable::{
     DuplicatePolicy, Entry, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
 };
+
+/// Writers, readers and freezes at once, on entries that testify: ends at the first thing that is wrong.
+#[derive(Debug, Parser)]
+#[command(name = "stress")]
+struct Arguments {
+    /// How long tables are filled and read, one after the other
+    #[arg(default_value_t = 5)]
+    seconds: u64,
+    /// Seed of the first table
+    #[arg(default_value_t = 1)]
+    seed: u64,
+}
 
 const WRITERS: u64 = 4;
 const READERS: u64 = 4;
@@ -229,9 +242,8 @@ fn run_round(seed: u64) -> Outcome<(u64, u64)> {
 }
 
 fn main() -> Outcome<()> {
-    let mut args = std::env::args().skip(1);
-    let seconds: u64 = args.next().map_or(Ok(5), |text| text.parse())?;
-    let mut seed: u64 = args.next().map_or(Ok(1), |text| text.parse())?;
+    sigpipe::reset();
+    let Arguments { seconds, mut seed } = Arguments::parse();
     let begin = Instant::now();
     let (mut rounds, mut entries, mut reads) = (0u64, 0, 0);
     while rounds == 0 || begin.elapsed() < Duration::from_secs(seconds) {

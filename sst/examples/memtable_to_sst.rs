@@ -152,6 +152,7 @@ fn run(arguments: &Arguments) -> Anything<()> {
 }
 
 fn main() -> ExitCode {
+    sigpipe::reset();
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

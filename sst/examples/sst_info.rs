@@ -68,6 +68,7 @@ fn scan(table: &SortedTable) -> Result<(), Error> {
 }
 
 fn main() -> ExitCode {
+    sigpipe::reset();
     match show(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

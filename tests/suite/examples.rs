@@ -202,3 +202,50 @@ fn db_bench_keeps_and_finds_a_journal() {
         assert!(error.contains(wanted), "{error}");
     }
 }
+
+/// Every example that `cargo test` builds explains itself, and ends quietly where nobody reads on.
+#[test]
+fn examples_have_help_and_survive_a_closed_output() {
+    for name in [
+        "ingest",
+        "replay_trace",
+        "stress",
+        "flip_a_bit",
+        "db_bench",
+        "fault_campaign",
+        "sst_info",
+        "memtable_to_sst",
+    ] {
+        let Some(program) = example(name) else { continue };
+        let (code, out, error) = run(&program, &["--help"]);
+        assert_eq!(code, Some(0), "{name}: {error}");
+        assert!(out.lines().count() > 3 && error.is_empty(), "{name}: {out}{error}");
+    }
+    let Some(bench) = example("db_bench") else { return };
+    let mut running = Command::new(bench)
+        .args(["--benchmarks=fillseq,stats,readseq[-X20]", "--num=2000", "--disable_wal"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(running.stdout.take());
+    let Output { status, stderr, .. } = running.wait_with_output().unwrap();
+    assert!(!status.success() && stderr.is_empty(), "{status}: {}", String::from_utf8_lossy(&stderr));
+}
+
+#[test]
+fn db_bench_guesses_what_was_meant_and_tells_what_tables_hold() {
+    let Some(bench) = example("db_bench") else { return };
+    for (word, wanted) in [
+        ("--benchmarks=raedrandom", "did you mean readrandom?"),
+        ("--vlaue_size=3", "did you mean --value_size?"),
+    ] {
+        let (code, _, error) = run(&bench, &[word]);
+        assert_eq!(code, Some(2));
+        assert!(error.contains(wanted), "{error}");
+    }
+    let (code, out, error) = run(&bench, &["--benchmarks=fillseq,stats", "--num=500", "--disable_wal"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.contains("500 entries (0 deletes, 0 range deletes)"), "{out}");
+    assert_eq!(out.lines().filter_map(result_line).count(), 1, "{out}");
+}

@@ -129,7 +129,10 @@ fn words_are_the_fields() {
     let folders = ["src", "sst", "tests", "benches", "examples", "tools", "fuzz/fuzz_targets"];
     let mut files = vec![];
     folders.iter().for_each(|folder| collect(&root().join(folder), &mut files));
-    files.extend(["README.md", "ARCHITECTURE.md", "SAFETY.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|file| root().join(file)));
+    files.extend(
+        ["README.md", "ARCHITECTURE.md", "SAFETY.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+            .map(|file| root().join(file)),
+    );
     let read = |file: &PathBuf| {
         let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         words::retired(&file.to_string_lossy(), &text)

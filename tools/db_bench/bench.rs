@@ -91,6 +91,8 @@ pub(crate) enum Measured {
     All,
     /// The last one writes beside the others, and is left out.
     AllButLast,
+    /// It only tells: there is no result line.
+    Nothing,
 }
 
 /// What the threads of a benchmark do, and what single operations are called.

@@ -225,13 +225,24 @@ fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.0 == name)
 }
 
+/// The name that a misspelt one may stand for.
+pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let likeness = |known: &str| strsim::jaro_winkler(name, known);
+    let best = known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) > 0.85).then_some(best)
+}
+
 /// Why a name is no flag here.
 fn refusal(name: &str) -> String {
     let words = |patterns: &'static str| patterns.split_whitespace();
     let about = REFUSED.iter().find(|(_, patterns)| words(patterns).any(|pattern| fits(name, pattern)));
     match about {
         Some((reason, _)) => format!("--{name} has no meaning here: {reason}"),
-        None => format!("--{name} is not a flag of db_bench"),
+        None => {
+            let meant = nearest(name, FLAGS.iter().map(|flag| flag.0));
+            let meant = meant.map_or(String::new(), |flag| format!("; did you mean --{flag}?"));
+            format!("--{name} is not a flag of db_bench{meant}")
+        }
     }
 }
 
@@ -379,6 +390,7 @@ mod tests {
             ("--cache_size=1", "--cache_size has no meaning here: there are no table files"),
             ("--compression_type=snappy", "--compression_type=snappy has no meaning here"),
             ("--noisy", "--noisy is not a flag"),
+            ("--valuesize=1", "--valuesize is not a flag of db_bench; did you mean --value_size?"),
             ("--num", "--num needs a value"),
             ("--num=many", "--num: `many` is not a whole number"),
             ("--histogram=2", "`2` is not yes or no"),

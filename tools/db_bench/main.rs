@@ -37,6 +37,7 @@ mod tables;
 #[cfg(test)]
 mod agreement;
 
+use bench::Measured;
 use failure::Failure;
 use flags::Flags;
 use journal::Journal;
@@ -46,6 +47,7 @@ use stats::Repeats;
 use tables::Db;
 
 fn main() -> ExitCode {
+    sigpipe::reset();
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.iter().any(|word| matches!(word.trim_start_matches('-'), "help" | "h")) {
         print!("{}", flags::help());
@@ -102,6 +104,9 @@ fn repeat(
 ) -> Result<(), Failure> {
     let Entry { benchmark, warm_ups, runs } = entry;
     let mut run = || bench::run(settings, db, pool, &benchmark.work, threads_before);
+    if benchmark.work.measured == Measured::Nothing {
+        return run().map(drop);
+    }
     if *warm_ups > 0 {
         println!("Warming up benchmark by running {warm_ups} times");
     }

@@ -81,6 +81,7 @@ fn find(settings: &Settings, name: &str) -> Option<Benchmark> {
         "seekrandomwhilewriting" => kept(beside(reads::seek_random_while_writing, "seek")),
         "multireadwhilewriting" => kept(beside(reads::multi_read_while_writing, "read")),
         "approximatememtablestats" => kept(work(reads::approximate_stats, "other")),
+        "stats" => kept(Work { single: true, measured: Measured::Nothing, ..work(reads::stats, "other") }),
         "crc32c" => kept(work(reads::crc32c, "crc")),
         "xxhash" => kept(work(reads::xxhash, "hash")),
         "xxhash64" => kept(work(reads::xxhash64, "hash")),
@@ -118,6 +119,7 @@ pub(crate) const NAMES: &[&str] = &[
     "seekrandomwhilewriting",
     "multireadwhilewriting",
     "approximatememtablestats",
+    "stats",
     "crc32c",
     "xxhash",
     "xxhash64",
@@ -128,7 +130,7 @@ pub(crate) const NAMES: &[&str] = &[
 const REFUSED: &[(&str, &str)] = &[
     ("compact compact0 compact1 compactall waitforcompaction levelstats sstables", "there are no files"),
     ("flush", "there are no files; full tables are frozen by themselves"),
-    ("stats resetstats memstats", "--statistics prints what reads did"),
+    ("resetstats memstats", "--statistics prints what reads did"),
 ];
 
 /// What a command runs, in order.
@@ -160,7 +162,11 @@ fn entry(settings: &Settings, word: &str) -> Result<Entry, Failure> {
             let mut about = REFUSED.iter().filter(|(names, _)| names.split(' ').any(|known| known == name));
             match about.next() {
                 Some((_, why)) => refuse(format!("benchmark {name} has no meaning here: {why}")),
-                None => refuse(format!("unknown benchmark '{name}'")),
+                None => {
+                    let meant = crate::flags::nearest(name, NAMES.iter().copied());
+                    let meant = meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
+                    refuse(format!("unknown benchmark '{name}'{meant}"))
+                }
             }
         }
     }

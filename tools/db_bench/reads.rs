@@ -199,6 +199,12 @@ pub(crate) fn approximate_stats(thread: &mut Thread<'_>) -> Result<(), Failure> 
     Ok(())
 }
 
+/// Prints what the tables hold, and what reads did to them.
+pub(crate) fn stats(thread: &mut Thread<'_>) -> Result<(), Failure> {
+    print!("{}", thread.shared.db.describe());
+    Ok(())
+}
+
 pub(crate) fn crc32c(thread: &mut Thread<'_>) -> Result<(), Failure> {
     checksums(thread, ChecksumKind::Crc32c)
 }

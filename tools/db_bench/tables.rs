@@ -171,6 +171,21 @@ impl Db {
         self.sequence.load(Ordering::Relaxed)
     }
 
+    /// What each table holds, the active one first, and what reads did.
+    pub(crate) fn describe(&self) -> String {
+        let version = Arc::clone(&locked(&self.version));
+        let mut text = String::from("\n** Tables, the active one first **\n");
+        for table in &version.tables {
+            let (entries, deletes, ranges) = (table.len(), table.num_deletes(), table.num_range_deletes());
+            let (data, allocated) = (table.data_bytes(), table.allocated_bytes());
+            text.push_str(&format!(
+                "{entries} entries ({deletes} deletes, {ranges} range deletes), {data} bytes of data, {allocated} allocated\n"
+            ));
+        }
+        text.push_str(&format!("\n** Reads, counted with --statistics **\n{:#?}\n", self.stats()));
+        text
+    }
+
     /// What reads did, over all tables.
     pub(crate) fn stats(&self) -> Stats {
         let version = Arc::clone(&locked(&self.version));

@@ -1,8 +1,73 @@
 //! What the command line asks for.
 
+use clap::builder::PossibleValuesParser;
+use clap::{Parser, ValueEnum};
 use paranoid_memtable::Representation;
 
 use crate::damage::plan::Kind;
+
+/// Damages every byte of a memtable, or loses a write to it, and looks at what every public function answers.
+#[derive(Debug, Parser)]
+#[command(name = "fault_campaign")]
+struct Arguments {
+    /// A table of 24 entries, a minute at most
+    #[arg(long)]
+    short: bool,
+    /// Protection bytes: 0, 1, 2, 4 or 8
+    #[arg(long, default_value_t = 8)]
+    protection: u8,
+    /// Checksums on seek; off at protection 0
+    #[arg(long, default_value = "both")]
+    on_seek: Which,
+    /// Order checks; both is off
+    #[arg(long, default_value = "off")]
+    order_checks: Which,
+    #[arg(long, default_value = "skiplist")]
+    representation: Layout,
+    /// Filters and point index; off with vector
+    #[arg(long, default_value = "both")]
+    accelerators: Which,
+    /// Kinds of random faults; all without this option
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::name)))]
+    kinds: Vec<String>,
+    /// Random faults in total; 1500000, with --short 10000
+    #[arg(long)]
+    faults: Option<u64>,
+    /// Random faults that each region and kind of fault gets at least; 10000, with --short 0
+    #[arg(long)]
+    floor: Option<u64>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Processes at a time; one a core without this option
+    #[arg(long)]
+    workers: Option<usize>,
+    /// Runs only the faults from the first number up to the second one, in this process
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
+    run: Option<Vec<u64>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Off,
+    On,
+    Both,
+}
+
+impl Which {
+    fn each(self) -> Vec<bool> {
+        match self {
+            Which::Off => vec![false],
+            Which::On => vec![true],
+            Which::Both => vec![false, true],
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Layout {
+    Skiplist,
+    Vector,
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -26,79 +91,34 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Options, String> {
-        let words: Vec<String> = words.collect();
-        let short = words.iter().any(|word| word == "--short");
-        let mut options = Options {
-            short,
-            protection: 8,
-            on_seek: vec![false, true],
-            order_checks: false,
-            representation: Representation::SkipList,
-            accelerators: vec![false, true],
-            kinds: Kind::ALL.to_vec(),
-            faults: if short { 10_000 } else { 1_500_000 },
-            floor: if short { 0 } else { 10_000 },
-            seed: 1,
-            workers: std::thread::available_parallelism().map_or(1, usize::from),
-            range: None,
-            words: words.clone(),
-        };
-        let mut rest = words.iter();
-        while let Some(word) = rest.next() {
-            let mut value = || rest.next().map(String::as_str).ok_or(format!("{word} needs a value"));
-            match word.as_str() {
-                "--short" => {}
-                "--protection" => options.protection = number(value()?)? as u8,
-                "--on-seek" => options.on_seek = which(value()?)?,
-                "--order-checks" => options.order_checks = which(value()?)? == [true],
-                "--representation" => options.representation = representation(value()?)?,
-                "--accelerators" => options.accelerators = which(value()?)?,
-                "--kinds" => options.kinds = value()?.split(',').map(kind).collect::<Result<_, _>>()?,
-                "--faults" => options.faults = number(value()?)?,
-                "--floor" => options.floor = number(value()?)?,
-                "--seed" => options.seed = number(value()?)?,
-                "--workers" => options.workers = number(value()?)?.max(1) as usize,
-                "--run" => options.range = Some((number(value()?)?, number(value()?)?)),
-                other => return Err(format!("unknown option {other}")),
-            }
+    /// Reads the command line; help, and what is wrong with it, end the program.
+    pub(crate) fn parse() -> Options {
+        let given = Arguments::parse();
+        let asked =
+            |kind: &Kind| given.kinds.is_empty() || given.kinds.iter().any(|name| name == kind.name());
+        let vector = given.representation == Layout::Vector;
+        Options {
+            short: given.short,
+            protection: given.protection,
+            on_seek: if given.protection == 0 { Which::Off } else { given.on_seek }.each(),
+            order_checks: given.order_checks == Which::On,
+            representation: if vector { Representation::Vector } else { Representation::SkipList },
+            accelerators: if vector { Which::Off } else { given.accelerators }.each(),
+            kinds: Kind::ALL.into_iter().filter(asked).collect(),
+            faults: given.faults.unwrap_or(if given.short { 10_000 } else { 1_500_000 }),
+            floor: given.floor.unwrap_or(if given.short { 0 } else { 10_000 }),
+            seed: given.seed,
+            workers: given
+                .workers
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+                .max(1),
+            range: given.run.as_deref().and_then(|run| Some((*run.first()?, *run.get(1)?))),
+            words: std::env::args().skip(1).collect(),
         }
-        if options.protection == 0 {
-            options.on_seek = vec![false];
-        }
-        if options.representation == Representation::Vector {
-            options.accelerators = vec![false];
-        }
-        Ok(options)
     }
 
     /// Entries of the table of which every bit is flipped.
     pub(crate) fn small(&self) -> usize {
         if self.short { 24 } else { 64 }
     }
-}
-
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text} is not a number"))
-}
-
-fn which(text: &str) -> Result<Vec<bool>, String> {
-    match text {
-        "off" => Ok(vec![false]),
-        "on" => Ok(vec![true]),
-        "both" => Ok(vec![false, true]),
-        other => Err(format!("{other} is not off, on or both")),
-    }
-}
-
-fn representation(text: &str) -> Result<Representation, String> {
-    match text {
-        "skiplist" => Ok(Representation::SkipList),
-        "vector" => Ok(Representation::Vector),
-        other => Err(format!("{other} is not skiplist or vector")),
-    }
-}
-
-fn kind(text: &str) -> Result<Kind, String> {
-    Kind::ALL.into_iter().find(|kind| kind.name() == text).ok_or(format!("{text} is not a kind of fault"))
 }
