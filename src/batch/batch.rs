@@ -23,7 +23,6 @@ use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::integrity::digest::{Kvo, Protected, key_part, value_part};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
-use crate::planted::{Bug, planted};
 
 /// How the entries of a batch get their sequence numbers.
 ///
@@ -456,7 +455,7 @@ impl<'b> BatchEntries<'b> {
 
     /// The count is compared where the bytes end.
     fn end(&self) -> Result<()> {
-        if self.read == self.batch.header.count || planted(Bug::BatchIgnoresCount) {
+        if self.read == self.batch.header.count {
             return Ok(());
         }
         Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.batch.header.count)))
@@ -478,7 +477,7 @@ impl<'b> BatchEntries<'b> {
             return Err(damage(at, u64::from(self.read) + 1, self.batch.caller_digests.len() as u64));
         };
         let computed = Protected::of_parts(key_part, value_part(value), kind);
-        if computed != caller_digest && !planted(Bug::BatchForgetsCallerDigest) {
+        if computed != caller_digest {
             return Err(self.diagnosed(at, damage(at, computed.to_bits(), caller_digest.to_bits())));
         }
         Ok(Some(caller_digest))

@@ -19,7 +19,6 @@
 use crate::error::{Corruption, Error, Place, Result};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::skiplist::layout::KEY_LEN_MAX;
-use crate::planted::{Bug, planted};
 
 /// Sequence number and count.
 pub(super) const HEADER_LEN: usize = 12;
@@ -197,7 +196,7 @@ impl<'b> Records<'b> {
             self.at += 1;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
-                let overlong = byte == 0 && shift > 0 && !planted(Bug::BatchTakesOverlongLength);
+                let overlong = byte == 0 && shift > 0;
                 return match u32::try_from(value) {
                     Ok(value) if !overlong => Ok(value),
                     _ => Err(damage(start, 0, value)),

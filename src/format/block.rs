@@ -19,7 +19,6 @@ use std::num::NonZeroU32;
 use crate::error::{Corruption, Place, Result};
 use crate::format::checksum_kind::ChecksumKind;
 use crate::integrity::diagnosis;
-use crate::planted::{Bug, planted};
 
 /// Bytes of a trailer: compression type and checksum.
 pub(crate) const TRAILER_LEN: usize = 5;
@@ -150,7 +149,6 @@ impl BlockChecks {
         let Some(base) = self.base else { return 0 };
         #[expect(clippy::cast_possible_truncation, reason = "the two halves, one after the other")]
         let (low, high) = (offset as u32, (offset >> 32) as u32);
-        let high = if planted(Bug::ContextForgetsHighHalf) { 0 } else { high };
         base.get() ^ low.wrapping_add(high)
     }
 

@@ -25,7 +25,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::planted::{Bug, planted};
 
 /// Added by the mask of CRC-32C, so that the checksum of data that holds its own checksum is nothing special.
 const MASK_DELTA: u32 = 0xa282_ead8;
@@ -200,9 +199,6 @@ impl ChecksumKind {
 
 #[inline(always)]
 fn mask(crc: u32) -> u32 {
-    if planted(Bug::ChecksumCrcUnmasked) {
-        return crc;
-    }
     crc.rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
@@ -215,9 +211,6 @@ const fn low_half(hash: u64) -> u32 {
 
 #[inline(always)]
 fn xxh3_folded(data: &[u8], last: u8) -> u32 {
-    if planted(Bug::ChecksumXxh3HashesLastByte) {
-        return low_half(xxh3(&[data, &[last]].concat()));
-    }
     low_half(xxh3(data)) ^ u32::from(last).wrapping_mul(LAST_BYTE_FACTOR)
 }
 

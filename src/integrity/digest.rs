@@ -122,25 +122,16 @@ fn kind_part(kind: Kind) -> u64 {
 
 #[inline(always)]
 fn sequence_part(sequence: SequenceNumber) -> u64 {
-    if planted(Bug::DigestForgetsSequence) {
-        return 0;
-    }
     mix(sequence, SEED_SEQUENCE)
 }
 
 #[inline(always)]
 fn lengths_part(lengths: u64, revision: u32) -> u64 {
-    if planted(Bug::DigestForgetsLengths) {
-        return 0;
-    }
     mix(lengths ^ u64::from(revision).rotate_left(29), SEED_LENGTHS)
 }
 
 #[inline(always)]
 fn place_part(offset: u32, nonce: u64) -> u64 {
-    if planted(Bug::DigestForgetsPlace) {
-        return 0;
-    }
     mix(u64::from(offset) ^ nonce, SEED_PLACE)
 }
 
@@ -287,9 +278,6 @@ impl Placed {
     /// The value digest from V.
     #[inline(always)]
     pub(crate) fn value_digest_of(&self, value_part: u64, key_part: u64, nonce: u64) -> u64 {
-        if planted(Bug::ValueDigestForgetsKey) {
-            return value_part;
-        }
         value_part ^ key_part ^ sequence_part(self.sequence) ^ place_part(self.offset, nonce)
     }
 

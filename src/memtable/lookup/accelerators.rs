@@ -23,7 +23,6 @@ use crate::memtable::lookup::statistics::{Event, Statistics};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::prefix::PrefixExtractor;
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
-use crate::planted::{Bug, planted};
 
 /// What a table asks before it asks its list.
 #[derive(Debug, Default)]
@@ -104,11 +103,7 @@ impl Accelerators {
             return filter.bits(key_part);
         }
         let (filter, extractor) = self.prefixes.as_ref()?;
-        let prefix = extractor.prefix(key);
-        if planted(Bug::PrefixIgnoresDomain) {
-            return filter.bits(hash_of(prefix.unwrap_or(&[])));
-        }
-        filter.bits(hash_of(prefix?))
+        filter.bits(hash_of(extractor.prefix(key)?))
     }
 
     /// Whether entries may have keys that start with these bytes.

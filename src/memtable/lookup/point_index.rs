@@ -231,7 +231,6 @@ impl Bucket {
                     // Reads of this key find the damaged node here and ask the list.
                     Owner::Damaged => return Some(Settled::Here),
                     Owner::Same(named) if !version.newer_than(&named) => return Some(Settled::Here),
-                    Owner::Same(_) if planted(Bug::IndexKeepsFirstVersion) => return Some(Settled::Here),
                     Owner::Same(_) => {}
                 }
             }
@@ -304,7 +303,7 @@ impl Sight {
             }
         }
         // POINT-INDEX-5.
-        if planted(Bug::IndexBelievesFullBuckets) { Known::Absent } else { Known::Unsure }
+        Known::Unsure
     }
 }
 

@@ -41,7 +41,7 @@ type Tombstone<'a> = (&'a [u8], &'a [u8], SequenceNumber);
 /// Only what is newer than this covers.
 #[inline(always)]
 fn floor_of(newest: Option<SequenceNumber>) -> SequenceNumber {
-    newest.unwrap_or(0).saturating_sub(u64::from(planted(Bug::CoverIncludesOwnSequence)))
+    newest.unwrap_or(0)
 }
 
 /// Range tombstones of a table: the list of them is the truth, and two indexes answer in its place.

@@ -117,12 +117,11 @@ fn from_behind(
     let mut at = sentinel;
     loop {
         match view.back_hint(at) {
-            Some(before) if before == last && !planted(Bug::ChainForgetsTheRest) => return,
-            Some(before) if before != sentinel && !planted(Bug::ChainForgetsTheRest) => {
+            Some(before) if before == last => return,
+            Some(before) if before != sentinel => {
                 nodes.push(before);
                 at = before;
             }
-            Some(_) if planted(Bug::ChainForgetsTheRest) => return,
             _ => {
                 damage.get_or_insert(report);
                 return;

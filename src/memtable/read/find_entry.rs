@@ -29,7 +29,6 @@ use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Tally};
-use crate::planted::{Bug, planted};
 
 /// Versions that are passed at level 0 before the list is searched.
 const STEPS_MAX: u32 = 4;
@@ -173,7 +172,7 @@ pub(crate) fn visible<'a, C: Comparator>(
     snapshot: SequenceNumber,
 ) -> Shortcut<'a> {
     match known {
-        Known::Newest(entry) if entry.node().sequence() <= snapshot || planted(Bug::IndexForgetsSnapshot) => {
+        Known::Newest(entry) if entry.node().sequence() <= snapshot => {
             core.accelerators.count(Event::IndexHit, 1);
             count_digests(core, search.view(), 1);
             Shortcut::Found(spot_of(entry))

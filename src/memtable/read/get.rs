@@ -28,7 +28,6 @@ use crate::memtable::read::find_entry::{count_digests, locate, older};
 use crate::memtable::skiplist::arena::{Arena, Frame};
 use crate::memtable::skiplist::node::{KeepsArena, Pinned, ValueIn, Verified};
 use crate::memtable::skiplist::search::Gap;
-use crate::planted::{Bug, planted};
 
 impl From<Gap> for Error {
     fn from(gap: Gap) -> Self {
@@ -369,7 +368,7 @@ impl<'a, C: Comparator> Operands<'a, C> {
         }
         let value = spot.entry.value(order.view().seal())?;
         self.next = older(self.core, &order, &spot)?;
-        if self.next.is_none() && self.cover.is_some() && !planted(Bug::MergeForgetsCover) {
+        if self.next.is_none() && self.cover.is_some() {
             self.base = Base::Deleted;
         }
         Ok(Some(Operand { sequence, value }))
@@ -410,12 +409,6 @@ pub(crate) fn deletion<C: Comparator>(
     snapshot: SequenceNumber,
     spot: Option<&Spot<'_>>,
 ) -> Result<Option<(SequenceNumber, DeletedBy)>> {
-    if spot.is_none()
-        && core.accelerators.shortcuts() == Shortcuts::Some
-        && planted(Bug::FilterHidesTombstones)
-    {
-        return Ok(None);
-    }
     let floor = spot.map(|spot| spot.entry.node().sequence());
     Ok(deletion_by(core.covering(key, snapshot, floor)?, spot))
 }

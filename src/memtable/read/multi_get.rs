@@ -30,7 +30,6 @@ use crate::memtable::read::find_entry::{Shortcut, count_lookup, count_search, lo
 use crate::memtable::read::get::{Lookup, answer, deletion, deletion_by};
 use crate::memtable::skiplist::interleaved_search::find_many;
 use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search, Tally};
-use crate::planted::{Bug, planted};
 
 /// Keys of a group.
 const GROUP: usize = 32;
@@ -180,17 +179,15 @@ fn search_group<'a, C: Comparator, K: AsRef<[u8]>>(
     if count == 0 {
         return;
     }
-    let (targets, mut finished) = (&targets[..count], 0);
+    let targets = &targets[..count];
     let mut done = |index: usize, outcome: Result<Bracket<'a>, Gap>| {
-        let place = if planted(Bug::MultiGetMixesKeys) { places[finished] } else { places[index] };
-        finished += 1;
         let key = targets[index].key;
         let found = outcome.map(|bracket| {
             let entry = bracket.entry.filter(|entry| core.comparator.compare(entry.key(), key).is_eq());
             entry.map(|entry| Spot { at: entry.node().offset(), entry })
         });
         // A gap is looked at again by a search of its own: it may be proved not to matter for this key.
-        stages[place] = found.map_or(Stage::AskList, Stage::Done);
+        stages[places[index]] = found.map_or(Stage::AskList, Stage::Done);
     };
     if core.accelerators.statistics.is_some() {
         find_many(search, targets, &Tally::default(), &mut |index, outcome, tally| {

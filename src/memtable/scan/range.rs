@@ -27,7 +27,6 @@ use crate::memtable::scan::cursor::{Mark, TableCursor};
 use crate::memtable::scan::gap::passed;
 use crate::memtable::scan::runs::{StepLimit, Way};
 use crate::memtable::scan::visibility::{Raw, Visibility};
-use crate::planted::{Bug, planted};
 
 /// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then
 /// goes on after it.
@@ -150,17 +149,12 @@ impl<'t, C: Comparator, L: Visibility> Range<'t, C, L> {
         }
         let inside = match (&moved, &other.place) {
             (Ok(Some(entry)), Some(limit)) => {
-                (entry.is_before(self.comparator, &limit.target(self.comparator))
-                    || planted(Bug::RangeEndsOverlap))
-                    == (way == Way::Forward)
+                entry.is_before(self.comparator, &limit.target(self.comparator)) == (way == Way::Forward)
             }
             (Err(_), Some(limit)) => {
                 let begin = tip.cursor.gap_bound(way).or(tip.place.as_ref());
                 let order = begin.map(|scan_bound| scan_bound.order(self.comparator, limit));
-                let blind = planted(Bug::EndsForgetGaps);
-                blind
-                    || order
-                        .is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
+                order.is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
             }
             _ => false,
         };
@@ -333,7 +327,7 @@ impl<'t, C: Comparator> Descending<'t, C> {
     /// Whether the cursor is in a gap that was reported (RANGE-3). If not, it is from now on.
     fn knows_gap(&mut self) -> bool {
         let sides = self.cursor.gap().map(|gap| (gap.before, gap.after));
-        let known = sides.is_some() && sides == self.reported && !planted(Bug::DescendingForgetsGap);
+        let known = sides.is_some() && sides == self.reported;
         self.reported = sides.or(self.reported);
         known
     }

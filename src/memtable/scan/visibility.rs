@@ -163,9 +163,7 @@ impl sealed::Look for Raw {
         spot: Option<Spot<'a>>,
     ) -> Result<Option<Spot<'a>>, Gap> {
         match spot {
-            Some(spot) if replaces(core) && !planted(Bug::ReverseShowsLastOfEquals) => {
-                first_of_run(core, order, spot, Run::Equals).map(Some)
-            }
+            Some(spot) if replaces(core) => first_of_run(core, order, spot, Run::Equals).map(Some),
             spot => Ok(spot),
         }
     }
@@ -299,7 +297,7 @@ impl AtSnapshot {
         }
         // Strictly newer: an entry of the tombstone's own sequence number is not covered.
         let newest = core.shards.largest_point().min(self.sequence);
-        (run.sequence > newest || planted(Bug::RunHidesNewerEntries)).then_some(run)
+        (run.sequence > newest).then_some(run)
     }
 }
 

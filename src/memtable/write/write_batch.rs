@@ -32,7 +32,6 @@ use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
-use crate::planted::{Bug, planted};
 
 /// What a batch did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,7 +86,7 @@ pub(crate) fn read_batch<'b, C: Comparator>(
         admit(core, &write)?;
         writes.push(write);
     }
-    if batch.sequence_mode() == SequenceMode::WholeBatch && !planted(Bug::BatchSkipsDuplicateCheck) {
+    if batch.sequence_mode() == SequenceMode::WholeBatch {
         compare_batch(core, &writes)?;
     }
     Ok(writes)
@@ -199,7 +198,7 @@ fn refuse<C: Comparator>(
     bracket: &Bracket<'_>,
 ) -> Result<()> {
     let Some(entry) = bracket.entry else { return Ok(()) };
-    let refuses = refuses_duplicates(core, sort) && !planted(Bug::BatchSkipsDuplicateCheck);
+    let refuses = refuses_duplicates(core, sort);
     let is_equal =
         entry.node().sequence() == write.sequence && core.comparator.compare(entry.key(), write.key).is_eq();
     if is_equal && refuses {

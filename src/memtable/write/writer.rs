@@ -183,9 +183,7 @@ fn apply_range<C: Comparator>(
         }
         // Counted before the comparator runs again: it may panic.
         inserted = account(entered, &placement, write, &search.view);
-        if !planted(Bug::IndexForgetsTombstone) {
-            core.tombstones.index(core.ground(), write);
-        }
+        core.tombstones.index(core.ground(), write);
     }
     if let Some(tower) = placement.tower() {
         core.tombstones.list.link_tower(&search, &mut entered.inside.inserter, write, tower);

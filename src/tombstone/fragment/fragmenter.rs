@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::error::Result;
 use crate::key::{Comparator, SequenceNumber};
-use crate::planted::{Bug, planted};
 use crate::tombstone::fragment::fragments::{Contact, Fragments, FragmentsBuilder};
 use crate::tombstone::fragment::span::{RangeTombstone, check_order};
 
@@ -246,9 +245,6 @@ impl Active {
                         stripe.spans.pop();
                     }
                     sequences.extend(stripe.spans.peek().map(|&(sequence, _)| sequence));
-                }
-                if planted(Bug::FragmenterForgetsStripes) {
-                    sequences.truncate(1);
                 }
             }
         }

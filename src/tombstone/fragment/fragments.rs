@@ -264,12 +264,7 @@ impl<C: Comparator> Fragments<C> {
 
     /// How many fragments end at or before `key`: the number of the first one that covers it or starts after it.
     pub(crate) fn ended_before(&self, key: &[u8]) -> usize {
-        let inclusive = crate::planted::planted(crate::planted::Bug::FragmentSeekTakesEnd);
-        self.rows.partition_point(|row| match self.comparator.compare(run(&self.keys, row.end), key) {
-            Ordering::Less => true,
-            Ordering::Equal => !inclusive,
-            Ordering::Greater => false,
-        })
+        self.rows.partition_point(|row| self.comparator.compare(run(&self.keys, row.end), key).is_le())
     }
 
     /// How many fragments start at or before `key`.

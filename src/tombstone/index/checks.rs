@@ -89,7 +89,6 @@ impl Checks {
         refs: u64,
     ) -> u32 {
         let position = if planted(Bug::PieceCheckForgetsPosition) { 0 } else { position };
-        let skip = if planted(Bug::PieceCheckForgetsSkip) { 0 } else { skip };
         let place = (cover ^ PIECE ^ (skip as u64) << SKIP_SHIFT).wrapping_add(position.wrapping_mul(STRIDE));
         let mixed = fold(prefix ^ self.mask, next ^ self.factor ^ place.rotate_left(17))
             ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);

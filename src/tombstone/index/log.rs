@@ -438,11 +438,7 @@ impl Log {
         if probe.prefix < record.start_prefix || probe.prefix > record.end_prefix {
             return Ok(false);
         }
-        let before_end = match self.order(comparator, record, End::Stop, probe)? {
-            Order::Greater => true,
-            Order::Equal => planted(Bug::SpanEndIsInclusive),
-            Order::Less => false,
-        };
+        let before_end = self.order(comparator, record, End::Stop, probe)? == Order::Greater;
         Ok(before_end && self.order(comparator, record, End::Start, probe)? != Order::Greater)
     }
 

@@ -20,7 +20,6 @@ use std::cmp::Ordering as Order;
 
 use crate::error::Corruption;
 use crate::key::{Comparator, SequenceNumber};
-use crate::planted::{Bug, planted};
 use crate::tombstone::index::build::paint;
 use crate::tombstone::index::checks::{damage, high, low, pair};
 use crate::tombstone::index::common_prefix::Lift;
@@ -153,8 +152,7 @@ impl Job {
             if first.is_some() && last != high(cover) || source >= 64 {
                 return Err(damage(u64::from(last), 0, cover));
             }
-            let arrival = planted(Bug::MergePrefersLaterArrival);
-            if sides.last().is_some_and(|older| older.head.bounds.max > head.bounds.min) && !arrival {
+            if sides.last().is_some_and(|older| older.head.bounds.max > head.bounds.min) {
                 newest = Newest::BySequence;
             }
             first = first.or(Some(high(cover)));

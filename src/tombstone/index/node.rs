@@ -31,7 +31,6 @@ use std::cmp::Ordering as Order;
 
 use crate::error::Corruption;
 use crate::key::{Comparator, SequenceNumber};
-use crate::planted::{Bug, planted};
 use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
@@ -466,6 +465,5 @@ pub(crate) fn join(
     left: (SequenceNumber, SequenceNumber),
     right: (SequenceNumber, SequenceNumber),
 ) -> (SequenceNumber, SequenceNumber) {
-    let min = if planted(Bug::NodeMinIsNewest) { left.0.max(right.0) } else { left.0.min(right.0) };
-    (min, left.1.max(right.1))
+    (left.0.min(right.0), left.1.max(right.1))
 }
