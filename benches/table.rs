@@ -16,21 +16,20 @@ use std::process::{Command, ExitCode};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use environment::{Arguments, Environment};
-use record::{Memory, Record, Row, Section};
+use arguments::{Arguments, Readme};
+use measure::environment::resident_bytes;
+use measure::record::{Row, Section};
 use rivals::{Done, Inputs, Make, Order, Presence, Subject, Way};
 use sizes::Extent;
 
+#[path = "table/arguments.rs"]
+mod arguments;
 #[path = "table/budgets.rs"]
 mod budgets;
-#[path = "table/environment.rs"]
-mod environment;
-#[path = "table/paper.rs"]
-mod paper;
+#[path = "table/page.rs"]
+mod page;
 #[path = "table/readme.rs"]
 mod readme;
-#[path = "table/record.rs"]
-mod record;
 #[path = "rivals/mod.rs"]
 mod rivals;
 #[path = "rivals/sizes.rs"]
@@ -79,19 +78,20 @@ fn main() -> ExitCode {
     }
     let slices = Slices::of(extent, arguments.rounds);
     let sections = arguments.entries.iter().map(|entries| section(*entries, slices)).collect();
-    let record = Record {
-        environment: Environment::here(&arguments),
-        candidates: CANDIDATES.map(Make::name).to_vec(),
-        rounds: slices.rounds,
-        sections,
-    };
-    println!("{}", record.markdown());
-    match record.write(&arguments, extent) {
-        Ok(None) => ExitCode::SUCCESS,
-        Ok(Some(paths)) => {
-            eprintln!("wrote {paths}");
-            ExitCode::SUCCESS
+    let candidates = CANDIDATES.map(Make::name).to_vec();
+    let record = arguments.record(candidates, slices.rounds, slices.steps, sections);
+    let page = page::markdown(&record);
+    println!("{page}");
+    // A quick look tries the README's table out and throws it away.
+    let written = readme::block(&record, "tried-out").map_err(|error| error.to_string()).and_then(|_| {
+        let stem = arguments.save(extent, &record, &page)?;
+        match stem.filter(|_| arguments.readme == Readme::Rewrite) {
+            Some(stem) => readme::rewrite(&record, &stem),
+            None => Ok(()),
         }
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             eprintln!("error: {text}");
             ExitCode::from(2)
@@ -129,14 +129,14 @@ fn section(entries: u32, slices: Slices) -> Section {
     rows.push(scans("scan backward, filled at random", &filled, entries, Way::Backward, slices));
     let counted =
         |candidate: usize| filled[candidate].allocated().map(|bytes| bytes as f64 / f64::from(entries));
-    let memory = (0..CANDIDATES.len())
-        .map(|candidate| Memory {
-            counted: counted(candidate),
-            resident: resident_of_child(candidate, entries),
-        })
-        .collect();
-    let empty_bytes = Make::PROTECTED.table().allocated().unwrap_or(0);
-    Section { entries, rows, memory, empty_bytes }
+    Section {
+        entries: entries.into(),
+        rows,
+        counted: (0..CANDIDATES.len()).map(counted).collect(),
+        resident: (0..CANDIDATES.len()).map(|candidate| resident_of_child(candidate, entries)).collect(),
+        empty_bytes: Make::PROTECTED.table().allocated(),
+        ..Section::default()
+    }
 }
 
 /// One row: each round gives each candidate the same slice of work. The candidate that begins changes from round to round.
@@ -159,7 +159,8 @@ fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64)
         }
         hash = rivals::mix(hash ^ agreed.unwrap_or(0));
     }
-    Row { name: name.into(), nanoseconds, hash }
+    let nanoseconds = nanoseconds.into_iter().map(Some).collect();
+    Row { name: name.into(), nanoseconds, hash: format!("{hash:016x}"), ..Row::default() }
 }
 
 /// Fills all tables side by side, a slice each in turn: so the tables compared are always equally large.
@@ -215,13 +216,13 @@ fn resident_of_child(candidate: usize, entries: u32) -> Option<f64> {
 
 /// Fills a table at random in small slices and says by how much the process grew.
 fn resident_of(make: Make, entries: u32) -> u64 {
-    let before = environment::resident_bytes();
+    let before = resident_bytes();
     let table = make.table();
     let all = rivals::order(entries, Order::Random, SEED);
     let ready = Barrier::new(1);
     for part in all.chunks(1_000) {
         table.insert(part, &ready, Inputs::Owned);
     }
-    let grown = environment::resident_bytes().saturating_sub(before);
+    let grown = resident_bytes().saturating_sub(before);
     grown.saturating_sub(size_of_val(all.as_slice()) as u64)
 }

@@ -10,19 +10,17 @@
 
 use std::process::ExitCode;
 
-use environment::{Arguments, Environment};
+use arguments::Arguments;
 use report::Report;
 use sizes::Extent;
 
+#[allow(dead_code, reason = "each bench uses a part")]
+#[path = "table/arguments.rs"]
+mod arguments;
 #[path = "tombstones/costs.rs"]
 mod costs;
-#[allow(dead_code, reason = "each bench uses a part")]
-#[path = "table/environment.rs"]
-mod environment;
 #[path = "tombstones/pairs.rs"]
 mod pairs;
-#[path = "table/paper.rs"]
-mod paper;
 #[path = "tombstones/published.rs"]
 mod published;
 #[path = "tombstones/report.rs"]
@@ -77,19 +75,17 @@ fn main() -> ExitCode {
     let extent = Extent::asked();
     let done = Arguments::parse(extent).and_then(|arguments| {
         let size = Size::of(extent, &arguments);
-        let mut report = Report::new(Environment::here(&arguments), size);
+        let mut report = Report::new(size);
         costs::measure(&mut report, size);
         pairs::measure(&mut report, size);
         published::measure(&mut report, size);
-        println!("{}", report.markdown());
-        paper::save(&arguments, extent, &report.markdown(), &report.json())
+        let record = report.record(&arguments);
+        let page = report::markdown(&record);
+        println!("{page}");
+        arguments.save(extent, &record, &page)
     });
     match done {
-        Ok(None) => ExitCode::SUCCESS,
-        Ok(Some(stem)) => {
-            eprintln!("wrote benches/records/{stem}.md and .json");
-            ExitCode::SUCCESS
-        }
+        Ok(_) => ExitCode::SUCCESS,
         Err(text) => {
             eprintln!("error: {text}");
             ExitCode::from(2)

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use measure::record::{Record, Section};
+
 use crate::budgets;
-use crate::record::{BTREE, CROSSBEAM, PLAIN, PROTECTED, Record, Section};
+use crate::page::{BTREE, CROSSBEAM, PLAIN, PROTECTED, speed};
 
 const BEGIN: &str = "<!-- results: begin -->\n";
 const END: &str = "<!-- results: end -->";
@@ -41,13 +43,13 @@ fn table(text: &mut String, section: &Section) -> std::fmt::Result {
     writeln!(text, "| work | crossbeam-skiplist: 0 | 8 | `BTreeMap`, `RwLock`: 0 | 8 | budget |")?;
     writeln!(text, "|---|---|---|---|---|---|")?;
     for row in section.rows.iter().skip(1) {
-        let times = |rival: usize, ours: usize| format!("{:.2}", row.speed(rival, ours)[1]);
+        let times = |rival: usize, ours: usize| format!("{:.2}", speed(row, rival, ours)[1]);
         let times = [(CROSSBEAM, PLAIN), (CROSSBEAM, PROTECTED), (BTREE, PLAIN), (BTREE, PROTECTED)]
             .map(|(rival, ours)| times(rival, ours));
         writeln!(text, "| {} | {} | {} |", row.name, times.join(" | "), budgets::ahead(row))?;
     }
-    let [plain, protected, crossbeam, btree] = [PLAIN, PROTECTED, CROSSBEAM, BTREE]
-        .map(|candidate| section.memory[candidate].resident.unwrap_or(f64::NAN));
+    let [plain, protected, crossbeam, btree] =
+        [PLAIN, PROTECTED, CROSSBEAM, BTREE].map(|candidate| section.resident[candidate].unwrap_or(f64::NAN));
     writeln!(
         text,
         "\nBytes of memory an entry, 116 of them key and value: {plain:.0} at protection 0, {protected:.0} at 8;"
@@ -55,6 +57,6 @@ fn table(text: &mut String, section: &Section) -> std::fmt::Result {
     writeln!(
         text,
         "crossbeam-skiplist {crossbeam:.0}, `BTreeMap` {btree:.0}. An empty table: {} bytes.",
-        section.empty_bytes
+        section.empty_bytes.unwrap_or(0)
     )
 }

@@ -4,36 +4,31 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::Size;
-use crate::environment::Environment;
-use crate::paper::{numbers, quartiles, quoted};
-use crate::rivals;
+use measure::environment::Environment;
+use measure::record::{Record, Row, Section, quartiles};
 
-/// One line of a table.
-#[derive(Debug)]
-struct Line {
-    work: String,
-    figures: String,
-    target: String,
-    samples: Vec<(String, Vec<f64>)>,
-}
+use crate::arguments::Arguments;
+use crate::{Size, rivals};
 
 /// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct Report {
-    environment: Environment,
     size: Size,
-    tables: Vec<(String, String, Vec<Line>)>,
+    /// Names of everything that took a turn, in any row.
+    candidates: Vec<String>,
+    /// A section a table, its title followed by its columns.
+    sections: Vec<Section>,
     hash: u64,
 }
 
 impl Report {
-    pub(crate) fn new(environment: Environment, size: Size) -> Report {
-        Report { environment, size, tables: Vec::new(), hash: 0 }
+    pub(crate) fn new(size: Size) -> Report {
+        Report { size, candidates: Vec::new(), sections: Vec::new(), hash: 0 }
     }
 
     pub(crate) fn start_table(&mut self, title: &str, columns: &str) {
-        self.tables.push((title.into(), columns.into(), Vec::new()));
+        let entries = self.size.entries.into();
+        self.sections.push(Section { title: format!("{title}\n\n{columns}"), entries, ..Section::default() });
     }
 
     /// One line; `samples` are nanoseconds of one operation by candidate.
@@ -44,10 +39,20 @@ impl Report {
         target: impl Into<String>,
         samples: Vec<(String, Vec<f64>)>,
     ) {
-        let line = Line { work: work.into(), figures: figures.into(), target: target.into(), samples };
-        eprintln!("{}: {}", line.work, line.figures);
-        if let Some((_, _, lines)) = self.tables.last_mut() {
-            lines.push(line);
+        let mut row =
+            Row { name: work.into(), figures: figures.into(), target: target.into(), ..Row::default() };
+        eprintln!("{}: {}", row.name, row.figures);
+        for (name, samples) in samples {
+            let known = self.candidates.iter().position(|candidate| *candidate == name);
+            let at = known.unwrap_or_else(|| {
+                self.candidates.push(name);
+                self.candidates.len() - 1
+            });
+            row.nanoseconds.resize(row.nanoseconds.len().max(at + 1), None);
+            row.nanoseconds[at] = Some(samples);
+        }
+        if let Some(section) = self.sections.last_mut() {
+            section.rows.push(row);
         }
     }
 
@@ -56,53 +61,37 @@ impl Report {
         self.hash = rivals::mix(self.hash ^ sum);
     }
 
-    pub(crate) fn markdown(&self) -> String {
-        let Environment { processor, compiler, commit, command, date } = &self.environment;
-        let mut text = format!(
-            "# Results: `{command}`\n\n- date: {date}\n- processor: {processor}\n- compiler: {compiler}, profile bench, \
-             default target\n- commit: {commit}\n- 16-byte keys, 100-byte values, {} entries inserted at random, \
-             protection 8, medians over {} rounds\n",
-            self.size.entries, self.size.rounds
-        );
-        for (title, columns, lines) in &self.tables {
-            let count = columns.matches('|').count() - 1;
-            // Writing to a string cannot fail.
-            let _ = write!(text, "\n## {title}\n\n{columns}\n|{}\n", "---|".repeat(count));
-            for line in lines {
-                let _ = writeln!(text, "| {} | {} | {} |", line.work, line.figures, line.target);
-            }
+    /// Everything, once it is measured.
+    pub(crate) fn record(mut self, arguments: &Arguments) -> Record {
+        if let Some(row) = self.sections.last_mut().and_then(|section| section.rows.last_mut()) {
+            row.hash = format!("{:016x}", self.hash);
         }
-        let _ = writeln!(text, "\nHash of the work: `{:016x}`", self.hash);
-        text
+        arguments.record(self.candidates, self.size.rounds, self.size.slice, self.sections)
     }
+}
 
-    pub(crate) fn json(&self) -> String {
-        let Environment { processor, compiler, commit, command, date } = &self.environment;
-        let head = [
-            ("date", date),
-            ("processor", processor),
-            ("compiler", compiler),
-            ("commit", commit),
-            ("command", command),
-        ];
-        let mut fields: Vec<String> =
-            head.iter().map(|(name, value)| format!("  {}: {}", quoted(name), quoted(value))).collect();
-        fields.push(format!("  \"entries\": {}, \"hash\": \"{:016x}\"", self.size.entries, self.hash));
-        let lines = self.tables.iter().flat_map(|(_, _, lines)| lines).map(|line| {
-            let candidate = |(name, samples): &(String, Vec<f64>)| {
-                format!("{}: {}", quoted(name), numbers(samples.iter().copied().map(Some)))
-            };
-            let candidates: Vec<String> = line.samples.iter().map(candidate).collect();
-            format!(
-                "    {{\"work\": {}, \"figures\": {}, \"nanoseconds\": {{{}}}}}",
-                quoted(&line.work),
-                quoted(&line.figures),
-                candidates.join(", ")
-            )
-        });
-        fields.push(format!("  \"lines\": [\n{}\n  ]", lines.collect::<Vec<_>>().join(",\n")));
-        format!("{{\n{}\n}}\n", fields.join(",\n"))
+/// The page of a record.
+pub(crate) fn markdown(record: &Record) -> String {
+    let Environment { processor, compiler, commit, command, date, .. } = &record.environment;
+    let entries = record.sections.first().map_or(0, |section| section.entries);
+    let mut text = format!(
+        "# Results: `{command}`\n\n- date: {date}\n- processor: {processor}\n- compiler: {compiler}, profile bench, \
+         default target\n- commit: {commit}\n- 16-byte keys, 100-byte values, {entries} entries inserted at random, \
+         protection 8, medians over {} rounds\n",
+        record.rounds
+    );
+    for section in &record.sections {
+        let columns = section.title.lines().last().unwrap_or_default();
+        let count = columns.matches('|').count().saturating_sub(1);
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n## {}\n|{}\n", section.title, "---|".repeat(count));
+        for row in &section.rows {
+            let _ = writeln!(text, "| {} | {} | {} |", row.name, row.figures, row.target);
+        }
     }
+    let hash = record.sections.iter().flat_map(|section| &section.rows).map(|row| row.hash.as_str());
+    let _ = writeln!(text, "\nHash of the work: `{}`", hash.last().unwrap_or_default());
+    text
 }
 
 /// What takes its turn: a name, and work that returns a sum over what it saw.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::record::Section;
+use measure::record::Section;
 
 /// One promise about a row.
 enum Target {

@@ -38,7 +38,6 @@ use std::process::Command as Process;
 use anyhow::ensure;
 use clap::{Parser, Subcommand};
 
-use record::Record;
 use rivals::{Candidate, Room};
 use work::{KeyShape, Shape};
 
@@ -153,10 +152,10 @@ fn main() -> anyhow::Result<()> {
             candidates.iter().map(|candidate| resident_of_child(&arguments, *candidate, *entries)).collect();
         sections.push(section);
     }
-    let record = Record::new(&arguments, &candidates, sections);
-    println!("{}", record.markdown());
+    let record = record::of(&arguments, &candidates, sections);
+    println!("{}", record::markdown(&record));
     if let Some(date) = &arguments.date {
-        eprintln!("wrote {}", record.write(&format!("{date}-{}", arguments.name))?);
+        eprintln!("wrote {}", record::write(&record, &format!("{date}-{}", arguments.name))?);
     }
     Ok(())
 }
@@ -180,7 +179,7 @@ fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
     let candidate = candidate.ok_or_else(|| anyhow::anyhow!("no candidate {name}"))?;
     let entries = arguments.entries.first().copied().unwrap_or(1_000);
     let (room, order) = (arguments.room(entries), work::shuffled(entries, rows::SEED));
-    let before = resident_bytes();
+    let before = measure::environment::resident_bytes();
     let table = candidate.table(room)?;
     for (at, part) in order.chunks(1_000).enumerate() {
         let part = room.shape.entries(part, 1 + 1_000 * at as u64);
@@ -188,14 +187,6 @@ fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
             task();
         }
     }
-    println!("{}", resident_bytes().saturating_sub(before));
+    println!("{}", measure::environment::resident_bytes().saturating_sub(before));
     Ok(())
-}
-
-/// Bytes of this process in memory; 0 where `/proc` does not tell.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::record::{PAIRS, Section};
+use measure::record::Section;
+
+use crate::record::PAIRS;
 
 const LINE: f64 = 22.0;
 const LEFT: f64 = 330.0;

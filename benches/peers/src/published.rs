@@ -7,7 +7,9 @@ use std::process::Command as Process;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::environment::Environment;
+use measure::environment::Environment;
+
+use crate::environment;
 use crate::lines::{self, Results};
 
 /// What was asked for.
@@ -169,7 +171,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         measured.push(Measured { change: change.into(), words: words.into(), added, results });
     }
-    let mut environment = Environment::here(arguments.date.as_deref());
+    let mut environment = environment::here(arguments.date.as_deref());
     environment.command = arguments.repeatable();
     let record = Published {
         environment,

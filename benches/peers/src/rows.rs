@@ -1,11 +1,11 @@
 //! Which work is done at one size, in which order, on which tables.
 
 use anyhow::Result;
+use measure::record::{Row, Section};
 
 use crate::Arguments;
-use crate::record::Section;
 use crate::rivals::{Accelerator, Candidate, Extra, Room};
-use crate::turns::{Row, Slice, Tables, row};
+use crate::turns::{Slice, Tables, row};
 use crate::work::{Keys, Presence, Shape, Way, Work, mix, picks, shuffled};
 
 pub const SEED: u64 = 4;
@@ -51,7 +51,7 @@ pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) ->
     let counted = stage.at_random()?;
     stage.mixed()?;
     stage.checksums()?;
-    Ok(Section { entries, rows: stage.rows, counted, resident: Vec::new() })
+    Ok(Section { entries, rows: stage.rows, counted, ..Section::default() })
 }
 
 /// Candidates that differ from all others in any work.

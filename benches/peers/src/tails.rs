@@ -21,7 +21,9 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::environment::Environment;
+use measure::environment::Environment;
+
+use crate::environment;
 use crate::pages::{self, Span};
 use crate::rivals::{Ahead, Candidate, Room};
 use crate::turns::thread_time;
@@ -137,7 +139,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         eprintln!("round {round}");
     }
     let record = Record {
-        environment: Environment::here(arguments.date.as_deref()),
+        environment: environment::here(arguments.date.as_deref()),
         huge_pages: system("/sys/kernel/mm/transparent_hugepage/enabled"),
         load: system("/proc/loadavg"),
         entries,

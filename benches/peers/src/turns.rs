@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use measure::record::Row;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ballast::Ballast;
@@ -11,16 +12,6 @@ use crate::work::{Work, mix};
 
 /// The tables of one fill, by candidate.
 pub type Tables = Vec<Box<dyn Table>>;
-
-/// One kind of work, measured.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct Row {
-    pub name: String,
-    /// Nanoseconds of one operation, by candidate and round; none where a candidate has no such work.
-    pub nanoseconds: Vec<Option<Vec<f64>>>,
-    /// Of all that was read: the same for every candidate.
-    pub hash: String,
-}
 
 /// Processor time of this thread: other processes do not count.
 pub fn thread_time() -> Duration {
@@ -94,7 +85,7 @@ pub fn row<'w>(
         hash = mix(hash ^ agreed.map_or(0, |(read, _)| read));
     }
     eprintln!("  {name}");
-    Row { name: name.into(), nanoseconds, hash: format!("{hash:016x}") }
+    Row { name: name.into(), nanoseconds, hash: format!("{hash:016x}"), ..Row::default() }
 }
 
 /// Inputs of one round, a part a thread.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::tables::figure;
 use super::{Kept, Records};
-use crate::record::Record;
+use measure::record::Record;
 
 /// One curve: its name, and points of (label, nanoseconds).
 type Curve = (String, Vec<(String, f64)>);

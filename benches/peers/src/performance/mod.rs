@@ -10,11 +10,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use measure::record::{Record, Section};
 use serde::de::DeserializeOwned;
 
 use crate::budgets;
 use crate::published::Published;
-use crate::record::{OURS, PAIRS, Record, Section};
+use crate::record::{OURS, PAIRS, cell};
 
 /// A record and the stem of its file's name.
 #[derive(Debug)]
@@ -37,7 +38,10 @@ impl Records {
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
         paths.sort();
         paths.reverse();
-        Ok(Records { peers: kept(&paths)?, published: kept(&paths)? })
+        // Other programs keep theirs in the one form, too.
+        let mut peers: Vec<Kept<Record>> = kept(&paths)?;
+        peers.retain(|kept| kept.record.program == "peers");
+        Ok(Records { peers, published: kept(&paths)? })
     }
 
     /// The newest record of rivals with the usual keys and values and one thread.
@@ -129,7 +133,7 @@ fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &
 }
 
 /// Where a record comes from, for a reader who wants to repeat it.
-pub fn origin(stem: &str, environment: &crate::environment::Environment) -> String {
+pub fn origin(stem: &str, environment: &measure::environment::Environment) -> String {
     format!(
         "Record [{stem}](../benches/records/{stem}.json): {}, {}, {}; commit {}; in benches/peers `{}`.",
         environment.date,
@@ -176,7 +180,7 @@ fn ratios(page: &mut String, record: &Record, section: &Section) -> std::fmt::Re
     writeln!(page, "| work | {} |\n|---{}|", names.join(" | "), "|---".repeat(names.len()))?;
     for row in &section.rows {
         let cells: Vec<String> =
-            rivals.iter().map(|(_, candidates)| record.cell(section, &row.name, candidates)).collect();
+            rivals.iter().map(|(_, candidates)| cell(record, section, &row.name, candidates)).collect();
         writeln!(page, "| {} | {} |", row.name, cells.join(" | "))?;
     }
     Ok(())

@@ -1,7 +1,9 @@
-//! What was asked for, and where it ran.
+//! What was asked for, and the record that comes of it.
 
-use std::process::Command;
+use measure::environment::Environment;
+use measure::record::{Record, Section};
 
+use crate::rivals::{KEY_LEN, VALUE_LEN};
 use crate::sizes::Extent;
 
 /// Whether the README gets the results.
@@ -62,6 +64,37 @@ impl Arguments {
         }
         Ok(arguments)
     }
+
+    /// The record of this run.
+    pub(crate) fn record(
+        &self,
+        candidates: Vec<String>,
+        rounds: usize,
+        slice: usize,
+        sections: Vec<Section>,
+    ) -> Record {
+        let program = env!("CARGO_CRATE_NAME");
+        Record {
+            program: program.into(),
+            environment: Environment::here(&format!("cargo bench --bench {program}"), self.date.as_deref()),
+            keys: KEY_LEN,
+            values: VALUE_LEN,
+            threads: 1,
+            rounds,
+            slice,
+            candidates,
+            sections,
+        }
+    }
+
+    /// Writes the record and its page if a date was given and this is no quick look: the stem of their names.
+    pub(crate) fn save(&self, extent: Extent, record: &Record, page: &str) -> Result<Option<String>, String> {
+        let Some(date) = self.date.as_ref().filter(|_| extent == Extent::Full) else { return Ok(None) };
+        let stem = format!("{date}-{}", self.name);
+        let path = record.save(&stem, page).map_err(|error| format!("{stem}: {error}"))?;
+        eprintln!("wrote {}.md and .json", path.display());
+        Ok(Some(stem))
+    }
 }
 
 /// A word that can be part of a file's name.
@@ -76,54 +109,4 @@ fn plain(what: &str, text: String) -> Result<String, String> {
 
 fn number<N: std::str::FromStr>(what: &str, text: &str) -> Result<N, String> {
     text.parse().map_err(|_| format!("{what}: `{text}` is not a number that fits"))
-}
-
-/// Where it ran.
-#[derive(Debug)]
-pub(crate) struct Environment {
-    pub(crate) processor: String,
-    pub(crate) compiler: String,
-    pub(crate) commit: String,
-    pub(crate) command: String,
-    pub(crate) date: String,
-}
-
-impl Environment {
-    pub(crate) fn here(arguments: &Arguments) -> Environment {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let changed = said("git", &["status", "--porcelain", "--untracked-files=no"]);
-        let changed = if changed.is_some_and(|text| !text.is_empty()) { " with changes" } else { "" };
-        let commit = said("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
-        let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-        let words = if words.is_empty() { String::new() } else { format!(" -- {}", words.join(" ")) };
-        Environment {
-            processor: format!("{}, {threads} threads, {}", processor(), std::env::consts::ARCH),
-            compiler: said("rustc", &["--version"]).unwrap_or_else(|| "unknown".into()),
-            commit: format!("{commit}{changed}"),
-            command: format!("cargo bench --bench {}{words}", env!("CARGO_CRATE_NAME")),
-            date: arguments.date.clone().unwrap_or_else(|| "not given".into()),
-        }
-    }
-}
-
-fn processor() -> String {
-    let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = all.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    model.map_or_else(|| "unknown processor".into(), |(_, name)| name.trim().into())
-}
-
-/// What a program prints, if it succeeds.
-fn said(program: &str, arguments: &[&str]) -> Option<String> {
-    let output =
-        Command::new(program).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    output.status.success().then_some(text)
-}
-
-/// Bytes of this process in memory; 0 where `/proc` does not tell.
-pub(crate) fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
 }
