@@ -1,6 +1,6 @@
 //! Keeps the house in order: layers, unsafe code, the atomics seam, ordering notes, leftovers, lengths.
 //!
-//! Uses nothing but the standard library, and reads the sources as text. Run it alone with
+//! Reads the sources as tokens and text. Run it alone with
 //! `cargo test --test suite tidy`.
 
 mod calls;

@@ -19,7 +19,6 @@ use crate::error::{Error, Result};
 use crate::integrity::digest::Seal;
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::point_entries::search_sorted;
 use crate::memtable::parts::representation::{Ordered, Spot};

@@ -1,7 +1,8 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and literals, with line numbers.
+//! Tokens and comments of a file, with line numbers.
 
 use std::iter::Peekable;
-use std::str::Chars;
+
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree, token_stream};
 
 /// Where a token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,12 +38,21 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn parse(path: &str, text: &str) -> Source {
-        let mut lexer = Lexer { chars: text.chars().peekable(), line: 1, tokens: vec![], comments: vec![] };
-        lexer.comments.resize(text.lines().count() + 2, String::new());
-        while lexer.step() {}
+        let stream: TokenStream = text.parse().unwrap_or_else(|error| panic!("{path}: {error}"));
+        let mut lexer =
+            Lexer { lines: text.lines().map(|line| line.chars().collect()).collect(), tokens: vec![] };
+        lexer.flatten(stream.into_iter().peekable());
+        // Literals are blank by now: what is left of two slashes are comments.
+        let comment = |line: &Vec<char>| {
+            let slash = line.windows(2).position(|pair| matches!(pair, ['/', '/' | '*']));
+            slash.map_or(String::new(), |at| line[at..].iter().collect())
+        };
+        let mut comments = vec![String::new()];
+        comments.extend(lexer.lines.iter().map(comment));
+        comments.push(String::new());
         let mut tokens = lexer.tokens;
         let test_files = mark_modules(&mut tokens);
-        Source { path: path.into(), tokens, comments: lexer.comments, test_files }
+        Source { path: path.into(), tokens, comments, test_files }
     }
 
     pub(crate) fn text(&self, index: usize) -> &str {
@@ -119,161 +129,71 @@ fn mark_modules(tokens: &mut [Token]) -> Vec<String> {
     test_files
 }
 
-struct Lexer<'t> {
-    chars: Peekable<Chars<'t>>,
-    line: usize,
+struct Lexer {
+    lines: Vec<Vec<char>>,
     tokens: Vec<Token>,
-    comments: Vec<String>,
 }
 
-impl Lexer<'_> {
-    fn bump(&mut self) -> Option<char> {
-        let next = self.chars.next();
-        if next == Some('\n') {
-            self.line += 1;
-        }
-        next
+impl Lexer {
+    fn push(&mut self, text: &str, span: Span) {
+        let line = span.start().line;
+        self.tokens.push(Token { text: text.into(), line, ground: Ground::Code, inline_mods: vec![] });
     }
 
-    fn peek_second(&self) -> Option<char> {
-        self.chars.clone().nth(1)
-    }
-
-    fn push(&mut self, text: String, line: usize) {
-        self.tokens.push(Token { text, line, ground: Ground::Code, inline_mods: vec![] });
-    }
-
-    fn step(&mut self) -> bool {
-        let Some(&next) = self.chars.peek() else { return false };
-        let line = self.line;
-        match next {
-            '/' if self.peek_second() == Some('/') => self.line_comment(),
-            '/' if self.peek_second() == Some('*') => self.block_comment(),
-            '"' => {
-                let text = self.string();
-                self.push(text, line);
-            }
-            '\'' => self.quote(line),
-            ':' if self.peek_second() == Some(':') => {
-                self.bump();
-                self.bump();
-                self.push("::".into(), line);
-            }
-            c if c.is_alphanumeric() || c == '_' => self.word(line),
-            c if c.is_whitespace() => {
-                self.bump();
-            }
-            c => {
-                self.bump();
-                self.push(c.to_string(), line);
-            }
-        }
-        true
-    }
-
-    fn line_comment(&mut self) {
-        while let Some(&c) = self.chars.peek() {
-            if c == '\n' {
-                break;
-            }
-            self.bump();
-            self.comments[self.line].push(c);
-        }
-    }
-
-    fn block_comment(&mut self) {
-        let mut depth = 0;
-        loop {
-            let pair = (self.chars.peek().copied(), self.peek_second());
-            let Some(c) = self.bump() else { return };
-            if c != '\n' {
-                self.comments[self.line].push(c);
-            }
-            match pair {
-                (Some('/'), Some('*')) => depth += 1,
-                (Some('*'), Some('/')) => depth -= 1,
-                _ => continue,
-            }
-            self.bump();
-            if depth == 0 {
-                return;
+    /// Takes groups apart and joins `::`. Lifetimes keep their mark only.
+    fn flatten(&mut self, mut trees: Peekable<token_stream::IntoIter>) {
+        while let Some(tree) = trees.next() {
+            let span = tree.span();
+            match tree {
+                _ if self.is_comment(&tree) => {}
+                TokenTree::Group(group) => {
+                    let (open, close) = match group.delimiter() {
+                        Delimiter::Brace => ("{", "}"),
+                        Delimiter::Bracket => ("[", "]"),
+                        Delimiter::Parenthesis | Delimiter::None => ("(", ")"),
+                    };
+                    self.push(open, group.span_open());
+                    self.flatten(group.stream().into_iter().peekable());
+                    self.push(close, group.span_close());
+                }
+                TokenTree::Literal(literal) => {
+                    self.push(&literal.to_string(), span);
+                    self.blank(span);
+                }
+                TokenTree::Ident(ident) => self.push(&ident.to_string(), span),
+                TokenTree::Punct(punct) => {
+                    let is_path =
+                        |next: &TokenTree| matches!(next, TokenTree::Punct(next) if next.as_char() == ':');
+                    match punct.as_char() {
+                        ':' if trees.next_if(is_path).is_some() => self.push("::", span),
+                        '\'' => {
+                            trees.next();
+                            self.push("'", span);
+                        }
+                        other => self.push(&other.to_string(), span),
+                    }
+                }
             }
         }
     }
 
-    fn string(&mut self) -> String {
-        let mut text = String::from("\"");
-        self.bump();
-        while let Some(c) = self.bump() {
-            text.push(c);
-            match c {
-                '\\' => text.extend(self.bump()),
-                '"' => break,
-                _ => {}
-            }
-        }
-        text
-    }
-
-    fn raw_string(&mut self, line: usize) {
-        let mut hashes = 0;
-        while self.chars.peek() == Some(&'#') {
-            hashes += 1;
-            self.bump();
-        }
-        let mut text = String::from("\"");
-        self.bump();
-        let end = format!("\"{}", "#".repeat(hashes));
-        while let Some(c) = self.bump() {
-            text.push(c);
-            if text.len() > end.len() && text.ends_with(&end) {
-                break;
-            }
-        }
-        self.push(text, line);
-    }
-
-    /// A lifetime or a character.
-    fn quote(&mut self, line: usize) {
-        self.bump();
-        let first = self.bump();
-        if first == Some('\\') {
-            self.bump();
-            while self.bump().is_some_and(|c| c != '\'') {}
-            self.push("'c'".into(), line);
-        } else if self.chars.peek() == Some(&'\'') {
-            self.bump();
-            self.push("'c'".into(), line);
-        } else {
-            self.push("'".into(), line);
-            while self.chars.peek().is_some_and(|c| c.is_alphanumeric() || *c == '_') {
-                self.bump();
-            }
-        }
-    }
-
-    fn word(&mut self, line: usize) {
-        let mut text = String::new();
-        while let Some(&c) = self.chars.peek() {
-            if !c.is_alphanumeric() && c != '_' {
-                break;
-            }
-            text.push(c);
-            self.bump();
-        }
-        let raw_follows = match self.chars.peek() {
-            Some('"') => true,
-            Some('#') => matches!(self.peek_second(), Some('"' | '#')),
-            _ => false,
+    /// Comments of documentation come as attributes, at the place of the comment.
+    fn is_comment(&self, tree: &TokenTree) -> bool {
+        let (span, mark) = match tree {
+            TokenTree::Group(group) => (group.span_open(), '['),
+            TokenTree::Punct(punct) => (punct.span(), punct.as_char()),
+            TokenTree::Ident(_) | TokenTree::Literal(_) => return false,
         };
-        match text.as_str() {
-            "r" | "br" | "cr" if raw_follows => self.raw_string(line),
-            "b" | "c" if self.chars.peek() == Some(&'"') => {
-                let text = self.string();
-                self.push(text, line);
-            }
-            "b" if self.chars.peek() == Some(&'\'') => self.quote(line),
-            _ => self.push(text, line),
+        let start = span.start();
+        mark != '/' && self.lines.get(start.line - 1).and_then(|line| line.get(start.column)) == Some(&'/')
+    }
+
+    fn blank(&mut self, span: Span) {
+        let (start, end) = (span.start(), span.end());
+        for (index, line) in self.lines.iter_mut().enumerate().take(end.line).skip(start.line - 1) {
+            let from = if index + 1 == start.line { start.column } else { 0 };
+            let to = if index + 1 == end.line { end.column } else { line.len() };
+            line[from..to].fill(' ');
         }
     }
 }
