@@ -1,4 +1,4 @@
-//! What files cost: flushes of one table, and reads of the file that came out, the lanes in turns.
+//! What files cost: flushes of one table, and reads of the file that came out, the candidates in turns.
 //!
 //! A flush is timed by the processor time of the process, for RocksDB flushes on a thread of its own; reads by that of
 //! their thread. RocksDB's memtable goes with its flush, so a new one is filled before each (not timed), at random as
@@ -30,11 +30,11 @@ pub const FLUSHES: [&str; 5] =
     ["ours-8", "ours-8+read-back", "rocksdb-0", "rocksdb-8", "rocksdb-8+read-back"];
 pub const READERS: [&str; 4] = ["ours", "ours-file", "rocksdb", "rocksdb-cached"];
 
-/// Nanoseconds of one operation, by lane and round.
+/// Nanoseconds of one operation, by candidate and round.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Row {
     pub name: String,
-    pub lanes: Vec<&'static str>,
+    pub candidates: Vec<&'static str>,
     pub nanoseconds: Vec<Vec<f64>>,
 }
 
@@ -99,12 +99,12 @@ fn of_kind(arguments: &Arguments, folder: &Path, input: &Input, kind: ChecksumKi
     let mut flush = Row::new("flush", &FLUSHES);
     for round in 0..arguments.rounds {
         for turn in 0..FLUSHES.len() {
-            let lane = (round + turn) % FLUSHES.len();
-            let nanoseconds = match lane {
-                0 | 1 => flush_ours(input, &file, kind, lane == 1, count)?,
-                _ => flush_theirs(input, folder, &file, kind, lane, count)?,
+            let candidate = (round + turn) % FLUSHES.len();
+            let nanoseconds = match candidate {
+                0 | 1 => flush_ours(input, &file, kind, candidate == 1, count)?,
+                _ => flush_theirs(input, folder, &file, kind, candidate, count)?,
             };
-            flush.nanoseconds[lane].push(nanoseconds);
+            flush.nanoseconds[candidate].push(nanoseconds);
         }
     }
     let mut rows = vec![flush];
@@ -139,13 +139,13 @@ fn flush_theirs(
     folder: &Path,
     ours: &Path,
     kind: ChecksumKind,
-    lane: usize,
+    candidate: usize,
     count: u64,
 ) -> anyhow::Result<f64> {
     let folder = Folder::fresh(&folder.join("db"))?;
     let options = FileOptions {
-        protection_bytes: if lane == 2 { 0 } else { 8 },
-        read_back: u8::from(lane == 4),
+        protection_bytes: if candidate == 2 { 0 } else { 8 },
+        read_back: u8::from(candidate == 4),
         ..plain(kind)
     };
     let database = Database::open(&folder, options);
@@ -165,8 +165,12 @@ fn plain(kind: ChecksumKind) -> FileOptions {
 }
 
 impl Row {
-    fn new(name: &str, lanes: &[&'static str]) -> Row {
-        Row { name: name.into(), lanes: lanes.to_vec(), nanoseconds: vec![vec![]; lanes.len()] }
+    fn new(name: &str, candidates: &[&'static str]) -> Row {
+        Row {
+            name: name.into(),
+            candidates: candidates.to_vec(),
+            nanoseconds: vec![vec![]; candidates.len()],
+        }
     }
 }
 
@@ -176,12 +180,12 @@ enum Open {
     Theirs(Reader),
 }
 
-fn open(file: &Path, kind: ChecksumKind, lane: usize) -> anyhow::Result<Open> {
-    let source = match lane {
+fn open(file: &Path, kind: ChecksumKind, candidate: usize) -> anyhow::Result<Open> {
+    let source = match candidate {
         0 => TableSource::memory(Arc::new(map(file)?)),
         1 => TableSource::file(File::open(file)?)?,
         _ => {
-            let options = FileOptions { cached: u8::from(lane == 3), ..plain(kind) };
+            let options = FileOptions { cached: u8::from(candidate == 3), ..plain(kind) };
             return Ok(Open::Theirs(Reader::open(file, options)));
         }
     };
@@ -221,12 +225,12 @@ impl Open {
     }
 }
 
-/// Work of a round with what the lane opened: what it read, folded.
+/// Work of a round with what the candidate opened: what it read, folded.
 type Act<'a> = Box<dyn Fn(&Open, usize) -> anyhow::Result<u64> + 'a>;
 
 fn reads(arguments: &Arguments, input: &Input, file: &Path, kind: ChecksumKind) -> anyhow::Result<Vec<Row>> {
     let readers: Vec<Open> =
-        (0..READERS.len()).map(|lane| open(file, kind, lane)).collect::<anyhow::Result<_>>()?;
+        (0..READERS.len()).map(|candidate| open(file, kind, candidate)).collect::<anyhow::Result<_>>()?;
     let works: [(&str, u64, Act<'_>); 3] = [
         ("get, present", GETS as u64, Box::new(|reader, round| reader.get(&input.hits[round]))),
         ("get, absent", GETS as u64, Box::new(|reader, round| reader.get(&input.misses[round]))),
@@ -237,18 +241,18 @@ fn reads(arguments: &Arguments, input: &Input, file: &Path, kind: ChecksumKind) 
     for round in 0..arguments.rounds {
         let mut agreed = [None; 3];
         for turn in 0..READERS.len() {
-            let lane = (round + turn) % READERS.len();
+            let candidate = (round + turn) % READERS.len();
             for (at, (name, count, act)) in works.iter().enumerate() {
-                let (nanoseconds, hash) = timed(thread_time, *count, || act(&readers[lane], round));
+                let (nanoseconds, hash) = timed(thread_time, *count, || act(&readers[candidate], round));
                 let hash = hash?;
-                ensure!(*agreed[at].get_or_insert(hash) == hash, "{name}: {} differs", READERS[lane]);
-                rows[at].nanoseconds[lane].push(nanoseconds);
+                ensure!(*agreed[at].get_or_insert(hash) == hash, "{name}: {} differs", READERS[candidate]);
+                rows[at].nanoseconds[candidate].push(nanoseconds);
             }
             let (nanoseconds, opened) = timed(thread_time, OPENS as u64, || {
-                (0..OPENS).try_for_each(|_| open(file, kind, lane).map(drop))
+                (0..OPENS).try_for_each(|_| open(file, kind, candidate).map(drop))
             });
             opened?;
-            opens.nanoseconds[lane].push(nanoseconds);
+            opens.nanoseconds[candidate].push(nanoseconds);
         }
     }
     rows.push(opens);

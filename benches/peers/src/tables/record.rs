@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::Arguments;
 use super::costs::{Costs, Row};
-use crate::environment::Environment;
-use crate::record::quartiles;
+use measure::environment::Environment;
+use measure::record::quartiles;
 
 /// The wanted speed of a flush, in times RocksDB's.
 const WANTED: f64 = 1.3;
@@ -29,14 +29,14 @@ pub fn load() -> String {
 }
 
 impl Row {
-    fn lane(&self, name: &str) -> Option<&Vec<f64>> {
-        let at = self.lanes.iter().position(|lane| *lane == name)?;
+    fn candidate(&self, name: &str) -> Option<&Vec<f64>> {
+        let at = self.candidates.iter().position(|candidate| *candidate == name)?;
         self.nanoseconds.get(at)
     }
 
     /// How many times as fast `ours` is, over the rounds: quartiles.
     fn speed(&self, ours: &str, rival: &str) -> Option<[f64; 3]> {
-        let pairs = self.lane(ours)?.iter().zip(self.lane(rival)?);
+        let pairs = self.candidate(ours)?.iter().zip(self.candidate(rival)?);
         Some(quartiles(pairs.map(|(ours, rival)| rival / ours).collect()))
     }
 
@@ -49,7 +49,7 @@ impl Row {
 impl Record {
     pub fn new(arguments: &Arguments, checked: String, before: String, costs: Vec<Costs>) -> Record {
         Record {
-            environment: Environment::here(arguments.date.as_deref()),
+            environment: crate::environment::here(arguments.date.as_deref()),
             entries: arguments.entries,
             rounds: arguments.rounds,
             checked,
@@ -89,7 +89,7 @@ impl Record {
         )?;
         writeln!(
             text,
-            "- {} rounds, the lanes in turns; nanoseconds of processor time an operation (a flush: of all threads)\n",
+            "- {} rounds, the candidates in turns; nanoseconds of processor time an operation (a flush: of all threads)\n",
             self.rounds
         )?;
         writeln!(text, "{}\n", self.checked)?;
@@ -159,10 +159,10 @@ impl Record {
         writeln!(text, "| checksum | work | figures |\n|---|---|---|")?;
         for costs in &self.costs {
             for row in &costs.rows {
-                let figure = |(lane, samples): (&&str, &Vec<f64>)| {
-                    format!("{lane} {:.0}", quartiles(samples.clone())[1])
+                let figure = |(candidate, samples): (&&str, &Vec<f64>)| {
+                    format!("{candidate} {:.0}", quartiles(samples.clone())[1])
                 };
-                let figures: Vec<String> = row.lanes.iter().zip(&row.nanoseconds).map(figure).collect();
+                let figures: Vec<String> = row.candidates.iter().zip(&row.nanoseconds).map(figure).collect();
                 writeln!(text, "| {} | {} | {} |", costs.kind, row.name, figures.join(", "))?;
             }
         }
