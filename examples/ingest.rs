@@ -168,7 +168,7 @@ fn warn(found: &Found, load: &Load<'_>) {
 }
 
 fn show_load(table: &MemTable, held: u64, work: &Work) -> Result<(), Failure> {
-    if table.len() != held {
+    if table.len() as u64 != held {
         return Err(Failure::Differs(format!("{held} entries put, the table counts {}", table.len())));
     }
     let (data, allocated) = (table.data_bytes(), table.allocated_bytes());

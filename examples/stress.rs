@@ -215,7 +215,7 @@ fn freeze(round: &Round) -> Outcome<u64> {
         thread::yield_now();
     }
     let frozen = round.table.freeze()?;
-    let (len, count) = (frozen.len(), frozen.range(..).count() as u64);
+    let (len, count) = (frozen.len() as u64, frozen.range(..).count() as u64);
     if len == count { Ok(len) } else { Err(format!("{len} entries counted, {count} found").into()) }
 }
 
@@ -235,7 +235,7 @@ fn run_round(seed: u64) -> Outcome<(u64, u64)> {
     }
     let written = round.progress();
     let found = scan(round.table.range(..), written, Way::Forward)?;
-    if found != written.iter().sum::<u64>() + 1 || found != round.table.len() {
+    if found != written.iter().sum::<u64>() + 1 || found != round.table.len() as u64 {
         return Err(format!("{found} entries found, {written:?} acknowledged").into());
     }
     Ok((found, reads))

@@ -6,19 +6,20 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::sync::Arc;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. An error leaves the table as it was: nothing changed, nothing lost. (`BatchInterrupted` says what
-/// it left.)
+/// it left.) Clones are cheap, so that several waiting threads can be told.
 ///
 /// ```
 /// use paranoid_memtable::{Error, ParanoidOptions};
 /// let error = ParanoidOptions::builder().protection_bytes(3).build().unwrap_err();
 /// assert!(matches!(error, Error::InvalidArgument(_)));
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An option, a range or a name that makes no sense. The text names it.
@@ -77,9 +78,10 @@ pub enum Error {
         /// Bytes of values that the caller allowed.
         budget: u64,
     },
-    /// The sink given to `flush` refused an entry.
+    /// The sink given to `flush` refused an entry. The cause is shared, so that errors can be cloned:
+    /// `downcast_ref` of what it points to gives the sink's own error type.
     #[error("flush sink: {0}")]
-    Sink(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Sink(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// Memory does not hold what was written to it.
     #[error("corruption: {0}")]
     Corruption(Corruption),

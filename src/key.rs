@@ -16,7 +16,8 @@ use std::fmt;
 /// A sequence number: the engine's logical time of a write. All 64 bits belong to the engine.
 pub type SequenceNumber = u64;
 
-/// What an entry means. An open set: numbers from 0x80 up belong to the engine and read as values.
+/// What an entry means. An open set: numbers from 0x80 up belong to the engine. Those below 0xc0 read as values
+/// ([`Kind::custom`]), the others as point tombstones ([`Kind::custom_delete`]).
 ///
 /// The named numbers are those of RocksDB's `ValueType`.
 ///
@@ -24,6 +25,7 @@ pub type SequenceNumber = u64;
 /// use paranoid_memtable::Kind;
 /// assert_eq!(Kind::MERGE.as_u8(), 2);
 /// assert!(Kind::from_u8(0x91).is_value());
+/// assert!(Kind::from_u8(0xc1).is_point_delete());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind(u8);
@@ -42,6 +44,66 @@ impl Kind {
     /// The first number that belongs to the engine.
     pub const FIRST_CUSTOM: Kind = Kind(0x80);
 
+    /// How many kinds of either sort an engine has: numbers 0 to 63.
+    pub const CUSTOM_COUNT: u8 = 0x40;
+    /// The first of the engine's numbers that count as deletes.
+    const FIRST_CUSTOM_DELETE: Kind = Kind(0xc0);
+
+    /// The engine's own kind `number`, which reads as a value: `get` answers `Value` with this kind. A blob's address,
+    /// an entity of columns, a value with an expiry.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, Lookup, MemTable};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// const BLOB: Kind = Kind::custom(3);
+    /// let table = MemTable::default();
+    /// table.insert(1, BLOB, b"k", b"file 9, offset 4096")?;
+    /// let Lookup::Value(value) = table.get(b"k", 1)? else { panic!("not there") };
+    /// assert_eq!((value.kind(), value.kind().custom_number()), (BLOB, Some(3)));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    /// For a number of 64 or more; in a constant that is an error of the compiler.
+    #[must_use]
+    pub const fn custom(number: u8) -> Kind {
+        assert!(number < Kind::CUSTOM_COUNT, "an engine has 64 kinds that read as values");
+        Kind(Kind::FIRST_CUSTOM.0 + number)
+    }
+
+    /// The engine's own kind `number`, which counts as a delete: `num_deletes` counts its entries, `get` answers
+    /// `Deleted` by [`DeletedBy::Custom`](crate::DeletedBy::Custom), merge operands above it stand on a deletion, and
+    /// cursors at a snapshot do not show the key. Unlike `DELETE` its entries may have a value, which raw cursors and
+    /// [`get_entry`](crate::TableReader::get_entry) show: the size of what was deleted, the time of the deletion.
+    ///
+    /// ```
+    /// use paranoid_memtable::{DeletedBy, Kind, Lookup, MemTable};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// const SIZED: Kind = Kind::custom_delete(0);
+    /// let table = MemTable::default();
+    /// table.put(1, b"k", b"value")?;
+    /// table.insert(2, SIZED, b"k", b"5 bytes")?;
+    /// assert!(matches!(table.get(b"k", 2)?, Lookup::Deleted { sequence: 2, by: DeletedBy::Custom(SIZED) }));
+    /// assert_eq!(table.num_deletes(), 1);
+    /// assert_eq!(table.get_entry(b"k", 2)?.expect("the tombstone").value()?, b"5 bytes");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    /// For a number of 64 or more; in a constant that is an error of the compiler.
+    #[must_use]
+    pub const fn custom_delete(number: u8) -> Kind {
+        assert!(number < Kind::CUSTOM_COUNT, "an engine has 64 kinds that count as deletes");
+        Kind(Kind::FIRST_CUSTOM_DELETE.0 + number)
+    }
+
+    /// The number of an engine's own kind, as given to [`custom`](Self::custom) or
+    /// [`custom_delete`](Self::custom_delete); [`is_point_delete`](Self::is_point_delete) tells which of the two.
+    #[must_use]
+    pub const fn custom_number(self) -> Option<u8> {
+        if self.0 >= Kind::FIRST_CUSTOM.0 { Some(self.0 % Kind::CUSTOM_COUNT) } else { None }
+    }
+
     /// The kind with this number. Every number is a kind; [`Kind::is_known`] tells whether tables accept it.
     #[must_use]
     pub const fn from_u8(number: u8) -> Kind {
@@ -57,12 +119,17 @@ impl Kind {
     /// Whether reads answer entries of this kind as values.
     #[must_use]
     pub const fn is_value(self) -> bool {
-        self.0 == Kind::PUT.0 || self.0 >= Kind::FIRST_CUSTOM.0
+        self.0 == Kind::PUT.0 || (self.0 >= Kind::FIRST_CUSTOM.0 && self.0 < Kind::FIRST_CUSTOM_DELETE.0)
     }
 
-    /// Whether this is a point tombstone (delete or single delete).
+    /// Whether this is a point tombstone: delete, single delete, or one of the engine's own.
     #[must_use]
     pub const fn is_point_delete(self) -> bool {
+        self.is_bare() || self.0 >= Kind::FIRST_CUSTOM_DELETE.0
+    }
+
+    /// Whether entries of this kind have no value: delete and single delete.
+    pub(crate) const fn is_bare(self) -> bool {
         self.0 == Kind::DELETE.0 || self.0 == Kind::SINGLE_DELETE.0
     }
 
@@ -81,7 +148,11 @@ impl fmt::Debug for Kind {
             Kind::MERGE => f.write_str("MERGE"),
             Kind::SINGLE_DELETE => f.write_str("SINGLE_DELETE"),
             Kind::RANGE_DELETE => f.write_str("RANGE_DELETE"),
-            Kind(number) => write!(f, "Kind({number:#04x})"),
+            Kind(number) => match self.custom_number() {
+                Some(own) if self.is_point_delete() => write!(f, "custom_delete({own})"),
+                Some(own) => write!(f, "custom({own})"),
+                None => write!(f, "Kind({number:#04x})"),
+            },
         }
     }
 }

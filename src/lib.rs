@@ -34,9 +34,8 @@ pub use memtable::lifecycle::scrub::{ScrubProgress, ScrubReport};
 pub use memtable::lookup::statistics::Stats;
 pub use memtable::options::{MemTableOptions, MemTableOptionsBuilder, Representation};
 pub use memtable::prefix::{CappedPrefix, FixedPrefix, PrefixExtractor};
-pub use memtable::read::get::{
-    Base, DeletedBy, Entry, Found, Lookup, Operand, Operands, PinnedValue, ValueRef,
-};
+pub use memtable::read::entry::{Entry, EntryBytes, EntryParts, PinnedEntry};
+pub use memtable::read::get::{Base, DeletedBy, Found, Lookup, Operand, Operands, PinnedValue, ValueRef};
 pub use memtable::scan::cursor::{Cursor, OwnedCursor, TableCursor};
 pub use memtable::scan::handle::{Borrowed, Handle, Owned};
 pub use memtable::scan::range::{Descending, Range, RangeStats};

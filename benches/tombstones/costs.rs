@@ -160,8 +160,9 @@ fn freeze(report: &mut Report, size: Size) {
     let mut ready =
         [0, TOMBSTONES].map(|count| (0..rounds).map(|_| table_to_freeze(count)).collect::<Vec<_>>());
     let [without, with] = &mut ready;
-    let freeze =
-        |tables: &mut Vec<MemTable>| tables.pop().map_or(0, |table| table.freeze().expect("no damage").len());
+    let freeze = |tables: &mut Vec<MemTable>| {
+        tables.pop().map_or(0, |table| table.freeze().expect("no damage").len() as u64)
+    };
     let mut candidates: [Candidate<'_>; 2] =
         [("0", Box::new(|_| freeze(without))), ("1000", Box::new(|_| freeze(with)))];
     let samples = turns(report, size.rounds, 1, &mut candidates);

@@ -22,7 +22,7 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::integrity::digest::{Kvo, Protected, key_part, value_part};
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
+use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX, entry_bytes_max};
 
 /// How the entries of a batch get their sequence numbers.
 ///
@@ -230,6 +230,33 @@ impl WriteBatch {
         self.buffer.len()
     }
 
+    /// Most bytes of a table's arena that the entries take, whatever the table's protection: what to reserve, or to
+    /// compare with [`remaining`](crate::TableReader::remaining), before a log has the batch. O(length): every entry is
+    /// verified on the way.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, WriteBatch};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let (table, mut batch) = (MemTable::default(), WriteBatch::with_protection(8)?);
+    /// batch.put(b"apple", b"red")?;
+    /// batch.delete_range(b"b", b"c")?;
+    /// table.check_batch(&batch)?;
+    /// assert!(batch.arena_bytes()? <= table.remaining());
+    /// let mut writer = table.try_reserve(batch.arena_bytes()?)?;
+    /// writer.write_batch(1, &batch)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if the batch is not what was put into it.
+    pub fn arena_bytes(&self) -> Result<u64> {
+        self.entries().try_fold(0u64, |sum, entry| {
+            let entry = entry?;
+            let (key_len, value_len) = (entry.key().len() as u64, entry.value().len() as u64);
+            Ok(sum.saturating_add(entry_bytes_max(key_len, value_len)))
+        })
+    }
+
     /// The sequence number in the header: what an engine writes to its log with the batch. 0 in a new one.
     #[must_use]
     pub fn sequence(&self) -> SequenceNumber {
@@ -332,23 +359,26 @@ const LIMITS: Limits = Limits { key_len_max: KEY_LEN_MAX, value_len_max: VALUE_L
 
 /// Refuses what is wrong with an entry under every order of keys: one rule for batches and tables.
 pub(crate) fn admit(kind: Kind, key: &[u8], value: &[u8], limits: Limits) -> Result<()> {
+    admit_lengths(kind, key.len(), value.len(), limits)?;
+    if kind == Kind::RANGE_DELETE && key == value { Err(not_a_range()) } else { Ok(()) }
+}
+
+/// As far as lengths tell.
+pub(crate) fn admit_lengths(kind: Kind, key_len: usize, value_len: usize, limits: Limits) -> Result<()> {
     if !kind.is_known() {
         return Err(Error::InvalidArgument(format!("{kind:?} is not a kind that tables take")));
     }
     let Limits { key_len_max, value_len_max } = limits;
-    let end_len = if kind == Kind::RANGE_DELETE { value.len() } else { 0 };
-    let len = key.len().max(end_len) as u64;
+    let end_len = if kind == Kind::RANGE_DELETE { value_len } else { 0 };
+    let len = key_len.max(end_len) as u64;
     if len > key_len_max {
         return Err(Error::KeyTooLarge { len, max: key_len_max });
     }
-    if kind == Kind::RANGE_DELETE {
-        return if key == value { Err(not_a_range()) } else { Ok(()) };
-    }
-    let len = value.len() as u64;
-    if kind.is_point_delete() && len > 0 {
+    let len = value_len as u64;
+    if kind.is_bare() && len > 0 {
         return Err(Error::InvalidArgument(format!("{kind:?} takes no value, {len} bytes given")));
     }
-    if len > value_len_max {
+    if len > value_len_max && kind != Kind::RANGE_DELETE {
         return Err(Error::ValueTooLarge { len, max: value_len_max });
     }
     Ok(())

@@ -81,7 +81,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, kind: Kind, key: &[u8], value: &[u8])
     buffer.reserve(1 + 5 + key.len() + 5 + value.len());
     buffer.push(kind.as_u8());
     append_slice(buffer, key);
-    if !kind.is_point_delete() {
+    if !kind.is_bare() {
         append_slice(buffer, value);
     }
 }
@@ -99,7 +99,7 @@ fn append_slice(buffer: &mut Vec<u8>, bytes: &[u8]) {
 /// What stands between two offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record<'b> {
-    /// An entry. Point deletes have an empty value.
+    /// An entry. Deletes and single deletes have an empty value.
     Entry { kind: Kind, key: &'b [u8], value: &'b [u8] },
     /// Bytes for the log's readers only.
     LogData,
@@ -144,7 +144,7 @@ impl<'b> Records<'b> {
         }
         let key = self.key()?;
         let value = match kind {
-            _ if kind.is_point_delete() => &[],
+            _ if kind.is_bare() => &[],
             Kind::RANGE_DELETE => self.key()?,
             _ => self.slice()?,
         };

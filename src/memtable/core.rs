@@ -12,7 +12,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::OnceLock;
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
@@ -28,7 +29,7 @@ use crate::memtable::parts::writer_shards::{Totals, WriterShards};
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::search::Search;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Mutex};
 
 /// Everything that the handles of a table share.
 pub(crate) struct Core<C> {
@@ -46,6 +47,8 @@ pub(crate) struct Core<C> {
     pub(crate) flush_mark: AtomicU64,
     /// The engine's word.
     pub(crate) tag: AtomicU64,
+    /// What the engine wants to live as long as the memory. The last field: it is dropped after the arena.
+    pub(crate) attached: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl<C: Comparator> Core<C> {
@@ -71,6 +74,7 @@ impl<C: Comparator> Core<C> {
             sealed: OnceLock::new(),
             flush_mark: AtomicU64::new(0),
             tag: AtomicU64::new(0),
+            attached: Mutex::new(Vec::new()),
         })
     }
 

@@ -124,6 +124,26 @@ impl MemTableOptions {
         self.representation
     }
 
+    /// These options with a duplicate policy. Options that say nothing about it have the policy `Reject`.
+    pub(crate) fn with_policy(mut self, policy: DuplicatePolicy) -> Result<MemTableOptions> {
+        if self.duplicates != policy && self.duplicates != DuplicatePolicy::Reject {
+            let text = format!("the options name the duplicate policy {:?}, not {policy:?}", self.duplicates);
+            return Err(Error::InvalidArgument(text));
+        }
+        self.duplicates = policy;
+        self.check_policy()?;
+        Ok(self)
+    }
+
+    /// Whether the representation can honour the duplicate policy.
+    fn check_policy(&self) -> Result<()> {
+        if self.representation == Representation::Vector && self.duplicates != DuplicatePolicy::Reject {
+            let text = "the vector representation cannot keep or replace duplicates";
+            return Err(Error::InvalidArgument(text.into()));
+        }
+        Ok(())
+    }
+
     pub(crate) fn counts_reads(&self) -> bool {
         self.counting == Counting::On
     }
@@ -344,9 +364,7 @@ impl MemTableOptionsBuilder {
                 options.value_len_max
             ));
         }
-        if options.representation == Representation::Vector && options.duplicates != DuplicatePolicy::Reject {
-            return refuse("the vector representation cannot keep or replace duplicates".into());
-        }
+        options.check_policy()?;
         self.shares.apply(&mut options)?;
         Ok(options)
     }

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -24,16 +25,18 @@ use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::lookup::statistics::{Statistics, Stats};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::WriterShard;
-use crate::memtable::read::get::{Entry, Found, Lookup, get, get_entry, get_into};
+use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
+use crate::memtable::read::get::{Found, Lookup, get, get_entry, get_exact, get_into};
 use crate::memtable::read::multi_get::{Budget, multi_get};
 use crate::memtable::scan::cursor::{Cursor, OwnedCursor, TableCursor};
 use crate::memtable::scan::handle::{Borrowed, Owned};
 use crate::memtable::scan::range::{Descending, Range, RangeStats, approximate_range_stats, keys, versions};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw};
 use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX, PAD_UNITS_MAX, UNIT};
+use crate::memtable::skiplist::layout::entry_bytes_max;
+use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::write::write_batch::{BatchWritten, apply_batch, read_batch, write_batch};
-use crate::memtable::write::writer::{Inserted, admit, apply, write, writes};
+use crate::memtable::write::writer::{Inserted, admit, apply, with_slices, write, writes};
 use crate::sync::Ordering;
 
 /// The reading side of a table, mutable or frozen: see [`MemTable::reader`] and [`ImmutableMemTable::reader`].
@@ -73,16 +76,87 @@ impl MemTable {
         Self::with_comparator(options, Bytewise)
     }
 
+    /// An empty table that refuses a second entry with the same user key and sequence number: these options with
+    /// [`DuplicatePolicy::Reject`].
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), Error> {
+    /// let table = MemTable::rejecting(MemTableOptions::default())?;
+    /// table.put(1, b"k", b"first")?;
+    /// assert!(matches!(table.put(1, b"k", b"second"), Err(Error::DuplicateEntry { sequence: 1 })));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`MemTable::new`]; `InvalidArgument` if the options name another policy.
+    pub fn rejecting(options: MemTableOptions) -> Result<Self> {
+        MemTable::new(options.with_policy(DuplicatePolicy::Reject)?)
+    }
+
+    /// An empty table that keeps the first entry with a user key and sequence number and ignores later ones: these
+    /// options with [`DuplicatePolicy::KeepFirst`].
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::keeping_first(MemTableOptions::default())?;
+    /// table.put(1, b"k", b"first")?;
+    /// table.put(1, b"k", b"second")?;
+    /// assert!(matches!(table.get(b"k", 1)?, Lookup::Value(value) if &*value == b"first"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`MemTable::new`]; `InvalidArgument` if the options name another policy than the default and this one, and
+    /// for the representation `Vector`.
+    pub fn keeping_first(options: MemTableOptions) -> Result<Self> {
+        MemTable::new(options.with_policy(DuplicatePolicy::KeepFirst)?)
+    }
+
+    /// An empty table in which the last entry with a user key and sequence number replaces those before it: these
+    /// options with [`DuplicatePolicy::Replace`].
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::replacing(MemTableOptions::default())?;
+    /// table.put(1, b"k", b"first")?;
+    /// table.put(1, b"k", b"second")?;
+    /// assert!(matches!(table.get(b"k", 1)?, Lookup::Value(value) if &*value == b"second"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`keeping_first`](Self::keeping_first).
+    pub fn replacing(options: MemTableOptions) -> Result<Self> {
+        MemTable::new(options.with_policy(DuplicatePolicy::Replace)?)
+    }
+
     /// Most bytes that an entry of these lengths takes in the arena, whatever its height and the protection. For
     /// reservations: `max_entry_bytes(key, value)` summed over entries is always enough. `u64::MAX` for lengths whose
     /// sum is beyond it.
     #[must_use]
     pub const fn max_entry_bytes(key_len: u64, value_len: u64) -> u64 {
-        let fixed = ((HEIGHT_MAX + PAD_UNITS_MAX as usize) * UNIT + HEADER + 16) as u64;
-        let bytes = fixed.saturating_add(key_len).saturating_add(value_len);
-        match bytes.checked_next_multiple_of(UNIT as u64) {
-            Some(bytes) => bytes,
-            None => u64::MAX,
+        entry_bytes_max(key_len, value_len)
+    }
+}
+
+/// A table with the default options under bytewise order.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// assert!(table.put(1, b"k", b"v").is_ok());
+/// ```
+///
+/// # Panics
+/// If the system has no memory for the first chunk (about 10 KiB); [`MemTable::new`] tells instead.
+impl Default for MemTable {
+    fn default() -> Self {
+        match MemTable::new(MemTableOptions::default()) {
+            Ok(table) => table,
+            Err(error) => panic!("a table with default options: {error}"),
         }
     }
 }
@@ -174,6 +248,51 @@ impl<C: Comparator> MemTable<C> {
         caller_digest: Protected<Kvo>,
     ) -> Result<Inserted> {
         write(self.core(), &Fields::new(sequence, kind, key, value, Some(caller_digest)))
+    }
+
+    /// Inserts an entry whose value lies in several slices, one after the other: they are copied straight into the
+    /// arena, and the entry is the one that [`insert`](Self::insert) would make of all of them in one.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, Lookup, MemTable};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.insert_parts(1, Kind::PUT, b"k", &[b"head", b"", b"body"])?;
+    /// assert!(matches!(table.get(b"k", 1)?, Lookup::Value(value) if &*value == b"headbody"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// The digests are computed from the arena's bytes after the copy, as for every insert. A flip in the caller's key
+    /// is noticed; one in the caller's slices before they are copied is not, unless a digest says what they held:
+    /// [`insert_parts_protected`](Self::insert_parts_protected).
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert); `ValueTooLarge` for all slices together.
+    pub fn insert_parts(
+        &self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &[u8],
+        value: &[&[u8]],
+    ) -> Result<Inserted> {
+        with_slices((sequence, kind), key, value, None, |fields| write(self.core(), fields))
+    }
+
+    /// As [`insert_parts`](Self::insert_parts), with a digest over key, kind and the whole value that the caller
+    /// computed or carried along. It is compared with what the arena holds before the entry becomes visible.
+    ///
+    /// # Errors
+    /// As [`insert_parts`](Self::insert_parts); `Corruption` if the bytes do not have that digest.
+    pub fn insert_parts_protected(
+        &self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &[u8],
+        value: &[&[u8]],
+        caller_digest: Protected<Kvo>,
+    ) -> Result<Inserted> {
+        let digest = Some(caller_digest);
+        with_slices((sequence, kind), key, value, digest, |fields| write(self.core(), fields))
     }
 
     /// A writer with its own splice, sub-chunk and counters, for a thread that writes much.
@@ -313,8 +432,8 @@ macro_rules! reads {
         /// Entries that reads may find: point entries and range tombstones, without replaced ones. Exact once no write is
         /// under way. O(shards).
         #[must_use]
-        pub fn len(&$self) -> u64 {
-            $self.core().shards.totals().entries
+        pub fn len(&$self) -> usize {
+            usize::try_from($self.core().shards.totals().entries).unwrap_or(usize::MAX)
         }
 
         /// Whether nothing was written.
@@ -375,6 +494,57 @@ macro_rules! reads {
             $self.allocated_bytes().saturating_sub($self.core().shards.unused_bytes())
         }
 
+        /// Bytes between what writers were given and the hard limit: what `MemTableFull` reports as `remaining`.
+        #[must_use]
+        pub fn remaining(&$self) -> u64 {
+            $self.core().arena.remaining_bytes()
+        }
+
+        /// Whether an entry of these lengths is within the table's limits and has room below the hard limit, whatever its
+        /// height: an insert that begins now is not refused for its size, as long as no other writer takes the room
+        /// meanwhile and the machine has the memory. `false` for room is careful: the entry may still fit into what its
+        /// writer took ahead.
+        ///
+        /// ```
+        /// use paranoid_memtable::{MemTable, MemTableOptions};
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let options = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(64 << 10).build()?;
+        /// let table = MemTable::new(options)?;
+        /// assert!(table.can_fit(10, 1000) && !table.can_fit(10, 64 << 10));
+        /// assert!(table.remaining() < 64 << 10);
+        /// # Ok(()) }
+        /// ```
+        #[must_use]
+        pub fn can_fit(&$self, key_len: u64, value_len: u64) -> bool {
+            let MemTableOptions { key_len_max, value_len_max, .. } = $self.core().options;
+            let in_limits = key_len <= key_len_max && value_len <= value_len_max;
+            in_limits && !$self.is_frozen() && entry_bytes_max(key_len, value_len) <= $self.remaining()
+        }
+
+        /// Keeps something alive for as long as the table's memory: a permit of a memory budget, a lock on a log file. It
+        /// is dropped after the memory was given back, so later than the last handle, writer, owned cursor and pinned
+        /// value.
+        ///
+        /// ```
+        /// use std::sync::Arc;
+        /// use paranoid_memtable::{Lookup, MemTable};
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let permit = Arc::new("64 MiB of the budget");
+        /// let table = MemTable::default();
+        /// table.attach(permit.clone());
+        /// table.put(1, b"k", b"v")?;
+        /// let Lookup::Value(value) = table.get(b"k", 1)? else { panic!("not there") };
+        /// let pinned = value.to_pinned();
+        /// drop(table);
+        /// assert_eq!(Arc::strong_count(&permit), 2, "the value keeps the memory, and the memory the permit");
+        /// drop(pinned);
+        /// assert_eq!(Arc::strong_count(&permit), 1);
+        /// # Ok(()) }
+        /// ```
+        pub fn attach(&$self, attachment: Arc<dyn Any + Send + Sync>) {
+            $self.core().attached.lock().push(attachment);
+        }
+
         /// What reads did so far; all zero unless the table was made to count. O(shards).
         #[must_use]
         pub fn stats(&$self) -> Stats {
@@ -414,6 +584,48 @@ macro_rules! reads {
         /// `Corruption` if damaged memory could matter for this answer.
         pub fn get_entry(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
             get_entry($self.core(), key, snapshot)
+        }
+
+        /// The entry of `key` with exactly this sequence number, as stored; range tombstones are not applied, and are not
+        /// among the answers. Of equals under `Replace` it is the last one written. Expected O(log n).
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::default();
+        /// table.put(3, b"k", b"three")?;
+        /// table.put(5, b"k", b"five")?;
+        /// let entry = table.get_exact(b"k", 3)?.expect("it was put");
+        /// assert_eq!(entry.value()?, b"three");
+        /// assert!(table.get_exact(b"k", 4)?.is_none(), "no older version answers");
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// # Errors
+        /// As [`get_entry`](Self::get_entry).
+        pub fn get_exact(&$self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Entry<'_>>> {
+            get_exact($self.core(), key, sequence)
+        }
+
+        /// This entry with a share in the table, verified now: nothing is copied, but the memory of the whole table lives
+        /// as long. O(length).
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::default();
+        /// table.put(7, b"apple", b"red")?;
+        /// let entry = table.get_exact(b"apple", 7)?.expect("it was put");
+        /// let pinned = table.pin(&entry)?;
+        /// drop(table);
+        /// assert_eq!((pinned.user_key(), pinned.value()), (b"apple".as_slice(), b"red".as_slice()));
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// # Errors
+        /// `Corruption` if the entry is not what was written; `InvalidArgument` for an entry of another table.
+        pub fn pin(&$self, entry: &Entry<'_>) -> Result<PinnedEntry> {
+            pin($self.core(), entry)
         }
 
         /// Copies the value of `key` at `snapshot` into a buffer that is cleared first, and verifies the copy. Allocates
@@ -717,10 +929,28 @@ impl<C: Comparator> Writer<C> {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted> {
-        let write = Fields::new(sequence, kind, key, value, None);
-        admit(&self.core, &write)?;
+        self.write(&Fields::new(sequence, kind, key, value, None))
+    }
+
+    /// Inserts an entry whose value lies in several slices: as [`MemTable::insert_parts`].
+    ///
+    /// # Errors
+    /// As [`MemTable::insert_parts`].
+    pub fn insert_parts(
+        &mut self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &[u8],
+        value: &[&[u8]],
+    ) -> Result<Inserted> {
+        with_slices((sequence, kind), key, value, None, |write| self.write(write))
+    }
+
+    #[inline(always)]
+    fn write(&mut self, write: &Fields<'_>) -> Result<Inserted> {
+        admit(&self.core, write)?;
         let mut entered = self.shard.enter().ok_or_else(frozen)?;
-        apply(&self.core, &mut entered, &write)
+        apply(&self.core, &mut entered, write)
     }
 
     /// Writes the entries of a batch: as [`MemTable::write_batch`].

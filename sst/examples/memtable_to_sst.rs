@@ -46,7 +46,7 @@ fn put_tree(table: &MemTable, root: &Path, max: u64) -> Anything<()> {
     while let Some(folder) = left.pop() {
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         for entry in entries.flatten() {
-            if table.len() >= max {
+            if table.len() as u64 >= max {
                 return Ok(());
             }
             let (path, kind) = (entry.path(), entry.file_type()?);
@@ -57,7 +57,7 @@ fn put_tree(table: &MemTable, root: &Path, max: u64) -> Anything<()> {
                 file.take(VALUE_LEN_MAX).read_to_end(&mut value)?;
             }
             let key = path.strip_prefix(root)?.as_os_str().as_encoded_bytes();
-            table.put(table.len() + 1, key, &value)?;
+            table.put(table.len() as u64 + 1, key, &value)?;
         }
     }
     Ok(())
@@ -67,11 +67,11 @@ fn put_tree(table: &MemTable, root: &Path, max: u64) -> Anything<()> {
 fn put_trace(table: &MemTable, trace: &Path, max: u64) -> Anything<()> {
     for line in BufReader::new(fs::File::open(trace)?).split(b'\n') {
         let line = line?;
-        if table.len() >= max {
+        if table.len() as u64 >= max {
             break;
         }
         let key = line.rsplit(|byte| *byte == b',').next().unwrap_or_default();
-        table.put(table.len() + 1, key, &line)?;
+        table.put(table.len() as u64 + 1, key, &line)?;
     }
     Ok(())
 }

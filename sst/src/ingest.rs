@@ -109,24 +109,15 @@ pub fn ingestible_in<S: Storage>(
 ) -> Result<Written> {
     let mut ranges = Ranges::default();
     if table.num_range_deletes() > 0 {
-        table.flush(&[], &mut ranges).map_err(unwrapped)?;
+        table.flush(&[], &mut ranges)?;
     }
     let writer = SortedTableWriter::begin(storage, path.as_ref(), options, Purpose::Ingestible)?;
-    let mut sink = Newest { writer, ranges, at: 0, operator, key: None };
-    table.flush(&[], &mut sink).map_err(unwrapped)?;
+    let mut sink = Newest { writer, ranges, at: 0, operator, key: None, refused: None };
+    if let Err(error) = table.flush(&[], &mut sink) {
+        return Err(sink.refused.unwrap_or_else(|| error.into()));
+    }
     sink.end_key()?;
     sink.writer.finish()
-}
-
-/// What a sink of this file refused, as itself.
-fn unwrapped(error: paranoid_memtable::Error) -> Error {
-    match error {
-        paranoid_memtable::Error::Sink(inner) => match inner.downcast::<Error>() {
-            Ok(own) => *own,
-            Err(other) => Error::Memtable(paranoid_memtable::Error::Sink(other)),
-        },
-        error => error.into(),
-    }
 }
 
 /// The fragments of a table: start, end, newest sequence number. They ascend and do not overlap.
@@ -163,9 +154,18 @@ struct Newest<'a, S: Storage> {
     at: usize,
     operator: Option<&'a dyn MergeOperator>,
     key: Option<Current>,
+    /// Why this sink stopped the flush.
+    refused: Option<Error>,
 }
 
 impl<S: Storage> Newest<'_, S> {
+    /// Keeps the error for the caller of the flush, whose own error only tells its text.
+    fn refuse(&mut self, error: Error) -> SinkError {
+        let text = error.to_string().into();
+        self.refused = Some(error);
+        text
+    }
+
     fn meet(&mut self, entry: FlushEntry<'_>) -> Result<()> {
         if self.key.as_ref().is_none_or(|key| key.user_key != entry.user_key) {
             self.end_key()?;
@@ -258,11 +258,11 @@ fn no_answer(key: &Current) -> Error {
 
 impl<S: Storage> FlushSink for Newest<'_, S> {
     fn entry(&mut self, entry: FlushEntry<'_>) -> std::result::Result<(), SinkError> {
-        self.meet(entry).map_err(Into::into)
+        self.meet(entry).map_err(|error| self.refuse(error))
     }
 
     fn fragment(&mut self, fragment: Fragment<'_>) -> std::result::Result<(), SinkError> {
-        self.end_key()?;
-        self.writer.add_range(fragment.start(), fragment.end(), 0).map_err(Into::into)
+        let added = self.end_key().and_then(|()| self.writer.add_range(fragment.start(), fragment.end(), 0));
+        added.map_err(|error| self.refuse(error))
     }
 }

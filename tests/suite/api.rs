@@ -2,10 +2,11 @@
 
 use paranoid_memtable::{
     AtSnapshot, Base, Borrowed, Bytewise, Corruption, Cursor, DeletedBy, Descending, Displaced,
-    DuplicatePolicy, Entry, Error, Found, ImmutableMemTable, Inserted, KeyEquality, Kind, Kvo, Kvos, Lookup,
-    MemTable, MemTableOptions, MemTableOptionsBuilder, Operand, Operands, Owned, OwnedCursor,
-    ParanoidOptions, ParanoidOptionsBuilder, PinnedValue, Place, Protected, Range, RangeStats, Raw,
-    Representation, TableCursor, TableReader, ValueRef, Writer,
+    DuplicatePolicy, Entry, EntryBytes, EntryParts, Error, FlushEntry, FlushSink, Found, Fragment,
+    ImmutableMemTable, Inserted, KeyEquality, Kind, Kvo, Kvos, Lookup, MemTable, MemTableOptions,
+    MemTableOptionsBuilder, Operand, Operands, Owned, OwnedCursor, ParanoidOptions, ParanoidOptionsBuilder,
+    PinnedEntry, PinnedValue, Place, Protected, Range, RangeStats, Raw, Representation, SinkError,
+    TableCursor, TableReader, ValueRef, Writer,
 };
 
 use crate::support::orders::{CaseBlind, Reverse};
@@ -29,6 +30,8 @@ const _: () = {
     sync::<OwnedCursor<Bytewise, AtSnapshot>>();
     stays::<OwnedCursor>();
     stays::<PinnedValue>();
+    sync::<(EntryBytes, PinnedEntry, EntryParts<'static>)>();
+    stays::<(EntryBytes, PinnedEntry)>();
     stays::<Writer>();
     sync::<Range<'static>>();
     sync::<Descending<'static>>();
@@ -180,6 +183,126 @@ fn a_cursor_that_stands_nowhere_has_no_entry() {
         assert!(cursor.prev().unwrap().is_none());
         assert!(cursor.entry().unwrap().is_none(), "off an end it stands nowhere");
     }
+}
+
+/// Threads that wait for one flush are all told, and each can ask for the sink's own type.
+#[test]
+fn errors_are_shared_among_threads() {
+    #[derive(Debug)]
+    struct ShelfFull(u32);
+    impl std::fmt::Display for ShelfFull {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "shelf {} is full", self.0)
+        }
+    }
+    impl std::error::Error for ShelfFull {}
+    struct Full;
+    impl FlushSink for Full {
+        fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+            Err(ShelfFull(7).into())
+        }
+        fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+    let table = MemTable::default();
+    table.put(1, b"k", b"v").unwrap();
+    let error = table.freeze().unwrap().flush(&[], &mut Full).unwrap_err();
+    let told: Vec<Error> = (0..3).map(|_| error.clone()).collect();
+    std::thread::scope(|threads| {
+        for error in told {
+            threads.spawn(move || {
+                assert!(
+                    std::error::Error::source(&error).is_some_and(|source| source.to_string().contains('7'))
+                );
+                let Error::Sink(cause) = &error else { panic!("{error:?}") };
+                assert!(matches!(cause.downcast_ref::<ShelfFull>(), Some(ShelfFull(7))));
+            });
+        }
+    });
+    let cause = Box::new(Error::DuplicateEntry { sequence: 4 });
+    let interrupted = Error::BatchInterrupted { applied: 3, cause };
+    assert_eq!(interrupted.clone().to_string(), interrupted.to_string());
+}
+
+#[test]
+fn constructors_name_the_duplicate_policy() {
+    use DuplicatePolicy::{KeepFirst, Reject, Replace};
+    type Make = fn(MemTableOptions) -> Result<MemTable, Error>;
+    let makers: [(DuplicatePolicy, Make); 3] =
+        [(Reject, MemTable::rejecting), (KeepFirst, MemTable::keeping_first), (Replace, MemTable::replacing)];
+    for (policy, make) in makers {
+        assert_eq!(make(MemTableOptions::default()).unwrap().options().duplicates(), policy);
+        for named in [Reject, KeepFirst, Replace] {
+            let made = make(MemTableOptions::builder().duplicates(named).build().unwrap());
+            if named == Reject || named == policy {
+                assert_eq!(made.unwrap().options().duplicates(), policy);
+            } else {
+                assert!(text_of(made.unwrap_err()).contains("policy"), "{policy:?} over {named:?}");
+            }
+        }
+        let log = MemTableOptions::builder().representation(Representation::Vector).build().unwrap();
+        assert_eq!(make(log).is_ok(), policy == Reject);
+    }
+    let table = MemTable::default();
+    assert_eq!((table.len(), table.options().duplicates()), (0, Reject));
+}
+
+/// Two tables of one seed have the same secret: only the place in memory tells their entries apart.
+#[test]
+fn an_entry_is_pinned_in_its_own_table_only() {
+    let table = || {
+        let table = MemTable::new(MemTableOptions::builder().seed(4).build().unwrap()).unwrap();
+        table.put(1, b"k", b"v").unwrap();
+        table
+    };
+    let (table, twin) = (table(), table());
+    let entry = table.get_exact(b"k", 1).unwrap().unwrap();
+    assert!(text_of(twin.pin(&entry).unwrap_err()).contains("another table"));
+    let (pinned, copy) = (table.pin(&entry).unwrap(), entry.to_bytes().unwrap());
+    drop(table);
+    for (key, value) in [(pinned.user_key(), pinned.value()), (copy.user_key(), copy.value())] {
+        assert_eq!((key, value), (b"k".as_slice(), b"v".as_slice()));
+    }
+}
+
+#[test]
+fn kinds_of_the_engine_and_back() {
+    for number in 0..Kind::CUSTOM_COUNT {
+        let (value, delete) = (Kind::custom(number), Kind::custom_delete(number));
+        assert_eq!((value.custom_number(), delete.custom_number()), (Some(number), Some(number)));
+        assert!(value.is_value() && !value.is_point_delete() && value.is_known(), "{value:?}");
+        assert!(!delete.is_value() && delete.is_point_delete() && delete.is_known(), "{delete:?}");
+    }
+    let numbers = (0..=u8::MAX).filter_map(|number| Kind::from_u8(number).custom_number());
+    assert_eq!(numbers.count(), 2 * usize::from(Kind::CUSTOM_COUNT), "all others are not the engine's");
+    let named = [Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE, Kind::RANGE_DELETE];
+    assert!(named.iter().all(|kind| kind.custom_number().is_none()));
+    for make in [Kind::custom, Kind::custom_delete] {
+        assert!(std::panic::catch_unwind(|| make(Kind::CUSTOM_COUNT)).is_err());
+    }
+}
+
+/// The entry in slices is the entry in one: the digest of the whole, the limits of the whole.
+#[test]
+fn a_value_in_slices_is_held_to_what_the_whole_is() {
+    let options = MemTableOptions::builder().value_len_max(8).key_len_max(4).build().unwrap();
+    let table = MemTable::new(options).unwrap();
+    let eight: [&[u8]; 3] = [b"abc", b"", b"defgh"];
+    let digest = Protected::of(b"k", b"abcdefgh", Kind::PUT);
+    table.insert_parts_protected(1, Kind::PUT, b"k", &eight, digest).unwrap();
+    let swapped: [&[u8]; 3] = [b"defgh", b"", b"abc"];
+    let error = table.insert_parts_protected(2, Kind::PUT, b"k", &swapped, digest).unwrap_err();
+    assert!(error.corruption().is_some(), "{error}");
+    let nine: [&[u8]; 2] = [b"abcdefgh", b"i"];
+    let refused = table.insert_parts(3, Kind::PUT, b"k", &nine);
+    assert!(matches!(refused, Err(Error::ValueTooLarge { len: 9, max: 8 })), "{refused:?}");
+    let refused = table.insert_parts(3, Kind::DELETE, b"k", &[b"", b"x"]);
+    assert!(text_of(refused.unwrap_err()).contains("no value"));
+    let refused = table.insert_parts(3, Kind::RANGE_DELETE, b"b", &[b"", b"b"]);
+    assert!(text_of(refused.unwrap_err()).contains("range"));
+    table.insert_parts(4, Kind::RANGE_DELETE, b"a", &[b"b", b"c"]).unwrap();
+    assert_eq!((table.len(), table.num_range_deletes(), table.data_bytes()), (2, 1, 12));
 }
 
 #[test]

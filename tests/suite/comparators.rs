@@ -121,7 +121,7 @@ impl FlushSink for Count {
 
 /// Walks at most as far as there are entries, whatever the order says.
 fn walk(table: &Table) -> Result<(), Error> {
-    let steps = 4 * (table.len() as usize + 10);
+    let steps = 4 * (table.len() + 10);
     table.range(..).take(steps).try_for_each(|entry| entry.map(|_| ()))?;
     table.range_at(u64::MAX, ..).rev().take(steps).try_for_each(|entry| entry.map(|_| ()))?;
     let mut cursor = table.cursor();
@@ -254,7 +254,7 @@ fn intact(table: &Table, what: &str) {
     let frozen = table.freeze().unwrap();
     let mut count = Count::default();
     frozen.flush_with(&[], paranoid_memtable::HiddenVersions::Keep, &mut count).unwrap();
-    assert_eq!(count.0, frozen.len(), "{what}");
+    assert_eq!(count.0, frozen.len() as u64, "{what}");
     assert_eq!(frozen.salvage().missing, 0, "{what}");
 }
 

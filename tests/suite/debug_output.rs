@@ -129,7 +129,7 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
             .unwrap_err(),
         interrupted,
         corruption,
-        Error::Sink("the sink's own words".into()),
+        Error::Sink(SinkError::from("the sink's own words").into()),
     ] {
         out.0.entry("Error").or_default().push(format!("{error}"));
         out.show("Error", &error);
@@ -158,7 +158,11 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     out.show("Lookup", &table.get(&bytes(letter, 1 << 41), u64::MAX).unwrap());
     out.show("DeletedBy", &DeletedBy::Range);
     out.show("Found", &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap());
-    out.show("Entry", &table.get_entry(&key, u64::MAX).unwrap());
+    let entry = table.get_entry(&key, u64::MAX).unwrap().unwrap();
+    out.show("Entry", &entry);
+    out.show("EntryParts", &entry.parts().unwrap());
+    out.show("EntryBytes", &entry.to_bytes().unwrap());
+    out.show("PinnedEntry", &table.pin(&entry).unwrap());
     out.show(
         "RangeStats",
         &table.approximate_range_stats(key.as_slice()..bytes(letter, 9).as_slice()).unwrap(),

@@ -73,7 +73,7 @@ fn check_reads<C: Order>(table: &TableReader<C>, rows: &[Row]) -> Vec<Vec<u8>> {
     let mut back: Vec<Row> = table.range(..).rev().map(|entry| row_of(entry.unwrap())).collect();
     back.reverse();
     assert_eq!(back, raw, "backward");
-    assert_eq!(table.len(), rows.len() as u64);
+    assert_eq!(table.len(), rows.len());
     assert_eq!(table.data_bytes(), rows.iter().map(|row| (row.0.len() + row.3.len()) as u64).sum());
     let mut chosen = vec![];
     for group in groups::<C>(rows) {

@@ -37,7 +37,7 @@ fn counters<C: Comparator>(table: &TableReader<C>) -> Counters {
     });
     Counters {
         numbers: [
-            table.len(),
+            table.len() as u64,
             table.num_deletes(),
             table.num_range_deletes(),
             table.num_displaced(),
@@ -67,7 +67,7 @@ fn key_lengths() {
         }
         let before = counters(table.reader());
         let long = vec![b'k'; max as usize + 1];
-        for kind in [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::from_u8(0x80)] {
+        for kind in [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::custom(0)] {
             let refused = table.insert(9, kind, &long, b"");
             assert!(matches!(refused, Err(Error::KeyTooLarge { len, max: m }) if len == max + 1 && m == max));
         }
@@ -95,7 +95,7 @@ fn value_lengths() {
             assert_eq!(value_of(&table, b"k"), value);
         }
         let before = counters(table.reader());
-        for kind in [Kind::PUT, Kind::MERGE, Kind::from_u8(0x80)] {
+        for kind in [Kind::PUT, Kind::MERGE, Kind::custom(0), Kind::custom_delete(63)] {
             let refused = writer.insert(max + 5, kind, b"k", &vec![b'v'; max as usize + 1]);
             assert!(
                 matches!(refused, Err(Error::ValueTooLarge { len, max: m }) if len == max + 1 && m == max)
@@ -259,7 +259,7 @@ fn a_reservation_is_enough() {
             let value = vec![b'v'; bytes_a_value as usize];
             writer.put(u64::MAX - n, &n.to_be_bytes(), &value).unwrap();
         }
-        assert_eq!(table.len(), hog + 20);
+        assert_eq!(table.len() as u64, hog + 20);
     }
 }
 
@@ -397,7 +397,7 @@ fn a_panicking_comparator_leaves_the_table_valid() {
             }));
             *table.comparator().0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
             panics += u32::from(result.is_err());
-            let scanned = table.range(..).inspect(|entry| assert!(entry.is_ok())).count() as u64;
+            let scanned = table.range(..).inspect(|entry| assert!(entry.is_ok())).count();
             assert_eq!(scanned, table.len(), "insert {n}, panicked: {}, before {before}", result.is_err());
         }
         assert!(panics > 100, "{panics} panics");

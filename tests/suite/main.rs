@@ -12,6 +12,7 @@ mod comparators;
 mod control;
 #[cfg(feature = "fault-injection")]
 mod corruption;
+mod cursors;
 mod debug_output;
 mod duplicates;
 mod examples;
@@ -28,6 +29,7 @@ mod model;
 mod oracle;
 #[cfg(feature = "fault-injection")]
 mod orders_under_damage;
+mod room;
 mod scrub_and_freeze;
 mod slow_freeze;
 mod span_threads;

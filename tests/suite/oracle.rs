@@ -34,7 +34,7 @@ fn fill(table: &MemTable, oracle: &Oracle, next: &AtomicU64, until: u64, mut rng
 }
 
 fn compare(table: &TableReader, oracle: &Oracle, rng: &mut Rng) {
-    assert_eq!(table.len(), oracle.len() as u64);
+    assert_eq!(table.len(), oracle.len());
     let mut ours = table.range(..);
     for theirs in oracle.iter() {
         let ours = ours.next().expect("an entry is missing").unwrap();

@@ -44,7 +44,7 @@ fn a_table_that_is_frozen_under_a_scrub_is_undamaged() {
             nothing_found(&report);
             let whole = table.freeze().unwrap().scrub(|_| ());
             nothing_found(&whole);
-            assert_eq!(whole.entries, table.len(), "a scrub that begins later meets every entry");
+            assert_eq!(whole.entries, table.len() as u64, "a scrub that begins later meets every entry");
         }
     }
 }
@@ -75,10 +75,10 @@ fn one_round(seed: u64, representation: Representation, entries: u64) {
             }
             let last = table.scrub(|_| ());
             nothing_found(&last);
-            assert_eq!(last.entries, table.len());
+            assert_eq!(last.entries, table.len() as u64);
         });
         threads.spawn(move || {
-            while table.len() < scramble(seed) % entries {
+            while (table.len() as u64) < scramble(seed) % entries {
                 std::thread::yield_now();
             }
             table.freeze().unwrap();

@@ -247,7 +247,7 @@ fn stress(seed: u64, representation: Representation, batches: u64, freeze_at: Op
     });
     acknowledged.sort_unstable();
     assert!(freeze_at.is_some() || acknowledged.len() as u64 == batches * BATCH);
-    assert_eq!(table.len(), acknowledged.len() as u64, "every write is counted once");
+    assert_eq!(table.len(), acknowledged.len(), "every write is counted once");
     let exact = Model::new(seed, acknowledged.into_iter());
     exact.check_all(table.reader(), u64::MAX);
     let frozen = table.freeze().unwrap();

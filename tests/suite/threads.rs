@@ -187,7 +187,7 @@ fn stress(seed: u64, representation: Representation, entries: u64, freeze_at: Op
                 check_scan(frozen.range(..), progress(written).map(|n| n.saturating_sub(1)), Way::Forward);
                 let sum = frozen.len();
                 std::thread::yield_now();
-                assert_eq!(frozen.range(..).count() as u64, sum);
+                assert_eq!(frozen.range(..).count(), sum);
             });
         }
         let ends = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
@@ -196,7 +196,7 @@ fn stress(seed: u64, representation: Representation, entries: u64, freeze_at: Op
     });
     let total: u64 = ends.iter().sum();
     assert!(freeze_at.is_some() || total == entries * WRITERS);
-    assert_eq!(table.len(), total, "every write is counted once");
+    assert_eq!(table.len() as u64, total, "every write is counted once");
     let frozen = table.freeze().unwrap();
     check_scan(frozen.range(..), ends.as_slice().try_into().unwrap(), Way::Forward);
     assert_eq!(frozen.range(..).count() as u64, total, "a refused write is not there");
@@ -263,7 +263,7 @@ fn replace_races() {
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             over.store(true, Ordering::Release);
         });
-        assert_eq!((table.len(), table.num_displaced()), (KEYS, times * WRITERS));
+        assert_eq!((table.len() as u64, table.num_displaced()), (KEYS, times * WRITERS));
         let data_bytes: u64 = table
             .range(..)
             .map(Result::unwrap)
@@ -314,7 +314,7 @@ fn one_winner() {
                     threads.spawn(move || compete(table, &winners, policy, id));
                 }
             });
-            assert_eq!(table.len(), entries);
+            assert_eq!(table.len() as u64, entries);
             for n in 0..entries {
                 let Lookup::Value(value) = table.get(&key_of(0, n), u64::MAX).unwrap() else {
                     panic!("lost {n}")

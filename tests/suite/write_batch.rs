@@ -208,7 +208,7 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
             }
             let there = table.len() - 40;
             partly += u64::from((1..42).contains(&there));
-            go_on(&table, &batch, there);
+            go_on(&table, &batch, there as u64);
             burns += 1;
         }
         // A log compares the keys of range tombstones only.

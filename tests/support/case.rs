@@ -65,7 +65,7 @@ pub enum Hold {
 /// One operation.
 #[derive(Debug, Clone)]
 pub enum Op {
-    /// Writes through the table (0) or one of two writers.
+    /// Writes through the table (0), one of two writers, or in slices (3).
     Write(Row, u8),
     /// get, get_entry, get_into.
     Get(Vec<u8>, u64),
@@ -145,7 +145,7 @@ pub struct Dice {
     last: u64,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::PUT,
     Kind::PUT,
     Kind::PUT,
@@ -153,7 +153,8 @@ const KINDS: [Kind; 8] = [
     Kind::SINGLE_DELETE,
     Kind::MERGE,
     Kind::MERGE,
-    Kind::from_u8(0xc3),
+    Kind::custom(3),
+    Kind::custom_delete(3),
 ];
 
 impl Dice {
@@ -226,12 +227,13 @@ impl Dice {
             (Kind::RANGE_DELETE, self.key())
         } else {
             let kind = *self.rng.pick(&KINDS);
-            // A point delete with a value is refused.
-            let is_bare = kind.is_point_delete() && !self.rng.one_in(20);
+            // A delete with a value is refused, unless it is one of the engine's own.
+            let bare = [Kind::DELETE, Kind::SINGLE_DELETE].contains(&kind);
+            let is_bare = bare && !self.rng.one_in(20);
             let len = if is_bare { 0 } else { self.rng.below(self.value_len_max + 1) };
             (kind, self.rng.bytes(len as usize))
         };
-        Op::Write(Row { key, sequence, kind, value }, self.rng.below(3) as u8)
+        Op::Write(Row { key, sequence, kind, value }, self.rng.below(4) as u8)
     }
 
     fn step(&mut self) -> Move {

@@ -122,7 +122,7 @@ impl<C: Order> Model<C> {
         let slot = Slot::new(&row.key, row.sequence);
         let is_range = row.kind == Kind::RANGE_DELETE;
         let inverted = is_range && C::plainly(&row.key, &row.value).is_ge();
-        if inverted || (is_delete(row.kind) && !row.value.is_empty()) {
+        if inverted || ([Kind::DELETE, Kind::SINGLE_DELETE].contains(&row.kind) && !row.value.is_empty()) {
             return Outcome::InvalidArgument;
         }
         let old = if is_range { self.ranges.get(&slot) } else { self.points.get(&slot) };
@@ -192,6 +192,7 @@ impl<C: Order> Model<C> {
             Kind::DELETE => Answer::DeletedBy(row.sequence, "Point"),
             Kind::SINGLE_DELETE => Answer::DeletedBy(row.sequence, "Single"),
             Kind::MERGE => self.merge(key, snapshot, cover),
+            kind if is_delete(kind) => Answer::DeletedBy(row.sequence, "Custom"),
             kind => Answer::Value(row.value.clone(), row.sequence, kind),
         }
     }
@@ -234,5 +235,5 @@ impl<C: Order> Model<C> {
 }
 
 fn is_delete(kind: Kind) -> bool {
-    kind == Kind::DELETE || kind == Kind::SINGLE_DELETE
+    kind == Kind::DELETE || kind == Kind::SINGLE_DELETE || kind.as_u8() >= 0xc0
 }

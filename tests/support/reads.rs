@@ -1,6 +1,6 @@
 //! Point reads compared with the model.
 
-use paranoid_memtable::{Base, DeletedBy, Entry, Error, Found, Lookup, TableReader};
+use paranoid_memtable::{Base, DeletedBy, Entry, Error, Found, Kind, Lookup, TableReader};
 
 use super::model::{Answer, Counts, Ground, Model, Row};
 use super::orders::Order;
@@ -23,6 +23,12 @@ pub fn row_of(entry: &Entry<'_>) -> Result<Row, String> {
     told("value_into", entry.value_into(&mut copy))?;
     same("the copy of a value", &copy, &value)?;
     same("value_len", &entry.value_len(), &value.len())?;
+    let parts = told("parts", entry.parts())?;
+    let (key, sequence, kind) = (entry.user_key(), entry.sequence(), entry.kind());
+    let wanted = (key, sequence, kind, value.as_slice());
+    same("parts", &(parts.user_key, parts.sequence, parts.kind, parts.value), &wanted)?;
+    let bytes = told("to_bytes", entry.to_bytes())?;
+    same("to_bytes", &(bytes.user_key(), bytes.sequence(), bytes.kind(), bytes.value()), &wanted)?;
     Ok(Row { key: entry.user_key().to_vec(), sequence: entry.sequence(), kind: entry.kind(), value })
 }
 
@@ -56,6 +62,10 @@ fn name_of(by: DeletedBy) -> &'static str {
         DeletedBy::Point => "Point",
         DeletedBy::Single => "Single",
         DeletedBy::Range => "Range",
+        DeletedBy::Custom(kind) => {
+            assert!(kind.is_point_delete() && kind.custom_number().is_some(), "{kind:?}");
+            "Custom"
+        }
     }
 }
 
@@ -66,13 +76,23 @@ pub fn check_get<C: Order>(table: &TableReader<C>, model: &Model<C>, key: &[u8],
     let entry = told("get_entry", table.get_entry(key, snapshot))?;
     let entry = entry.map(|entry| row_of(&entry)).transpose()?;
     same("get_entry", &entry.as_ref(), &model.newest(key, snapshot))?;
+    let exact = told("get_exact", table.get_exact(key, snapshot))?;
+    let wanted_exact = model.newest(key, snapshot).filter(|row| row.sequence == snapshot);
+    same("get_exact", &exact.map(|entry| row_of(&entry)).transpose()?.as_ref(), &wanted_exact)?;
+    if let (Some(entry), Some(row)) = (exact, wanted_exact) {
+        let pinned = told("pin", table.pin(&entry))?;
+        let parts = (pinned.user_key(), pinned.sequence(), pinned.kind(), pinned.value());
+        same("pin", &parts, &(entry.user_key(), row.sequence, row.kind, row.value.as_slice()))?;
+    }
     let mut buffer = vec![7; 9];
     let found = told("get_into", table.get_into(key, snapshot, &mut buffer))?;
     let (wanted, wanted_buffer) = match wanted {
         Answer::Value(value, sequence, kind) => (Found::Value { sequence, kind }, value),
         Answer::DeletedBy(sequence, name) => {
-            let all = [DeletedBy::Point, DeletedBy::Single, DeletedBy::Range];
-            let by = *all.iter().find(|by| name_of(**by) == name).unwrap();
+            let custom = entry.as_ref().map_or(Kind::DELETE, |row| row.kind);
+            let all = [DeletedBy::Point, DeletedBy::Single, DeletedBy::Range, DeletedBy::Custom(custom)];
+            let by =
+                if name == "Custom" { all[3] } else { *all.iter().find(|by| name_of(**by) == name).unwrap() };
             (Found::Deleted { sequence, by }, vec![])
         }
         Answer::Merge(..) => (Found::Merge, vec![]),
@@ -100,7 +120,7 @@ pub fn check_multi_get<C: Order>(
 pub fn check_counts<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
     let sequences = table.smallest_sequence().zip(table.largest_sequence());
     let found = Counts {
-        entries: table.len(),
+        entries: table.len() as u64,
         deletes: table.num_deletes(),
         range_deletes: table.num_range_deletes(),
         displaced: table.num_displaced(),

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use paranoid_memtable::{Displaced, Error, Inserted, Kind, MemTable, TableReader, Writer};
+use paranoid_memtable::{Displaced, Error, Inserted, Kind, MemTable, Protected, TableReader, Writer};
 
 use super::case::{Case, Hold, Op};
 use super::model::{Model, Outcome, Row};
@@ -17,6 +17,9 @@ fn write<C: Order>(
     via: u8,
 ) -> Result<Inserted, Error> {
     let (key, value) = (&row.key, &row.value);
+    if via == 3 {
+        return write_slices(table, &mut writers[0], row);
+    }
     if via > 0 {
         return writers[usize::from(via) - 1].insert(row.sequence, row.kind, key, value);
     }
@@ -26,6 +29,22 @@ fn write<C: Order>(
         Kind::DELETE if value.is_empty() => table.delete(row.sequence, key),
         Kind::RANGE_DELETE => table.delete_range(row.sequence, key, value),
         kind => table.insert(row.sequence, kind, key, value),
+    }
+}
+
+/// The value in slices, some of them empty; with a digest over the whole, without one, and by a writer.
+fn write_slices<C: Order>(table: &MemTable<C>, writer: &mut Writer<C>, row: &Row) -> Result<Inserted, Error> {
+    let Row { key, sequence, kind, value } = row;
+    let (low, high) = (value.len() / 3, value.len() / 2);
+    let slices = [&value[..low], &value[low..high], &[], &value[high..]];
+    let slices = if value.is_empty() && sequence % 2 == 0 { &slices[..0] } else { &slices[..] };
+    match sequence % 3 {
+        0 => table.insert_parts(*sequence, *kind, key, slices),
+        1 => {
+            let caller_digest = Protected::of(key, value, *kind);
+            table.insert_parts_protected(*sequence, *kind, key, slices, caller_digest)
+        }
+        _ => writer.insert_parts(*sequence, *kind, key, slices),
     }
 }
 

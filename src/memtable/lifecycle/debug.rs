@@ -148,7 +148,7 @@ shown! {
         "kind": fields.kind,
         "sequence": fields.sequence,
         "key_len": fields.key.len(),
-        "value_len": fields.value.len(),
+        "value_len": fields.value_len,
     }
 
     #[cfg(all(feature = "fault-injection", not(loom)))]

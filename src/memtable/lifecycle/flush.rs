@@ -171,7 +171,7 @@ impl<'a, C: Comparator> Pass<'a, C> {
             FlushEntry { user_key: spot.entry.key(), sequence, kind, value: &self.buffer, protection };
         self.summary.entries += 1;
         self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
-        sink.entry(entry).map_err(Error::Sink)
+        sink.entry(entry).map_err(|cause| Error::Sink(cause.into()))
     }
 
     fn ranges(&mut self, sink: &mut impl FlushSink) -> Result<()> {
@@ -191,7 +191,7 @@ impl<'a, C: Comparator> Pass<'a, C> {
         for fragment in fragments.iter() {
             self.summary.fragments += 1;
             self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
-            sink.fragment(fragment).map_err(Error::Sink)?;
+            sink.fragment(fragment).map_err(|cause| Error::Sink(cause.into()))?;
         }
         // Fragments are a chain of their own: what was handed out is still what was built.
         fragments.verify()

@@ -29,7 +29,7 @@ use crate::key::{Comparator, Kind};
 use crate::memtable::core::Core;
 use crate::memtable::options::Representation;
 use crate::memtable::parts::vector::SortedSearch;
-use crate::memtable::read::get::Entry;
+use crate::memtable::read::entry::Entry;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::layout::{

@@ -28,7 +28,7 @@ use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::parts::representation::{Around, END, GAP_ENTRIES_MAX, Ordered, Spot};
 use crate::memtable::skiplist::arena::{SubChunk, View};
 use crate::memtable::skiplist::encode::{Built, Fields, Shape};
-use crate::memtable::skiplist::layout::{Lengths, node_units};
+use crate::memtable::skiplist::layout::node_units;
 use crate::memtable::skiplist::list::check_claim;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::new_sentinel;
@@ -358,7 +358,7 @@ pub(crate) fn write(
     sentinel: u32,
     fields: &Fields<'_>,
 ) -> Result<(Built, u64)> {
-    let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
+    let lengths = fields.lengths();
     let last = last_of(view, sentinel)?;
     let mut reservation = view.arena().carve(sub, node_units(view.width, lengths, 1))?;
     let linked = view.build(&mut reservation, fields, Shape { back: last, ..Shape::LOW }).and_then(|built| {

@@ -16,16 +16,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::integrity::digest::Seal;
-use crate::key::{Bytewise, Comparator, Kind, SequenceNumber, Target};
+use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::point_entries::search_sorted;
 use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::parts::vector::Sorted;
+use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::read::find_entry::{count_digests, locate, older};
-use crate::memtable::skiplist::arena::{Arena, Frame};
-use crate::memtable::skiplist::node::{KeepsArena, Pinned, ValueIn, Verified};
+use crate::memtable::skiplist::arena::Arena;
+use crate::memtable::skiplist::node::{BytesIn, KeepsArena, Pinned};
 use crate::memtable::skiplist::search::Gap;
 
 impl From<Gap> for Error {
@@ -61,12 +61,14 @@ pub enum DeletedBy {
     Single,
     /// A range tombstone.
     Range,
+    /// A point tombstone of a kind of the engine's own, see [`Kind::custom_delete`].
+    Custom(Kind),
 }
 
 /// A value in the table's memory, verified when it was handed out. Borrows the table.
 #[derive(Clone, Copy)]
 pub struct ValueRef<'a> {
-    value: ValueIn<'a>,
+    value: BytesIn<'a>,
     sequence: SequenceNumber,
     kind: Kind,
     owner: &'a dyn Pins,
@@ -169,92 +171,6 @@ impl From<PinnedValue> for bytes::Bytes {
     fn from(value: PinnedValue) -> Self {
         bytes::Bytes::from_owner(value)
     }
-}
-
-/// An entry as stored. Its key was verified; its value is verified when asked for.
-#[derive(Clone, Copy)]
-pub struct Entry<'a> {
-    entry: Verified<'a>,
-    seal: Seal,
-}
-
-impl<'a> Entry<'a> {
-    #[inline(always)]
-    pub(crate) fn new(entry: Verified<'a>, frame: &Frame) -> Self {
-        Entry { entry, seal: frame.seal() }
-    }
-
-    /// Whether it stands before a position.
-    #[inline]
-    pub(crate) fn is_before<C: Comparator>(&self, comparator: &C, position: &Target<'_>) -> bool {
-        self.entry.node().order(comparator, position).is_lt()
-    }
-
-    /// The user key.
-    #[must_use]
-    #[inline]
-    pub fn user_key(&self) -> &'a [u8] {
-        self.entry.key()
-    }
-
-    /// The sequence number.
-    #[must_use]
-    #[inline]
-    pub fn sequence(&self) -> SequenceNumber {
-        self.entry.node().sequence()
-    }
-
-    /// The kind.
-    #[must_use]
-    #[inline]
-    pub fn kind(&self) -> Kind {
-        self.entry.kind()
-    }
-
-    /// Length of the value in bytes.
-    #[must_use]
-    #[inline]
-    pub fn value_len(&self) -> usize {
-        self.entry.node().lengths().value_len()
-    }
-
-    /// The value, verified now. O(length).
-    ///
-    /// # Errors
-    /// `Corruption` if the value is not what was written.
-    #[inline]
-    pub fn value(&self) -> Result<&'a [u8]> {
-        Ok(self.entry.value(self.seal)?)
-    }
-
-    /// A copy of the value in a buffer, verified after it was copied.
-    ///
-    /// # Errors
-    /// `Corruption` if the copy is not what was written; the buffer is then empty.
-    pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
-        copy_verified(&self.entry, self.seal, buffer)
-    }
-}
-
-impl fmt::Debug for Entry<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry")
-            .field("sequence", &self.sequence())
-            .field("kind", &self.kind())
-            .field("key_len", &self.user_key().len())
-            .field("value_len", &self.value_len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Copies first and verifies the copy: what the caller holds is what was checked.
-fn copy_verified(entry: &Verified<'_>, seal: Seal, buffer: &mut Vec<u8>) -> Result<()> {
-    buffer.clear();
-    buffer.extend_from_slice(entry.value_unverified());
-    entry.verify_copy(buffer, seal).map_err(|corruption| {
-        buffer.clear();
-        corruption.into()
-    })
 }
 
 /// What `get_into` found.
@@ -424,6 +340,7 @@ pub(crate) fn deletion_by(
         deleted = match spot.entry.kind() {
             Kind::DELETE => Some((sequence, DeletedBy::Point)),
             Kind::SINGLE_DELETE => Some((sequence, DeletedBy::Single)),
+            kind if kind.is_point_delete() => Some((sequence, DeletedBy::Custom(kind))),
             _ => None,
         };
     }
@@ -456,18 +373,21 @@ pub(crate) fn answer<'a, C: Comparator>(
     let Some(spot) = spot else { return Ok(Lookup::NotFound) };
     let sequence = spot.entry.node().sequence();
     if spot.entry.kind() == Kind::MERGE {
-        let cover = core.covering(key, sequence, None)?;
-        return Ok(Lookup::Merge(Operands {
-            core,
-            sorted: order.sorted(),
-            next: Some(spot),
-            cover,
-            base: Base::Below,
-        }));
+        return operands(core, order, (key, spot)).map(Lookup::Merge);
     }
     let value = spot.entry.value_in(order.view())?;
     count_digests(core, order.view(), 1);
     Ok(Lookup::Value(ValueRef { value, sequence, kind: spot.entry.kind(), owner: core }))
+}
+
+/// The operands of a key from the newest visible one on.
+pub(crate) fn operands<'a, C: Comparator>(
+    core: &'a Core<C>,
+    order: &Order<'a, C>,
+    (key, spot): (&[u8], Spot<'a>),
+) -> Result<Operands<'a, C>> {
+    let cover = core.covering(key, spot.entry.node().sequence(), None)?;
+    Ok(Operands { core, sorted: order.sorted(), next: Some(spot), cover, base: Base::Below })
 }
 
 /// The newest entry of a key at or below a snapshot, as stored.
@@ -479,6 +399,15 @@ pub(crate) fn get_entry<'t, C: Comparator>(
     let order = core.order(Some(key))?;
     let spot = locate(core, &order, key, snapshot)?;
     Ok(spot.map(|spot| Entry::new(spot.entry, order.view())))
+}
+
+/// The entry of a key with exactly this sequence number, as stored.
+pub(crate) fn get_exact<'t, C: Comparator>(
+    core: &'t Core<C>,
+    key: &[u8],
+    sequence: SequenceNumber,
+) -> Result<Option<Entry<'t>>> {
+    Ok(get_entry(core, key, sequence)?.filter(|entry| entry.sequence() == sequence))
 }
 
 /// Copies a value into a buffer that is cleared first, and verifies the copy.

@@ -26,15 +26,15 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Result};
-use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
+use crate::key::{Bytewise, Comparator, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::parts::ordered::Order;
-use crate::memtable::read::get::Entry;
+use crate::memtable::read::entry::Entry;
+use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, prefix_bounds};
 use crate::memtable::scan::gap::ReportedGap;
-use crate::memtable::scan::handle::sealed::Holds;
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::{Run, Stand, StepLimit, Way, first_of_run};
-use crate::memtable::scan::visibility::{Raw, Visibility};
+use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 
 use crate::memtable::core::Core;
 use crate::memtable::parts::vector::Sorted;
@@ -90,6 +90,8 @@ pub struct Cursor<H: Handle, L: Visibility = Raw> {
     pub(super) prefix: Option<Box<[u8]>>,
     /// How far memory was asked for in advance.
     read_ahead: ReadAhead,
+    /// Why a move ended nowhere, if that was damage.
+    failed: Option<Box<Corruption>>,
 }
 
 /// A cursor that borrows its table.
@@ -129,6 +131,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             upper: None,
             prefix: None,
             read_ahead: ReadAhead::default(),
+            failed: None,
         }
     }
 
@@ -149,11 +152,92 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     #[must_use]
     pub fn with_bounds<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Self {
+        self.set_bounds(range);
+        self
+    }
+
+    /// Sets the bounds anew, in place of those before and of a prefix: as [`with_bounds`](Self::with_bounds), for a
+    /// cursor that is kept. It stands nowhere afterwards.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// let mut cursor = table.owned_cursor();
+    /// for (bounds, expected) in [("a".."b", b"a"), ("b".."c", b"b")] {
+    ///     cursor.set_bounds(bounds);
+    ///     assert_eq!(cursor.last()?.map(|entry| entry.user_key()), Some(expected.as_slice()));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn set_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) {
         self.lower = ScanBound::lower(range.start_bound().map(|key| (key.as_ref(), None)));
         self.upper = ScanBound::upper(range.end_bound().map(|key| (key.as_ref(), None)));
         self.prefix = None;
-        self.state = State::Nowhere;
+        (self.state, self.failed) = (State::Nowhere, None);
+    }
+
+    /// This cursor in prefix mode: restricted to user keys that start with `prefix`, in place of any bounds. If the
+    /// table has a prefix filter, seeks ask it first and go nowhere when it says that there are none. It stands
+    /// nowhere.
+    ///
+    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::KeyOrder::Bytes)) these keys are neighbours, and only they
+    /// are looked at. In any other order they may stand anywhere: a move passes the others, O(entries passed).
+    ///
+    /// ```
+    /// use paranoid_memtable::{FixedPrefix, MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let options = MemTableOptions::builder().prefix_filter(FixedPrefix::new(4), 0.01).build()?;
+    /// let table = MemTable::new(options)?;
+    /// table.put(1, b"user7", b"x")?;
+    /// let mut cursor = table.cursor().with_prefix(b"user");
+    /// cursor.first()?;
+    /// assert!(cursor.is_valid());
+    /// cursor.next()?;
+    /// assert!(!cursor.is_valid());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &[u8]) -> Self {
+        self.set_prefix(prefix);
         self
+    }
+
+    /// Sets the prefix anew, in place of the one before and of any bounds: as [`with_prefix`](Self::with_prefix), for
+    /// a cursor that is kept. It stands nowhere afterwards.
+    pub fn set_prefix(&mut self, prefix: &[u8]) {
+        (self.lower, self.upper) = match <H::Order as Comparator>::ORDER {
+            KeyOrder::Bytes => prefix_bounds(prefix),
+            KeyOrder::Custom => (None, None),
+        };
+        self.prefix = Some(prefix.into());
+        (self.state, self.failed) = (State::Nowhere, None);
+    }
+
+    /// Whether the last seek or step ended in damage: `Ok` on an entry, off an end and before the first move; else the
+    /// error that the move answered, until the next move that ends elsewhere. For callers whose own moves answer
+    /// nothing, as those of RocksDB's iterators.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let mut cursor = MemTable::default().owned_cursor();
+    /// let _ = cursor.first();
+    /// assert!(!cursor.is_valid());
+    /// cursor.status()?; // the end, not damage
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption`, as the move answered it.
+    pub fn status(&self) -> Result<()> {
+        match (&self.state, &self.reported, &self.failed) {
+            (State::Gap, Some(reported), _) => Err(reported.gap.corruption.into()),
+            (State::Nowhere, _, Some(corruption)) => Err((**corruption).into()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the cursor stands on an entry.
@@ -197,6 +281,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         let target = Target::new(&self.handle.core().comparator, key, L::search_from(sequence));
         let outcome = self.arrive(Way::Forward, &target);
         self.land(outcome)?;
+        self.pass_others(Way::Forward)?;
         // A key's only version shown may stand before the position.
         let in_front = sequence < SequenceNumber::MAX
             && self.shown().is_some_and(|entry| {
@@ -215,6 +300,32 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         let target = Target::behind_key(&self.handle.core().comparator, key);
         let outcome = self.arrive(Way::Backward, &target);
         self.land(outcome)?;
+        self.pass_others(Way::Backward)?;
+        Ok(self.shown())
+    }
+
+    /// Goes to the last entry shown whose user key is before `key`, and returns it.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// let mut cursor = table.cursor();
+    /// assert_eq!(cursor.seek_before(b"b")?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
+    /// assert!(cursor.seek_before(b"a")?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`seek`](Self::seek).
+    pub fn seek_before(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
+        self.refresh()?;
+        let target = Target::new(&self.handle.core().comparator, key, SequenceNumber::MAX);
+        let outcome = self.arrive(Way::Backward, &target);
+        self.land(outcome)?;
+        self.pass_others(Way::Backward)?;
         Ok(self.shown())
     }
 
@@ -257,6 +368,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
         self.go(Way::Forward)?;
+        self.pass_others(Way::Forward)?;
         Ok(self.shown())
     }
 
@@ -267,6 +379,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
         self.go(Way::Backward)?;
+        self.pass_others(Way::Backward)?;
         Ok(self.shown())
     }
 
@@ -275,7 +388,29 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.refresh()?;
         let outcome =
             self.arrive(way, &Target::extreme(if way == Way::Forward { Side::Start } else { Side::End }));
-        self.land(outcome)
+        self.land(outcome)?;
+        self.pass_others(way)
+    }
+
+    /// Passes entries without the prefix, where the order does not keep those with it together.
+    #[inline(always)]
+    fn pass_others(&mut self, way: Way) -> Result<()> {
+        if <H::Order as Comparator>::ORDER == KeyOrder::Bytes || self.prefix.is_none() {
+            return Ok(());
+        }
+        self.pass_others_by_steps(way)
+    }
+
+    #[cold]
+    fn pass_others_by_steps(&mut self, way: Way) -> Result<()> {
+        let is_other = |cursor: &Self| match (cursor.shown(), &cursor.prefix) {
+            (Some(entry), Some(prefix)) => !entry.user_key().starts_with(prefix),
+            _ => false,
+        };
+        while is_other(self) {
+            self.go(way)?;
+        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -300,8 +435,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             self.heading = Heading { way, limit: StepLimit::default() };
         }
         if let Err(corruption) = self.heading.limit.count(self.handle.core()) {
-            self.state = State::Nowhere;
-            return Err(corruption.into());
+            return self.fail(corruption);
         }
         let mut read_ahead = self.read_ahead;
         let outcome = self.step(self.handle.core(), way, &mut read_ahead);
@@ -324,12 +458,17 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             Ok(Ok(Some(stand))) => self.state = State::At(stand),
             Ok(Ok(None)) => self.state = State::Nowhere,
             Ok(Err(gap)) => return self.fall(gap),
-            Err(corruption) => {
-                self.state = State::Nowhere;
-                return Err(corruption.into());
-            }
+            Err(corruption) => return self.fail(corruption),
         }
         Ok(())
+    }
+
+    /// Nowhere, by damage that no gap tells of (CURSOR-2).
+    #[cold]
+    fn fail(&mut self, corruption: Corruption) -> Result<()> {
+        self.state = State::Nowhere;
+        self.failed = Some(Box::new(corruption));
+        Err(corruption.into())
     }
 
     /// Into a gap: the positions of its sides are copied while they verify (CURSOR-1).
@@ -344,13 +483,15 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 
     /// Looks at the control block again. A copy that was sorted for this cursor is kept.
     fn refresh(&mut self) -> Result<()> {
+        self.failed = None;
         if let Some((_, Kept::Sorted(_))) = self.kept {
             return Ok(());
         }
         self.state = State::Nowhere;
-        let (frame, kept) = match self.handle.core().order(None)? {
-            Order::List(search) => (search.view.frame, Kept::List(search.course)),
-            Order::Sorted(search) => (search.view.frame, Kept::Sorted(search.sorted)),
+        let (frame, kept) = match self.handle.core().order(None) {
+            Ok(Order::List(search)) => (search.view.frame, Kept::List(search.course)),
+            Ok(Order::Sorted(search)) => (search.view.frame, Kept::Sorted(search.sorted)),
+            Err(corruption) => return self.fail(corruption),
         };
         self.kept = Some((frame, kept));
         Ok(())
@@ -372,33 +513,6 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     pub(crate) fn gap_bound(&self, way: Way) -> Option<&ScanBound> {
         let reported = self.reported.as_ref().filter(|_| matches!(self.state, State::Gap))?;
         reported.far(if way == Way::Forward { Way::Backward } else { Way::Forward })
-    }
-}
-
-impl<H: Handle + Holds<Order = Bytewise>, L: Visibility> Cursor<H, L> {
-    /// This cursor in prefix mode: restricted to user keys that start with `prefix`, in place of any bounds. If the
-    /// table has a prefix filter, seeks ask it first and go nowhere when it says that there are none. It stands
-    /// nowhere.
-    ///
-    /// ```
-    /// use paranoid_memtable::{FixedPrefix, MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let options = MemTableOptions::builder().prefix_filter(FixedPrefix::new(4), 0.01).build()?;
-    /// let table = MemTable::new(options)?;
-    /// table.put(1, b"user7", b"x")?;
-    /// let mut cursor = table.cursor().with_prefix(b"user");
-    /// cursor.first()?;
-    /// assert!(cursor.is_valid());
-    /// cursor.next()?;
-    /// assert!(!cursor.is_valid());
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_prefix(mut self, prefix: &[u8]) -> Self {
-        (self.lower, self.upper) = prefix_bounds(prefix);
-        self.prefix = Some(prefix.into());
-        self.state = State::Nowhere;
-        self
     }
 }
 
@@ -442,6 +556,38 @@ impl<'t, C: Comparator, L: Visibility> Cursor<Borrowed<'t, C>, L> {
         self.lower = lower;
         self.upper = upper;
         self
+    }
+}
+
+impl<H: Handle> Cursor<H, AtSnapshot> {
+    /// The merge operands of the key under the cursor, newest first, and what they stand on: what
+    /// [`get`](crate::TableReader::get) answers for it. `None`: the cursor stands on none, or on a value.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"sum", b"5")?;
+    /// table.merge(2, b"sum", b"+1")?;
+    /// table.merge(3, b"sum", b"+2")?;
+    /// let mut cursor = table.cursor_at(3);
+    /// cursor.first()?;
+    /// let operands = cursor.operands()?.expect("the newest entry is an operand");
+    /// let values = operands.map(|operand| Ok(operand?.value)).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
+    /// assert_eq!(values, [b"+2", b"+1"]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if the entry under the cursor does not verify any more, or if damaged memory could matter for what
+    /// the operands stand on.
+    pub fn operands(&self) -> Result<Option<Operands<'_, H::Order>>> {
+        let State::At(stand) = &self.state else { return Ok(None) };
+        let core = self.handle.core();
+        let order = self.order(core)?;
+        let spot = stand.spot(&order)?;
+        let is_operand = spot.entry.kind() == Kind::MERGE;
+        is_operand.then(|| operands(core, &order, (spot.entry.key(), spot))).transpose()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::Ordered;
-use crate::memtable::read::get::Entry;
+use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::bounds::ScanBound;
 use crate::memtable::scan::cursor::{Mark, TableCursor};
 use crate::memtable::scan::gap::passed;

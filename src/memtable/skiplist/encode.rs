@@ -32,7 +32,7 @@ impl View<'_> {
         let Shape { pad, height, revision, back } = shape;
         let offset = reservation.start() + pad + height;
         let tower = (pad + height) as usize * UNIT;
-        let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
+        let lengths = fields.lengths();
         let end = tower + entry_end(self.width, lengths);
         let bytes = self.plain(reservation, tower, end)?;
         bytes[..SEQUENCE_AT].copy_from_slice(&lengths.0.to_ne_bytes());
@@ -41,7 +41,7 @@ impl View<'_> {
         let key_at = key_at(self.width);
         let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
         copy_key(key, fields.key);
-        value.copy_from_slice(fields.value);
+        copy_value(value, fields);
         // ENCODE-1: from the arena's own bytes; the box keeps the compiler from answering with what it has just stored.
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
@@ -96,6 +96,25 @@ fn copy_key(to: &mut [u8], from: &[u8]) {
     to.copy_from_slice(from);
 }
 
+/// The value's slices one after the other; mostly it is one.
+#[inline(always)]
+fn copy_value(to: &mut [u8], fields: &Fields<'_>) {
+    let (first, rest) = to.split_at_mut(fields.value.len());
+    first.copy_from_slice(fields.value);
+    if !fields.rest.is_empty() {
+        copy_rest(rest, fields.rest);
+    }
+}
+
+#[cold]
+fn copy_rest(mut to: &mut [u8], slices: &[&[u8]]) {
+    for slice in slices {
+        let (here, rest) = to.split_at_mut(slice.len());
+        here.copy_from_slice(slice);
+        to = rest;
+    }
+}
+
 /// K and V of an entry, from the arena's own bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts {
@@ -119,8 +138,12 @@ pub(crate) struct Built {
 pub(crate) struct Fields<'e> {
     /// The user key.
     pub(crate) key: &'e [u8],
-    /// The value.
+    /// The value, or its first slice.
     pub(crate) value: &'e [u8],
+    /// The slices of the value after the first one.
+    pub(crate) rest: &'e [&'e [u8]],
+    /// Length of the whole value.
+    pub(crate) value_len: usize,
     /// What the entry means.
     pub(crate) kind: Kind,
     /// Its sequence number.
@@ -141,7 +164,44 @@ impl<'e> Fields<'e> {
         value: &'e [u8],
         caller_digest: Option<Protected<Kvo>>,
     ) -> Self {
-        Fields { key, value, kind, sequence, key_part: key_part(key), caller_digest }
+        Fields::with_key_part(sequence, kind, (key, key_part(key)), value, caller_digest)
+    }
+
+    /// An entry whose key was hashed when it got to where it is now.
+    #[inline(always)]
+    pub(crate) fn with_key_part(
+        sequence: SequenceNumber,
+        kind: Kind,
+        (key, key_part): (&'e [u8], u64),
+        value: &'e [u8],
+        caller_digest: Option<Protected<Kvo>>,
+    ) -> Self {
+        Fields { key, value, rest: &[], value_len: value.len(), kind, sequence, key_part, caller_digest }
+    }
+
+    /// An entry whose value lies in several slices. `None`: there is no value of that length.
+    pub(crate) fn of_slices(
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &'e [u8],
+        slices: &'e [&'e [u8]],
+        caller_digest: Option<Protected<Kvo>>,
+    ) -> Option<Self> {
+        let value_len = slices.iter().try_fold(0usize, |sum, slice| sum.checked_add(slice.len()))?;
+        let (value, rest) = slices.split_first().map_or((&[][..], &[][..]), |(first, rest)| (*first, rest));
+        Some(Fields { rest, value_len, ..Fields::new(sequence, kind, key, value, caller_digest) })
+    }
+
+    /// The lengths word of the entry's node.
+    #[inline(always)]
+    pub(crate) fn lengths(&self) -> Lengths {
+        Lengths::pack(self.key.len(), self.kind, self.value_len)
+    }
+
+    /// Bytes of key and value.
+    #[inline(always)]
+    pub(crate) fn data_bytes(&self) -> u64 {
+        (self.key.len() + self.value_len) as u64
     }
 }
 

@@ -113,6 +113,17 @@ pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
 /// units after the back word of a node that was written before it, in the same line.
 pub(crate) const PAD_UNITS_MAX: u32 = LINE_UNITS - 2;
 
+/// Most bytes of the arena that an entry of these lengths takes, whatever its height, its place and the protection.
+/// `u64::MAX` for lengths whose sum is beyond it.
+pub(crate) const fn entry_bytes_max(key_len: u64, value_len: u64) -> u64 {
+    let fixed = ((HEIGHT_MAX + PAD_UNITS_MAX as usize) * UNIT + HEADER + 16) as u64;
+    let bytes = fixed.saturating_add(key_len).saturating_add(value_len);
+    match bytes.checked_next_multiple_of(UNIT as u64) {
+        Some(bytes) => bytes,
+        None => u64::MAX,
+    }
+}
+
 /// Units to be left free before a node for that: none for most. Two lines are passed by then.
 #[cold]
 pub(crate) fn pad_units(pred: u32, node: u32, succ: u32) -> u32 {

@@ -28,7 +28,7 @@ use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::encode::{Built, Fields, Shape};
 use crate::memtable::skiplist::height::tower_height;
-use crate::memtable::skiplist::layout::{HEIGHT_MAX, Lengths, PAD_UNITS_MAX, UNIT, node_units};
+use crate::memtable::skiplist::layout::{HEIGHT_MAX, PAD_UNITS_MAX, UNIT, node_units};
 use crate::memtable::skiplist::link_tower::Tower;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::{Site, new_sentinel};
@@ -81,8 +81,7 @@ pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, policy: Duplicat
         DuplicatePolicy::Replace => HEIGHT_MAX as u32,
         _ => tower_height(view.secret.nonce(), fields.key_part, fields.sequence, 0),
     };
-    let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
-    (node_units(view.width, lengths, height) + u64::from(PAD_UNITS_MAX)) * UNIT as u64
+    (node_units(view.width, fields.lengths(), height) + u64::from(PAD_UNITS_MAX)) * UNIT as u64
 }
 
 /// What happens when (user key, sequence) exists.
@@ -298,8 +297,7 @@ impl List {
         (revision, bracket): (u32, &Bracket<'_>),
     ) -> Result<Site> {
         let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence, revision);
-        let lengths = Lengths::pack(fields.key.len(), fields.kind, fields.value.len());
-        let units = node_units(search.view.width, lengths, height);
+        let units = node_units(search.view.width, fields.lengths(), height);
         let site =
             Site::take(&search.view, &mut inserter.sub, (units, height), (bracket.pred, bracket.succ))?;
         search.prefetch_ahead(site.node());

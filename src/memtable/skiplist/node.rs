@@ -267,6 +267,14 @@ impl<'a> Node<'a> {
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
     }
 
+    /// Key and value, which lie side by side, not verified.
+    fn entry_bytes(&self) -> &'a [u8] {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
+        let len = self.lengths.key_len() + self.lengths.value_len();
+        // SAFETY: NODE-1: as for the key; the value lies right after it.
+        unsafe { std::slice::from_raw_parts(pointer, len) }
+    }
+
     #[inline(always)]
     fn value_bytes(&self) -> &'a [u8] {
         let at = self.key_address + self.lengths.key_len();
@@ -309,12 +317,18 @@ impl<'a> Node<'a> {
     /// Verifies the key digest (NODE-3). O(key length).
     #[inline(always)]
     pub(crate) fn try_verify(self, view: &View<'_>) -> Option<Verified<'a>> {
-        let width = view.width;
+        self.try_verify_copy(self.key(), view.seal())
+    }
+
+    /// Verifies a key that is said to be this node's.
+    #[inline(always)]
+    fn try_verify_copy(self, key: &[u8], seal: Seal) -> Option<Verified<'a>> {
+        let width = seal.width;
         if width.bytes() == 0 {
             return Some(Verified { node: self, key_part: 0 });
         }
-        let key_part = key_part(self.key());
-        let expected = self.placed().key_digest(key_part, view.secret.nonce()) & width.mask();
+        let key_part = key_part(key);
+        let expected = self.placed().key_digest(key_part, seal.nonce) & width.mask();
         (expected == self.stored_digest(width, 0)).then_some(Verified { node: self, key_part })
     }
 
@@ -342,13 +356,12 @@ impl<'a> Node<'a> {
     /// This node with its key verified, or a report of what is wrong with it.
     #[inline]
     pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
-        self.try_verify(view).ok_or_else(|| self.bad_key(view))
+        self.try_verify(view).ok_or_else(|| self.bad_key(self.key(), view.seal()))
     }
 
     #[cold]
-    fn bad_key(&self, view: &View<'_>) -> Corruption {
-        let (nonce, width) = (view.secret.nonce(), view.width);
-        let expected = self.placed().key_digest(key_part(self.key()), nonce) & width.mask();
+    fn bad_key(&self, key: &[u8], Seal { nonce, width }: Seal) -> Corruption {
+        let expected = self.placed().key_digest(key_part(key), nonce) & width.mask();
         let stored = self.stored_digest(width, 0);
         let mut report = Corruption::new(Place::Entry, bytes_of(self.offset), expected, stored)
             .with_sequence(self.sequence);
@@ -356,8 +369,8 @@ impl<'a> Node<'a> {
         let digest = |bytes: &[u8]| placed.key_digest(key_part(bytes), nonce) & width.mask();
         report.flipped_bit = if (expected ^ stored).is_power_of_two() {
             Some(8 * HEADER as u64 + u64::from((expected ^ stored).trailing_zeros()))
-        } else if self.key().len() <= DIAGNOSIS_LEN_MAX {
-            single_bit(self.key(), |bytes| digest(bytes) == stored).map(|bit| bit + 8 * key_at(width) as u64)
+        } else if key.len() <= DIAGNOSIS_LEN_MAX {
+            single_bit(key, |bytes| digest(bytes) == stored).map(|bit| bit + 8 * key_at(width) as u64)
         } else {
             None
         };
@@ -400,20 +413,45 @@ impl<'a> Verified<'a> {
 
     /// The value, verified, with the arena that holds it. O(value length).
     #[inline(always)]
-    pub(crate) fn value_in(&self, view: &View<'a>) -> Result<ValueIn<'a>, Corruption> {
+    pub(crate) fn value_in(&self, view: &View<'a>) -> Result<BytesIn<'a>, Corruption> {
         let bytes = self.value(view.seal())?;
-        let offset = self.node.offset;
-        match view.locate(offset) {
-            Some((address, _)) if address + key_at(view.width) == self.node.key_address => {
-                Ok(ValueIn { bytes, arena: view.arena() })
-            }
-            _ => Err(no_node(offset)),
+        if self.is_in(view) {
+            Ok(BytesIn { bytes, arena: view.arena() })
+        } else {
+            Err(no_node(self.node.offset))
         }
+    }
+
+    /// Key and value in one piece, with the arena that holds them. `None`: they lie in another arena.
+    pub(crate) fn bytes_in<'v>(&self, view: &View<'v>) -> Option<BytesIn<'v>>
+    where
+        'a: 'v,
+    {
+        self.is_in(view).then(|| BytesIn { bytes: self.node.entry_bytes(), arena: view.arena() })
+    }
+
+    /// Whether the key stands where this arena has it.
+    #[inline(always)]
+    fn is_in(&self, view: &View<'_>) -> bool {
+        matches!(
+            view.locate(self.node.offset),
+            Some((address, _)) if address + key_at(view.width) == self.node.key_address
+        )
     }
 
     /// The value as it lies there: for a copy that is verified afterwards.
     pub(crate) fn value_unverified(&self) -> &'a [u8] {
         self.node.value_bytes()
+    }
+
+    /// Verifies key and value together, where they lie or as copies. The other fields are those that this entry
+    /// holds in its user's memory: both digests cover them.
+    #[inline]
+    pub(crate) fn verify_parts(&self, key: &[u8], value: &[u8], seal: Seal) -> Result<(), Corruption> {
+        match self.node.try_verify_copy(key, seal) {
+            Some(entry) => entry.verify_copy(value, seal),
+            None => Err(self.node.bad_key(key, seal)),
+        }
     }
 
     /// Verifies a copy of the value that was handed out.
@@ -486,16 +524,16 @@ pub(crate) trait KeepsArena: Send + Sync + 'static {
     fn arena(&self) -> &Arena;
 }
 
-/// The bytes of a value that was verified, inside the chunks of this arena: the proof that they may be pinned. Made
+/// Bytes of an entry that was verified, inside the chunks of this arena: the proof that they may be pinned. Made
 /// only of an entry whose key stands where the arena says (ARENA-2, NODE-1), so that its value ends inside the same
 /// chunk.
 #[derive(Clone, Copy)]
-pub(crate) struct ValueIn<'a> {
+pub(crate) struct BytesIn<'a> {
     bytes: &'a [u8],
     arena: &'a Arena,
 }
 
-impl<'a> ValueIn<'a> {
+impl<'a> BytesIn<'a> {
     /// The bytes.
     #[inline(always)]
     pub(crate) fn bytes(self) -> &'a [u8] {
@@ -512,9 +550,9 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    /// Pins a verified value. `None` if the owner keeps another arena.
-    pub(crate) fn new(owner: Arc<dyn KeepsArena>, value: ValueIn<'_>) -> Option<Pinned> {
-        let ValueIn { bytes, arena } = value;
+    /// Pins verified bytes. `None` if the owner keeps another arena.
+    pub(crate) fn new(owner: Arc<dyn KeepsArena>, value: BytesIn<'_>) -> Option<Pinned> {
+        let BytesIn { bytes, arena } = value;
         std::ptr::eq(owner.arena(), arena).then(|| Pinned {
             address: bytes.as_ptr().expose_provenance(),
             len: bytes.len(),
@@ -525,7 +563,7 @@ impl Pinned {
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: NODE-3: a `ValueIn` proves that the slice is a verified value inside a chunk of the arena that
+        // SAFETY: NODE-3: a `BytesIn` proves that the slice lies inside a chunk of the arena that
         // `_owner` keeps alive (ARENA-1); LAYOUT-1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::integrity::hash::splitmix;
 use crate::key::Bytewise;
 use crate::memtable::options::{MemTableOptions, Representation};
-use crate::memtable::read::get::{Entry, Lookup};
+use crate::memtable::read::entry::Entry;
+use crate::memtable::read::get::Lookup;
 use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
 

@@ -82,7 +82,7 @@ pub(crate) fn read_batch<'b, C: Comparator>(
         };
         let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
         let (key_part, caller_digest) = (entry.key_part, entry.caller_digest());
-        let write = Fields { key, value, kind, sequence, key_part, caller_digest };
+        let write = Fields::with_key_part(sequence, kind, (key, key_part), value, caller_digest);
         admit(core, &write)?;
         writes.push(write);
     }

@@ -8,8 +8,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::batch::batch::{self, Limits, not_a_range};
-use crate::error::Result;
+use crate::batch::batch::{Limits, admit_lengths, not_a_range};
+use crate::error::{Error, Result};
+use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Comparator, Kind, SequenceNumber};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
@@ -20,6 +21,7 @@ use crate::memtable::parts::writer_shards::{Entered, Totals};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::layout::VALUE_LEN_MAX;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::Site;
@@ -47,7 +49,7 @@ pub struct Displaced {
 /// Checks what can be checked without the table (WRITER-1).
 #[inline(always)]
 pub(crate) fn admit<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<()> {
-    let (key, value) = (write.key.len() as u64, write.value.len() as u64);
+    let (key, value) = (write.key.len() as u64, write.value_len as u64);
     let fits = key <= core.options.key_len_max && value <= core.options.value_len_max;
     if fits && write.kind == Kind::PUT { Ok(()) } else { admit_any(core, write) }
 }
@@ -55,7 +57,8 @@ pub(crate) fn admit<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result
 #[inline(never)]
 fn admit_any<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<()> {
     let MemTableOptions { key_len_max, value_len_max, .. } = core.options;
-    batch::admit(write.kind, write.key, write.value, Limits { key_len_max, value_len_max })?;
+    let limits = Limits { key_len_max, value_len_max };
+    admit_lengths(write.kind, write.key.len(), write.value_len, limits)?;
     let is_range = write.kind == Kind::RANGE_DELETE;
     if is_range && core.comparator.compare(write.key, write.value).is_ge() {
         return Err(not_a_range());
@@ -104,8 +107,7 @@ pub(crate) fn apply_point<C: Comparator>(
         Quick::Linked(linked) => linked,
         Quick::Not(site) => return apply_point_any(core, entered, search, write, site),
     };
-    let data_bytes = (write.key.len() + write.value.len()) as u64;
-    entered.count(&Totals::of(write.kind, data_bytes, digest), write.sequence);
+    entered.count(&Totals::of(write.kind, write.data_bytes(), digest), write.sequence);
     if let Some(index) = &core.accelerators.index {
         let version = Version { node: tower.node, key: write.key, sequence: write.sequence, revision: 0 };
         index.note(&search.view, &core.comparator, &version, write.key_part);
@@ -201,7 +203,7 @@ fn account(
     match placement {
         Placement::Kept(_) => Inserted { bytes: 0, displaced: None },
         Placement::Linked { digest, bytes, displaced, .. } => {
-            let change = Totals::of(write.kind, (write.key.len() + write.value.len()) as u64, *digest);
+            let change = Totals::of(write.kind, write.data_bytes(), *digest);
             let displaced =
                 displaced.map(|old| account_displacing(entered, change, old, write.sequence, view));
             if displaced.is_none() {
@@ -286,6 +288,24 @@ macro_rules! writes {
 }
 
 pub(crate) use writes;
+
+/// Writes an entry whose value lies in several slices. The end of a range is compared with its start: it is put
+/// together first.
+pub(crate) fn with_slices(
+    (sequence, kind): (SequenceNumber, Kind),
+    key: &[u8],
+    slices: &[&[u8]],
+    caller_digest: Option<Protected<Kvo>>,
+    write: impl FnOnce(&Fields<'_>) -> Result<Inserted>,
+) -> Result<Inserted> {
+    if kind == Kind::RANGE_DELETE {
+        return write(&Fields::new(sequence, kind, key, &slices.concat(), caller_digest));
+    }
+    match Fields::of_slices(sequence, kind, key, slices, caller_digest) {
+        Some(fields) => write(&fields),
+        None => Err(Error::ValueTooLarge { len: u64::MAX, max: VALUE_LEN_MAX }),
+    }
+}
 
 /// One write from any thread.
 pub(crate) fn write<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<Inserted> {

@@ -75,6 +75,7 @@ impl Oracle {
             (Some(cover), _) if cover > newest.sequence => Answer::Deleted(cover, DeletedBy::Range),
             (_, Kind::DELETE) => Answer::Deleted(newest.sequence, DeletedBy::Point),
             (_, Kind::SINGLE_DELETE) => Answer::Deleted(newest.sequence, DeletedBy::Single),
+            (_, kind) if kind.as_u8() >= 0xc0 => Answer::Deleted(newest.sequence, DeletedBy::Custom(kind)),
             (_, Kind::MERGE) => {
                 let cover = self.cover(key, newest.sequence);
                 let mut operands = Vec::new();

@@ -13,7 +13,7 @@ impl Trial<'_> {
         let displaced = model.writes.len() as u64 - tombstones - model.rows.len() as u64;
         let bytes = model.rows.iter().chain(&model.tombstones).map(|row| row.key.len() + row.value.len());
         let smallest = model.writes.iter().map(|row| row.sequence).min();
-        let same = table.len() == points(|_| true) + tombstones
+        let same = table.len() as u64 == points(|_| true) + tombstones
             && table.is_empty() == model.writes.is_empty()
             && table.num_deletes() == points(Kind::is_point_delete)
             && table.num_range_deletes() == tombstones
@@ -21,11 +21,16 @@ impl Trial<'_> {
             && table.data_bytes() == bytes.sum::<usize>() as u64
             && table.used_bytes() > table.data_bytes()
             && table.allocated_bytes() >= table.used_bytes()
+            && table.remaining() > 0
+            && !table.can_fit(0, u64::MAX)
             && table.smallest_sequence() == smallest
             && table.largest_sequence() == Some(model.newest())
             && table.stats() == table.stats()
             && table.options().duplicates() == model.shape.duplicates
             && format!("{:?}", table.comparator()) == "Bytewise";
+        let attachment = std::sync::Arc::new(());
+        table.attach(attachment.clone());
+        let same = same && std::sync::Arc::strong_count(&attachment) == 2;
         if !same {
             self.wrong(|| "the table's accounts changed".into());
         }

@@ -110,7 +110,7 @@ pub fn run_case(
     case: Case,
     strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>, &Past) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
-    let (table, mut past) = (MemTable::new(model.options()?)?, Past::new());
+    let (table, mut past) = (model.empty_table()?, Past::new());
     case.fill(model, &table, &mut past)?;
     case.run(model, &table, past, strike)
 }

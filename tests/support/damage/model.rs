@@ -120,7 +120,8 @@ fn writes_of(shape: &Shape) -> Vec<Row> {
                 0 => Kind::DELETE,
                 1 => Kind::SINGLE_DELETE,
                 2 | 3 => Kind::MERGE,
-                4 => Kind::from_u8(0x80 + version),
+                4 if version == 1 => Kind::custom_delete(1),
+                4 => Kind::custom(version),
                 _ => Kind::PUT,
             };
             let len = if kind.is_point_delete() { 0 } else { [0, 3, 24, 61, 100][rng.below(5)] };
@@ -246,6 +247,7 @@ impl Model {
             Kind::DELETE => Expected::Deleted(newest.sequence, DeletedBy::Point),
             Kind::SINGLE_DELETE => Expected::Deleted(newest.sequence, DeletedBy::Single),
             Kind::MERGE => self.chain(&versions, cover),
+            kind if kind.is_point_delete() => Expected::Deleted(newest.sequence, DeletedBy::Custom(kind)),
             _ => Expected::Value(newest.sequence, newest.value.clone()),
         }
     }
@@ -289,12 +291,22 @@ impl Model {
 
     /// Makes [`table`](Self::table); `watch` sees it before each write, by number.
     pub fn table_watched(&self, mut watch: impl FnMut(usize, &MemTable)) -> Result<MemTable, Error> {
-        let table = MemTable::new(self.options()?)?;
+        let table = self.empty_table()?;
         for (number, row) in self.writes.iter().enumerate() {
             watch(number, &table);
             table.insert(row.sequence, row.kind, &row.key, &row.value)?;
         }
         Ok(table)
+    }
+
+    /// A table as the shape says, by the constructor of its duplicate policy.
+    pub fn empty_table(&self) -> Result<MemTable, Error> {
+        let options = self.options()?;
+        match self.shape.duplicates {
+            DuplicatePolicy::Reject => MemTable::rejecting(options),
+            DuplicatePolicy::KeepFirst => MemTable::keeping_first(options),
+            DuplicatePolicy::Replace => MemTable::replacing(options),
+        }
     }
 
     pub fn options(&self) -> Result<MemTableOptions, Error> {

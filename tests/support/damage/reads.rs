@@ -1,6 +1,6 @@
 //! The reads that a trial makes besides gets, scans and seeks: copies, many keys, shared cursors, bounds.
 
-use paranoid_memtable::{Error, Found, Kind, OwnedCursor, TableReader, Visibility};
+use paranoid_memtable::{Entry, Error, Found, Kind, OwnedCursor, TableReader, Visibility};
 
 use super::model::{Expected, Row};
 use super::trial::{Shown, Trial};
@@ -50,6 +50,7 @@ impl Trial<'_> {
     pub fn further_reads(&mut self, table: &TableReader) {
         self.gets_into(table);
         self.stored_entries(table);
+        self.exact_entries(table);
         self.many(table);
         self.shared_scans(table);
     }
@@ -90,10 +91,54 @@ impl Trial<'_> {
                         self.refused(&error, "get_entry");
                         self.uncertain(probe, snapshot);
                     }
-                    (Ok(Some(entry)), Some(row)) => self.shows(&entry, row, "get_entry"),
+                    (Ok(Some(entry)), Some(row)) => {
+                        self.shows(&entry, row, "get_entry");
+                        self.kept(table, &entry, row);
+                    }
                     (Ok(None), None) => {}
                     (Ok(entry), _) => {
                         self.wrong(|| format!("get_entry {}: {entry:?}", key.escape_ascii()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What outlives the borrow of an entry: its parts, a copy, a share in the table.
+    fn kept(&mut self, table: &TableReader, entry: &Entry<'_>, row: &Row) {
+        let want = (row.key.as_slice(), row.sequence, row.kind, row.value.as_slice());
+        let (parts, copy, pinned) = (entry.parts(), entry.to_bytes(), table.pin(entry));
+        let held = [
+            parts.map(|it| (it.user_key, it.sequence, it.kind, it.value) == want),
+            copy.map(|it| (it.user_key(), it.sequence(), it.kind(), it.value()) == want),
+            pinned.map(|it| (it.user_key(), it.sequence(), it.kind(), it.value()) == want),
+        ];
+        for (same, name) in held.into_iter().zip(["parts", "to_bytes", "pin"]) {
+            match same {
+                Err(error) => self.refused(&error, name),
+                Ok(true) => {}
+                Ok(false) => self.wrong(|| format!("{name} of {}", row.key.escape_ascii())),
+            }
+        }
+    }
+
+    /// Each version by its own sequence number, and the numbers between them.
+    fn exact_entries(&mut self, table: &TableReader) {
+        let model = self.model();
+        for row in model.rows.iter().skip(self.turn() as usize % 3).step_by(3) {
+            let Some(probe) = model.probe(&row.key) else { continue };
+            for sequence in [row.sequence, row.sequence + 1] {
+                let mut versions = model.versions(&row.key).iter();
+                let want = versions.find(|row| row.sequence == sequence);
+                match (table.get_exact(&row.key, sequence), want) {
+                    (Err(error), _) => {
+                        self.refused(&error, "get_exact");
+                        self.uncertain(probe, sequence);
+                    }
+                    (Ok(Some(entry)), Some(row)) => self.shows(&entry, row, "get_exact"),
+                    (Ok(None), None) => {}
+                    (Ok(entry), _) => {
+                        self.wrong(|| format!("get_exact {}@{sequence}: {entry:?}", row.key.escape_ascii()))
                     }
                 }
             }

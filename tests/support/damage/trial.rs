@@ -247,6 +247,59 @@ impl<'m> Trial<'m> {
             self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|place| shown[place]));
         }
         self.version_seeks(table);
+        self.strict_seeks(table);
+        self.narrowed(table);
+        self.operands_under_cursors(table);
+    }
+
+    /// Seeks strictly before keys; the cursor's status says what the move said.
+    fn strict_seeks(&mut self, table: &TableReader) {
+        let model = self.model;
+        let mut cursor = table.cursor();
+        for (probe, key) in model.probes.iter().enumerate() {
+            let before = model.rows.partition_point(|row| row.key < *key).checked_sub(1);
+            let failed = cursor.seek_before(key).is_err();
+            let status = cursor.status();
+            if status.is_err() != failed {
+                self.wrong(|| format!("status after seek_before {}: {status:?}", key.escape_ascii()));
+            }
+            let moved = status.and_then(|()| cursor.entry());
+            self.sought(probe, "seek_before", moved, before.map(|before| &model.rows[before]));
+        }
+    }
+
+    /// One cursor whose bounds and prefix are set anew for each key.
+    fn narrowed(&mut self, table: &TableReader) {
+        let model = self.model;
+        let mut cursor = table.cursor();
+        for (probe, key) in model.probes.iter().enumerate().skip(self.turn as usize % 3).step_by(3) {
+            let key = key.as_slice();
+            let at = model.rows.partition_point(|row| row.key.as_slice() < key);
+            let first = model.rows.get(at);
+            cursor.set_bounds(key..=key);
+            self.sought(probe, "set_bounds", cursor.first(), first.filter(|row| row.key == key));
+            cursor.set_prefix(key);
+            self.sought(probe, "set_prefix", cursor.first(), first.filter(|row| row.key.starts_with(key)));
+        }
+    }
+
+    /// What merge operands stand on, asked by a cursor on the newest of them.
+    fn operands_under_cursors(&mut self, table: &TableReader) {
+        let model = self.model;
+        let mut cursor = table.cursor_at(model.snapshots[1]);
+        for (probe, key) in model.probes.iter().enumerate() {
+            let want = &model.expected[1][probe];
+            if !matches!(want, Expected::Merge(..)) || !matches!(cursor.seek(key), Ok(Some(_))) {
+                continue;
+            }
+            match cursor.operands() {
+                Ok(None) => self.wrong(|| format!("operands of {}: none", key.escape_ascii())),
+                Ok(Some(operands)) => {
+                    self.compare(probe, want, Ok(Lookup::Merge(operands)), "operands");
+                }
+                Err(error) => self.refused(&error, "operands"),
+            }
+        }
     }
 
     /// Seeks to versions: those that are there, and the places before them.

@@ -18,15 +18,18 @@ enum Means<'t> {
     Reserved(Writer),
     /// With a promise over the caller's bytes.
     CallerDigest(&'t MemTable),
+    /// With the value in slices.
+    Slices(&'t MemTable, Writer),
 }
 
 impl<'t> Means<'t> {
     fn new(table: &'t MemTable, turn: usize) -> Result<Means<'t>, Error> {
-        Ok(match turn % 4 {
+        Ok(match turn % 5 {
             0 => Means::Table(table),
             1 => Means::Writer(table.writer()),
             2 => Means::Reserved(table.try_reserve(MemTable::max_entry_bytes(64, 64) * 8)?),
-            _ => Means::CallerDigest(table),
+            3 => Means::CallerDigest(table),
+            _ => Means::Slices(table, table.writer()),
         })
     }
 
@@ -36,6 +39,15 @@ impl<'t> Means<'t> {
             (Means::CallerDigest(table), Kind::PUT) => {
                 let caller_digest = Protected::of(key, value, *kind);
                 table.insert_protected(*sequence, *kind, key, value, caller_digest)
+            }
+            (Means::Slices(table, writer), kind) => {
+                let (low, high) = value.split_at(value.len() / 2);
+                let (slices, caller_digest) = ([low, high], Protected::of(key, value, kind));
+                match sequence % 3 {
+                    0 => table.insert_parts(*sequence, kind, key, &slices),
+                    1 => table.insert_parts_protected(*sequence, kind, key, &slices, caller_digest),
+                    _ => writer.insert_parts(*sequence, kind, key, &slices),
+                }
             }
             (Means::Table(table) | Means::CallerDigest(table), kind) => match kind {
                 Kind::PUT => table.put(*sequence, key, value),
@@ -84,8 +96,8 @@ impl Trial<'_> {
 
     /// A new version of a key: its kind goes round.
     fn row(&self, number: usize, probe: usize, sequence: u64) -> Row {
-        let custom = Kind::from_u8(0x80);
-        let kinds = [Kind::PUT, Kind::MERGE, Kind::PUT, Kind::DELETE, custom, Kind::SINGLE_DELETE];
+        let (custom, sized) = (Kind::custom(0), Kind::custom_delete(0));
+        let kinds = [Kind::PUT, Kind::MERGE, Kind::PUT, Kind::DELETE, custom, sized, Kind::SINGLE_DELETE];
         let kind = kinds[number % kinds.len()];
         let value = if kind.is_point_delete() { Vec::new() } else { sequence.to_le_bytes().to_vec() };
         Row { key: self.model().probes[probe].clone(), sequence, kind, value }

@@ -1,0 +1,285 @@
+//! Entries as stored, and what is made of them: their parts, copies, pinned entries.
+//!
+//! * ENTRY-1: a copy is made first and verified afterwards: what the caller holds is what was checked.
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::integrity::digest::Seal;
+use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::memtable::core::Core;
+use crate::memtable::skiplist::arena::Frame;
+use crate::memtable::skiplist::node::{Pinned, Verified};
+
+/// An entry as stored. Its key was verified; its value is verified when asked for.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    entry: Verified<'a>,
+    seal: Seal,
+}
+
+impl<'a> Entry<'a> {
+    #[inline(always)]
+    pub(crate) fn new(entry: Verified<'a>, frame: &Frame) -> Self {
+        Entry { entry, seal: frame.seal() }
+    }
+
+    /// Whether it stands before a position.
+    #[inline]
+    pub(crate) fn is_before<C: Comparator>(&self, comparator: &C, position: &Target<'_>) -> bool {
+        self.entry.node().order(comparator, position).is_lt()
+    }
+
+    /// The user key.
+    #[must_use]
+    #[inline]
+    pub fn user_key(&self) -> &'a [u8] {
+        self.entry.key()
+    }
+
+    /// The sequence number.
+    #[must_use]
+    #[inline]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.entry.node().sequence()
+    }
+
+    /// The kind.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        self.entry.kind()
+    }
+
+    /// Length of the value in bytes.
+    #[must_use]
+    #[inline]
+    pub fn value_len(&self) -> usize {
+        self.entry.node().lengths().value_len()
+    }
+
+    /// The value, verified now. O(length).
+    ///
+    /// # Errors
+    /// `Corruption` if the value is not what was written.
+    #[inline]
+    pub fn value(&self) -> Result<&'a [u8]> {
+        Ok(self.entry.value(self.seal)?)
+    }
+
+    /// Key, sequence number, kind and value together, verified now by one comparison for all of them, however long the
+    /// entry was held. O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, MemTable};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(7, b"apple", b"red")?;
+    /// for entry in table.range(..) {
+    ///     let parts = entry?.parts()?;
+    ///     assert_eq!((parts.user_key, parts.sequence), (b"apple".as_slice(), 7));
+    ///     assert_eq!((parts.kind, parts.value), (Kind::PUT, b"red".as_slice()));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if one of them is not what was written.
+    #[inline]
+    pub fn parts(&self) -> Result<EntryParts<'a>> {
+        let (user_key, value) = (self.entry.key(), self.entry.value_unverified());
+        self.entry.verify_parts(user_key, value, self.seal)?;
+        Ok(EntryParts { user_key, sequence: self.sequence(), kind: self.kind(), value })
+    }
+
+    /// A copy of the whole entry, verified after it was made: `'static`, and cheap to clone. Holds no share in the
+    /// table; [`pin`](crate::TableReader::pin) does, and copies nothing.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(7, b"apple", b"red")?;
+    /// let copy = table.get_exact(b"apple", 7)?.expect("it was put").to_bytes()?;
+    /// drop(table);
+    /// assert_eq!((copy.user_key(), copy.value()), (b"apple".as_slice(), b"red".as_slice()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if the copy is not what was written.
+    pub fn to_bytes(&self) -> Result<EntryBytes> {
+        let (key, value) = (self.entry.key(), self.entry.value_unverified());
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, key.len() + value.len()).collect();
+        if let Some((key_to, value_to)) = Arc::get_mut(&mut bytes).map(|bytes| bytes.split_at_mut(key.len()))
+        {
+            key_to.copy_from_slice(key);
+            value_to.copy_from_slice(value);
+        }
+        let copy = EntryBytes { bytes, key_len: key.len(), sequence: self.sequence(), kind: self.kind() };
+        self.entry.verify_parts(copy.user_key(), copy.value(), self.seal)?;
+        Ok(copy)
+    }
+
+    /// A copy of the value in a buffer, verified after it was copied.
+    ///
+    /// # Errors
+    /// `Corruption` if the copy is not what was written; the buffer is then empty.
+    pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
+        copy_verified(&self.entry, self.seal, buffer)
+    }
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("sequence", &self.sequence())
+            .field("kind", &self.kind())
+            .field("key_len", &self.user_key().len())
+            .field("value_len", &self.value_len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Copies first and verifies the copy: what the caller holds is what was checked.
+pub(crate) fn copy_verified(entry: &Verified<'_>, seal: Seal, buffer: &mut Vec<u8>) -> Result<()> {
+    buffer.clear();
+    buffer.extend_from_slice(entry.value_unverified());
+    entry.verify_copy(buffer, seal).map_err(|corruption| {
+        buffer.clear();
+        corruption.into()
+    })
+}
+
+/// What an entry consists of, verified together. Made by [`Entry::parts`].
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct EntryParts<'a> {
+    /// The user key.
+    pub user_key: &'a [u8],
+    /// The sequence number.
+    pub sequence: SequenceNumber,
+    /// The kind.
+    pub kind: Kind,
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl fmt::Debug for EntryParts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lengths = (self.user_key.len(), self.value.len());
+        debug_parts(f, "EntryParts", (self.sequence, self.kind), lengths)
+    }
+}
+
+/// The bytes of keys and values are the user's: only their lengths are shown.
+fn debug_parts(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    (sequence, kind): (SequenceNumber, Kind),
+    (key_len, value_len): (usize, usize),
+) -> fmt::Result {
+    f.debug_struct(name)
+        .field("sequence", &sequence)
+        .field("kind", &kind)
+        .field("key_len", &key_len)
+        .field("value_len", &value_len)
+        .finish_non_exhaustive()
+}
+
+/// The getters that [`EntryBytes`] and [`PinnedEntry`] offer alike, by their method `whole`: key and value in one piece.
+macro_rules! getters {
+    ($self:ident) => {
+        /// The user key.
+        #[must_use]
+        pub fn user_key(&$self) -> &[u8] {
+            $self.whole().split_at($self.key_len).0
+        }
+
+        /// The value.
+        #[must_use]
+        pub fn value(&$self) -> &[u8] {
+            $self.whole().split_at($self.key_len).1
+        }
+
+        /// The sequence number.
+        #[must_use]
+        pub fn sequence(&$self) -> SequenceNumber {
+            $self.sequence
+        }
+
+        /// The kind.
+        #[must_use]
+        pub fn kind(&$self) -> Kind {
+            $self.kind
+        }
+    };
+}
+
+/// A verified copy of an entry: `'static`, and cheap to clone. Made by [`Entry::to_bytes`].
+#[derive(Clone)]
+pub struct EntryBytes {
+    bytes: Arc<[u8]>,
+    key_len: usize,
+    sequence: SequenceNumber,
+    kind: Kind,
+}
+
+impl EntryBytes {
+    getters!(self);
+
+    fn whole(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl fmt::Debug for EntryBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_parts(f, "EntryBytes", (self.sequence, self.kind), (self.key_len, self.value().len()))
+    }
+}
+
+/// An entry with a share in its table: `'static`, cheap to clone, and nothing was copied. Made by
+/// [`pin`](crate::TableReader::pin).
+#[derive(Clone)]
+pub struct PinnedEntry {
+    pinned: Arc<Pinned>,
+    key_len: usize,
+    sequence: SequenceNumber,
+    kind: Kind,
+}
+
+impl PinnedEntry {
+    getters!(self);
+
+    fn whole(&self) -> &[u8] {
+        self.pinned.bytes()
+    }
+}
+
+impl fmt::Debug for PinnedEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_parts(f, "PinnedEntry", (self.sequence, self.kind), (self.key_len, self.value().len()))
+    }
+}
+
+/// An entry with a share in its table, verified now.
+pub(crate) fn pin<C: Comparator>(core: &Arc<Core<C>>, entry: &Entry<'_>) -> Result<PinnedEntry> {
+    entry.parts()?;
+    let whole = entry.entry.bytes_in(&core.arena.view()?);
+    let owner = Arc::<Core<C>>::clone(core);
+    match whole.and_then(|whole| Pinned::new(owner, whole)) {
+        Some(pinned) => Ok(PinnedEntry {
+            pinned: Arc::new(pinned),
+            key_len: entry.user_key().len(),
+            sequence: entry.sequence(),
+            kind: entry.kind(),
+        }),
+        None => Err(Error::InvalidArgument("an entry of another table cannot be pinned in this one".into())),
+    }
+}

@@ -1,0 +1,153 @@
+//! What cursors offer to engines that keep them: strict seeks, bounds and prefixes set anew, merge operands.
+//!
+//! The oracle is the scan of the whole table.
+
+use paranoid_memtable::{
+    Base, Bytewise, FixedPrefix, Kind, Lookup, MemTable, MemTableOptions, Operands, Representation, Result,
+};
+
+use crate::support::orders::{CaseBlind, Order, Reverse};
+use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::watchdog::{Watchdog, replay_line};
+
+/// Keys that share beginnings, under every order.
+fn key(rng: &mut Rng) -> Vec<u8> {
+    (0..rng.index(4)).map(|_| *rng.pick(b"aAbB\xff")).collect()
+}
+
+fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> MemTable<C> {
+    let options = MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10);
+    let table =
+        MemTable::with_comparator(options.seed(rng.next_u64()).build().unwrap(), C::default()).unwrap();
+    for sequence in 1..=rng.below(60) {
+        let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::custom(1)]);
+        let value = if kind == Kind::DELETE { vec![] } else { rng.bytes(3) };
+        table.insert(sequence, kind, &key(rng), &value).unwrap();
+    }
+    table.delete_range(70, b"A", b"b").or_else(|_| table.delete_range(70, b"b", b"A")).unwrap();
+    table
+}
+
+/// Key and sequence number of everything that a walk shows.
+fn shown<C: Order>(table: &MemTable<C>) -> Vec<(Vec<u8>, u64)> {
+    let row = |entry: Result<paranoid_memtable::Entry<'_>>| {
+        let entry = entry.unwrap();
+        (entry.user_key().to_vec(), entry.sequence())
+    };
+    table.range(..).map(row).collect()
+}
+
+fn check<C: Order>(rng: &mut Rng, representation: Representation, replay: &str) {
+    let table = filled::<C>(rng, representation);
+    let rows = shown(&table);
+    let mut cursor = table.owned_cursor();
+    for _ in 0..40 {
+        let at = key(rng);
+        let before = rows.iter().rfind(|(key, _)| C::plainly(key, &at).is_lt());
+        let found =
+            cursor.seek_before(&at).unwrap().map(|entry| (entry.user_key().to_vec(), entry.sequence()));
+        assert_eq!(found.as_ref(), before, "seek_before {at:?}; {replay}");
+        assert_eq!(cursor.is_valid(), before.is_some());
+        cursor.status().unwrap();
+
+        let inside: Vec<_> = rows.iter().filter(|(key, _)| key.starts_with(&at)).cloned().collect();
+        cursor.set_prefix(&at);
+        assert!(!cursor.is_valid());
+        let mut there = vec![];
+        let mut entry = cursor.first().unwrap();
+        while let Some(found) = entry {
+            there.push((found.user_key().to_vec(), found.sequence()));
+            entry = cursor.next().unwrap();
+        }
+        assert_eq!(there, inside, "prefix {at:?}; {replay}");
+        let mut back = vec![];
+        let mut entry = cursor.last().unwrap();
+        while let Some(found) = entry {
+            back.push((found.user_key().to_vec(), found.sequence()));
+            entry = cursor.prev().unwrap();
+        }
+        back.reverse();
+        assert_eq!(back, inside, "prefix {at:?} backward; {replay}");
+        let from = key(rng);
+        let next = inside.iter().find(|(key, _)| C::plainly(key, &from).is_ge());
+        let sought = cursor.seek(&from).unwrap().map(|entry| entry.sequence());
+        assert_eq!(sought, next.map(|(_, sequence)| *sequence), "prefix {at:?}, seek {from:?}; {replay}");
+        let mut turned = table.cursor().with_prefix(b"b");
+        turned.set_bounds(at.as_slice()..);
+        let first = rows.iter().find(|(key, _)| C::plainly(key, &at).is_ge());
+        let found = turned.first().unwrap().map(|entry| entry.sequence());
+        assert_eq!(found, first.map(|(_, sequence)| *sequence), "bounds after a prefix; {replay}");
+        cursor.set_bounds::<&[u8]>(..);
+    }
+    operands(&table, replay);
+}
+
+type Merged = (Vec<(u64, Vec<u8>)>, Option<Option<Vec<u8>>>);
+
+fn merged<C: Order>(operands: Operands<'_, C>) -> Merged {
+    let base = match operands.base().unwrap() {
+        Base::Value(value) => Some(Some(value.to_vec())),
+        Base::Deleted => Some(None),
+        Base::Below => None,
+    };
+    let operand = |operand: Result<paranoid_memtable::Operand<'_>>| {
+        let operand = operand.unwrap();
+        (operand.sequence, operand.value.to_vec())
+    };
+    (operands.map(operand).collect(), base)
+}
+
+/// At every snapshot a cursor's operands are those of the get of its key.
+fn operands<C: Order>(table: &MemTable<C>, replay: &str) {
+    for snapshot in [5, 20, 40, 69, 70] {
+        let mut cursor = table.owned_cursor_at(snapshot);
+        cursor.first().unwrap();
+        while let Some(entry) = cursor.entry().unwrap() {
+            let looked_up = match table.get(entry.user_key(), snapshot).unwrap() {
+                Lookup::Merge(operands) => Some(merged(operands)),
+                Lookup::Value(_) => None,
+                other => panic!("a key that is shown: {other:?}; {replay}"),
+            };
+            assert_eq!(cursor.operands().unwrap().map(merged), looked_up, "at {snapshot}; {replay}");
+            cursor.next().unwrap();
+        }
+        assert!(cursor.operands().unwrap().is_none(), "off the end");
+    }
+}
+
+#[test]
+fn kept_cursors_under_every_order() {
+    let mut seed = seed_or(std::process::id().into());
+    println!("cursors::kept_cursors_under_every_order: seed {seed:#x}");
+    for _ in 0..amount(2_000, 12) {
+        let (test, _watchdog) = ("cursors::kept_cursors_under_every_order", Watchdog::new("cursors", seed));
+        let (mut rng, replay) = (Rng::new(seed), replay_line(test, seed));
+        for representation in [Representation::SkipList, Representation::Vector] {
+            check::<Bytewise>(&mut rng, representation, &replay);
+            check::<Reverse>(&mut rng, representation, &replay);
+            check::<CaseBlind>(&mut rng, representation, &replay);
+        }
+        seed = rng.next_u64();
+    }
+}
+
+/// The prefix filter answers for cursors under a custom order, too.
+#[test]
+fn a_prefix_filter_under_a_custom_order() {
+    let options = MemTableOptions::builder().prefix_filter(FixedPrefix::new(2), 0.01).build().unwrap();
+    let table = MemTable::with_comparator(options, Reverse).unwrap();
+    for (sequence, key) in (1..).zip([b"abc", b"abd", b"bbc"]) {
+        table.put(sequence, key, b"").unwrap();
+    }
+    let mut cursor = table.cursor();
+    for (prefix, keys) in [(b"ab", &[b"abd", b"abc"][..]), (b"zz", &[]), (b"bb", &[b"bbc"])] {
+        cursor.set_prefix(prefix);
+        let mut found = vec![];
+        let mut entry = cursor.first().unwrap();
+        while let Some(there) = entry {
+            found.push(there.user_key().to_vec());
+            entry = cursor.next().unwrap();
+        }
+        assert_eq!(found, keys);
+    }
+}
