@@ -257,18 +257,20 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         };
         let shown = self.show(core, order, way, spot);
         let Some(near) = spot.filter(|_| way == Way::Backward) else { return shown };
-        let over = match &shown {
-            // The key's versions before the gap are too new, and what could be seen may have stood in the gap: that
-            // was reported.
-            Err(again) => again.before == near.at,
-            // The version that could be seen stands after the gap: the walk has been there.
-            Ok(Some(shown)) => {
-                let near = ScanBound::just_after(near.entry.node());
-                !shown.entry.node().order(&core.comparator, &near.target(&core.comparator)).is_lt()
+        let bound = ScanBound::just_after(near.entry.node());
+        let bound = bound.target(&core.comparator);
+        let is_after = |node: &Node<'_>| !node.order(&core.comparator, &bound).is_lt();
+        let led_back = match &shown {
+            // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in
+            // one after it: that was reported.
+            Err(again) if again.after == END => again.before != END,
+            Err(again) => {
+                again.before == near.at || order.entry(again.after).is_ok_and(|entry| is_after(entry.node()))
             }
-            Ok(None) => false,
+            // The version that could be seen stands after the gap: the walk has been there.
+            Ok(shown) => shown.is_some_and(|shown| is_after(shown.entry.node())),
         };
-        if !over {
+        if !led_back {
             return shown;
         }
         let before = self.visibility.before(core, order, &Stand::on(&near))?;
