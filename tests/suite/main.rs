@@ -6,6 +6,7 @@ mod support;
 
 mod api;
 mod batch;
+mod broken_walks;
 mod checksums;
 mod comparators;
 #[cfg(feature = "fault-injection")]

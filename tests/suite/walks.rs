@@ -3,13 +3,12 @@
 //!
 //! Debug builds take every so many-th bit; `PARANOID_TEST_SEED` moves the choice.
 
-use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use paranoid_memtable::{
-    Bytewise, Cursor, DuplicatePolicy, Entry, Error, FaultInjector, Handle, Kind, MemTable, MemTableOptions,
-    Part, Piece, Region, Representation, Visibility,
+    Bytewise, Cursor, DuplicatePolicy, Error, FaultInjector, Handle, Kind, MemTable, MemTableOptions, Piece,
+    Region, Representation, Visibility,
 };
 
 use super::support::case::End;
@@ -22,7 +21,7 @@ use super::support::watchdog::{Watchdog, replay_line};
 
 /// Which table, and when it is frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Setup {
+pub(crate) struct Setup {
     representation: Representation,
     policy: DuplicatePolicy,
     is_frozen: bool,
@@ -65,10 +64,10 @@ const VERSIONS: &[(&str, u64, Kind, &str)] = &[
     ("a", 11, Kind::RANGE_DELETE, "aa"),
 ];
 
-const SNAPSHOTS: [u64; 4] = [4, 6, 8, u64::MAX];
+pub(crate) const SNAPSHOTS: [u64; 4] = [4, 6, 8, u64::MAX];
 
 impl Setup {
-    fn all() -> Vec<Setup> {
+    pub(crate) fn all() -> Vec<Setup> {
         let mut all = vec![];
         for is_frozen in [false, true] {
             for (representation, policy, writes) in [
@@ -84,7 +83,7 @@ impl Setup {
         all
     }
 
-    fn make(&self) -> (MemTable, Model<Bytewise>) {
+    pub(crate) fn make(&self) -> (MemTable, Model<Bytewise>) {
         let options = MemTableOptions::builder().representation(self.representation).duplicates(self.policy);
         let options = options.write_buffer_size(16 << 10).seed(7).build().unwrap();
         let (table, mut model) = (MemTable::new(options).unwrap(), Model::new(self.policy));
@@ -105,7 +104,7 @@ impl Setup {
     }
 }
 
-fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
+pub(crate) fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
     // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it while the fault injector
     // works.
     #[expect(unsafe_code, reason = "opens the fault injector")]
@@ -134,7 +133,7 @@ fn bits(injector: &FaultInjector<'_, Bytewise>, stride: usize, seed: u64) -> Vec
     bits
 }
 
-fn stride(debug: usize) -> usize {
+pub(crate) fn stride(debug: usize) -> usize {
     if cfg!(debug_assertions) { debug } else { 1 }
 }
 
@@ -382,83 +381,6 @@ fn fail(
         "{setup:?}\n{piece:?} bit {bit} after {stops} steps, pattern {pattern:b}: {text}\nreplay: {}",
         replay_line(test, seed)
     );
-}
-
-/// Up to three places of the point entries are broken: every walk still ends, shows nothing twice, nothing out of its
-/// order, and nothing that the snapshot does not see.
-#[test]
-fn three_broken_places_turn_no_walk_round() {
-    let test = "walks::three_broken_places_turn_no_walk_round";
-    let seed = seed_or(5);
-    let _watchdog = Watchdog::new(test, seed);
-    let mut number = seed;
-    for setup in Setup::all() {
-        let (table, model) = setup.make();
-        let mut injector = open(&table);
-        let pieces: Vec<usize> =
-            injector.pieces().iter().enumerate().filter(decides).map(|(at, _)| at).collect();
-        for (first, second, third) in triples(pieces.len()) {
-            number += 1;
-            if first != second && !number.is_multiple_of(stride(37) as u64) {
-                continue;
-            }
-            let broken = BTreeSet::from([pieces[first], pieces[second], pieces[third]]);
-            broken.iter().for_each(|piece| injector.flip(*piece, 3));
-            for snapshot in SNAPSHOTS {
-                walk_both_ways(&table, &model, snapshot).unwrap_or_else(|text| {
-                    let broken: Vec<&Piece> = broken.iter().map(|piece| &injector.pieces()[*piece]).collect();
-                    panic!(
-                        "{setup:?}, {broken:?}, snapshot {snapshot}: {text}\nreplay: {}",
-                        replay_line(test, seed)
-                    )
-                });
-            }
-            injector.undo();
-        }
-    }
-}
-
-/// Whether a walk's way depends on a piece: level-0 links, back links, and what proves keys.
-fn decides((_, piece): &(usize, &Piece)) -> bool {
-    let link = matches!(piece.region, Region::Link | Region::HeadLink) && piece.level == 0;
-    piece.part == Part::Points && (link || matches!(piece.region, Region::BackLink | Region::Key))
-}
-
-/// Three of so many places, equal ones too.
-fn triples(places: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-    let pairs = move |first| (first..places).map(move |second| (first, second));
-    let thirds = move |(first, second)| (second..places).map(move |third| (first, second, third));
-    (0..places).flat_map(pairs).flat_map(thirds)
-}
-
-fn walk_both_ways(table: &MemTable, model: &Model<Bytewise>, snapshot: u64) -> Result<(), String> {
-    let visible = model.resolved(snapshot);
-    for forward in [true, false] {
-        let mut cursor = table.cursor_at(snapshot);
-        let mut came = if forward { cursor.first() } else { cursor.last() }.map(|entry| entry.map(place_of));
-        let (mut last, mut steps) = (None, 0);
-        while !matches!(came, Ok(None)) {
-            steps += 1;
-            if steps > 4 * model.raw().len() {
-                return Err(format!("forward {forward}: a walk without an end"));
-            }
-            if let Ok(Some(entry)) = &came {
-                let place =
-                    visible.iter().position(|row| (row.key.as_slice(), row.sequence) == (&entry.0, entry.1));
-                let place = place.ok_or_else(|| format!("forward {forward}: shows {entry:?}"))?;
-                if last.is_some_and(|last| if forward { place <= last } else { place >= last }) {
-                    return Err(format!("forward {forward}: shows {entry:?} after another one in its place"));
-                }
-                last = Some(place);
-            }
-            came = if forward { cursor.next() } else { cursor.prev() }.map(|entry| entry.map(place_of));
-        }
-    }
-    Ok(())
-}
-
-fn place_of(entry: Entry<'_>) -> (Vec<u8>, u64) {
-    (entry.user_key().to_vec(), entry.sequence())
 }
 
 /// A cursor that is shared by reference count holds what it needs.

@@ -1,0 +1,89 @@
+//! Walks over small tables of which up to three places are broken.
+//!
+//! Debug builds take every so many-th choice of three; `PARANOID_TEST_SEED` moves it.
+
+use std::collections::BTreeSet;
+
+use paranoid_memtable::{Bytewise, Entry, MemTable, Part, Piece, Region};
+
+use super::support::model::Model;
+use super::support::rng::seed_or;
+use super::support::watchdog::{Watchdog, replay_line};
+use super::walks::{SNAPSHOTS, Setup, open, stride};
+
+/// Up to three places of the point entries are broken: every walk still ends, shows nothing twice, nothing out of its
+/// order, and nothing that the snapshot does not see.
+#[test]
+fn three_broken_places_turn_no_walk_round() {
+    let test = "broken_walks::three_broken_places_turn_no_walk_round";
+    let seed = seed_or(5);
+    let _watchdog = Watchdog::new(test, seed);
+    let mut number = seed;
+    for setup in Setup::all() {
+        let (table, model) = setup.make();
+        let mut injector = open(&table);
+        let pieces: Vec<usize> =
+            injector.pieces().iter().enumerate().filter(decides).map(|(at, _)| at).collect();
+        for (first, second, third) in triples(pieces.len()) {
+            number += 1;
+            if first != second && !number.is_multiple_of(stride(37) as u64) {
+                continue;
+            }
+            let broken = BTreeSet::from([pieces[first], pieces[second], pieces[third]]);
+            broken.iter().for_each(|piece| injector.flip(*piece, 3));
+            for snapshot in SNAPSHOTS {
+                walk_both_ways(&table, &model, snapshot).unwrap_or_else(|text| {
+                    let broken: Vec<&Piece> = broken.iter().map(|piece| &injector.pieces()[*piece]).collect();
+                    panic!(
+                        "{setup:?}, {broken:?}, snapshot {snapshot}: {text}\nreplay: {}",
+                        replay_line(test, seed)
+                    )
+                });
+            }
+            injector.undo();
+        }
+    }
+}
+
+/// Whether a walk's way depends on a piece: level-0 links, back links, and what proves keys.
+fn decides((_, piece): &(usize, &Piece)) -> bool {
+    let link = matches!(piece.region, Region::Link | Region::HeadLink) && piece.level == 0;
+    piece.part == Part::Points && (link || matches!(piece.region, Region::BackLink | Region::Key))
+}
+
+/// Three of so many places, equal ones too.
+fn triples(places: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    let pairs = move |first| (first..places).map(move |second| (first, second));
+    let thirds = move |(first, second)| (second..places).map(move |third| (first, second, third));
+    (0..places).flat_map(pairs).flat_map(thirds)
+}
+
+fn walk_both_ways(table: &MemTable, model: &Model<Bytewise>, snapshot: u64) -> Result<(), String> {
+    let visible = model.resolved(snapshot);
+    for forward in [true, false] {
+        let mut cursor = table.cursor_at(snapshot);
+        let mut came = if forward { cursor.first() } else { cursor.last() }.map(|entry| entry.map(place_of));
+        let (mut last, mut steps) = (None, 0);
+        while !matches!(came, Ok(None)) {
+            steps += 1;
+            if steps > 4 * model.raw().len() {
+                return Err(format!("forward {forward}: a walk without an end"));
+            }
+            if let Ok(Some(entry)) = &came {
+                let place =
+                    visible.iter().position(|row| (row.key.as_slice(), row.sequence) == (&entry.0, entry.1));
+                let place = place.ok_or_else(|| format!("forward {forward}: shows {entry:?}"))?;
+                if last.is_some_and(|last| if forward { place <= last } else { place >= last }) {
+                    return Err(format!("forward {forward}: shows {entry:?} after another one in its place"));
+                }
+                last = Some(place);
+            }
+            came = if forward { cursor.next() } else { cursor.prev() }.map(|entry| entry.map(place_of));
+        }
+    }
+    Ok(())
+}
+
+fn place_of(entry: Entry<'_>) -> (Vec<u8>, u64) {
+    (entry.user_key().to_vec(), entry.sequence())
+}
