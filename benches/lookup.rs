@@ -19,8 +19,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::{
-    FixedPrefix, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, WriteBatch,
+    Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, WriteBatch,
 };
 
 #[path = "lookup/rates.rs"]

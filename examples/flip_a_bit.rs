@@ -9,7 +9,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use paranoid_memtable::{Bytewise, FaultInjector, Lookup, MemTable, MemTableOptions, Region};
+use paranoid_memtable::fault::{FaultInjector, Region};
+use paranoid_memtable::{Bytewise, Lookup, MemTable, MemTableOptions};
 
 const KEYS: [(&str, &str); 5] =
     [("apple", "red"), ("banana", "yellow"), ("cherry", "dark red"), ("damson", "blue"), ("elder", "black")];

@@ -72,12 +72,13 @@ impl Kind {
     }
 
     /// The engine's own kind `number`, which counts as a delete: `num_deletes` counts its entries, `get` answers
-    /// `Deleted` by [`DeletedBy::Custom`](crate::DeletedBy::Custom), merge operands above it stand on a deletion, and
+    /// `Deleted` by [`DeletedBy::Custom`](crate::read::DeletedBy::Custom), merge operands above it stand on a deletion, and
     /// cursors at a snapshot do not show the key. Unlike `DELETE` its entries may have a value, which raw cursors and
     /// [`get_entry`](crate::TableReader::get_entry) show: the size of what was deleted, the time of the deletion.
     ///
     /// ```
-    /// use paranoid_memtable::{DeletedBy, Kind, Lookup, MemTable};
+    /// use paranoid_memtable::{Kind, Lookup, MemTable};
+    /// use paranoid_memtable::read::DeletedBy;
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// const SIZED: Kind = Kind::custom_delete(0);
     /// let table = MemTable::default();
@@ -186,7 +187,8 @@ pub enum KeyOrder {
 /// table from inside a write is `InvalidArgument`.
 ///
 /// ```
-/// use paranoid_memtable::{Comparator, KeyEquality};
+/// use paranoid_memtable::Comparator;
+/// use paranoid_memtable::comparator::KeyEquality;
 /// use std::cmp::Ordering;
 ///
 /// #[derive(Debug)]

@@ -1,53 +1,115 @@
 //! An in-memory write buffer for storage engines that notices when memory lies.
+//!
+//! A [`MemTable`] takes the newest writes of an LSM engine and keeps them in order until they are flushed to a file. An
+//! entry is a user key, a sequence number, a [`Kind`] and a value. Entries are never changed: a new version of a key is a
+//! new entry, and a read names the sequence number, its snapshot, up to which it sees entries. The engine hands out sequence
+//! numbers, logs writes before they come here, and decides when to [`freeze`](MemTable::freeze) a table and flush it.
+//!
+//! Every entry carries digests, every link a tag. What a read hands out was verified in that call: a flipped bit ends in
+//! the right answer or in [`Error::Corruption`], never in a wrong answer, a crash or a hang. `SAFETY.md` says exactly which
+//! damage is meant.
+//!
+//! ```
+//! use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+//! # fn main() -> Result<(), paranoid_memtable::Error> {
+//! let table = MemTable::new(MemTableOptions::default())?;
+//! table.put(1, b"apple", b"red")?;
+//! table.put(2, b"apple", b"green")?;
+//! assert!(matches!(table.get(b"apple", 1)?, Lookup::Value(value) if *value == *b"red"));
+//! assert!(matches!(table.get(b"apple", u64::MAX)?, Lookup::Value(value) if *value == *b"green"));
+//! # Ok(()) }
+//! ```
+//!
+//! | to | use |
+//! | --- | --- |
+//! | write | [`MemTable::put`], [`delete`](MemTable::delete), [`delete_range`](MemTable::delete_range), [`merge`](MemTable::merge); [`MemTable::writer`] for a thread that writes much |
+//! | write many at once | [`WriteBatch`] and [`MemTable::write_batch`]; more in [`batch`] |
+//! | read a key | [`MemTable::get`], [`multi_get`](MemTable::multi_get), [`get_into`](MemTable::get_into); more in [`read`] |
+//! | walk | [`MemTable::cursor_at`] and [`range_at`](MemTable::range_at) at a snapshot, [`cursor`](MemTable::cursor) and [`range`](MemTable::range) over all versions; more in [`scan`] |
+//! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`] into a [`flush::FlushSink`] |
+//! | choose what is checked | [`ParanoidOptions`]; [`MemTable::scrub`] looks at everything, [`ImmutableMemTable::salvage`] saves what is left; more in [`repair`] and [`integrity`] |
+//! | make reads faster | filters and the point index of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
+//! | order keys otherwise | [`Comparator`] |
+//! | check blocks of table files | [`ChecksumKind`]; more in [`mod@format`] |
+//! | cut range deletions into fragments | [`tombstone`] |
+//! | break memory in tests | `fault`, with the feature `fault-injection` |
+//!
+//! All methods of tables may be called by any number of threads at once.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(rustdoc::broken_intra_doc_links)]
 
-mod batch;
+pub mod batch;
 mod error;
-mod format;
-mod integrity;
+pub mod format;
+pub mod integrity;
 mod key;
 mod memtable;
 mod planted;
 mod prefetch;
 mod sync;
-mod tombstone;
+pub mod tombstone;
 
-pub use batch::batch::{BatchEntries, BatchEntry, SequenceMode, WriteBatch};
-pub use error::{Corruption, Error, Place, Result};
-#[cfg(feature = "block")]
-pub use format::block::{BlockChecks, BlockHandle, TableMagic};
+pub use batch::batch::WriteBatch;
+pub use error::{Corruption, Error, Result};
 pub use format::checksum_kind::ChecksumKind;
-#[cfg(feature = "block")]
-pub use format::footer::Footer;
-pub use integrity::digest::{Kvo, Kvos, Protected, StoredProtection};
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
-pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
-#[cfg(all(feature = "fault-injection", not(loom)))]
-pub use memtable::lifecycle::fault::FaultInjector;
-pub use memtable::lifecycle::flush::{FlushEntry, FlushSink, FlushSummary, HiddenVersions, SinkError};
-#[cfg(all(feature = "fault-injection", not(loom)))]
-pub use memtable::lifecycle::past::Past;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-pub use memtable::lifecycle::piece::{Owner, Part, Piece, Region};
-pub use memtable::lifecycle::salvage::{Reach, Salvage, Salvaged};
-pub use memtable::lifecycle::scrub::{ScrubProgress, ScrubReport};
-pub use memtable::lookup::statistics::Stats;
+pub use key::{Bytewise, Comparator, Kind, SequenceNumber};
 pub use memtable::options::{MemTableOptions, MemTableOptionsBuilder, Representation};
-pub use memtable::prefix::{CappedPrefix, FixedPrefix, PrefixExtractor};
-pub use memtable::read::entry::{Entry, EntryBytes, EntryParts, PinnedEntry};
-pub use memtable::read::get::{Base, DeletedBy, Found, Lookup, Operand, Operands, PinnedValue, ValueRef};
-pub use memtable::scan::cursor::{Cursor, OwnedCursor, TableCursor};
-pub use memtable::scan::handle::{Borrowed, Handle, Owned};
-pub use memtable::scan::range::{Descending, Range, RangeStats};
-pub use memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
+pub use memtable::read::entry::Entry;
+pub use memtable::read::get::{Lookup, ValueRef};
+pub use memtable::scan::cursor::{OwnedCursor, TableCursor};
+pub use memtable::scan::range::Range;
 pub use memtable::skiplist::list::DuplicatePolicy;
 pub use memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 pub use memtable::write::write_batch::BatchWritten;
 pub use memtable::write::writer::{Displaced, Inserted};
-pub use tombstone::fragment::cursor::{FragmentCursor, PairCursor};
-pub use tombstone::fragment::fragmenter::Fragmenter;
-pub use tombstone::fragment::fragments::{Fragment, FragmentView, Fragments};
-pub use tombstone::fragment::span::RangeTombstone;
+
+/// What point reads hand out beside values.
+pub mod read {
+    pub use crate::memtable::lookup::statistics::Stats;
+    pub use crate::memtable::read::entry::{EntryBytes, EntryParts, PinnedEntry};
+    pub use crate::memtable::read::get::{Base, DeletedBy, Found, Operand, Operands, PinnedValue};
+}
+
+/// What cursors and ranges are made of: how they hold their table, and which entries they show.
+pub mod scan {
+    pub use crate::memtable::scan::cursor::Cursor;
+    pub use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
+    pub use crate::memtable::scan::range::{Descending, RangeStats};
+    pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
+}
+
+/// What a comparator says about the order that it makes.
+pub mod comparator {
+    pub use crate::key::{KeyEquality, KeyOrder};
+}
+
+/// What filters are asked about: prefixes of keys.
+pub mod filter {
+    pub use crate::memtable::prefix::{CappedPrefix, FixedPrefix, PrefixExtractor};
+}
+
+/// What a scrub finds, and what a salvage brings back.
+pub mod repair {
+    pub use crate::memtable::lifecycle::salvage::{Reach, Salvage, Salvaged};
+    pub use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport};
+}
+
+/// The way of a frozen table to a file.
+pub mod flush {
+    pub use crate::memtable::lifecycle::flush::{
+        FlushEntry, FlushSink, FlushSummary, HiddenVersions, SinkError,
+    };
+}
+
+/// Breaks a table's memory on purpose, for tests.
+#[cfg(all(feature = "fault-injection", not(loom)))]
+#[cfg_attr(docsrs, doc(cfg(feature = "fault-injection")))]
+pub mod fault {
+    pub use crate::memtable::lifecycle::fault::FaultInjector;
+    pub use crate::memtable::lifecycle::past::Past;
+    pub use crate::memtable::lifecycle::piece::{Owner, Part, Piece, Region};
+}
 
 /// The README's example, run as a doctest.
 #[cfg(doctest)]

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use allocation_counter::measure;
-use paranoid_memtable::{Found, Lookup, MemTable, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::read::Found;
+use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions};
 
 const EMPTY_TABLE_BYTES_MAX: u64 = 16 << 10;
 

@@ -4,7 +4,8 @@
 //! The table is made for 100 000 entries (20 bits of filter, 16 bytes of index each) and holds 10, 100, .. of them. Rates
 //! come from the table's own counters, and so from a table of its own; times from tables that do not count.
 
-use paranoid_memtable::{FixedPrefix, MemTable, MemTableOptionsBuilder};
+use paranoid_memtable::filter::FixedPrefix;
+use paranoid_memtable::{MemTable, MemTableOptionsBuilder};
 
 use crate::{
     Asked, SLICE, Work, buffer, fill_in_part, filter_share, gets, gets_in, index_share, plain, theory, turns,

@@ -89,8 +89,8 @@ pub(crate) fn markdown(record: &Record) -> String {
             let _ = writeln!(text, "| {} | {} | {} |", row.name, row.figures, row.target);
         }
     }
-    let hash = record.sections.iter().flat_map(|section| &section.rows).map(|row| row.hash.as_str());
-    let _ = writeln!(text, "\nHash of the work: `{}`", hash.last().unwrap_or_default());
+    let mut hash = record.sections.iter().flat_map(|section| &section.rows).map(|row| row.hash.as_str());
+    let _ = writeln!(text, "\nHash of the work: `{}`", hash.next_back().unwrap_or_default());
     text
 }
 

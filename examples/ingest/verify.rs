@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use paranoid_memtable::{DeletedBy, Error, Found, ImmutableMemTable, Lookup};
+use paranoid_memtable::read::{DeletedBy, Found};
+use paranoid_memtable::{Error, ImmutableMemTable, Lookup};
 
 use crate::failure::Failure;
 use crate::load::{Load, Receipt, sequence};

@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::{DuplicatePolicy, FaultInjector, Representation};
+use paranoid_memtable::fault::FaultInjector;
+use paranoid_memtable::{DuplicatePolicy, Representation};
 
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::Footer;
+use paranoid_memtable::format::Footer;
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (before, tail) = input;

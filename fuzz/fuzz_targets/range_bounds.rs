@@ -7,7 +7,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::{DuplicatePolicy, FaultInjector, Kind, MemTable, MemTableOptions, Representation};
+use paranoid_memtable::fault::FaultInjector;
+use paranoid_memtable::{DuplicatePolicy, Kind, MemTable, MemTableOptions, Representation};
 
 #[path = "../../tests/support/mod.rs"]
 mod support;

@@ -7,10 +7,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::{
-    Bytewise, DeletedBy, Error, Fragmenter, Fragments, Lookup, MemTable, MemTableOptions, Representation,
-    TableReader,
-};
+use paranoid_memtable::read::DeletedBy;
+use paranoid_memtable::tombstone::{Fragmenter, Fragments};
+use paranoid_memtable::{Bytewise, Error, Lookup, MemTable, MemTableOptions, Representation, TableReader};
 
 const KEYS: u8 = 24;
 

@@ -27,7 +27,8 @@ use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX, entry_bytes_
 /// How the entries of a batch get their sequence numbers.
 ///
 /// ```
-/// use paranoid_memtable::{SequenceMode, WriteBatch};
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::batch::SequenceMode;
 /// assert_eq!(WriteBatch::new().sequence_mode(), SequenceMode::PerEntry);
 /// let batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
 /// assert_eq!(batch.sequence_mode(), SequenceMode::WholeBatch);
@@ -292,7 +293,8 @@ impl WriteBatch {
     /// empty range passes: [`MemTable::check_batch`](crate::MemTable::check_batch) looks at that.
     ///
     /// ```
-    /// use paranoid_memtable::{Place, WriteBatch};
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::integrity::Place;
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"k", b"v")?;
     /// let bytes = batch.as_bytes();
@@ -393,7 +395,8 @@ pub(crate) fn not_a_range() -> Error {
 /// One entry of a batch, borrowed from it. Its key and value were checked when it was read, not since.
 ///
 /// ```
-/// use paranoid_memtable::{Kind, Protected, WriteBatch};
+/// use paranoid_memtable::{Kind, WriteBatch};
+/// use paranoid_memtable::integrity::Protected;
 /// let mut batch = WriteBatch::with_protection(8)?;
 /// batch.delete_range(b"a", b"c")?;
 /// for entry in batch.entries() {

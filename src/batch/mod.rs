@@ -1,7 +1,9 @@
-//! Layer 4: the write batch and its encoding.
+//! Entries that are written together, in RocksDB's encoding.
 
 #![forbid(unsafe_code)]
 
 #[expect(clippy::module_inception, reason = "the room is named after what it is for")]
 pub(crate) mod batch;
 pub(crate) mod encoding;
+
+pub use self::batch::{BatchEntries, BatchEntry, SequenceMode};

@@ -28,7 +28,7 @@ const CHECKSUM_LEN: usize = 4;
 /// Where a block lies in its file. The trailer after it does not count.
 ///
 /// ```
-/// use paranoid_memtable::BlockHandle;
+/// use paranoid_memtable::format::BlockHandle;
 /// let handle = BlockHandle { offset: 1210, size: 300 };
 /// assert_eq!(handle.offset + handle.size, 1510);
 /// ```
@@ -50,7 +50,7 @@ impl BlockHandle {
 /// Which kind of table a file is: the number that ends its footer.
 ///
 /// ```
-/// assert_eq!(paranoid_memtable::TableMagic::BlockBased.number(), 0x88e2_41b7_85f4_cff7);
+/// assert_eq!(paranoid_memtable::format::TableMagic::BlockBased.number(), 0x88e2_41b7_85f4_cff7);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -89,7 +89,8 @@ impl TableMagic {
 /// How a file guards its blocks: the kind of checksum, and the base of its context if it has one.
 ///
 /// ```
-/// use paranoid_memtable::{BlockChecks, ChecksumKind, Error};
+/// use paranoid_memtable::{ChecksumKind, Error};
+/// use paranoid_memtable::format::BlockChecks;
 /// use std::num::NonZeroU32;
 ///
 /// let base = NonZeroU32::new(123_456_789).expect("not zero");
@@ -138,7 +139,8 @@ impl BlockChecks {
     /// What is added to the checksum of a block at this offset of the file. 0 without a context.
     ///
     /// ```
-    /// use paranoid_memtable::{BlockChecks, ChecksumKind};
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::BlockChecks;
     /// let base = std::num::NonZeroU32::new(123_456_789).expect("not zero");
     /// let checks = BlockChecks::with_context(ChecksumKind::Crc32c, base);
     /// assert_eq!(checks.modifier((1 << 32) + 7), 0x075b_cd1d);

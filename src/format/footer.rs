@@ -50,7 +50,8 @@ const _: () = assert!(1 + HANDLES_LEN == VERSION_AT && HANDLES_LEN + MAGIC_LEN =
 /// The last bytes of a table file: what kind of table it is, how its blocks are checked, and where its metaindex lies.
 ///
 /// ```
-/// use paranoid_memtable::{BlockChecks, BlockHandle, ChecksumKind, Error, Footer, TableMagic};
+/// use paranoid_memtable::{ChecksumKind, Error};
+/// use paranoid_memtable::format::{BlockChecks, BlockHandle, Footer, TableMagic};
 /// use std::num::NonZeroU32;
 ///
 /// let base = NonZeroU32::new(123_456_789).expect("not zero");
@@ -85,7 +86,8 @@ impl Footer {
     /// A footer of format version 0 (plain tables only), 1 (plain and cuckoo tables) or 2 to 5, which names its index.
     ///
     /// ```
-    /// use paranoid_memtable::{BlockHandle, ChecksumKind, Footer, TableMagic};
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::{BlockHandle, Footer, TableMagic};
     /// let metaindex = BlockHandle { offset: 1210, size: 300 };
     /// let index = BlockHandle { offset: 1005, size: 200 };
     /// let footer = Footer::with_index(TableMagic::BlockBased, 5, ChecksumKind::Crc32c, metaindex, index)?;

@@ -1,4 +1,5 @@
-//! Layer 2, block formats: kinds of checksum, block trailers, footers of table files.
+//! Block formats of table files: kinds of checksum, block trailers, footers. All but
+//! [`ChecksumKind`](crate::ChecksumKind) with the feature `block`.
 
 #![forbid(unsafe_code)]
 
@@ -7,3 +8,8 @@ pub(crate) mod block;
 pub(crate) mod checksum_kind;
 #[cfg(feature = "block")]
 pub(crate) mod footer;
+
+#[cfg(feature = "block")]
+pub use self::block::{BlockChecks, BlockHandle, TableMagic};
+#[cfg(feature = "block")]
+pub use self::footer::Footer;

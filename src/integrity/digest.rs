@@ -43,7 +43,8 @@ pub struct Kvos;
 /// A 64-bit digest that covers what `Cover` names: what a caller promises about the bytes that it hands over.
 ///
 /// ```
-/// use paranoid_memtable::{Kind, Protected};
+/// use paranoid_memtable::Kind;
+/// use paranoid_memtable::integrity::Protected;
 /// let caller_digest = Protected::of(b"key", b"value", Kind::PUT);
 /// assert_ne!(caller_digest, Protected::of(b"key", b"valve", Kind::PUT));
 /// assert_ne!(caller_digest.with_sequence(1), caller_digest.with_sequence(2));
@@ -139,7 +140,8 @@ fn place_part(offset: u32, nonce: u64) -> u64 {
 /// that it holds. They were computed when the entry was written, and no byte of it was read to hand them on.
 ///
 /// ```
-/// use paranoid_memtable::{Kind, Protected, StoredProtection};
+/// use paranoid_memtable::Kind;
+/// use paranoid_memtable::integrity::{Protected, StoredProtection};
 /// let caller_digest = StoredProtection::of(b"key", b"value", 7, Kind::PUT);
 /// assert_eq!(caller_digest.bytes(), 8);
 /// let whole = Protected::of(b"key", b"value", Kind::PUT).with_sequence(7);
@@ -176,7 +178,8 @@ impl StoredProtection {
     /// the table stored; else nothing agrees any more. O(1).
     ///
     /// ```
-    /// use paranoid_memtable::{Kind, StoredProtection};
+    /// use paranoid_memtable::Kind;
+    /// use paranoid_memtable::integrity::StoredProtection;
     /// let stored = StoredProtection::of(b"key", b"", 7, Kind::SINGLE_DELETE);
     /// let rewritten = stored.rewritten((7, Kind::SINGLE_DELETE), (0, Kind::DELETE));
     /// assert_eq!(rewritten, StoredProtection::of(b"key", b"", 0, Kind::DELETE));

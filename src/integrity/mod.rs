@@ -1,4 +1,4 @@
-//! Layer 1, truth: hashes, digests, tags, control words, and the options that say when they are looked at.
+//! What proves that memory holds what was written: digests that travel with entries, and what scrub and salvage report.
 
 #![forbid(unsafe_code)]
 
@@ -8,3 +8,6 @@ pub(crate) mod digest;
 pub(crate) mod hash;
 pub(crate) mod options;
 pub(crate) mod tag;
+
+pub use self::digest::{Kvo, Kvos, Protected, StoredProtection};
+pub use crate::error::Place;

@@ -292,7 +292,8 @@ impl MemTableOptionsBuilder {
     /// domain always pass.
     ///
     /// ```
-    /// use paranoid_memtable::{FixedPrefix, MemTableOptions};
+    /// use paranoid_memtable::MemTableOptions;
+    /// use paranoid_memtable::filter::FixedPrefix;
     /// assert!(MemTableOptions::builder().prefix_filter(FixedPrefix::new(8), 0.015).build().is_ok());
     /// assert!(MemTableOptions::builder().prefix_filter(FixedPrefix::new(8), 0.0).build().is_err());
     /// ```

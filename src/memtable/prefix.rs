@@ -20,7 +20,7 @@ use std::fmt;
 /// them unsafe.
 ///
 /// ```
-/// use paranoid_memtable::PrefixExtractor;
+/// use paranoid_memtable::filter::PrefixExtractor;
 ///
 /// /// The part before the first slash.
 /// #[derive(Debug)]
@@ -48,7 +48,7 @@ pub trait PrefixExtractor: fmt::Debug + Send + Sync + 'static {
 /// The first n bytes. Shorter keys are outside the domain.
 ///
 /// ```
-/// use paranoid_memtable::{FixedPrefix, PrefixExtractor};
+/// use paranoid_memtable::filter::{FixedPrefix, PrefixExtractor};
 /// assert_eq!(FixedPrefix::new(3).prefix(b"abcd"), Some(b"abc".as_slice()));
 /// assert_eq!(FixedPrefix::new(3).prefix(b"ab"), None);
 /// ```
@@ -78,7 +78,7 @@ impl PrefixExtractor for FixedPrefix {
 /// The first n bytes, or the whole key if it is shorter. Every key is inside the domain.
 ///
 /// ```
-/// use paranoid_memtable::{CappedPrefix, PrefixExtractor};
+/// use paranoid_memtable::filter::{CappedPrefix, PrefixExtractor};
 /// assert_eq!(CappedPrefix::new(3).prefix(b"abcd"), Some(b"abc".as_slice()));
 /// assert_eq!(CappedPrefix::new(3).prefix(b"ab"), Some(b"ab".as_slice()));
 /// assert_eq!(CappedPrefix::new(3).shared_prefix(b"ab"), None);

@@ -313,7 +313,7 @@ impl<C: Comparator> MemTable<C> {
     }
 
     /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
-    /// same one, see [`SequenceMode`](crate::SequenceMode)). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
+    /// same one, see [`SequenceMode`](crate::batch::SequenceMode)). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
     /// batch cheaper than its entries one by one.
     ///
     /// ```
@@ -343,7 +343,7 @@ impl<C: Comparator> MemTable<C> {
 
     /// Whether [`write_batch`](Self::write_batch) would take this batch, as far as that does not depend on what else is
     /// written: for callers that log a batch before they write it. Any thread; writes nothing. O(length), and
-    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`](crate::SequenceMode::WholeBatch).
+    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch).
     ///
     /// Not asked: whether the table is frozen or full, and whether it has an entry of the same key and sequence number.
     ///
@@ -819,7 +819,9 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// freeze. O(entries * log snapshots).
     ///
     /// ```
-    /// use paranoid_memtable::{FlushEntry, FlushSink, Fragment, MemTable, MemTableOptions, SinkError};
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+    /// use paranoid_memtable::tombstone::Fragment;
     /// struct Keys(Vec<Vec<u8>>);
     /// impl FlushSink for Keys {
     ///     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
@@ -865,7 +867,8 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// Every entry that still verifies. O(bytes handed out + entries log entries).
     ///
     /// ```
-    /// # use paranoid_memtable::{MemTable, MemTableOptions, Reach};
+    /// # use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # use paranoid_memtable::repair::Reach;
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::new(MemTableOptions::default())?;
     /// table.put(1, b"key", b"value")?;

@@ -1,9 +1,14 @@
-//! Layer 2, intervals: spans, fragments, covering queries. Knows nothing of skiplists or tables.
+//! Range tombstones: spans of keys, and the fragments that overlapping ones are cut into.
 
 #![forbid(unsafe_code)]
 
 pub(crate) mod fragment;
 pub(crate) mod index;
+
+pub use self::fragment::cursor::{FragmentCursor, PairCursor};
+pub use self::fragment::fragmenter::Fragmenter;
+pub use self::fragment::fragments::{Fragment, FragmentView, Fragments};
+pub use self::fragment::span::RangeTombstone;
 
 #[cfg(all(test, loom))]
 mod models;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use paranoid_memtable::{ChecksumKind, HiddenVersions, ImmutableMemTable, MemTable, MemTableOptions};
+use paranoid_memtable::flush::HiddenVersions;
+use paranoid_memtable::{ChecksumKind, ImmutableMemTable, MemTable, MemTableOptions};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, Written};
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;

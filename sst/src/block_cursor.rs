@@ -11,7 +11,7 @@
 //!
 //! One owner at a time. Not promised: that keys ascend; who must know asks for it.
 
-use paranoid_memtable::BlockHandle;
+use paranoid_memtable::format::BlockHandle;
 
 use crate::block_builder::ValueForm;
 use crate::coding::{take_varint, take_varint32, u32_at, unzigzag};

@@ -10,7 +10,7 @@
 //!
 //! Pure functions; any thread.
 
-use paranoid_memtable::StoredProtection;
+use paranoid_memtable::integrity::StoredProtection;
 
 use crate::block_builder::ValueForm;
 use crate::block_cursor::{BlockCursor, RestartCheck};

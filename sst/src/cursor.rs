@@ -9,7 +9,8 @@
 //!
 //! One owner at a time; `Send`. A cursor holds its table.
 
-use paranoid_memtable::{BlockHandle, Kind, SequenceNumber};
+use paranoid_memtable::format::BlockHandle;
+use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::block_cursor::{BlockCursor, TRAILER_LEN};
 use crate::error::{BlockKind, Damage, Result};

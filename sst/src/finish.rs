@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use paranoid_memtable::{BlockHandle, Footer, SequenceNumber, TableMagic};
+use paranoid_memtable::SequenceNumber;
+use paranoid_memtable::format::{BlockHandle, Footer, TableMagic};
 
 use crate::block_builder::{BlockBuilder, ValueForm};
 use crate::block_cursor::TRAILER_LEN;

@@ -8,7 +8,7 @@
 //!
 //! One owner.
 
-use paranoid_memtable::BlockHandle;
+use paranoid_memtable::format::BlockHandle;
 
 use crate::block_builder::{BlockBuilder, ValueForm};
 use crate::coding::{put_varint, zigzag};

@@ -16,9 +16,10 @@
 
 use std::path::Path;
 
-use paranoid_memtable::{
-    FlushEntry, FlushSink, Fragment, ImmutableMemTable, Kind, SequenceNumber, SinkError, StoredProtection,
-};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+use paranoid_memtable::integrity::StoredProtection;
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{ImmutableMemTable, Kind, SequenceNumber};
 
 use crate::error::{Error, Result};
 use crate::finish::Written;

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use paranoid_memtable::{FlushEntry, Kind, SequenceNumber};
+use paranoid_memtable::flush::FlushEntry;
+use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::error::{Error, Result};
 use crate::internal_key::SEQUENCE_MAX;

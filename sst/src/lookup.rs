@@ -2,7 +2,8 @@
 //!
 //! Range deletions are asked first, then the filter; neither answer hides the other one's. Any thread.
 
-use paranoid_memtable::{DeletedBy, Kind, SequenceNumber};
+use paranoid_memtable::read::DeletedBy;
+use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::error::Result;
 use crate::table::SortedTable;

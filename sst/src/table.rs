@@ -15,7 +15,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::{BlockHandle, Footer, SequenceNumber};
+use paranoid_memtable::SequenceNumber;
+use paranoid_memtable::format::{BlockHandle, Footer};
 
 use crate::block_builder::ValueForm;
 use crate::block_cursor::{BlockCursor, take_handle};

@@ -13,7 +13,8 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::{BlockHandle, ChecksumKind, Footer, TableMagic};
+use paranoid_memtable::ChecksumKind;
+use paranoid_memtable::format::{BlockHandle, Footer, TableMagic};
 
 use crate::block_cursor::TRAILER_LEN;
 use crate::compression::{Refusal, decompress};

@@ -8,7 +8,9 @@
 //!
 //! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file has.
 
-use paranoid_memtable::{BlockHandle, Protected, SequenceNumber};
+use paranoid_memtable::SequenceNumber;
+use paranoid_memtable::format::BlockHandle;
+use paranoid_memtable::integrity::Protected;
 
 use crate::block_cursor::{BlockCursor, RestartCheck, TRAILER_LEN};
 use crate::error::{BlockKind, Damage, Error, Result};

@@ -15,10 +15,11 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::{
-    BlockChecks, BlockHandle, FlushEntry, FlushSink, Fragment, Kind, SequenceNumber, SinkError,
-    StoredProtection,
-};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+use paranoid_memtable::format::{BlockChecks, BlockHandle};
+use paranoid_memtable::integrity::StoredProtection;
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::block_builder::{BlockBuilder, ValueForm};
 use crate::chain;

@@ -1,12 +1,17 @@
 //! The public face: what is `Send` and `Sync`, how large things are, what errors say.
 
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
+use paranoid_memtable::read::{
+    Base, DeletedBy, EntryBytes, EntryParts, Found, Operand, Operands, PinnedEntry, PinnedValue,
+};
+use paranoid_memtable::scan::{AtSnapshot, Borrowed, Cursor, Descending, Owned, RangeStats, Raw};
+use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
-    AtSnapshot, Base, Borrowed, Bytewise, Corruption, Cursor, DeletedBy, Descending, Displaced,
-    DuplicatePolicy, Entry, EntryBytes, EntryParts, Error, FlushEntry, FlushSink, Found, Fragment,
-    ImmutableMemTable, Inserted, KeyEquality, Kind, Kvo, Kvos, Lookup, MemTable, MemTableOptions,
-    MemTableOptionsBuilder, Operand, Operands, Owned, OwnedCursor, ParanoidOptions, ParanoidOptionsBuilder,
-    PinnedEntry, PinnedValue, Place, Protected, Range, RangeStats, Raw, Representation, SinkError,
-    TableCursor, TableReader, ValueRef, Writer,
+    Bytewise, Corruption, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable, Inserted, Kind,
+    Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, ParanoidOptions,
+    ParanoidOptionsBuilder, Range, Representation, TableCursor, TableReader, ValueRef, Writer,
 };
 
 use crate::support::orders::{CaseBlind, Reverse};

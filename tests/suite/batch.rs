@@ -1,6 +1,8 @@
 //! The write batch: its literal encoding, round trips, limits, and damage of every bit.
 
-use paranoid_memtable::{Corruption, Error, Kind, Place, Protected, SequenceMode, WriteBatch};
+use paranoid_memtable::batch::SequenceMode;
+use paranoid_memtable::integrity::{Place, Protected};
+use paranoid_memtable::{Corruption, Error, Kind, WriteBatch};
 use proptest::prelude::*;
 
 /// An entry as the tests hold it.

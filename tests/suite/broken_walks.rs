@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use paranoid_memtable::{Bytewise, Entry, MemTable, Part, Piece, Region};
+use paranoid_memtable::fault::{Part, Piece, Region};
+use paranoid_memtable::{Bytewise, Entry, MemTable};
 
 use super::support::model::Model;
 use super::support::rng::seed_or;

@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use paranoid_memtable::{
-    Comparator, Error, FlushEntry, FlushSink, Fragment, KeyEquality, Lookup, MemTable, MemTableOptions,
-    Representation, SinkError, WriteBatch,
-};
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{Comparator, Error, Lookup, MemTable, MemTableOptions, Representation, WriteBatch};
 
 use crate::support::rng::amount;
 use crate::support::watchdog::Watchdog;
@@ -253,7 +253,7 @@ fn intact(table: &Table, what: &str) {
     }
     let frozen = table.freeze().unwrap();
     let mut count = Count::default();
-    frozen.flush_with(&[], paranoid_memtable::HiddenVersions::Keep, &mut count).unwrap();
+    frozen.flush_with(&[], paranoid_memtable::flush::HiddenVersions::Keep, &mut count).unwrap();
     assert_eq!(count.0, frozen.len() as u64, "{what}");
     assert_eq!(frozen.salvage().missing, 0, "{what}");
 }

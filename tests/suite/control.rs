@@ -5,7 +5,8 @@
 //! each word and line as it was before each write: in release builds all of them, in debug builds a share that
 //! `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not, of both representations.
 
-use paranoid_memtable::{Bytewise, FaultInjector, MemTable, Part, Representation};
+use paranoid_memtable::fault::{FaultInjector, Part};
+use paranoid_memtable::{Bytewise, MemTable, Representation};
 
 use super::corruption::damage::model::{Accelerators, Model, Shape};
 use super::corruption::damage::plan::{Area, Kind};

@@ -2,9 +2,13 @@
 //!
 //! Debug builds take every 97th bit; `PARANOID_TEST_SEED` moves the choice, `PARANOID_TEST_OPS` sets the random faults.
 
+use paranoid_memtable::fault::{FaultInjector, Part, Past, Region};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::integrity::{Place, Protected};
+use paranoid_memtable::repair::Reach;
+use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
-    Bytewise, Corruption, Entry, Error, FaultInjector, FlushEntry, FlushSink, Fragment, HiddenVersions, Kind,
-    MemTable, MemTableOptions, Part, Past, Place, Protected, Reach, Region, Representation, SinkError,
+    Bytewise, Corruption, Entry, Error, Kind, MemTable, MemTableOptions, Representation,
 };
 
 #[path = "../support/damage/mod.rs"]
@@ -277,7 +281,7 @@ fn told<'t>(step: Option<Result<Entry<'t>, Error>>) -> String {
 
 fn flip_key(table: &MemTable, key: &[u8]) {
     let mut injector = open(table);
-    let own = |piece: &paranoid_memtable::Piece| {
+    let own = |piece: &paranoid_memtable::fault::Piece| {
         piece.region == Region::Key && piece.owner.as_ref().is_some_and(|owner| *owner.key == *key)
     };
     let piece = injector.pieces().iter().position(own).unwrap();
@@ -351,7 +355,7 @@ impl FlushSink for Nothing {
 fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build().unwrap()).unwrap();
     let find = |injector: &FaultInjector<'_, Bytewise>, (region, key): (Region, &[u8])| {
-        let matches = |piece: &paranoid_memtable::Piece| {
+        let matches = |piece: &paranoid_memtable::fault::Piece| {
             let owner = piece.owner.as_ref().map(|owner| &*owner.key);
             piece.region == region && piece.level == 0 && owner == Some(key)
         };

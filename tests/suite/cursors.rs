@@ -2,9 +2,9 @@
 //!
 //! The oracle is the scan of the whole table.
 
-use paranoid_memtable::{
-    Base, Bytewise, FixedPrefix, Kind, Lookup, MemTable, MemTableOptions, Operands, Representation, Result,
-};
+use paranoid_memtable::filter::FixedPrefix;
+use paranoid_memtable::read::{Base, Operands};
+use paranoid_memtable::{Bytewise, Kind, Lookup, MemTable, MemTableOptions, Representation, Result};
 
 use crate::support::orders::{CaseBlind, Order, Reverse};
 use crate::support::rng::{Rng, amount, seed_or};
@@ -90,7 +90,7 @@ fn merged<C: Order>(operands: Operands<'_, C>) -> Merged {
         Base::Deleted => Some(None),
         Base::Below => None,
     };
-    let operand = |operand: Result<paranoid_memtable::Operand<'_>>| {
+    let operand = |operand: Result<paranoid_memtable::read::Operand<'_>>| {
         let operand = operand.unwrap();
         (operand.sequence, operand.value.to_vec())
     };

@@ -6,6 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use paranoid_memtable::batch::SequenceMode;
+use paranoid_memtable::comparator::{KeyEquality, KeyOrder};
+use paranoid_memtable::fault::{FaultInjector, Past, Region};
+use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::format::{BlockChecks, BlockHandle, Footer, TableMagic};
+use paranoid_memtable::integrity::{Kvo, Kvos, Protected, StoredProtection};
+use paranoid_memtable::read::{Base, DeletedBy};
+use paranoid_memtable::repair::{ScrubProgress, ScrubReport};
+use paranoid_memtable::scan::Raw;
+use paranoid_memtable::tombstone::{Fragment, Fragmenter, RangeTombstone};
 use paranoid_memtable::*;
 
 use crate::support::watchdog::Watchdog;

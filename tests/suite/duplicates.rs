@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::read::Base;
+use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
-    Base, Bytewise, Entry, Error, FlushEntry, FlushSink, Fragment, HiddenVersions, ImmutableMemTable, Kind,
-    Lookup, MemTable, MemTableOptions, ParanoidOptions, Representation, SinkError, TableReader,
+    Bytewise, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+    Representation, TableReader,
 };
 
 use crate::support::orders::{CaseBlind, Order, Reverse};

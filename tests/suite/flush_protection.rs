@@ -1,9 +1,9 @@
 //! Flush entries carry the digests that their table stored: they disagree with every byte that is not the one written.
 
-use paranoid_memtable::{
-    FlushEntry, FlushSink, Fragment, HiddenVersions, Kind, MemTable, MemTableOptions, ParanoidOptions,
-    Representation, SinkError, StoredProtection,
-};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::integrity::StoredProtection;
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{Kind, MemTable, MemTableOptions, ParanoidOptions, Representation};
 
 /// Compares each entry, and each entry with one bit of it flipped, with the entry's stored digests.
 #[derive(Default)]
@@ -26,7 +26,10 @@ impl FlushSink for Flips {
         let FlushEntry { user_key, sequence, kind, value, protection } = entry;
         assert_eq!(protection.bytes(), self.protection);
         let whole = protection.check(user_key, value, sequence, kind).expect("an intact entry agrees");
-        assert_eq!(whole, paranoid_memtable::Protected::of(user_key, value, kind).with_sequence(sequence));
+        assert_eq!(
+            whole,
+            paranoid_memtable::integrity::Protected::of(user_key, value, kind).with_sequence(sequence)
+        );
         self.entries += 1;
         let (mut key, mut copy) = (user_key.to_vec(), value.to_vec());
         for bit in 0..8 * key.len() {

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use paranoid_memtable::{
-    BlockChecks, BlockHandle, ChecksumKind, Corruption, Error, Footer, Place, TableMagic,
-};
+use paranoid_memtable::format::{BlockChecks, BlockHandle, Footer, TableMagic};
+use paranoid_memtable::integrity::Place;
+use paranoid_memtable::{ChecksumKind, Corruption, Error};
 use proptest::prelude::*;
 
 const METAINDEX: BlockHandle = BlockHandle { offset: 1210, size: 300 };

@@ -4,9 +4,11 @@ use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::integrity::{Kvo, Place, Protected};
 use paranoid_memtable::{
-    Bytewise, Comparator, DuplicatePolicy, Error, KeyEquality, Kind, Kvo, Lookup, MemTable, MemTableOptions,
-    MemTableOptionsBuilder, ParanoidOptions, Place, Protected, TableReader,
+    Bytewise, Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
+    MemTableOptionsBuilder, ParanoidOptions, TableReader,
 };
 
 use crate::support::rng::{Rng, seed_or};

@@ -6,10 +6,12 @@ mod oracle;
 mod rates;
 
 use oracle::{Answer, Oracle, Random, Row, told};
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
+use paranoid_memtable::read::{DeletedBy, Found};
 use paranoid_memtable::{
-    CappedPrefix, Comparator, DeletedBy, DuplicatePolicy, Error, FixedPrefix, Found, KeyEquality, Kind,
-    Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, PrefixExtractor,
-    Representation,
+    Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
+    ParanoidOptions, Representation,
 };
 
 /// The part before the first 'c'; keys without one are outside the domain.
@@ -307,7 +309,7 @@ fn nodes_and_digests_are_counted() {
         for (sequence, key) in (1..).zip(&keys) {
             table.put(sequence, key, b"v").unwrap();
         }
-        assert_eq!(table.stats(), paranoid_memtable::Stats::default(), "writes count nothing");
+        assert_eq!(table.stats(), paranoid_memtable::read::Stats::default(), "writes count nothing");
         for key in &keys {
             table.get(key, u64::MAX).unwrap();
         }
@@ -401,7 +403,8 @@ fn writers_that_claim_the_same_keys_at_once() {
 #[cfg(feature = "fault-injection")]
 #[test]
 fn damage_to_filters_and_index_changes_no_answer() {
-    use paranoid_memtable::{Place, Region};
+    use paranoid_memtable::fault::Region;
+    use paranoid_memtable::integrity::Place;
 
     let table = MemTable::new(configured("keys and index").build().unwrap()).unwrap();
     let mut oracle = Oracle::default();
@@ -441,8 +444,10 @@ fn damage_to_filters_and_index_changes_no_answer() {
 }
 
 #[cfg(feature = "fault-injection")]
-fn open_injector(table: &MemTable) -> paranoid_memtable::FaultInjector<'_, paranoid_memtable::Bytewise> {
+fn open_injector(
+    table: &MemTable,
+) -> paranoid_memtable::fault::FaultInjector<'_, paranoid_memtable::Bytewise> {
     #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
-    unsafe { paranoid_memtable::FaultInjector::open(table.reader()) }.unwrap()
+    unsafe { paranoid_memtable::fault::FaultInjector::open(table.reader()) }.unwrap()
 }

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use paranoid_memtable::{Comparator, KeyEquality, MemTable, MemTableOptions};
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::{Comparator, MemTable, MemTableOptions};
 
 use crate::support::watchdog::Watchdog;
 

@@ -1,10 +1,10 @@
 //! Lost writes in the tombstone index of a table: a piece of it goes back to what it held before a range delete. Reads
 //! are right all the same, a scrub reports it, and a flush does not say that all is well.
 
-use paranoid_memtable::{
-    Bytewise, Error, FaultInjector, FlushEntry, FlushSink, Fragment, Lookup, MemTable, MemTableOptions,
-    Region, SinkError,
-};
+use paranoid_memtable::fault::{FaultInjector, Region};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{Bytewise, Error, Lookup, MemTable, MemTableOptions};
 
 use super::support::watchdog::Watchdog;
 

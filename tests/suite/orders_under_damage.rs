@@ -3,10 +3,11 @@
 
 use std::cmp::Ordering;
 
-use paranoid_memtable::{
-    Comparator, DuplicatePolicy, Error, FaultInjector, FlushEntry, FlushSink, Fragment, HiddenVersions,
-    KeyEquality, Lookup, MemTable, MemTableOptions, Part, SinkError,
-};
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::fault::{FaultInjector, Part};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{Comparator, DuplicatePolicy, Error, Lookup, MemTable, MemTableOptions};
 
 use super::support::watchdog::Watchdog;
 
@@ -169,7 +170,7 @@ fn a_damaged_replacing_entry_never_shows_the_replaced_one() {
     // SAFETY: one thread, and nothing borrowed is held while the fault injector works.
     #[expect(unsafe_code, reason = "opens the fault injector")]
     let mut injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
-    let owned = |piece: &paranoid_memtable::Piece| {
+    let owned = |piece: &paranoid_memtable::fault::Piece| {
         piece.owner.as_ref().is_some_and(|owner| owner.key.eq_ignore_ascii_case(b"charlie"))
     };
     let pieces: Vec<usize> =

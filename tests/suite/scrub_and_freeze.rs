@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
-use paranoid_memtable::{MemTable, MemTableOptions, Representation, ScrubReport};
+use paranoid_memtable::repair::ScrubReport;
+use paranoid_memtable::{MemTable, MemTableOptions, Representation};
 
 use crate::support::rng::{Rng, amount, scramble, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};

@@ -13,9 +13,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{ThreadId, scope};
 
-use paranoid_memtable::{
-    Comparator, DeletedBy, Error, KeyEquality, Lookup, MemTable, MemTableOptions, Representation, TableReader,
-};
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::read::DeletedBy;
+use paranoid_memtable::{Comparator, Error, Lookup, MemTable, MemTableOptions, Representation, TableReader};
 
 use crate::support::watchdog::Watchdog;
 

@@ -9,9 +9,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
+use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::{
-    DeletedBy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, Representation, TableReader,
-    WriteBatch,
+    Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, Representation, TableReader, WriteBatch,
 };
 
 use crate::support::rng::{Rng, amount, scramble, seed_or};

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use paranoid_memtable::{
-    Bytewise, Comparator, Error, FragmentView, Fragmenter, Fragments, KeyEquality, RangeTombstone,
-};
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::tombstone::{FragmentView, Fragmenter, Fragments, RangeTombstone};
+use paranoid_memtable::{Bytewise, Comparator, Error};
 
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/spans.txt");
 
@@ -185,7 +185,7 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
     }
     for key in keys() {
         let expected = kept(&over(&comparator, &spans, &key), snapshots.as_deref());
-        let here = |fragment: &&paranoid_memtable::Fragment<'_>| {
+        let here = |fragment: &&paranoid_memtable::tombstone::Fragment<'_>| {
             comparator.compare(fragment.start(), &key).is_le()
                 && comparator.compare(&key, fragment.end()).is_lt()
         };
@@ -246,8 +246,9 @@ fn walk<C: Comparator>(
     for key in keys().step_by(7).chain(fragments.iter().flat_map(|f| [f.start().to_vec(), f.end().to_vec()]))
     {
         let at = |index: Option<usize>| index.and_then(|index| shown.get(index)).cloned();
-        let stands =
-            |fragment: Option<paranoid_memtable::Fragment<'_>>| fragment.map(|f| f.sequences().to_vec());
+        let stands = |fragment: Option<paranoid_memtable::tombstone::Fragment<'_>>| {
+            fragment.map(|f| f.sequences().to_vec())
+        };
         let seek = shown.iter().position(|(_, end, _)| comparator.compare(&key, end).is_lt());
         let back = shown.iter().rposition(|(start, _, _)| comparator.compare(start, &key).is_le());
         cursor.seek(&key);

@@ -4,7 +4,8 @@
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use paranoid_memtable::{Comparator, DuplicatePolicy, KeyEquality, MemTable, MemTableOptions, TableReader};
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::{Comparator, DuplicatePolicy, MemTable, MemTableOptions, TableReader};
 
 use super::support::rng::{scramble, seed_or};
 use super::support::watchdog::Watchdog;

@@ -6,10 +6,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use paranoid_memtable::{
-    Bytewise, Cursor, DuplicatePolicy, Error, FaultInjector, Handle, Kind, MemTable, MemTableOptions, Piece,
-    Region, Representation, Visibility,
-};
+use paranoid_memtable::fault::{FaultInjector, Piece, Region};
+use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+use paranoid_memtable::{Bytewise, DuplicatePolicy, Error, Kind, MemTable, MemTableOptions, Representation};
 
 use super::support::case::End;
 use super::support::ends::{

@@ -4,9 +4,12 @@ use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
+use paranoid_memtable::batch::SequenceMode;
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::filter::FixedPrefix;
+use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::{
-    Comparator, DuplicatePolicy, Error, FixedPrefix, KeyEquality, Kind, Lookup, MemTable, MemTableOptions,
-    Protected, Representation, SequenceMode, WriteBatch,
+    Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, Representation, WriteBatch,
 };
 
 use crate::support::orders::{CaseBlind, Reverse};

@@ -10,10 +10,9 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use paranoid_memtable::{
-    Bytewise, Cursor, Entry, Error, FaultInjector, Handle, Part, Region, Representation, TableReader,
-    Visibility,
-};
+use paranoid_memtable::fault::{FaultInjector, Part, Region};
+use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+use paranoid_memtable::{Bytewise, Entry, Error, Representation, TableReader};
 
 use super::case::End;
 use super::model::{Model, Row};

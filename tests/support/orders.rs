@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use paranoid_memtable::{Bytewise, Comparator, KeyEquality};
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::{Bytewise, Comparator};
 
 /// An order with a second, plain definition for the model.
 pub trait Order: Comparator + Copy + Default {

@@ -1,6 +1,7 @@
 //! Point reads compared with the model.
 
-use paranoid_memtable::{Base, DeletedBy, Entry, Error, Found, Kind, Lookup, TableReader};
+use paranoid_memtable::read::{Base, DeletedBy, Found};
+use paranoid_memtable::{Entry, Error, Kind, Lookup, TableReader};
 
 use super::model::{Answer, Counts, Ground, Model, Row};
 use super::orders::Order;

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use paranoid_memtable::{Displaced, Error, Inserted, Kind, MemTable, Protected, TableReader, Writer};
+use paranoid_memtable::integrity::Protected;
+use paranoid_memtable::{Displaced, Error, Inserted, Kind, MemTable, TableReader, Writer};
 
 use super::case::{Case, Hold, Op};
 use super::model::{Model, Outcome, Row};

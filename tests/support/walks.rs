@@ -2,7 +2,8 @@
 
 use std::ops::Bound;
 
-use paranoid_memtable::{Cursor, DuplicatePolicy, Entry, Error, Handle, TableReader, Visibility};
+use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+use paranoid_memtable::{DuplicatePolicy, Entry, Error, TableReader};
 
 use super::case::{End, Hold, Move};
 use super::model::{Model, Row};

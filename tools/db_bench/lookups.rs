@@ -1,6 +1,7 @@
 //! Point reads over all tables of a version, newest first.
 
-use paranoid_memtable::{Base, Error, Lookup};
+use paranoid_memtable::read::Base;
+use paranoid_memtable::{Error, Lookup};
 
 use crate::tables::Version;
 

@@ -12,7 +12,8 @@
 
 use std::cmp::Ordering;
 
-use paranoid_memtable::{AtSnapshot, Bytewise, Entry, Error, Lookup, TableCursor};
+use paranoid_memtable::scan::AtSnapshot;
+use paranoid_memtable::{Bytewise, Entry, Error, Lookup, TableCursor};
 
 use crate::tables::{Held, Version};
 

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use paranoid_memtable::{ChecksumKind, Error, FixedPrefix, MemTableOptions, ParanoidOptions, Representation};
+use paranoid_memtable::filter::FixedPrefix;
+use paranoid_memtable::{ChecksumKind, Error, MemTableOptions, ParanoidOptions, Representation};
 
 use crate::failure::Failure;
 use crate::flags::Flags;

@@ -12,8 +12,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use paranoid_memtable::read::Stats;
 use paranoid_memtable::{
-    Error, ImmutableMemTable, MemTable, MemTableOptions, Stats, TableReader, WriteBatch, Writer,
+    Error, ImmutableMemTable, MemTable, MemTableOptions, TableReader, WriteBatch, Writer,
 };
 
 use crate::failure::Failure;

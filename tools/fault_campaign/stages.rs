@@ -11,7 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use paranoid_memtable::{DuplicatePolicy, Error, FaultInjector, Representation};
+use paranoid_memtable::fault::FaultInjector;
+use paranoid_memtable::{DuplicatePolicy, Error, Representation};
 
 use crate::damage::model::{Accelerators, Model, Shape};
 use crate::damage::plan::{Area, Kind, Map};

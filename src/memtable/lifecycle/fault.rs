@@ -43,7 +43,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// See the head of the file. Made by [`FaultInjector::open`].
 ///
 /// ```
-/// use paranoid_memtable::{FaultInjector, Error, MemTable, MemTableOptions, Region};
+/// use paranoid_memtable::{Error, MemTable, MemTableOptions};
+/// use paranoid_memtable::fault::{FaultInjector, Region};
 /// # fn main() -> Result<(), Error> {
 /// let table = MemTable::new(MemTableOptions::default())?;
 /// table.put(1, b"key", b"value")?;

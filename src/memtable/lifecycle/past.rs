@@ -24,7 +24,7 @@ pub(crate) enum Fresh {
     Made,
 }
 
-/// The earlier values of a table's words. Filled by [`FaultInjector::look`](crate::FaultInjector::look).
+/// The earlier values of a table's words. Filled by [`FaultInjector::look`](crate::fault::FaultInjector::look).
 #[derive(Default)]
 pub struct Past {
     /// Bytes of each run at the last look, by its address.

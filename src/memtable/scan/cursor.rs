@@ -183,11 +183,12 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// table has a prefix filter, seeks ask it first and go nowhere when it says that there are none. It stands
     /// nowhere.
     ///
-    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::KeyOrder::Bytes)) these keys are neighbours, and only they
+    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::comparator::KeyOrder::Bytes)) these keys are neighbours, and only they
     /// are looked at. In any other order they may stand anywhere: a move passes the others, O(entries passed).
     ///
     /// ```
-    /// use paranoid_memtable::{FixedPrefix, MemTable, MemTableOptions};
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// use paranoid_memtable::filter::FixedPrefix;
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let options = MemTableOptions::builder().prefix_filter(FixedPrefix::new(4), 0.01).build()?;
     /// let table = MemTable::new(options)?;

@@ -32,7 +32,8 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
 /// Walks the fragments of a [`FragmentView`].
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
 /// let mut fragmenter = Fragmenter::new(Bytewise);
 /// fragmenter.add("a", "c", 3)?;
 /// fragmenter.add("m", "p", 7)?;
@@ -106,7 +107,8 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
 /// Walks the (fragment, sequence number) pairs of a [`FragmentView`]: fragments ascending, in each the newest first.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
 /// let mut fragmenter = Fragmenter::new(Bytewise);
 /// fragmenter.add("a", "c", 3)?;
 /// fragmenter.add("a", "c", 9)?;

@@ -26,7 +26,8 @@ use crate::tombstone::fragment::span::{RangeTombstone, check_order};
 /// Turns range tombstones, sorted or not, into [`Fragments`].
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
 /// let mut fragmenter = Fragmenter::new(Bytewise).with_snapshots(&[10]);
 /// for sequence in 1..=20 {
 ///     fragmenter.add("b", "y", sequence)?;

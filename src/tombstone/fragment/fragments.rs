@@ -25,7 +25,8 @@ use crate::key::{Comparator, SequenceNumber};
 /// One stretch of keys with the sequence numbers of the tombstones that cover all of it, newest first.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
 /// let mut fragmenter = Fragmenter::new(Bytewise);
 /// fragmenter.add("a", "g", 3)?;
 /// fragmenter.add("a", "g", 9)?;
@@ -77,12 +78,13 @@ struct Row {
     sequences: (u64, u64),
 }
 
-/// The fragments of a set of range tombstones; made by [`Fragmenter`](crate::Fragmenter).
+/// The fragments of a set of range tombstones; made by [`Fragmenter`](crate::tombstone::Fragmenter).
 ///
 /// Searches take O(log fragments) comparisons. Shared freely between threads.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
 /// let mut fragmenter = Fragmenter::new(Bytewise);
 /// fragmenter.add("a", "g", 3)?;
 /// fragmenter.add("c", "k", 7)?;
@@ -173,7 +175,8 @@ impl<C: Comparator> Fragments<C> {
     /// The fragments as somebody sees them who knows only sequence numbers within `window`.
     ///
     /// ```
-    /// use paranoid_memtable::{Bytewise, Fragmenter};
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
     /// let mut fragmenter = Fragmenter::new(Bytewise);
     /// fragmenter.add("a", "g", 3)?;
     /// fragmenter.add("c", "k", 7)?;
@@ -205,7 +208,8 @@ impl<C: Comparator> Fragments<C> {
     /// each with its upper limit. Unsorted or doubled snapshots are put in order.
     ///
     /// ```
-    /// use paranoid_memtable::{Bytewise, Fragmenter};
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
     /// let mut fragmenter = Fragmenter::new(Bytewise);
     /// fragmenter.add("a", "g", 3)?;
     /// fragmenter.add("c", "k", 7)?;
@@ -285,7 +289,8 @@ fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
 /// [`Fragments`] restricted to a window of sequence numbers; fragments without a visible one are not seen.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, Fragmenter};
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
 /// let mut fragmenter = Fragmenter::new(Bytewise);
 /// fragmenter.add("a", "g", 3)?;
 /// let fragments = fragmenter.finish();

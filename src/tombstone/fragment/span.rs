@@ -20,7 +20,8 @@ use crate::key::{Comparator, SequenceNumber};
 /// number. `start` is before `end`, always.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, Error, RangeTombstone};
+/// use paranoid_memtable::{Bytewise, Error};
+/// use paranoid_memtable::tombstone::RangeTombstone;
 /// let tombstone = RangeTombstone::new(&Bytewise, "c", "k", 7)?;
 /// assert!(tombstone.covers(&Bytewise, b"c", 6));
 /// assert!(!tombstone.covers(&Bytewise, b"k", 6), "the end is exclusive");

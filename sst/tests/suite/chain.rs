@@ -1,8 +1,9 @@
 //! From the memtable's stored digests to the bytes of the file: a flip on the way is found, and no file comes of it.
 
+use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
-    Error as TableError, FlushEntry, FlushSink, Fragment, HiddenVersions, ImmutableMemTable, Kind, MemTable,
-    MemTableOptions, ParanoidOptions, Representation, SinkError,
+    Error as TableError, ImmutableMemTable, Kind, MemTable, MemTableOptions, ParanoidOptions, Representation,
 };
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 use std::sync::Arc;

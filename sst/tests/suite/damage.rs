@@ -39,11 +39,15 @@ fn is_right_or_says_so(table: &SortedTable, model: &Model) {
     for row in &model.rows {
         let Ok(found) = table.get(&row.key, row.sequence) else { continue };
         let wanted = match model.covering(&row.key, row.sequence).filter(|range| *range > row.sequence) {
-            Some(sequence) => TableLookup::Deleted { sequence, by: paranoid_memtable::DeletedBy::Range },
+            Some(sequence) => {
+                TableLookup::Deleted { sequence, by: paranoid_memtable::read::DeletedBy::Range }
+            }
             None if row.kind == Kind::PUT => {
                 TableLookup::Value { sequence: row.sequence, value: row.value.clone() }
             }
-            None => TableLookup::Deleted { sequence: row.sequence, by: paranoid_memtable::DeletedBy::Point },
+            None => {
+                TableLookup::Deleted { sequence: row.sequence, by: paranoid_memtable::read::DeletedBy::Point }
+            }
         };
         assert_eq!(found, wanted);
     }

@@ -56,15 +56,15 @@ fn wanted(table: &ImmutableMemTable, key: &[u8]) -> Option<(Kind, Vec<u8>)> {
     let joined = |operands: Vec<Vec<u8>>| operands.into_iter().rev().collect::<Vec<_>>().join(&b","[..]);
     match table.get(key, u64::MAX).unwrap() {
         Lookup::NotFound => None,
-        Lookup::Deleted { by: paranoid_memtable::DeletedBy::Range, .. } => None,
+        Lookup::Deleted { by: paranoid_memtable::read::DeletedBy::Range, .. } => None,
         Lookup::Deleted { .. } => Some((Kind::DELETE, vec![])),
         Lookup::Value(value) => Some((Kind::PUT, value.to_vec())),
         Lookup::Merge(operands) => {
             let base = operands.base().unwrap();
             let mut values: Vec<Vec<u8>> = operands.map(|operand| operand.unwrap().value.to_vec()).collect();
             match base {
-                paranoid_memtable::Base::Below => Some((Kind::MERGE, joined(values))),
-                paranoid_memtable::Base::Value(value) => {
+                paranoid_memtable::read::Base::Below => Some((Kind::MERGE, joined(values))),
+                paranoid_memtable::read::Base::Value(value) => {
                     values.push(value.to_vec());
                     Some((Kind::PUT, joined(values)))
                 }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::{DeletedBy, HiddenVersions, Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
+use paranoid_memtable::flush::HiddenVersions;
+use paranoid_memtable::read::DeletedBy;
+use paranoid_memtable::{Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor, TableLookup};
 
 use crate::model::{Model, Row, folder};

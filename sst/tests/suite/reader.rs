@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::{DeletedBy, Kind, SequenceNumber};
+use paranoid_memtable::read::DeletedBy;
+use paranoid_memtable::{Kind, SequenceNumber};
 use paranoid_sst::{MergeBase, SortedTable, SortedTableOptions, TableCursor, TableLookup, TableSource};
 
 use crate::model::{Model, Row, file_in, folder};

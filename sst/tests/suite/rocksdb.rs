@@ -1,6 +1,7 @@
 //! Our files under RocksDB's `sst_dump`: verified, scanned, compared with the model.
 
-use paranoid_memtable::{Bytewise, ChecksumKind, Fragmenter};
+use paranoid_memtable::tombstone::Fragmenter;
+use paranoid_memtable::{Bytewise, ChecksumKind};
 use paranoid_sst::{IndexShortening, SortedTable, SortedTableOptions, SortedTableOptionsBuilder};
 
 use crate::model::{Model, Row, file_in, folder, hex};

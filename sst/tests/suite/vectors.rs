@@ -1,6 +1,7 @@
 //! Literal bytes: what RocksDB writes for four entries.
 
-use paranoid_memtable::{BlockChecks, ChecksumKind, Kind};
+use paranoid_memtable::format::BlockChecks;
+use paranoid_memtable::{ChecksumKind, Kind};
 use paranoid_sst::{BlockKind, SortedTable, SortedTableOptions, SortedTableWriter};
 
 use crate::model::{file_in, folder, hex};

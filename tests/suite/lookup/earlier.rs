@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use paranoid_memtable::{
-    Bytewise, DuplicatePolicy, FaultInjector, FixedPrefix, Kind, MemTable, MemTableOptions, Place, Region,
-};
+use paranoid_memtable::fault::{FaultInjector, Region};
+use paranoid_memtable::filter::FixedPrefix;
+use paranoid_memtable::integrity::Place;
+use paranoid_memtable::{Bytewise, DuplicatePolicy, Kind, MemTable, MemTableOptions};
 
 use super::open_injector;
 use super::oracle::{Answer, Oracle, Random, Row, told};

@@ -1,6 +1,7 @@
 //! Answers by looking at every row that was ever written.
 
-use paranoid_memtable::{Base, Comparator, DeletedBy, Error, Kind, Lookup};
+use paranoid_memtable::read::{Base, DeletedBy};
+use paranoid_memtable::{Comparator, Error, Kind, Lookup};
 
 /// SplitMix64: a run replays from its seed.
 pub(super) struct Random(pub(super) u64);

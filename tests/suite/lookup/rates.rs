@@ -1,6 +1,7 @@
 //! How many absent keys filters let pass, against theory, and that the counters say so.
 
-use paranoid_memtable::{FixedPrefix, Lookup, MemTable, MemTableOptions};
+use paranoid_memtable::filter::FixedPrefix;
+use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
 
 use super::super::support::theory;
 use super::oracle::Random;

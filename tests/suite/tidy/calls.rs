@@ -15,13 +15,17 @@ pub(crate) type Call = (String, String);
 /// Traits whose functions are calls on a table.
 const TRAITS: [&str; 2] = ["Iterator", "DoubleEndedIterator"];
 
-/// The names that `pub use` takes to the crate's root.
-fn exported(roof: &Source) -> BTreeSet<String> {
+/// The names that `pub use` takes to the crate's root and to its modules.
+fn exported(sources: &[Source]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for index in (0..roof.tokens.len()).filter(|index| roof.matches(*index, &["pub", "use"])) {
-        let rest = roof.tokens[index..].iter().map(|token| token.text.as_str());
-        let words = rest.take_while(|text| *text != ";");
-        names.extend(words.filter(|text| text.starts_with(char::is_uppercase)).map(String::from));
+    let doors =
+        sources.iter().filter(|source| source.path == "src/lib.rs" || source.path.ends_with("/mod.rs"));
+    for door in doors {
+        for index in (0..door.tokens.len()).filter(|index| door.matches(*index, &["pub", "use"])) {
+            let rest = door.tokens[index..].iter().map(|token| token.text.as_str());
+            let words = rest.take_while(|text| *text != ";");
+            names.extend(words.filter(|text| text.starts_with(char::is_uppercase)).map(String::from));
+        }
     }
     names
 }
@@ -67,8 +71,7 @@ fn path_end(source: &Source, mut index: usize) -> (String, usize) {
 
 /// All public functions of exported types.
 pub(crate) fn public(sources: &[Source]) -> BTreeSet<Call> {
-    let roof = sources.iter().find(|source| source.path == "src/lib.rs").expect("src/lib.rs");
-    let (exported, macros) = (exported(roof), macros(sources));
+    let (exported, macros) = (exported(sources), macros(sources));
     let mut calls = BTreeSet::new();
     for source in sources {
         let shipped = |index: &usize| source.tokens[*index].ground == Ground::Code;

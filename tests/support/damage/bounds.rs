@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use paranoid_memtable::{Bytewise, DuplicatePolicy, FaultInjector, Part, Region, Representation};
+use paranoid_memtable::fault::{FaultInjector, Part, Region};
+use paranoid_memtable::{Bytewise, DuplicatePolicy, Representation};
 
 use super::Frozen;
 use super::model::Model;

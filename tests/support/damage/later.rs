@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use paranoid_memtable::{
-    FlushEntry, FlushSink, FlushSummary, Fragment, HiddenVersions, ImmutableMemTable, Kind, MemTable,
-    Protected, Reach, SinkError, TableReader,
-};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, FlushSummary, HiddenVersions, SinkError};
+use paranoid_memtable::integrity::Protected;
+use paranoid_memtable::repair::Reach;
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{ImmutableMemTable, Kind, MemTable, TableReader};
 
 use super::model::{Model, Row};
 use super::trial::Trial;

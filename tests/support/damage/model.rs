@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use paranoid_memtable::fault::{FaultInjector, Part, Region};
+use paranoid_memtable::filter::FixedPrefix;
+use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::{
-    Base, Bytewise, DeletedBy, DuplicatePolicy, Error, FaultInjector, FixedPrefix, Kind, Lookup, MemTable,
-    MemTableOptions, ParanoidOptions, Part, Region, Representation,
+    Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+    Representation,
 };
 
 use super::rng::Rng;

@@ -1,9 +1,7 @@
 //! Cursors and ranges that stood somewhere before the damage, and are asked and moved after it.
 
-use paranoid_memtable::{
-    AtSnapshot, Bytewise, Cursor, Descending, Error, Handle, MemTable, OwnedCursor, Range, Representation,
-    TableCursor, Visibility,
-};
+use paranoid_memtable::scan::{AtSnapshot, Cursor, Descending, Handle, Visibility};
+use paranoid_memtable::{Bytewise, Error, MemTable, OwnedCursor, Range, Representation, TableCursor};
 
 use super::model::{Model, Row};
 use super::trial::Trial;

@@ -1,6 +1,7 @@
 //! Which faults there are: every bit in turn, and random ones spread evenly over region and kind.
 
-use paranoid_memtable::{Bytewise, FaultInjector, Part, Past, Region};
+use paranoid_memtable::Bytewise;
+use paranoid_memtable::fault::{FaultInjector, Part, Past, Region};
 
 use super::rng::Rng;
 
@@ -107,7 +108,7 @@ pub struct Area {
 }
 
 impl Area {
-    pub fn of(piece: &paranoid_memtable::Piece) -> Area {
+    pub fn of(piece: &paranoid_memtable::fault::Piece) -> Area {
         Area { part: piece.part, region: piece.region, upper: piece.level > 0 }
     }
 

@@ -1,6 +1,8 @@
 //! The reads that a trial makes besides gets, scans and seeks: copies, many keys, shared cursors, bounds.
 
-use paranoid_memtable::{Entry, Error, Found, Kind, OwnedCursor, TableReader, Visibility};
+use paranoid_memtable::read::Found;
+use paranoid_memtable::scan::Visibility;
+use paranoid_memtable::{Entry, Error, Kind, OwnedCursor, TableReader};
 
 use super::model::{Expected, Row};
 use super::trial::{Shown, Trial};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use paranoid_memtable::{Cursor, Entry, Error, Handle, Kind, Lookup, TableReader, Visibility};
+use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+use paranoid_memtable::{Entry, Error, Kind, Lookup, TableReader};
 
 use super::bounds::Bounds;
 use super::model::{Expected, Model, Row, seen};

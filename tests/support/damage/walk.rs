@@ -8,7 +8,8 @@
 
 use std::ops::Bound;
 
-use paranoid_memtable::{Cursor, Entry, Error, Handle, TableReader, Visibility};
+use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+use paranoid_memtable::{Entry, Error, TableReader};
 
 use super::descent::Descent;
 use super::model::{Accelerators, Model, PREFIX_BYTES, Row};

@@ -1,6 +1,7 @@
 //! Writes to a damaged table: every way of writing, in turns. What was acknowledged joins the model.
 
-use paranoid_memtable::{Error, Inserted, Kind, MemTable, Protected, Representation, WriteBatch, Writer};
+use paranoid_memtable::integrity::Protected;
+use paranoid_memtable::{Error, Inserted, Kind, MemTable, Representation, WriteBatch, Writer};
 
 use super::model::Row;
 use super::trial::Trial;

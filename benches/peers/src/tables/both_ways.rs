@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use paranoid_memtable::{
-    Base, ChecksumKind, HiddenVersions, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions,
-};
+use paranoid_memtable::flush::HiddenVersions;
+use paranoid_memtable::read::Base;
+use paranoid_memtable::{ChecksumKind, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions};
 use paranoid_sst::{
     BlockKind, MergeBase, MergeOperator, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup,
     ingestible,
