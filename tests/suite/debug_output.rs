@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use paranoid_memtable::batch::SequenceMode;
 use paranoid_memtable::comparator::{KeyEquality, KeyOrder};
+#[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+#[cfg(feature = "block")]
 use paranoid_memtable::format::{BlockChecks, BlockHandle, Footer, TableMagic};
 use paranoid_memtable::integrity::{Kvo, Kvos, Protected, StoredProtection};
 use paranoid_memtable::read::{Base, DeletedBy};

@@ -6,6 +6,7 @@ mod support;
 
 mod api;
 mod batch;
+#[cfg(feature = "fault-injection")]
 mod broken_walks;
 mod checksums;
 mod comparators;
