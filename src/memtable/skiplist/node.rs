@@ -317,19 +317,18 @@ impl<'a> Node<'a> {
     /// Verifies the key digest (NODE-3). O(key length).
     #[inline(always)]
     pub(crate) fn try_verify(self, view: &View<'_>) -> Option<Verified<'a>> {
-        self.try_verify_copy(self.key(), view.seal())
-    }
-
-    /// Verifies a key that is said to be this node's.
-    #[inline(always)]
-    fn try_verify_copy(self, key: &[u8], seal: Seal) -> Option<Verified<'a>> {
-        let width = seal.width;
+        let width = view.width;
         if width.bytes() == 0 {
             return Some(Verified { node: self, key_part: 0 });
         }
-        let key_part = key_part(key);
-        let expected = self.placed().key_digest(key_part, seal.nonce) & width.mask();
-        (expected == self.stored_digest(width, 0)).then_some(Verified { node: self, key_part })
+        let key_part = key_part(self.key());
+        self.has_key_part(key_part, view.secret.nonce(), width).then_some(Verified { node: self, key_part })
+    }
+
+    /// Whether the stored key digest is that of a key with this K.
+    #[inline(always)]
+    fn has_key_part(&self, key_part: u64, nonce: u64, width: Width) -> bool {
+        self.placed().key_digest(key_part, nonce) & width.mask() == self.stored_digest(width, 0)
     }
 
     /// The stored key digest: what the sealed sums add up. 0 if none is stored.
@@ -448,10 +447,15 @@ impl<'a> Verified<'a> {
     /// holds in its user's memory: both digests cover them.
     #[inline]
     pub(crate) fn verify_parts(&self, key: &[u8], value: &[u8], seal: Seal) -> Result<(), Corruption> {
-        match self.node.try_verify_copy(key, seal) {
-            Some(entry) => entry.verify_copy(value, seal),
-            None => Err(self.node.bad_key(key, seal)),
+        let Seal { nonce, width } = seal;
+        if width.bytes() == 0 {
+            return Ok(());
         }
+        let key_part = key_part(key);
+        if !self.node.has_key_part(key_part, nonce, width) {
+            return Err(self.node.bad_key(key, seal));
+        }
+        Verified { key_part, ..*self }.verify_copy(value, seal)
     }
 
     /// Verifies a copy of the value that was handed out.
