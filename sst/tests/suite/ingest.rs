@@ -117,7 +117,7 @@ fn what_cannot_be_ingested_is_refused_by_name() {
     assert!(text.contains("\"k\" @ 2 MERGE") && text.contains("2 operands"), "{text}");
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     table.insert(9, Kind::from_u8(0x90), b"c", b"1").unwrap();
-    assert!(refused(&table).contains("\"c\" @ 9 Kind(0x90)"));
+    assert!(refused(&table).contains("\"c\" @ 9 custom(16)"));
     let folder = folder();
     let options = SortedTableOptions::default();
     let mut writer = SortedTableWriter::create_ingestible_in(Disk, file_in(&folder), options).unwrap();
