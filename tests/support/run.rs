@@ -51,9 +51,9 @@ fn write_slices<C: Order>(table: &MemTable<C>, writer: &mut Writer<C>, row: &Row
 
 fn check_write(result: &Result<Inserted, Error>, wanted: &Outcome) -> Verdict {
     let found = match result {
-        Ok(Inserted { bytes: 0, displaced: None }) => Outcome::Kept,
+        Ok(Inserted { bytes: 0, displaced: None, .. }) => Outcome::Kept,
         Ok(Inserted { displaced: None, .. }) => Outcome::Linked,
-        Ok(Inserted { displaced: Some(Displaced { kind, data_bytes }), .. }) => {
+        Ok(Inserted { displaced: Some(Displaced { kind, data_bytes, .. }), .. }) => {
             Outcome::Displaced { kind: *kind, data_bytes: *data_bytes }
         }
         Err(Error::DuplicateEntry { .. }) => Outcome::Duplicate,

@@ -89,6 +89,7 @@ pub enum HiddenVersions {
 
 /// What a flush handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct FlushSummary {
     /// Entries given to the sink.
     pub entries: u64,

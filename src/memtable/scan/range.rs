@@ -356,6 +356,7 @@ impl<C: Comparator> std::iter::FusedIterator for Descending<'_, C> {}
 
 /// About how much lies in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RangeStats {
     /// Entries: exact up to 64, standard error about 1/8 beyond.
     pub entries: u64,

@@ -35,6 +35,7 @@ use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
 
 /// What a batch did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct BatchWritten {
     /// Entries that are new in the table; those of which an equal one was kept are not counted.
     pub entries: u64,

@@ -30,6 +30,7 @@ use crate::planted::{Bug, planted};
 
 /// What an insert did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Inserted {
     /// Arena bytes that the entry takes; 0 if an equal one was kept (policy `KeepFirst`).
     pub bytes: u64,
@@ -39,6 +40,7 @@ pub struct Inserted {
 
 /// An entry that a replacing one hides from reads that start later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Displaced {
     /// Its kind.
     pub kind: Kind,
