@@ -26,6 +26,7 @@ use crate::memtable::parts::representation::{END, Ordered};
 use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::control_block::{Control, ControlWord, Head};
 use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::layout::HEADER;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
@@ -224,7 +225,10 @@ impl RangeTombstones {
         let expected = self.live.len().unwrap_or(0);
         let mut tombstones = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
         let mut next = Ordered::find(&search, &Target::extreme(Side::Start)).map(|around| around.after);
-        loop {
+        // However the damage leads: no more steps than the arena has room for entries.
+        let room = ground.arena.handed_bytes() / HEADER as u64;
+        let mut from = END;
+        for _ in 0..=room {
             let at = match next {
                 Ok(None) => return tombstones,
                 Ok(Some(spot)) => {
@@ -236,7 +240,7 @@ impl RangeTombstones {
                 }
                 Err(gap) => {
                     tombstones.push(Err(gap.corruption));
-                    if gap.after == END {
+                    if gap.after == END || gap.after == from {
                         return tombstones;
                     }
                     if let Ok(entry) = search.entry(gap.after) {
@@ -246,8 +250,11 @@ impl RangeTombstones {
                     gap.after
                 }
             };
+            from = at;
             next = Ordered::next(&search, at);
         }
+        tombstones.push(Err(Corruption::new(Place::Order, 0, room, room + 1)));
+        tombstones
     }
 
     /// Whether each index holds as many tombstones as the list: `listed`. Of a frozen table. O(tombstones).
