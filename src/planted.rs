@@ -46,6 +46,21 @@ bugs! {
     EntryAcrossChunks,
     /// A damaged entry is passed by its key as it reads, proved or not.
     DamagedNodeUnproved,
+    /// A footer's own checksum is believed.
+    #[cfg_attr(not(feature = "block"), allow(dead_code, reason = "planted behind the feature block"))]
+    FooterChecksumIgnored,
+    /// A batch's entries are not compared with their digests.
+    BatchForgetsCallerDigest,
+    /// A scrub ends at its first finding.
+    ScrubStopsAtFirst,
+    /// A salvage follows links only.
+    SalvageSkipsArena,
+    /// A chain with a broken link is read only up to it.
+    ChainForgetsTheRest,
+    /// A descending range goes on around a gap that it has reported, as if it had not.
+    DescendingForgetsGap,
+    /// An end of a range takes no notice of the other one while that one stands in a gap.
+    EndsForgetGaps,
     /// A flush does not compare the sums.
     FlushForgetsSums,
     /// A flag whose value was zeroed reads as never set.

@@ -1,4 +1,5 @@
-//! What proves that memory holds what was written: digests that travel with entries, and what scrub and salvage report.
+//! What proves that memory holds what was written: digests that travel with entries, and the
+//! place that a report of damage names.
 
 #![forbid(unsafe_code)]
 

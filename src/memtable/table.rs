@@ -313,8 +313,8 @@ impl<C: Comparator> MemTable<C> {
     }
 
     /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
-    /// same one, see [`SequenceMode`](crate::batch::SequenceMode)). Any thread. O(n log n) expected; the searches of a batch overlap, which makes a
-    /// batch cheaper than its entries one by one.
+    /// same one, see [`SequenceMode`](crate::batch::SequenceMode)). Any thread. O(n log n) expected; the searches of a
+    /// batch overlap, which makes a batch cheaper than its entries one by one.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
@@ -811,9 +811,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
     }
 
     reads!(self);
-}
 
-impl<C: Comparator> ImmutableMemTable<C> {
     /// Hands every entry that a read at the newest sequence number or at one of `snapshots` (any order) could need to
     /// the sink, in order and verified, then the range tombstones; compares counts and sums with those sealed at the
     /// freeze. O(entries * log snapshots).

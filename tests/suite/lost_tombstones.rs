@@ -1,10 +1,10 @@
 //! Lost writes in the tombstone index of a table: a piece of it goes back to what it held before a range delete. Reads
 //! are right all the same, a scrub reports it, and a flush does not say that all is well.
 
-use paranoid_memtable::fault::{FaultInjector, Region};
+use paranoid_memtable::fault::{FaultInjector, Part, Region};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Bytewise, Error, Lookup, MemTable, MemTableOptions};
+use paranoid_memtable::{Bytewise, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions};
 
 use super::support::watchdog::Watchdog;
 
@@ -124,4 +124,50 @@ fn a_tombstone_index_that_lost_a_write_hides_nothing() {
     assert!(tried > 100, "{tried}");
     let frozen = table.freeze().unwrap();
     frozen.flush(&[], &mut Forget).unwrap();
+}
+
+/// Indexes of the pieces that hold the starts of range tombstones.
+fn starts_of_ranges(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
+    let pieces = injector.pieces().iter().enumerate();
+    let wanted = pieces.filter(|(_, piece)| piece.region == Region::Key && piece.part == Part::Ranges);
+    wanted.map(|(number, _)| number).collect()
+}
+
+/// The start of a range tombstone, and what lies after it in memory, becomes a copy of another one's. Then more range
+/// deletes, and the freeze.
+fn copied_start(protection: u8, [from, to, len]: [usize; 3]) {
+    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+    let options = MemTableOptions::builder().seed(2).paranoid(paranoid).build().unwrap();
+    let table = MemTable::new(options).unwrap();
+    let delete = |sequence, start| table.delete_range(sequence, &key(start), &key(12));
+    for (sequence, start) in (100..).zip([1, 3, 3, 8]) {
+        delete(sequence, start).unwrap();
+    }
+    let mut injector = open_injector(&table);
+    let starts = starts_of_ranges(&injector);
+    let intact = injector.bytes(starts[to]);
+    injector.copy(starts[from], starts[to], len);
+    let changed = injector.bytes(starts[to]) != intact;
+    drop(injector);
+    for (sequence, start) in (200..).zip([6, 8]) {
+        let _ = delete(sequence, start);
+    }
+    let _ = table.freeze();
+    let frozen = table.immutable().expect("writing has ended");
+    let _ = frozen.flush(&[], &mut Forget);
+    let damaged = !frozen.scrub(|_| {}).findings.is_empty();
+    assert!(damaged || protection == 0 || !changed, "{len} bytes from {from} over {to}");
+}
+
+/// That ends, whatever the list reads as. Without protection bytes nothing tells that it is wrong.
+#[test]
+fn a_freeze_ends_over_a_copied_start() {
+    let _watchdog = Watchdog::new("lost_tombstones::a_freeze_ends_over_a_copied_start", 2);
+    for protection in [0, 8] {
+        for from in 0..4 {
+            for to in 0..4 {
+                [16, 48, 96].into_iter().for_each(|len| copied_start(protection, [from, to, len]));
+            }
+        }
+    }
 }

@@ -39,12 +39,6 @@ use crate::tombstone::index::query::Asked;
 /// A tombstone as it is read from the truth.
 type Tombstone<'a> = (&'a [u8], &'a [u8], SequenceNumber);
 
-/// Only what is newer than this covers.
-#[inline(always)]
-fn floor_of(newest: Option<SequenceNumber>) -> SequenceNumber {
-    newest.unwrap_or(0)
-}
-
 /// Range tombstones of a table: the list of them is the truth, and two indexes answer in its place.
 #[derive(Debug)]
 pub(crate) struct RangeTombstones {
@@ -107,7 +101,7 @@ impl RangeTombstones {
         if !self.may_be_any(ground.arena) {
             return Ok(None);
         }
-        let floor = floor_of(floor);
+        let floor = floor.unwrap_or(0);
         let answer = match self.frozen.get() {
             Some(frozen) => frozen.max_covering(ground.comparator, key, snapshot, floor),
             None if self.index_complete(ground.arena) => {
@@ -132,7 +126,7 @@ impl RangeTombstones {
         let mut asked = [Asked::new(ground.comparator, &[], SequenceNumber::MAX); N];
         let mut count = 0;
         for (slot, (key, floor)) in asked.iter_mut().zip(keys) {
-            *slot = Asked::new(ground.comparator, key, floor_of(floor));
+            *slot = Asked::new(ground.comparator, key, floor.unwrap_or(0));
             count += 1;
         }
         let asked = asked.get_mut(..count)?;

@@ -117,7 +117,7 @@ fn from_behind(
     let mut at = sentinel;
     loop {
         match view.back_hint(at) {
-            Some(before) if before == last => return,
+            Some(before) if before == last || planted(Bug::ChainForgetsTheRest) => return,
             Some(before) if before != sentinel => {
                 nodes.push(before);
                 at = before;

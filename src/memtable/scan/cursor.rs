@@ -58,7 +58,8 @@ struct Heading {
     limit: StepLimit,
 }
 
-/// A position in a table. Made by [`MemTable::cursor`](crate::MemTable::cursor), [`MemTable::cursor_at`](crate::MemTable::cursor_at) and their owned twins.
+/// A position in a table. Made by [`cursor`](crate::MemTable::cursor), [`cursor_at`](crate::MemTable::cursor_at) and their
+/// owned forms.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};

@@ -27,6 +27,7 @@ use crate::memtable::scan::cursor::{Mark, TableCursor};
 use crate::memtable::scan::gap::passed;
 use crate::memtable::scan::runs::{StepLimit, Way};
 use crate::memtable::scan::visibility::{Raw, Visibility};
+use crate::planted::{Bug, planted};
 
 /// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then
 /// goes on after it.
@@ -155,6 +156,7 @@ impl<'t, C: Comparator, L: Visibility> Range<'t, C, L> {
                 let begin = tip.cursor.gap_bound(way).or(tip.place.as_ref());
                 let order = begin.map(|scan_bound| scan_bound.order(self.comparator, limit));
                 order.is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
+                    || planted(Bug::EndsForgetGaps)
             }
             _ => false,
         };
@@ -327,7 +329,7 @@ impl<'t, C: Comparator> Descending<'t, C> {
     /// Whether the cursor is in a gap that was reported (RANGE-3). If not, it is from now on.
     fn knows_gap(&mut self) -> bool {
         let sides = self.cursor.gap().map(|gap| (gap.before, gap.after));
-        let known = sides.is_some() && sides == self.reported;
+        let known = sides.is_some() && sides == self.reported && !planted(Bug::DescendingForgetsGap);
         self.reported = sides.or(self.reported);
         known
     }

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place};
-use crate::key::Target;
+use crate::key::{Comparator, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::filter::Answer;
 use crate::memtable::lookup::statistics::Event;
@@ -40,6 +40,28 @@ type Outcome<'a> = Result<Option<Spot<'a>>, Gap>;
 #[inline(always)]
 fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
     spot.as_ref().map(Stand::on)
+}
+
+/// Whether what a backward step found from the near entry on, the first one beyond a gap, lies after that entry: the
+/// walk has been there, and the gap was reported.
+#[cold]
+fn leads_back<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    near: &Spot<'a>,
+    found: &Outcome<'a>,
+) -> bool {
+    let bound = ScanBound::just_after(near.entry.node());
+    let bound = bound.target(&core.comparator);
+    let is_after = |node: &Node<'_>| !node.order(&core.comparator, &bound).is_lt();
+    match found {
+        // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
+        // after it.
+        Err(gap) if gap.after == END => gap.before != END,
+        Err(gap) => gap.before == near.at || order.entry(gap.after).is_ok_and(|entry| is_after(entry.node())),
+        // The version that could be seen stands after the gap.
+        Ok(shown) => shown.is_some_and(|shown| is_after(shown.entry.node())),
+    }
 }
 
 impl<H: Handle, L: Visibility> Cursor<H, L> {
@@ -256,23 +278,10 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             spot => spot,
         };
         let shown = self.show(core, order, way, spot);
-        let Some(near) = spot.filter(|_| way == Way::Backward) else { return shown };
-        let bound = ScanBound::just_after(near.entry.node());
-        let bound = bound.target(&core.comparator);
-        let is_after = |node: &Node<'_>| !node.order(&core.comparator, &bound).is_lt();
-        let led_back = match &shown {
-            // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in
-            // one after it: that was reported.
-            Err(again) if again.after == END => again.before != END,
-            Err(again) => {
-                again.before == near.at || order.entry(again.after).is_ok_and(|entry| is_after(entry.node()))
-            }
-            // The version that could be seen stands after the gap: the walk has been there.
-            Ok(shown) => shown.is_some_and(|shown| is_after(shown.entry.node())),
-        };
-        if !led_back {
+        let Some(near) = spot.filter(|near| way == Way::Backward && leads_back(core, order, near, &shown))
+        else {
             return shown;
-        }
+        };
         let before = self.visibility.before(core, order, &Stand::on(&near))?;
         self.show(core, order, way, before)
     }

@@ -21,7 +21,7 @@ use crate::memtable::parts::writer_shards::{Entered, Totals};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::layout::VALUE_LEN_MAX;
+use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::Site;
@@ -300,13 +300,15 @@ pub(crate) fn with_slices(
     caller_digest: Option<Protected<Kvo>>,
     write: impl FnOnce(&Fields<'_>) -> Result<Inserted>,
 ) -> Result<Inserted> {
-    if kind == Kind::RANGE_DELETE {
-        return write(&Fields::new(sequence, kind, key, &slices.concat(), caller_digest));
+    let Some(fields) = Fields::of_slices(sequence, kind, key, slices, caller_digest) else {
+        return Err(Error::ValueTooLarge { len: u64::MAX, max: VALUE_LEN_MAX });
+    };
+    // What is longer than any key is refused as it is.
+    if kind == Kind::RANGE_DELETE && fields.value_len as u64 <= KEY_LEN_MAX {
+        let end = slices.concat();
+        return write(&Fields { value: &end, rest: &[], ..fields });
     }
-    match Fields::of_slices(sequence, kind, key, slices, caller_digest) {
-        Some(fields) => write(&fields),
-        None => Err(Error::ValueTooLarge { len: u64::MAX, max: VALUE_LEN_MAX }),
-    }
+    write(&fields)
 }
 
 /// One write from any thread.
