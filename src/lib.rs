@@ -58,7 +58,7 @@ pub use memtable::options::{MemTableOptions, MemTableOptionsBuilder, Representat
 pub use memtable::read::entry::Entry;
 pub use memtable::read::get::{Lookup, ValueRef};
 pub use memtable::scan::cursor::{OwnedCursor, TableCursor};
-pub use memtable::scan::range::Range;
+pub use memtable::scan::range::{OwnedRange, Range};
 pub use memtable::skiplist::list::DuplicatePolicy;
 pub use memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 pub use memtable::write::write_batch::BatchWritten;
@@ -74,8 +74,10 @@ pub mod read {
 /// What cursors and ranges are made of: how they hold their table, and which entries they show.
 pub mod scan {
     pub use crate::memtable::scan::cursor::Cursor;
+    pub use crate::memtable::scan::descending::{Descending, DescendingRange, OwnedDescending};
+    pub use crate::memtable::scan::estimate::RangeStats;
     pub use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
-    pub use crate::memtable::scan::range::{Descending, RangeStats};
+    pub use crate::memtable::scan::range::EntryRange;
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 

@@ -28,9 +28,12 @@ use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
 use crate::memtable::read::get::{Found, Lookup, get, get_entry, get_exact, get_into};
 use crate::memtable::read::multi_get::{Budget, multi_get};
+use crate::memtable::scan::bounds::{key_bounds, version_bounds};
 use crate::memtable::scan::cursor::{Cursor, OwnedCursor, TableCursor};
+use crate::memtable::scan::descending::{Descending, DescendingRange, OwnedDescending};
+use crate::memtable::scan::estimate::{RangeStats, approximate_range_stats};
 use crate::memtable::scan::handle::{Borrowed, Owned};
-use crate::memtable::scan::range::{Descending, Range, RangeStats, approximate_range_stats, keys, versions};
+use crate::memtable::scan::range::{EntryRange, OwnedRange, Range};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
@@ -699,7 +702,7 @@ macro_rules! reads {
 
         /// Every version of the keys in a range, from both ends. An inverted range is empty.
         pub fn range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Range<'_, C> {
-            Range::new($self.core(), Raw, keys(&range))
+            EntryRange::new(Borrowed(&**$self.core()), Raw, key_bounds(&range))
         }
 
         /// What a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
@@ -708,18 +711,60 @@ macro_rules! reads {
             snapshot: SequenceNumber,
             range: impl RangeBounds<&'k [u8]>,
         ) -> Range<'_, C, AtSnapshot> {
-            Range::new($self.core(), AtSnapshot { sequence: snapshot }, keys(&range))
+            let visibility = AtSnapshot { sequence: snapshot };
+            EntryRange::new(Borrowed(&**$self.core()), visibility, key_bounds(&range))
         }
 
         /// Every entry between two positions (user key, sequence number); sequence numbers descend within a key, so
         /// `(k, u64::MAX)` stands before every version of k and `(k, 0)` is its last.
         pub fn range_versions<'k>(&$self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_, C> {
-            Range::new($self.core(), Raw, versions(&range))
+            EntryRange::new(Borrowed(&**$self.core()), Raw, version_bounds(&range))
         }
 
         /// Every version of the keys in a range, keys descending, the newest version of each first.
         pub fn range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
-            Descending::new($self.core(), keys(&range))
+            DescendingRange::new(Borrowed(&**$self.core()), key_bounds(&range))
+        }
+
+        /// As [`range`](Self::range), with a share in the table: `'static`, `Send` and `Sync`.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::default();
+        /// table.put(1, b"a", b"one")?;
+        /// let range = table.owned_range(..);
+        /// drop(table);
+        /// let reader = std::thread::spawn(move || range.rev().next());
+        /// let entry = reader.join().unwrap().expect("it is there")?;
+        /// assert_eq!((entry.user_key(), entry.value()), (b"a".as_slice(), b"one".as_slice()));
+        /// # Ok(()) }
+        /// ```
+        pub fn owned_range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedRange<C> {
+            EntryRange::new(Owned(Arc::clone($self.core())), Raw, key_bounds(&range))
+        }
+
+        /// As [`range_at`](Self::range_at), with a share in the table: `'static`, `Send` and `Sync`.
+        pub fn owned_range_at<'k>(
+            &$self,
+            snapshot: SequenceNumber,
+            range: impl RangeBounds<&'k [u8]>,
+        ) -> OwnedRange<C, AtSnapshot> {
+            let visibility = AtSnapshot { sequence: snapshot };
+            EntryRange::new(Owned(Arc::clone($self.core())), visibility, key_bounds(&range))
+        }
+
+        /// As [`range_versions`](Self::range_versions), with a share in the table: `'static`, `Send` and `Sync`.
+        pub fn owned_range_versions<'k>(
+            &$self,
+            range: impl RangeBounds<(&'k [u8], SequenceNumber)>,
+        ) -> OwnedRange<C> {
+            EntryRange::new(Owned(Arc::clone($self.core())), Raw, version_bounds(&range))
+        }
+
+        /// As [`range_descending`](Self::range_descending), with a share in the table: `'static`, `Send` and `Sync`.
+        pub fn owned_range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedDescending<C> {
+            DescendingRange::new(Owned(Arc::clone($self.core())), key_bounds(&range))
         }
 
         /// About how many entries, and how many bytes of them, lie in a range of keys. Expected O(log n).
@@ -727,7 +772,7 @@ macro_rules! reads {
         /// # Errors
         /// `Corruption` if damage makes counting impossible.
         pub fn approximate_range_stats<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
-            approximate_range_stats($self.core(), keys(&range))
+            approximate_range_stats($self.core(), key_bounds(&range))
         }
 
         /// A cursor over every version and kind; range tombstones are not among them and are not applied. Stands nowhere.

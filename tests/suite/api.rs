@@ -6,11 +6,13 @@ use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
 use paranoid_memtable::read::{
     Base, DeletedBy, EntryBytes, EntryParts, Found, Operand, Operands, PinnedEntry, PinnedValue,
 };
-use paranoid_memtable::scan::{AtSnapshot, Borrowed, Cursor, Descending, Owned, RangeStats, Raw};
+use paranoid_memtable::scan::{
+    AtSnapshot, Borrowed, Cursor, Descending, Owned, OwnedDescending, RangeStats, Raw,
+};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
     Bytewise, Corruption, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable, Inserted, Kind,
-    Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, ParanoidOptions,
+    Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange, ParanoidOptions,
     ParanoidOptionsBuilder, Range, Representation, TableCursor, TableReader, ValueRef, Writer,
 };
 
@@ -40,6 +42,8 @@ const _: () = {
     stays::<Writer>();
     sync::<Range<'static>>();
     sync::<Descending<'static>>();
+    sync::<(OwnedRange, OwnedRange<Bytewise, AtSnapshot>, OwnedDescending)>();
+    stays::<(OwnedRange, OwnedRange<Bytewise, AtSnapshot>, OwnedDescending)>();
     sync::<Lookup<'static>>();
     sync::<ValueRef<'static>>();
     sync::<PinnedValue>();

@@ -190,9 +190,17 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
         "RangeStats",
         &table.approximate_range_stats(key.as_slice()..bytes(letter, 9).as_slice()).unwrap(),
     );
+    out.show("EntryRange", &table.range(key.as_slice()..));
     out.show("Range", &table.range(key.as_slice()..));
+    let mut owned = table.owned_range(key.as_slice()..);
+    owned.next_entry().unwrap();
+    out.show("OwnedRange", &owned);
     out.show("Range", &table.range_at(u64::MAX, ..=key.as_slice()));
     out.show("Descending", &table.range_descending(key.as_slice()..));
+    out.show("DescendingRange", &table.range_descending(key.as_slice()..));
+    let mut owned = table.owned_range_descending(..=key.as_slice());
+    owned.next_entry().unwrap();
+    out.show("OwnedDescending", &owned);
 }
 
 fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use paranoid_memtable::fault::{FaultInjector, Part, Region};
+use paranoid_memtable::read::EntryBytes;
 use paranoid_memtable::scan::{Cursor, Handle, Visibility};
 use paranoid_memtable::{Bytewise, Entry, Error, Representation, TableReader};
 
@@ -89,17 +90,32 @@ pub enum Came {
     Corruption,
 }
 
+/// What a range brings: an entry, or a copy of one.
+pub trait Item {
+    fn came(self) -> Came;
+}
+
+impl Item for Entry<'_> {
+    fn came(self) -> Came {
+        let value = self.value().ok().map(<[u8]>::to_vec);
+        Came::Row(self.user_key().to_vec(), self.sequence(), value)
+    }
+}
+
+impl Item for EntryBytes {
+    fn came(self) -> Came {
+        Came::Row(self.user_key().to_vec(), self.sequence(), Some(self.value().to_vec()))
+    }
+}
+
 impl Came {
-    fn of(item: Result<Entry<'_>, Error>) -> Result<Came, String> {
+    fn of(item: Result<impl Item, Error>) -> Result<Came, String> {
         let refused = |error: Error| match error.corruption() {
             Some(_) => Ok(Came::Corruption),
             None => Err(format!("{error}")),
         };
         match item {
-            Ok(entry) => {
-                let value = entry.value().ok().map(<[u8]>::to_vec);
-                Ok(Came::Row(entry.user_key().to_vec(), entry.sequence(), value))
-            }
+            Ok(entry) => Ok(entry.came()),
             Err(error) => refused(error),
         }
     }
@@ -154,8 +170,8 @@ fn steps_max(rows: usize) -> usize {
 
 /// Takes from both ends until they meet: bit n of `pattern` says which end makes step n, over and over. `pause` is
 /// called before each step.
-pub fn both_ends<'t>(
-    mut range: impl DoubleEndedIterator<Item = Result<Entry<'t>, Error>>,
+pub fn both_ends<E: Item>(
+    mut range: impl DoubleEndedIterator<Item = Result<E, Error>>,
     (pattern, bits): (u64, u32),
     rows: usize,
     mut pause: impl FnMut(usize),
@@ -179,8 +195,8 @@ pub fn both_ends<'t>(
 }
 
 /// Takes from an iterator until it ends.
-pub fn one_end<'t>(
-    mut range: impl Iterator<Item = Result<Entry<'t>, Error>>,
+pub fn one_end<E: Item>(
+    mut range: impl Iterator<Item = Result<E, Error>>,
     rows: usize,
     mut pause: impl FnMut(usize),
 ) -> Result<Vec<Came>, String> {
@@ -254,7 +270,7 @@ pub fn check_walks(
     rows.retain(|row| inside::<Bytewise>(row, start, end));
     let bounds = (bound(start), bound(end));
     let told = |what: &str, snapshot: Option<u64>, rows: &[&Row], came: Result<Vec<Came>, String>| {
-        let when = if what == "range_descending" { Told::InTime } else { Told::InPlace };
+        let when = if what.ends_with("range_descending") { Told::InTime } else { Told::InPlace };
         let verdict = came.and_then(|came| {
             judge(&came, rows, snapshot, allowed, when).map_err(|text| format!("{text}: {came:?}"))
         });
@@ -263,13 +279,18 @@ pub fn check_walks(
     let no_pause = |_| ();
     let count = rows.len();
     told("range", None, &rows, both_ends(table.range(bounds), pattern, count, no_pause))?;
+    told("owned_range", None, &rows, both_ends(table.owned_range(bounds), pattern, count, no_pause))?;
     let versions = (version_bound(start, 0), version_bound(end, 1));
     let came = both_ends(table.range_versions(versions), pattern, count, no_pause);
     told("range_versions", None, &rows, came)?;
+    let came = both_ends(table.owned_range_versions(versions), pattern, count, no_pause);
+    told("owned_range_versions", None, &rows, came)?;
     let descending = one_end(table.range_descending(bounds), count, no_pause);
     let mut down = rows.clone();
     down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
     told("range_descending", None, &down, descending)?;
+    let descending = table.owned_range_descending(..).with_version_bounds(versions);
+    told("owned_range_descending", None, &down, one_end(descending, count, no_pause))?;
     for step in [Step::Next, Step::Prev] {
         let cursor = table.cursor().with_bounds::<&[u8]>(bounds);
         told("a cursor", None, &rows, scan(cursor, step, count))?;
@@ -281,6 +302,8 @@ pub fn check_walks(
         rows.retain(|row| inside::<Bytewise>(row, start, end));
         let (at, all) = (Some(*snapshot), count);
         told("range_at", at, &rows, both_ends(table.range_at(*snapshot, bounds), pattern, all, no_pause))?;
+        let came = both_ends(table.owned_range_at(*snapshot, bounds), pattern, all, no_pause);
+        told("owned_range_at", at, &rows, came)?;
         for step in [Step::Next, Step::Prev] {
             let cursor = table.cursor_at(*snapshot).with_bounds::<&[u8]>(bounds);
             told("a resolved cursor", at, &rows, scan(cursor, step, all))?;

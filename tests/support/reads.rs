@@ -1,6 +1,6 @@
 //! Point reads compared with the model.
 
-use paranoid_memtable::read::{Base, DeletedBy, Found};
+use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Found};
 use paranoid_memtable::{Entry, Error, Kind, Lookup, TableReader};
 
 use super::model::{Answer, Counts, Ground, Model, Row};
@@ -31,6 +31,12 @@ pub fn row_of(entry: &Entry<'_>) -> Result<Row, String> {
     let bytes = told("to_bytes", entry.to_bytes())?;
     same("to_bytes", &(bytes.user_key(), bytes.sequence(), bytes.kind(), bytes.value()), &wanted)?;
     Ok(Row { key: entry.user_key().to_vec(), sequence: entry.sequence(), kind: entry.kind(), value })
+}
+
+/// A copy of an entry as the model holds it.
+pub fn copied_row(copy: &EntryBytes) -> Result<Row, String> {
+    let (key, value) = (copy.user_key().to_vec(), copy.value().to_vec());
+    Ok(Row { key, sequence: copy.sequence(), kind: copy.kind(), value })
 }
 
 fn answer_of<C: Order>(lookup: Lookup<'_, C>) -> Result<Answer, String> {

@@ -3,12 +3,12 @@
 use std::ops::Bound;
 
 use paranoid_memtable::scan::{Cursor, Handle, Visibility};
-use paranoid_memtable::{DuplicatePolicy, Entry, Error, TableReader};
+use paranoid_memtable::{DuplicatePolicy, Error, TableReader};
 
 use super::case::{End, Hold, Move};
 use super::model::{Model, Row};
 use super::orders::Order;
-use super::reads::{Verdict, row_of, same, told};
+use super::reads::{Verdict, copied_row, row_of, same, told};
 
 pub fn bound(end: &End) -> Bound<&[u8]> {
     match end.0 {
@@ -96,8 +96,9 @@ fn walk<C: Order, H: Handle, L: Visibility>(
 }
 
 /// Takes from both ends until they meet.
-fn both_ends<'t>(
-    mut range: impl DoubleEndedIterator<Item = Result<Entry<'t>, Error>>,
+fn both_ends<E>(
+    mut range: impl DoubleEndedIterator<Item = Result<E, Error>>,
+    row_of: impl Fn(&E) -> Result<Row, String>,
     ends: u64,
     wanted: &[&Row],
 ) -> Verdict {
@@ -107,7 +108,7 @@ fn both_ends<'t>(
         let item = if from_front { range.next() } else { range.next_back() };
         let side = if from_front { "front" } else { "back" };
         let found = item.transpose().map_err(|error| format!("{side} of a range: {error}"))?;
-        let found = found.map(|entry| row_of(&entry)).transpose()?;
+        let found = found.as_ref().map(&row_of).transpose()?;
         let row = match (front < back, from_front) {
             (false, _) => None,
             (true, true) => {
@@ -135,8 +136,14 @@ pub fn check_range<C: Order>(
     rows.retain(|row| inside::<C>(row, start, end));
     let bounds = (bound(start), bound(end));
     match snapshot {
-        None => both_ends(table.range(bounds), ends, &rows),
-        Some(at) => both_ends(table.range_at(at, bounds), ends, &rows),
+        None => {
+            both_ends(table.range(bounds), row_of, ends, &rows)?;
+            both_ends(table.owned_range(bounds), copied_row, ends, &rows)
+        }
+        Some(at) => {
+            both_ends(table.range_at(at, bounds), row_of, ends, &rows)?;
+            both_ends(table.owned_range_at(at, bounds), copied_row, ends, &rows)
+        }
     }
 }
 
@@ -163,7 +170,12 @@ pub fn check_versions<C: Order>(
             _ => Bound::Excluded((end.1.as_slice(), end.2)),
         }
     }
-    both_ends(table.range_versions((bound(start), bound(end))), ends, &rows)
+    let bounds = (bound(start), bound(end));
+    both_ends(table.range_versions(bounds), row_of, ends, &rows)?;
+    both_ends(table.owned_range_versions(bounds), copied_row, ends, &rows)?;
+    rows.sort_by(|a, b| C::plainly(&b.key, &a.key).then(b.sequence.cmp(&a.sequence)));
+    descends(table.range_descending(..).with_version_bounds(bounds), row_of, &rows)?;
+    descends(table.owned_range_descending(..).with_version_bounds(bounds), copied_row, &rows)
 }
 
 pub fn check_descending<C: Order>(
@@ -174,11 +186,21 @@ pub fn check_descending<C: Order>(
     let mut rows = model.raw();
     rows.retain(|row| inside::<C>(row, start, end));
     rows.sort_by(|a, b| C::plainly(&b.key, &a.key).then(b.sequence.cmp(&a.sequence)));
-    let mut range = table.range_descending((bound(start), bound(end)));
+    let bounds = (bound(start), bound(end));
+    descends(table.range_descending(bounds), row_of, &rows)?;
+    descends(table.owned_range_descending(bounds), copied_row, &rows)
+}
+
+/// Takes from a descending range until it ends.
+fn descends<E>(
+    mut range: impl Iterator<Item = Result<E, Error>>,
+    row_of: impl Fn(&E) -> Result<Row, String>,
+    rows: &[&Row],
+) -> Verdict {
     for row in rows {
         let entry = range.next().transpose().map_err(|error| format!("range_descending: {error}"))?;
         let found = entry.map(|entry| row_of(&entry)).transpose()?;
-        same("range_descending", &found.as_ref(), &Some(row))?;
+        same("range_descending", &found.as_ref(), &Some(*row))?;
     }
     same("the end of range_descending", &range.next().is_none(), &true)?;
     same("after the end of range_descending", &range.next().is_none(), &true)

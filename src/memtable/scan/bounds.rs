@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::skiplist::node::Node;
@@ -112,6 +112,23 @@ impl ScanBound {
             Bound::Unbounded => None,
         }
     }
+}
+
+/// The scan bounds of all versions of the keys in a range.
+pub(crate) fn key_bounds<K: AsRef<[u8]>>(
+    range: &impl RangeBounds<K>,
+) -> (Option<ScanBound>, Option<ScanBound>) {
+    let lower = ScanBound::lower(range.start_bound().map(|key| (key.as_ref(), None)));
+    (lower, ScanBound::upper(range.end_bound().map(|key| (key.as_ref(), None))))
+}
+
+/// The scan bounds of the versions in a range of (user key, sequence number).
+pub(crate) fn version_bounds<K: AsRef<[u8]>>(
+    range: &impl RangeBounds<(K, SequenceNumber)>,
+) -> (Option<ScanBound>, Option<ScanBound>) {
+    let lower = ScanBound::lower(range.start_bound().map(|(key, sequence)| (key.as_ref(), Some(*sequence))));
+    let upper = range.end_bound().map(|(key, sequence)| (key.as_ref(), Some(*sequence)));
+    (lower, ScanBound::upper(upper))
 }
 
 /// The scan bounds of all keys that start with `prefix`, under bytewise order.

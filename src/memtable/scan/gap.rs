@@ -32,6 +32,11 @@ pub(crate) fn passed<L: Visibility>(way: Way, key: &[u8], sequence: SequenceNumb
     if way == Way::Forward { ScanBound::after(key, oldest) } else { ScanBound::before(key, newest) }
 }
 
+/// The position at which a walk in this direction has passed everything.
+pub(crate) fn far_end(way: Way) -> ScanBound {
+    if way == Way::Forward { ScanBound::end() } else { ScanBound::start() }
+}
+
 impl ReportedGap {
     /// A gap and the positions of the entries beside it, as far as they verify.
     #[cold]

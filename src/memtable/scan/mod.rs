@@ -4,9 +4,12 @@
 
 pub(crate) mod bounds;
 pub(crate) mod cursor;
+pub(crate) mod descending;
+pub(crate) mod estimate;
 pub(crate) mod gap;
 pub(crate) mod handle;
 pub(crate) mod range;
 pub(crate) mod runs;
+mod scope;
 pub(crate) mod visibility;
 mod walk;

@@ -1,96 +1,160 @@
-//! Ranges: iterators over a cursor at each end.
+//! Ranges: iterators with a walk at each end.
 //!
 //! ```text
 //!   front ->  a@9  a@5  [gap]  c@4  <- back        the two ends stop where they meet, once
 //! ```
-//! * RANGE-1: each end has a place in its own memory: how far it has come, over entries and gaps. An end stops where
-//!   the place of the other one is, whatever lies there.
+//! * RANGE-1: each end has a place in its own memory: how far it has come, over entries and gaps, or where it was
+//!   sought. An end stops where the place of the other one is, whatever lies there.
 //! * RANGE-2: a gap is reported by the end that reaches it first.
-//! * RANGE-3: a descending range never goes back to a key that is not before the last one, and reports a gap once, from
-//!   whichever side it meets it.
 //!
 //! One thread at a time moves a range; tables may be written meanwhile.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 
-use crate::error::{Corruption, Error, Place, Result};
-use crate::key::{Bytewise, Comparator, SequenceNumber, Side, Target};
+use crate::error::{Corruption, Result};
+use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::core::Core;
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::representation::Ordered;
-use crate::memtable::read::entry::Entry;
-use crate::memtable::scan::bounds::ScanBound;
-use crate::memtable::scan::cursor::{Mark, TableCursor};
-use crate::memtable::scan::gap::passed;
-use crate::memtable::scan::runs::{StepLimit, Way};
+use crate::memtable::read::entry::{Entry, EntryBytes};
+use crate::memtable::scan::bounds::{ScanBound, key_bounds, version_bounds};
+use crate::memtable::scan::gap::{far_end, passed};
+use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
+use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::{Raw, Visibility};
+use crate::memtable::scan::walk::Walk;
 use crate::planted::{Bug, planted};
 
 /// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then
-/// goes on after it.
-pub struct Range<'t, C: Comparator = Bytewise, L: Visibility = Raw> {
-    front: Tip<'t, C, L>,
-    back: Tip<'t, C, L>,
-    comparator: &'t C,
+/// goes on after it. Made by [`range`](crate::MemTable::range), [`range_at`](crate::MemTable::range_at),
+/// [`range_versions`](crate::MemTable::range_versions) and their owned forms.
+///
+/// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
+/// [`next_entry`](Self::next_entry) and [`next_back_entry`](Self::next_back_entry), and is an iterator over verified
+/// copies of them.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, OwnedRange};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let table = MemTable::default();
+/// for (sequence, key) in [(1, b"a"), (2, b"b"), (3, b"c"), (4, b"d")] {
+///     table.put(sequence, key, b"value")?;
+/// }
+/// let mut range: OwnedRange = table.owned_range(b"b".as_slice()..);
+/// drop(table);
+/// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"d".as_slice()));
+/// let rest = range.map(|entry| Ok(entry?.user_key().to_vec())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
+/// assert_eq!(rest, [b"b", b"c"]);
+/// # Ok(()) }
+/// ```
+pub struct EntryRange<H: Handle, L: Visibility = Raw> {
+    handle: H,
+    ends: Ends<L>,
+}
+
+/// A range that borrows its table.
+pub type Range<'t, C = Bytewise, L = Raw> = EntryRange<Borrowed<'t, C>, L>;
+/// A range that keeps its table alive: `'static`, `Send` and `Sync`.
+pub type OwnedRange<C = Bytewise, L = Raw> = EntryRange<Owned<C>, L>;
+
+impl<H: Handle, L: Visibility> fmt::Debug for EntryRange<H, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (front, back) = (&self.ends.front.walk, &self.ends.back.walk);
+        f.debug_struct("EntryRange").field("front", front).field("back", back).finish_non_exhaustive()
+    }
+}
+
+/// Both ends of a range, without a borrow of its table: each call is given the table.
+struct Ends<L> {
+    front: Tip<L>,
+    back: Tip<L>,
+    /// Whether they have met, or one came to the end of the range; until an end is sought.
+    is_over: bool,
 }
 
 /// One end of a range.
-struct Tip<'t, C: Comparator, L: Visibility> {
-    cursor: TableCursor<'t, C, L>,
+struct Tip<L> {
+    walk: Walk<L>,
     state: End,
-    /// How far it has come, once both ends have moved (RANGE-1).
+    /// How far it has come (RANGE-1). Not known before the other end moves, unless it was sought.
     place: Option<ScanBound>,
 }
 
-/// Whether an end has moved.
+/// Where an end goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
+    /// At its end of the range.
     Fresh,
+    /// At its place.
+    Sought,
+    /// Where its walk stands.
     Moving,
-    Done,
 }
 
-impl<C: Comparator, L: Visibility> fmt::Debug for Range<'_, C, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (front, back) = (&self.front.cursor, &self.back.cursor);
-        f.debug_struct("Range").field("front", front).field("back", back).finish_non_exhaustive()
-    }
-}
-
-impl<'t, C: Comparator, L: Visibility> Tip<'t, C, L> {
-    fn new(cursor: TableCursor<'t, C, L>) -> Self {
-        Tip { cursor, state: End::Fresh, place: None }
+impl<L: Visibility> Tip<L> {
+    fn new(walk: Walk<L>) -> Self {
+        Tip { walk, state: End::Fresh, place: None }
     }
 
-    /// One step; the first one goes to the end of the range, in the order that the other end walks. Not called once
-    /// it is done.
+    /// One step; the first one goes to where the end begins, in the order that the other end walks. Not called once
+    /// the range is over.
     #[inline(always)]
-    fn advance(&mut self, way: Way, other: &Self) -> Result<Option<Entry<'t>>> {
+    fn advance<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
+        way: Way,
+        other: &Self,
+    ) -> Result<Option<Entry<'a>>> {
         if self.state == End::Moving {
-            return self.cursor.advance(way);
+            return self.walk.advance(core, way);
         }
         self.state = End::Moving;
-        self.cursor.share_order(&other.cursor);
-        self.cursor.begin(way)
+        self.walk.share_order(&other.walk);
+        self.walk.begin(core, way, self.place.as_ref())
     }
 
     /// Whether the range is over with this move: at its end, or with an error that no gap explains.
     #[inline(always)]
-    fn is_over(&self, moved: &Result<Option<Entry<'t>>>) -> bool {
+    fn is_over(&self, moved: &Result<Option<Entry<'_>>>) -> bool {
         match moved {
             Ok(entry) => entry.is_none(),
-            Err(_) => self.cursor.gap().is_none(),
+            Err(_) => self.walk.gap().is_none(),
         }
+    }
+
+    /// Takes down how far it has come.
+    fn note_place<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<(), Corruption> {
+        if self.state == End::Moving && self.place.is_none() {
+            self.place = Some(self.walk.progress(core, way)?);
+        }
+        Ok(())
+    }
+
+    /// Takes back a move that led beyond the other end: what it found is neither shown nor reported.
+    fn take_back(&mut self, way: Way) {
+        self.walk.leave();
+        self.state = End::Sought;
+        // Nothing was shown before it.
+        self.place.get_or_insert_with(|| far_end(opposite(way)));
+    }
+
+    /// Begins anew, at the end of the range or at a place.
+    fn reset(&mut self, place: Option<ScanBound>) {
+        self.walk.leave();
+        self.state = if place.is_some() { End::Sought } else { End::Fresh };
+        self.place = place;
     }
 }
 
-impl<'t, C: Comparator, L: Visibility> Range<'t, C, L> {
+fn opposite(way: Way) -> Way {
+    if way == Way::Forward { Way::Backward } else { Way::Forward }
+}
+
+impl<L: Visibility> Ends<L> {
     /// The end that goes this way, and the other one.
     #[inline(always)]
-    fn tips(&mut self, way: Way) -> (&mut Tip<'t, C, L>, &mut Tip<'t, C, L>) {
+    fn tips(&mut self, way: Way) -> (&mut Tip<L>, &mut Tip<L>) {
         match way {
             Way::Forward => (&mut self.front, &mut self.back),
             Way::Backward => (&mut self.back, &mut self.front),
@@ -100,12 +164,13 @@ impl<'t, C: Comparator, L: Visibility> Range<'t, C, L> {
     /// A step of one end. An entry goes straight to the caller while the other end has not moved; all else is decided
     /// out of the way.
     #[inline(always)]
-    fn step(&mut self, way: Way) -> Option<Result<Entry<'t>>> {
+    fn step<'a, C: Comparator>(&mut self, core: &'a Core<C>, way: Way) -> Option<Result<Entry<'a>>> {
         let (tip, other) = self.tips(way);
         if tip.state != End::Moving || other.state != End::Fresh {
-            return self.step_with_both(way);
+            return self.step_with_both(core, way);
         }
-        match tip.cursor.advance(way) {
+        // A range that is over has no walk that still stands somewhere: it ends here as well.
+        match tip.walk.advance(core, way) {
             Ok(Some(entry)) => Some(Ok(entry)),
             moved => self.settle(way, moved),
         }
@@ -113,20 +178,38 @@ impl<'t, C: Comparator, L: Visibility> Range<'t, C, L> {
 
     /// The first step of an end, or one of two that move.
     #[inline(never)]
-    fn step_with_both(&mut self, way: Way) -> Option<Result<Entry<'t>>> {
-        let (tip, other) = self.tips(way);
-        if tip.state == End::Done {
+    fn step_with_both<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
+        way: Way,
+    ) -> Option<Result<Entry<'a>>> {
+        if self.is_over {
             return None;
         }
-        let moved = tip.advance(way, other);
-        if other.state != End::Fresh { self.meet(way, moved) } else { self.settle(way, moved) }
+        let (tip, other) = self.tips(way);
+        if other.state == End::Fresh {
+            let moved = tip.advance(core, way, other);
+            tip.place = None;
+            return self.settle(way, moved);
+        }
+        if let Err(corruption) =
+            tip.note_place(core, way).and_then(|()| other.note_place(core, opposite(way)))
+        {
+            let failed = tip.walk.fail(corruption);
+            self.is_over = true;
+            return failed.err().map(Err);
+        }
+        let moved = tip.advance(core, way, other);
+        self.meet(core, way, moved)
     }
 
     /// What a move comes to while the other end has not moved.
     #[inline(never)]
-    fn settle(&mut self, way: Way, moved: Result<Option<Entry<'t>>>) -> Option<Result<Entry<'t>>> {
-        if self.tips(way).0.is_over(&moved) {
-            self.finish();
+    fn settle<'a>(&mut self, way: Way, moved: Result<Option<Entry<'a>>>) -> Option<Result<Entry<'a>>> {
+        let (tip, _) = self.tips(way);
+        if tip.is_over(&moved) {
+            tip.place = Some(far_end(way));
+            self.is_over = true;
         }
         moved.transpose()
     }
@@ -134,38 +217,33 @@ impl<'t, C: Comparator, L: Visibility> Range<'t, C, L> {
     /// An end has moved, and so has the other one: what it reached is shown or reported if it lies before the place
     /// of the other end (RANGE-1, RANGE-2).
     #[inline(never)]
-    fn meet(&mut self, way: Way, moved: Result<Option<Entry<'t>>>) -> Option<Result<Entry<'t>>> {
-        let (tip, other, opposite) = match way {
-            Way::Forward => (&mut self.front, &mut self.back, Way::Backward),
-            Way::Backward => (&mut self.back, &mut self.front, Way::Forward),
-        };
-        if other.place.is_none() {
-            match other.cursor.progress(opposite) {
-                Ok(place) => other.place = Some(place),
-                Err(corruption) => {
-                    self.finish();
-                    return Some(Err(corruption.into()));
-                }
-            }
-        }
+    fn meet<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
+        way: Way,
+        moved: Result<Option<Entry<'a>>>,
+    ) -> Option<Result<Entry<'a>>> {
+        let comparator = &core.comparator;
+        let (tip, other) = self.tips(way);
         let inside = match (&moved, &other.place) {
             (Ok(Some(entry)), Some(limit)) => {
-                entry.is_before(self.comparator, &limit.target(self.comparator)) == (way == Way::Forward)
+                entry.is_before(comparator, &limit.target(comparator)) == (way == Way::Forward)
             }
             (Err(_), Some(limit)) => {
-                let begin = tip.cursor.gap_bound(way).or(tip.place.as_ref());
-                let order = begin.map(|scan_bound| scan_bound.order(self.comparator, limit));
+                let begin = tip.walk.gap_bound(way).or(tip.place.as_ref());
+                let order = begin.map(|scan_bound| scan_bound.order(comparator, limit));
                 order.is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
                     || planted(Bug::EndsForgetGaps)
             }
             _ => false,
         };
         if !inside {
-            self.finish();
+            tip.take_back(way);
+            self.is_over = true;
             return None;
         }
         if tip.is_over(&moved) {
-            self.finish();
+            self.is_over = true;
             return moved.transpose();
         }
         match moved {
@@ -174,286 +252,185 @@ impl<'t, C: Comparator, L: Visibility> Range<'t, C, L> {
                 entry.map(Ok)
             }
             Err(error) => {
-                tip.place = tip.cursor.progress(way).ok();
+                tip.place = tip.walk.progress(core, way).ok();
                 Some(Err(error))
             }
         }
     }
 
-    fn finish(&mut self) {
-        self.front.state = End::Done;
-        self.back.state = End::Done;
+    /// The end that goes this way goes on at a place.
+    fn seek(&mut self, way: Way, place: ScanBound) {
+        self.tips(way).0.reset(Some(place));
+        self.is_over = false;
+    }
+
+    /// Between these bounds from now on; both ends begin anew.
+    fn set_bounds(&mut self, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) {
+        for tip in [&mut self.front, &mut self.back] {
+            tip.reset(None);
+            tip.walk.set_bounds(lower.clone(), upper.clone());
+        }
+        self.is_over = false;
     }
 }
 
-impl<'t, C: Comparator, L: Visibility> Iterator for Range<'t, C, L> {
+impl<H: Handle, L: Visibility> EntryRange<H, L> {
+    /// A range of a table between two bounds; an inverted one is empty.
+    pub(crate) fn new(
+        handle: H,
+        visibility: L,
+        (lower, upper): (Option<ScanBound>, Option<ScanBound>),
+    ) -> Self {
+        let front = Walk::new(visibility.clone()).between(lower.clone(), upper.clone());
+        let back = Walk::new(visibility).between(lower, upper);
+        EntryRange { handle, ends: Ends { front: Tip::new(front), back: Tip::new(back), is_over: false } }
+    }
+
+    /// The next entry from the front, lent until the next call. `None`: the ends have met.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"one")?;
+    /// let mut range = table.owned_range(..);
+    /// while let Some(entry) = range.next_entry()? {
+    ///     assert_eq!(entry.value()?, b"one");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` for a damaged place that this end comes to; the next call goes on after it.
+    #[inline]
+    pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
+        self.ends.step(self.handle.core(), Way::Forward).transpose()
+    }
+
+    /// The next entry from the back, lent until the next call: see [`next_entry`](Self::next_entry).
+    ///
+    /// # Errors
+    /// As [`next_entry`](Self::next_entry).
+    #[inline]
+    pub fn next_back_entry(&mut self) -> Result<Option<Entry<'_>>> {
+        self.ends.step(self.handle.core(), Way::Backward).transpose()
+    }
+
+    /// The next entry from the front is the first one whose user key is `key` or after it, forward or back: of the
+    /// range, and before the place that the back has come to. Looks at nothing yet: the next step does. A range that
+    /// is over goes on.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// for (sequence, key) in [(1, b"a"), (2, b"c"), (3, b"e")] {
+    ///     table.put(sequence, key, b"")?;
+    /// }
+    /// let mut range = table.range(..);
+    /// range.seek(b"b");
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"c".as_slice()));
+    /// range.seek_for_prev(b"d");
+    /// assert!(range.next_back_entry()?.is_none(), "the front has come there");
+    /// # Ok(()) }
+    /// ```
+    pub fn seek(&mut self, key: &[u8]) {
+        self.ends.seek(Way::Forward, ScanBound::before(key, SequenceNumber::MAX));
+    }
+
+    /// The next entry from the back is the last one whose user key is `key` or before it: of the range, and after the
+    /// place that the front has come to. Looks at nothing yet: see [`seek`](Self::seek).
+    pub fn seek_for_prev(&mut self, key: &[u8]) {
+        self.ends.seek(Way::Backward, ScanBound::after(key, 0));
+    }
+
+    /// Sets the bounds anew, in place of those before; both ends begin there. For a range that is kept.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// let mut range = table.owned_range(..);
+    /// for (bounds, expected) in [("a".."b", b"a"), ("b".."c", b"b")] {
+    ///     range.set_bounds(bounds);
+    ///     assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(expected.as_slice()));
+    ///     assert!(range.next_entry()?.is_none());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn set_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) {
+        self.ends.set_bounds(key_bounds(&range));
+    }
+
+    /// Whether the last step of either end ended in damage; see [`Cursor::status`](crate::scan::Cursor::status).
+    ///
+    /// # Errors
+    /// `Corruption`, as the step answered it.
+    pub fn status(&self) -> Result<()> {
+        self.ends.front.walk.status().and_then(|()| self.ends.back.walk.status())
+    }
+}
+
+impl<H: Handle> EntryRange<H, Raw> {
+    /// The next entry from the front is the first one at or after (`key`, `sequence`): see [`seek`](Self::seek).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(3, b"k", b"three")?;
+    /// table.put(5, b"k", b"five")?;
+    /// let mut range = table.owned_range(..);
+    /// range.seek_version(b"k", 4);
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.sequence()), Some(3));
+    /// # Ok(()) }
+    /// ```
+    pub fn seek_version(&mut self, key: &[u8], sequence: SequenceNumber) {
+        self.ends.seek(Way::Forward, ScanBound::before(key, sequence));
+    }
+
+    /// Sets bounds of (user key, sequence number) anew: as [`set_bounds`](Self::set_bounds), and as the bounds of
+    /// [`range_versions`](crate::MemTable::range_versions).
+    pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
+        self.ends.set_bounds(version_bounds(&range));
+    }
+}
+
+impl<'t, C: Comparator, L: Visibility> Iterator for EntryRange<Borrowed<'t, C>, L> {
     type Item = Result<Entry<'t>>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.step(Way::Forward)
+        self.ends.step(self.handle.0, Way::Forward)
     }
 }
 
-impl<C: Comparator, L: Visibility> DoubleEndedIterator for Range<'_, C, L> {
+impl<C: Comparator, L: Visibility> DoubleEndedIterator for EntryRange<Borrowed<'_, C>, L> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(Way::Backward)
+        self.ends.step(self.handle.0, Way::Backward)
     }
 }
 
-impl<C: Comparator, L: Visibility> std::iter::FusedIterator for Range<'_, C, L> {}
+impl<C: Comparator, L: Visibility> std::iter::FusedIterator for EntryRange<Borrowed<'_, C>, L> {}
 
-/// Keys descending, the newest version of each first. A damaged place is reported once; the range goes on at its other
-/// side.
-///
-/// ```text
-///   a@9   b@7   b@4   c@2          Back: from the first version of a key to the key before it
-///         <---- first <- from      then to that key's first version, which is shown
-///         ----> ---->              Versions: and forward through the others
-/// ```
-pub struct Descending<'t, C: Comparator = Bytewise> {
-    cursor: TableCursor<'t, C>,
-    phase: Phase,
-    /// The key whose versions are shown, in the range's own memory.
-    key: Option<Vec<u8>>,
-    /// Its first version, or the gap before it: where the way back goes on.
-    first: Option<Mark>,
-    /// The sides of the gap that was reported last.
-    reported: Option<(u32, u32)>,
-    limit: StepLimit,
-    core: &'t Core<C>,
-}
-
-/// What a descending range does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Fresh,
-    /// The cursor goes forward through the versions of the key.
-    Versions,
-    /// The cursor goes back to the key before.
-    Back,
-    Done,
-}
-
-impl<C: Comparator> fmt::Debug for Descending<'_, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Descending").field("cursor", &self.cursor).finish_non_exhaustive()
-    }
-}
-
-/// What comes of one move of a descending range.
-enum Came<'t> {
-    /// An entry, an error, or the end.
-    Out(Option<Result<Entry<'t>>>),
-    /// Nothing to show: it goes on.
-    On,
-}
-
-impl<'t, C: Comparator> Descending<'t, C> {
-    fn step(&mut self) -> Came<'t> {
-        if let Err(corruption) = self.limit.count(self.core) {
-            return self.end_with(corruption);
-        }
-        match self.phase {
-            Phase::Done => Came::Out(None),
-            Phase::Versions => {
-                let moved = self.cursor.advance(Way::Forward);
-                self.version(moved)
-            }
-            Phase::Back => {
-                let moved = self.cursor.advance(Way::Backward);
-                self.key_before(moved)
-            }
-            Phase::Fresh => {
-                self.phase = Phase::Back;
-                let moved = self.cursor.begin(Way::Backward);
-                self.key_before(moved)
-            }
-        }
-    }
-
-    /// The cursor went forward: another version of the key, or the key is done.
-    fn version(&mut self, moved: Result<Option<Entry<'t>>>) -> Came<'t> {
-        match moved {
-            Ok(Some(entry)) if self.order_of(&entry).is_eq() => return Came::Out(Some(Ok(entry))),
-            Err(error) if !self.knows_gap() => return Came::Out(Some(Err(error))),
-            _ => {}
-        }
-        self.phase = Phase::Back;
-        if let Some(first) = self.first.take() {
-            self.cursor.return_to(first);
-        }
-        Came::On
-    }
-
-    /// The cursor went back: on to the first version of the key that it came to.
-    fn key_before(&mut self, moved: Result<Option<Entry<'t>>>) -> Came<'t> {
-        let entry = match moved {
-            Ok(Some(entry)) => entry,
-            Ok(None) => {
-                self.phase = Phase::Done;
-                return Came::Out(None);
-            }
-            Err(_) if self.knows_gap() => return Came::On,
-            Err(error) => return Came::Out(Some(Err(error))),
-        };
-        if self.key.is_some() {
-            let order = self.order_of(&entry);
-            // A newer version of the key was inserted meanwhile.
-            if order.is_eq() {
-                return Came::On;
-            }
-            if order.is_gt() {
-                return self.end_with(Corruption::new(Place::Order, 0, 0, 0).with_sequence(entry.sequence()));
-            }
-        }
-        let key = self.key.get_or_insert_default();
-        key.clear();
-        key.extend_from_slice(entry.user_key());
-        let first = self.cursor.rewind_key();
-        self.phase = Phase::Versions;
-        self.first = Some(self.cursor.mark());
-        match first {
-            Err(_) if self.knows_gap() => Came::On,
-            first => first.transpose().map_or(Came::On, |first| Came::Out(Some(first))),
-        }
-    }
-
-    /// How an entry's key stands to the one that is shown.
-    fn order_of(&self, entry: &Entry<'t>) -> std::cmp::Ordering {
-        let key = self.key.as_deref().unwrap_or_default();
-        self.core.comparator.compare(entry.user_key(), key)
-    }
-
-    /// Whether the cursor is in a gap that was reported (RANGE-3). If not, it is from now on.
-    fn knows_gap(&mut self) -> bool {
-        let sides = self.cursor.gap().map(|gap| (gap.before, gap.after));
-        let known = sides.is_some() && sides == self.reported && !planted(Bug::DescendingForgetsGap);
-        self.reported = sides.or(self.reported);
-        known
-    }
-
-    #[cold]
-    fn end_with(&mut self, corruption: Corruption) -> Came<'t> {
-        let error = (self.phase != Phase::Done).then_some(Err(Error::Corruption(corruption)));
-        self.phase = Phase::Done;
-        Came::Out(error)
-    }
-}
-
-impl<'t, C: Comparator> Iterator for Descending<'t, C> {
-    type Item = Result<Entry<'t>>;
+/// Copies of entries, each verified after it was made.
+impl<C: Comparator, L: Visibility> Iterator for EntryRange<Owned<C>, L> {
+    type Item = Result<EntryBytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Came::Out(item) = self.step() {
-                return item;
-            }
-        }
+        let step = self.ends.step(&*self.handle.0, Way::Forward)?;
+        Some(step.and_then(|entry| entry.to_bytes()))
     }
 }
 
-impl<C: Comparator> std::iter::FusedIterator for Descending<'_, C> {}
-
-/// About how much lies in a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RangeStats {
-    /// Entries: exact up to 64, standard error about 1/8 beyond.
-    pub entries: u64,
-    /// Bytes of their keys and values, from the table's mean.
-    pub data_bytes: u64,
-}
-
-/// Ranges of up to so many entries are counted entry by entry.
-const EXACT_MOST: u64 = 64;
-
-/// Entries between two positions, each verified by the step to it; `None`: more than a few.
-fn count_few<'a, C: Comparator>(
-    order: &impl Ordered<'a>,
-    comparator: &C,
-    from: &Target<'_>,
-    to: &Target<'_>,
-) -> Result<Option<u64>> {
-    let mut next = order.find(from)?.after;
-    let mut count = 0;
-    while let Some(spot) = next
-        && spot.entry.node().order(comparator, to).is_lt()
-    {
-        count += 1;
-        if count > EXACT_MOST {
-            return Ok(None);
-        }
-        next = order.next(spot.at)?;
-    }
-    Ok(Some(count))
-}
-
-pub(crate) type KeyBound<'k> = Bound<(&'k [u8], Option<SequenceNumber>)>;
-
-/// The bounds of all versions of the keys in a range.
-pub(crate) fn keys<'k>(range: &impl RangeBounds<&'k [u8]>) -> (KeyBound<'k>, KeyBound<'k>) {
-    (range.start_bound().map(|key| (*key, None)), range.end_bound().map(|key| (*key, None)))
-}
-
-/// The bounds of a range of versions.
-pub(crate) fn versions<'k>(
-    range: &impl RangeBounds<(&'k [u8], SequenceNumber)>,
-) -> (KeyBound<'k>, KeyBound<'k>) {
-    let version =
-        |bound: Bound<&(&'k [u8], SequenceNumber)>| bound.map(|(key, sequence)| (*key, Some(*sequence)));
-    (version(range.start_bound()), version(range.end_bound()))
-}
-
-impl<'t, C: Comparator, L: Visibility + Copy> Range<'t, C, L> {
-    /// A range of a table between two bounds; an inverted one is empty.
-    pub(crate) fn new(core: &'t Core<C>, visibility: L, (start, end): (KeyBound<'_>, KeyBound<'_>)) -> Self {
-        let cursor = || {
-            let (lower, upper) = (ScanBound::lower(start), ScanBound::upper(end));
-            TableCursor::with_visibility(core, visibility).with_scan_bounds(lower, upper)
-        };
-        Range { front: Tip::new(cursor()), back: Tip::new(cursor()), comparator: &core.comparator }
+impl<C: Comparator, L: Visibility> DoubleEndedIterator for EntryRange<Owned<C>, L> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let step = self.ends.step(&*self.handle.0, Way::Backward)?;
+        Some(step.and_then(|entry| entry.to_bytes()))
     }
 }
 
-impl<'t, C: Comparator> Descending<'t, C> {
-    /// A descending range of a table between two bounds; an inverted one is empty.
-    pub(crate) fn new(core: &'t Core<C>, (start, end): (KeyBound<'_>, KeyBound<'_>)) -> Self {
-        let cursor = TableCursor::with_visibility(core, Raw)
-            .with_scan_bounds(ScanBound::lower(start), ScanBound::upper(end));
-        Descending {
-            cursor,
-            phase: Phase::Fresh,
-            key: None,
-            first: None,
-            reported: None,
-            limit: StepLimit::default(),
-            core,
-        }
-    }
-}
-
-/// About how many entries, and how many bytes of them, lie between two bounds.
-pub(crate) fn approximate_range_stats<C: Comparator>(
-    core: &Core<C>,
-    (start, end): (KeyBound<'_>, KeyBound<'_>),
-) -> Result<RangeStats> {
-    let (lower, upper) = (ScanBound::lower(start), ScanBound::upper(end));
-    let from =
-        lower.as_ref().map_or(Target::extreme(Side::Start), |scan_bound| scan_bound.target(&core.comparator));
-    let to =
-        upper.as_ref().map_or(Target::extreme(Side::End), |scan_bound| scan_bound.target(&core.comparator));
-    let totals = core.shards.totals();
-    let points = totals.entries.wrapping_sub(totals.range_deletes).wrapping_add(totals.displaced);
-    let entries = match core.order(None)? {
-        Order::List(search) => match count_few(&search, &core.comparator, &from, &to)? {
-            Some(count) => count,
-            None => core.points.list.approximate_count(&search, &from, &to)?.max(EXACT_MOST),
-        },
-        Order::Sorted(search) => search.count(&from, &to)?,
-    };
-    let entries = entries.min(points);
-    let data_bytes = u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
-    Ok(RangeStats { entries, data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX) })
-}
+impl<C: Comparator, L: Visibility> std::iter::FusedIterator for EntryRange<Owned<C>, L> {}

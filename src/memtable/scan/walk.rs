@@ -1,313 +1,373 @@
-//! The steps of a cursor: where a move leads, from an entry, a position or a gap.
+//! Walks: a place in a table that moves both ways, without a borrow of the table.
 //!
 //! ```text
-//!   arrive   position ------------> find ----> inside the near bound ----> show
-//!   fast     entry ---------------> neighbour, if the two alone tell that it is shown
-//!   step     entry ---------------> visibility ----> show
-//!            gap ----------------> its far side, strictly beyond it -----> show
-//!   show     visibility ----> inside the far bound
+//!             seek, begin                 advance, go
+//!   Nowhere ---------------------> At(entry) <------+
+//!      ^                            |   |  damage   |  goes on strictly beyond the gap
+//!      +----- ran off an end -------+   +--> Gap --+
 //! ```
-//! Nothing here moves a cursor: `cursor` does. Its invariants stand there.
+//! * WALK-1: a walk reports a gap once and keeps the positions of both its sides in its own memory; the next step
+//!   goes on at the other side, strictly beyond what was reported.
+//! * WALK-2: a walk that stands nowhere has no entry, and steps leave it there. So does a control block that is
+//!   damaged.
+//! * WALK-3: a step never shows an entry twice; entries inserted after the walk are not shown, those before it may
+//!   be.
+//! * WALK-4: what a call hands out, it has verified itself: a move the entry that it led to, `entry` the one that the
+//!   walk is parked on. A step takes nothing else from the node that it leaves than its link, whose tag is bound to
+//!   it, and its key, verified again where the key decides.
+//! * WALK-5: however a comparator lies, a walk in one direction ends (`StepLimit`).
 //!
-//! Any thread.
+//! Every call is given the table: the one that the walk was made for. Whoever holds the walk holds the table too,
+//! borrowed or by a share in it; cursors and ranges of both sorts have their walks from here.
+//!
+//! One thread at a time moves a walk; tables may be written meanwhile. Steps are expected O(1), seeks O(log n).
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::fmt;
 
-use crate::error::{Corruption, Place};
-use crate::key::{Comparator, Target};
+use crate::error::{Corruption, Result};
+use crate::key::{Comparator, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
-use crate::memtable::lookup::filter::Answer;
-use crate::memtable::lookup::statistics::Event;
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::representation::{END, Ordered, Spot};
-use crate::memtable::parts::vector::SortedSearch;
+use crate::memtable::read::entry::Entry;
+use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::ScanBound;
-use crate::memtable::scan::cursor::{Arrival, Cursor, Kept, State};
-use crate::memtable::scan::gap::{ReportedGap, passed};
-use crate::memtable::scan::handle::Handle;
-use crate::memtable::scan::runs::{Stand, Way};
-use crate::memtable::scan::visibility::Visibility;
+use crate::memtable::scan::gap::ReportedGap;
+use crate::memtable::scan::runs::{Run, Stand, StepLimit, Way, first_of_run};
+use crate::memtable::scan::scope::{Arrival, Scope, State};
+use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 use crate::memtable::skiplist::iterate::ReadAhead;
-use crate::memtable::skiplist::node::{Node, Verified};
-use crate::memtable::skiplist::search::{Gap, Search};
+use crate::memtable::skiplist::search::Gap;
 
-/// Where a move ended: an entry, an end, or a gap.
-type Outcome<'a> = Result<Option<Spot<'a>>, Gap>;
-
-/// What a cursor keeps of an entry.
-#[inline(always)]
-fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
-    spot.as_ref().map(Stand::on)
+/// How long a walk has gone on in one direction by steps that decide.
+#[derive(Debug, Clone, Copy)]
+struct Heading {
+    way: Way,
+    limit: StepLimit,
 }
 
-/// Whether what a backward step found from the near entry on, the first one beyond a gap, lies after that entry: the
-/// walk has been there, and the gap was reported.
-#[cold]
-fn leads_back<'a, C: Comparator, O: Ordered<'a>>(
-    core: &Core<C>,
-    order: &O,
-    near: &Spot<'a>,
-    found: &Outcome<'a>,
-) -> bool {
-    let bound = ScanBound::just_after(near.entry.node());
-    let bound = bound.target(&core.comparator);
-    let is_after = |node: &Node<'_>| !node.order(&core.comparator, &bound).is_lt();
-    match found {
-        // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
-        // after it.
-        Err(gap) if gap.after == END => gap.before != END,
-        Err(gap) => gap.before == near.at || order.entry(gap.after).is_ok_and(|entry| is_after(entry.node())),
-        // The version that could be seen stands after the gap.
-        Ok(shown) => shown.is_some_and(|shown| is_after(shown.entry.node())),
+/// See the head of the file.
+pub(crate) struct Walk<L> {
+    scope: Scope<L>,
+    state: State,
+    reported: Option<Box<ReportedGap>>,
+    heading: Heading,
+    /// How far memory was asked for in advance.
+    read_ahead: ReadAhead,
+    /// Why a move ended nowhere, if that was damage.
+    failed: Option<Box<Corruption>>,
+}
+
+impl<L: Visibility> fmt::Debug for Walk<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Walk")
+            .field("visibility", &self.scope.visibility)
+            .field("valid", &self.is_valid())
+            .finish_non_exhaustive()
     }
 }
 
-impl<H: Handle, L: Visibility> Cursor<H, L> {
-    /// The table's list, if that is its order, through the values kept from the last seek.
-    #[inline(always)]
-    pub(super) fn list<'a>(&self, core: &'a Core<H::Order>) -> Option<Search<'a, H::Order>> {
-        let Some((frame, Kept::List(course))) = &self.kept else { return None };
-        let view = frame.on(&core.arena)?;
-        Some(Search { view, comparator: &core.comparator, course: *course })
+impl<L: Visibility> Walk<L> {
+    pub(crate) fn new(visibility: L) -> Self {
+        Walk {
+            scope: Scope::new(visibility),
+            state: State::Nowhere,
+            reported: None,
+            heading: Heading { way: Way::Forward, limit: StepLimit::default() },
+            read_ahead: ReadAhead::default(),
+            failed: None,
+        }
     }
 
-    /// The table's order through the values kept from the last seek.
+    /// This walk between two bounds.
+    pub(crate) fn between(mut self, lower: Option<ScanBound>, upper: Option<ScanBound>) -> Self {
+        self.scope.set_bounds(lower, upper);
+        self
+    }
+
+    /// Sets the bounds anew. It stands nowhere afterwards.
+    pub(crate) fn set_bounds(&mut self, lower: Option<ScanBound>, upper: Option<ScanBound>) {
+        self.scope.set_bounds(lower, upper);
+        self.leave();
+    }
+
+    /// Sets the prefix anew. It stands nowhere afterwards.
+    pub(crate) fn set_prefix<C: Comparator>(&mut self, prefix: &[u8]) {
+        self.scope.set_prefix::<C>(prefix);
+        self.leave();
+    }
+
+    /// Stands nowhere, and not because of damage.
+    pub(crate) fn leave(&mut self) {
+        (self.state, self.failed) = (State::Nowhere, None);
+    }
+
+    /// The damage in which the last move ended, if it did.
+    pub(crate) fn status(&self) -> Result<()> {
+        match (&self.state, &self.reported, &self.failed) {
+            (State::Gap, Some(reported), _) => Err(reported.gap.corruption.into()),
+            (State::Nowhere, _, Some(corruption)) => Err((**corruption).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it stands on an entry.
+    pub(crate) fn is_valid(&self) -> bool {
+        matches!(self.state, State::At(..))
+    }
+
+    /// The entry under it, verified again (WALK-4).
     #[inline]
-    pub(super) fn order<'a>(&self, core: &'a Core<H::Order>) -> Result<Order<'a, H::Order>, Corruption> {
-        if let Some(search) = self.list(core) {
-            return Ok(Order::List(search));
-        }
-        let Some((frame, Kept::Sorted(sorted))) = &self.kept else { return core.order(None) };
-        let Some(view) = frame.on(&core.arena) else { return core.order(None) };
-        let (comparator, sorted) = (&core.comparator, Arc::clone(sorted));
-        Ok(Order::Sorted(SortedSearch { view, comparator, sorted }))
+    pub(crate) fn entry<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Option<Entry<'a>>> {
+        let State::At(stand) = &self.state else { return Ok(None) };
+        let Some(view) = self.scope.frame().and_then(|frame| frame.on(&core.arena)) else { return Ok(None) };
+        Ok(Some(Entry::new(stand.parked.verify(&view)?, &view)))
     }
 
-    /// The entry shown at or after a position (or before it), inside the bounds.
-    pub(super) fn arrive(&self, way: Way, target: &Target<'_>) -> Arrival {
-        let core = self.handle.core();
-        let order = self.order(core)?;
-        if let Some(prefix) = &self.prefix
-            && core.accelerators.may_start_with(order.view(), prefix) == Answer::Absent
-        {
-            core.accelerators.count(Event::FilterNegative, 1);
-            return Ok(Ok(None));
-        }
-        Ok(self.arrive_in(core, &order, way, target).map(park))
+    /// The entry that the call which asks has just verified.
+    #[inline(always)]
+    pub(crate) fn shown<'a, C: Comparator>(&self, core: &'a Core<C>) -> Option<Entry<'a>> {
+        let State::At(stand) = &self.state else { return None };
+        let view = self.scope.frame()?.on(&core.arena)?;
+        stand.parked.resume(&view).map(|entry| Entry::new(entry, &view))
     }
 
-    fn arrive_in<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
+    /// Goes to the first entry shown at or after (`key`, `sequence`).
+    pub(crate) fn seek_version<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<Entry<'a>>> {
+        let target = Target::new(&core.comparator, key, L::search_from(sequence));
+        let shown = self.go_to(core, Way::Forward, &target)?;
+        // A key's only version shown may stand before the position.
+        let in_front = sequence < SequenceNumber::MAX
+            && shown.is_some_and(|entry| {
+                entry.sequence() > sequence && core.comparator.compare(entry.user_key(), key).is_eq()
+            });
+        if in_front { self.step(core, Way::Forward) } else { Ok(shown) }
+    }
+
+    /// Goes to the first entry shown at or after a position, or to the last one before it.
+    pub(crate) fn go_to<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
         way: Way,
         target: &Target<'_>,
-    ) -> Outcome<'a> {
-        let comparator = &core.comparator;
-        let spot = match way {
-            Way::Forward => order.find(target)?.after,
-            Way::Backward => order.find_before(target)?,
-        };
-        // Outside the near bound: start at the bound instead.
-        let bound = match way {
-            Way::Forward => self.lower.as_ref(),
-            Way::Backward => self.upper.as_ref(),
-        };
-        let spot = match (spot, bound) {
-            (Some(spot), Some(scan_bound)) => {
-                let scan_bound = scan_bound.target(comparator);
-                let in_front = spot.entry.node().order(comparator, &scan_bound).is_lt();
-                match way {
-                    Way::Forward if in_front => order.find(&scan_bound)?.after,
-                    Way::Backward if !in_front => order.find_before(&scan_bound)?,
-                    _ => Some(spot),
-                }
-            }
-            (spot, _) => spot,
-        };
-        self.show(core, order, way, spot)
+    ) -> Result<Option<Entry<'a>>> {
+        self.refresh(core)?;
+        let outcome = self.scope.arrive(core, way, target);
+        self.land(core, outcome)?;
+        self.pass_others(core, way)?;
+        Ok(self.shown(core))
     }
 
-    /// What the visibility shows from a stored entry on, inside the far bound.
-    #[inline(always)]
-    fn show<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
+    /// Goes to the entry with which a walk in this direction begins: at a position, or else at its end of the table.
+    pub(crate) fn begin<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
         way: Way,
-        spot: Option<Spot<'a>>,
-    ) -> Outcome<'a> {
-        let (spot, far) = match way {
-            Way::Forward => (self.visibility.forward(core, order, spot)?, self.upper.as_ref()),
-            Way::Backward => (self.visibility.backward(core, order, spot)?, self.lower.as_ref()),
-        };
-        let (Some(spot), Some(scan_bound)) = (spot, far) else { return Ok(spot) };
-        let in_front =
-            spot.entry.node().order(&core.comparator, &scan_bound.target(&core.comparator)).is_lt();
-        Ok((in_front == (way == Way::Forward)).then_some(spot))
+        from: Option<&ScanBound>,
+    ) -> Result<Option<Entry<'a>>> {
+        let side = if way == Way::Forward { Side::Start } else { Side::End };
+        let target = from.map_or(Target::extreme(side), |from| from.target(&core.comparator));
+        self.go_to(core, way, &target)
     }
 
-    /// A step where nothing has to be decided: in a list, from an entry to a neighbour that is shown. `None`: it is
-    /// no such step, or it met something unusual; `step` decides.
+    /// One step, and the entry that it led to, as a cursor makes it.
     #[inline(always)]
-    pub(super) fn step_fast<'a>(
-        &self,
-        core: &'a Core<H::Order>,
+    pub(crate) fn step<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
         way: Way,
-        read_ahead: &mut ReadAhead,
-    ) -> Option<Option<Verified<'a>>> {
-        let State::At(stand) = &self.state else { return None };
-        if !self.visibility.is_plain(core, way) {
-            return None;
-        }
-        let search = self.list(core)?;
-        let (next, far) = match way {
-            Way::Forward => (search.try_next(stand.at)?, &self.upper),
-            Way::Backward => (search.try_prev(stand.at)?, &self.lower),
-        };
-        match (&next, way) {
-            (Some(entry), Way::Forward) => search.look_ahead(read_ahead, stand.at, entry.node().offset()),
-            (Some(entry), Way::Backward) => search.look_back(stand.at, entry.node().offset()),
-            _ => {}
-        }
-        if next.is_some_and(|entry| !self.visibility.shows_neighbour(core, &search.view, stand, &entry)) {
-            return None;
-        }
-        let (Some(entry), Some(scan_bound)) = (next, far) else { return Some(next) };
-        let in_front = entry.node().order(&core.comparator, &scan_bound.target(&core.comparator)).is_lt();
-        Some((in_front == (way == Way::Forward)).then_some(entry))
+    ) -> Result<Option<Entry<'a>>> {
+        self.go(core, way)?;
+        self.pass_others(core, way)?;
+        Ok(self.shown(core))
     }
 
-    #[inline]
-    pub(super) fn step(&self, core: &Core<H::Order>, way: Way, read_ahead: &mut ReadAhead) -> Arrival {
-        match (&self.state, &self.reported) {
-            (State::At(stand), _) => match self.list(core) {
-                Some(search) => {
-                    let outcome = self.step_from(core, &search, way, stand);
-                    if let (Ok(Some(to)), Way::Forward) = (&outcome, way) {
-                        search.look_ahead(read_ahead, stand.at, to.at);
-                    }
-                    Ok(outcome.map(park))
-                }
-                None => Ok(self.step_from(core, &self.order(core)?, way, stand).map(park)),
-            },
-            (State::Gap, Some(reported)) => {
-                Ok(self.step_over_gap(core, &self.order(core)?, way, reported).map(park))
-            }
-            (State::Nowhere | State::Gap, _) => Ok(Ok(None)),
-        }
-    }
-
+    /// One step of a walk without a prefix, and the entry that it led to.
     #[inline(always)]
-    fn step_from<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
+    pub(crate) fn advance<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
         way: Way,
-        from: &Stand,
-    ) -> Outcome<'a> {
-        let next = match way {
-            Way::Forward => self.visibility.after(core, order, from)?,
-            Way::Backward => self.visibility.before(core, order, from)?,
-        };
-        self.show(core, order, way, next)
+    ) -> Result<Option<Entry<'a>>> {
+        let mut read_ahead = self.read_ahead;
+        if let Some(moved) = self.scope.step_fast(core, &self.state, way, &mut read_ahead)
+            && let Some(frame) = self.scope.frame()
+        {
+            self.read_ahead = read_ahead;
+            let entry = moved.map(|entry| Entry::new(entry, frame));
+            self.state = moved.map_or(State::Nowhere, |entry| State::At(Stand::at(&entry)));
+            return Ok(entry);
+        }
+        self.step_slow(core, way)?;
+        Ok(self.shown(core))
     }
 
-    /// The first entry from `spot` on that is not outside the near bound: a gap may lie outside of it.
+    /// Passes entries without the prefix, where the order does not keep those with it together.
+    #[inline(always)]
+    fn pass_others<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
+        if C::ORDER == KeyOrder::Bytes || self.scope.prefix().is_none() {
+            return Ok(());
+        }
+        self.pass_others_by_steps(core, way)
+    }
+
     #[cold]
-    fn first_inside<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
-        way: Way,
-        mut spot: Spot<'a>,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        let bound = match way {
-            Way::Forward => self.lower.as_ref(),
-            Way::Backward => self.upper.as_ref(),
+    fn pass_others_by_steps<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
+        let is_other = |walk: &Self| match (walk.shown(core), walk.scope.prefix()) {
+            (Some(entry), Some(prefix)) => !entry.user_key().starts_with(prefix),
+            _ => false,
         };
-        let Some(scan_bound) = bound else { return Ok(Some(spot)) };
-        let scan_bound = scan_bound.target(&core.comparator);
-        loop {
-            let in_front = spot.entry.node().order(&core.comparator, &scan_bound).is_lt();
-            if in_front == (way == Way::Backward) {
-                return Ok(Some(spot));
+        while is_other(self) {
+            self.go(core, way)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn go<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
+        let mut read_ahead = self.read_ahead;
+        match self.scope.step_fast(core, &self.state, way, &mut read_ahead) {
+            Some(moved) => {
+                self.state = moved.map_or(State::Nowhere, |entry| State::At(Stand::at(&entry)));
+                self.read_ahead = read_ahead;
+                Ok(())
             }
-            let next = match way {
-                Way::Forward => order.next(spot.at)?,
-                Way::Backward => order.prev(spot.at)?,
-            };
-            let Some(next) = next else { return Ok(None) };
-            spot = next;
+            None => self.step_slow(core, way),
         }
     }
 
-    /// Goes on at the far side of a gap, strictly beyond it (CURSOR-1).
+    #[inline(never)]
+    fn step_slow<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
+        if matches!(self.state, State::Nowhere) {
+            return Ok(());
+        }
+        if self.heading.way != way {
+            self.heading = Heading { way, limit: StepLimit::default() };
+        }
+        if let Err(corruption) = self.heading.limit.count(core) {
+            return self.fail(corruption);
+        }
+        let mut read_ahead = self.read_ahead;
+        let outcome = self.scope.step(core, (&self.state, self.reported.as_deref()), way, &mut read_ahead);
+        let landed = self.stand(core, outcome);
+        self.read_ahead = read_ahead;
+        landed
+    }
+
+    /// Ends a move that is no step: a new walk begins.
+    #[inline(always)]
+    fn land<C: Comparator>(&mut self, core: &Core<C>, outcome: Arrival) -> Result<()> {
+        self.read_ahead = ReadAhead::default();
+        self.heading.limit = StepLimit::default();
+        self.stand(core, outcome)
+    }
+
+    #[inline(always)]
+    fn stand<C: Comparator>(&mut self, core: &Core<C>, outcome: Arrival) -> Result<()> {
+        match outcome {
+            Ok(Ok(Some(stand))) => self.state = State::At(stand),
+            Ok(Ok(None)) => self.state = State::Nowhere,
+            Ok(Err(gap)) => return self.fall(core, gap),
+            Err(corruption) => return self.fail(corruption),
+        }
+        Ok(())
+    }
+
+    /// Nowhere, by damage that no gap tells of (WALK-2).
     #[cold]
-    fn step_over_gap<'a, O: Ordered<'a>>(
-        &self,
-        core: &'a Core<H::Order>,
-        order: &O,
-        way: Way,
-        reported: &ReportedGap,
-    ) -> Outcome<'a> {
-        let gap = reported.gap;
-        let at = if way == Way::Forward { gap.after } else { gap.before };
-        if at == END {
-            return Ok(None);
+    pub(crate) fn fail(&mut self, corruption: Corruption) -> Result<()> {
+        self.state = State::Nowhere;
+        self.failed = Some(Box::new(corruption));
+        Err(corruption.into())
+    }
+
+    /// Into a gap: the positions of its sides are copied while they verify (WALK-1).
+    #[cold]
+    #[inline(never)]
+    fn fall<C: Comparator>(&mut self, core: &Core<C>, gap: Gap) -> Result<()> {
+        let order = self.scope.order(core).ok();
+        self.reported = Some(Box::new(ReportedGap::around(order.as_ref(), gap)));
+        self.state = State::Gap;
+        Err(gap.corruption.into())
+    }
+
+    /// Looks at the control block again. A copy that was sorted for this walk is kept.
+    fn refresh<C: Comparator>(&mut self, core: &Core<C>) -> Result<()> {
+        self.failed = None;
+        if self.scope.has_sorted() {
+            return Ok(());
         }
-        let entry = match order.entry(at) {
-            Ok(entry) => entry,
-            // The far side was damaged since then: on along its links.
-            Err(corruption) => return Err(order.gap_at(at, corruption)),
-        };
-        let spot = Spot { at, entry };
-        if gap.before == gap.after {
-            return self.step_from(core, order, way, &Stand::on(&spot));
-        }
-        if !reported.is_passed_at(&core.comparator, way, &entry) {
-            let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
-            return Err(Gap { corruption, before: END, after: END });
-        }
-        let spot = match self.first_inside(core, order, way, spot)? {
-            Some(spot) if spot.at == at && way == Way::Forward => {
-                self.visibility.after_gap(core, order, gap, spot)?
-            }
-            spot => spot,
-        };
-        let shown = self.show(core, order, way, spot);
-        let Some(near) = spot.filter(|near| way == Way::Backward && leads_back(core, order, near, &shown))
-        else {
-            return shown;
-        };
-        let before = self.visibility.before(core, order, &Stand::on(&near))?;
-        self.show(core, order, way, before)
+        self.state = State::Nowhere;
+        self.scope.refresh(core).or_else(|corruption| self.fail(corruption))
+    }
+
+    /// Takes over the copy that was sorted for another walk, if there is one.
+    pub(crate) fn share_order(&mut self, other: &Self) {
+        self.scope.share_order(&other.scope);
+    }
+
+    /// The gap that the walk is in, as long as it is in one.
+    pub(crate) fn gap(&self) -> Option<Gap> {
+        self.reported.as_ref().filter(|_| matches!(self.state, State::Gap)).map(|reported| reported.gap)
+    }
+
+    /// Where the gap that the walk is in begins, as seen by a walk in this direction.
+    pub(crate) fn gap_bound(&self, way: Way) -> Option<&ScanBound> {
+        let reported = self.reported.as_ref().filter(|_| matches!(self.state, State::Gap))?;
+        reported.far(if way == Way::Forward { Way::Backward } else { Way::Forward })
     }
 
     /// How far a walk in this direction has come: all that lies on the near side of the scan bound is done.
     #[cold]
-    pub(crate) fn progress(&self, way: Way) -> Result<ScanBound, Corruption> {
-        let core = self.handle.core();
-        let far = || if way == Way::Forward { ScanBound::end() } else { ScanBound::start() };
-        let stand = match (&self.state, &self.reported) {
-            (State::At(stand), _) => stand,
-            (State::Gap, Some(reported)) => return Ok(reported.far(way).cloned().unwrap_or_else(far)),
-            (State::Nowhere | State::Gap, _) => return Ok(far()),
-        };
-        let order = self.order(core)?;
-        if let Ok(entry) = stand.parked.verify(order.view()) {
-            return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
-        }
-        // Damaged since then: the walk has come to where its link leads.
-        let (next, beside) = match way {
-            Way::Forward => (order.next(stand.at), ScanBound::just_before as fn(&Node<'_>) -> ScanBound),
-            Way::Backward => (order.prev(stand.at), ScanBound::just_after as fn(&Node<'_>) -> ScanBound),
-        };
-        match next {
-            Ok(spot) => Ok(spot.map_or_else(far, |spot| beside(spot.entry.node()))),
-            Err(gap) => Err(gap.corruption),
-        }
+    pub(crate) fn progress<C: Comparator>(&self, core: &Core<C>, way: Way) -> Result<ScanBound, Corruption> {
+        self.scope.progress(core, (&self.state, self.reported.as_deref()), way)
     }
+}
+
+impl Walk<AtSnapshot> {
+    /// The merge operands of the key under it, if it stands on one.
+    pub(crate) fn operands<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Option<Operands<'a, C>>> {
+        let State::At(stand) = &self.state else { return Ok(None) };
+        let order = self.scope.order(core)?;
+        let spot = stand.spot(&order)?;
+        let is_operand = spot.entry.kind() == Kind::MERGE;
+        is_operand.then(|| operands(core, &order, (spot.entry.key(), spot))).transpose()
+    }
+}
+
+impl Walk<Raw> {
+    /// From any version of a key to its first one inside the bounds.
+    pub(crate) fn rewind_key<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Result<Option<Entry<'a>>> {
+        let State::At(stand) = self.state else { return Ok(None) };
+        let first = self.scope.order(core).map(|order| {
+            let spot = stand.spot(&order)?;
+            let first = first_of_run(core, &order, spot, Run::Key)?;
+            let first = self.scope.inside_near(core, &order, Way::Forward, Some(first))?;
+            Ok(first.as_ref().map(Stand::on))
+        });
+        self.stand(core, first)?;
+        Ok(self.shown(core))
+    }
+
+    /// Where the walk stands, to come back to.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { state: self.state, reported: self.reported.clone() }
+    }
+
+    /// Back to where it stood.
+    pub(crate) fn return_to(&mut self, mark: Mark) {
+        (self.state, self.reported) = (mark.state, mark.reported);
+    }
+}
+
+/// A place that a walk comes back to.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    state: State,
+    reported: Option<Box<ReportedGap>>,
 }

@@ -20,6 +20,7 @@ pub mod later;
 pub mod model;
 pub mod parked;
 pub mod plan;
+pub mod ranges;
 pub mod reads;
 pub mod rng;
 pub mod trial;
@@ -161,6 +162,7 @@ fn reads(trial: &mut Trial<'_>, table: &MemTable, parked: Parked<'_>) {
     trial.prefix_scans(table.reader());
     trial.bounded_scans(table.reader());
     trial.ranges(table.reader());
+    trial.sought_ranges(table.reader());
     trial.further_reads(table.reader());
     if trial.turn().is_multiple_of(4) {
         trial.accounts(table.reader());

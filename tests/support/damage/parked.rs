@@ -1,7 +1,11 @@
 //! Cursors and ranges that stood somewhere before the damage, and are asked and moved after it.
 
-use paranoid_memtable::scan::{AtSnapshot, Cursor, Descending, Handle, Visibility};
-use paranoid_memtable::{Bytewise, Error, MemTable, OwnedCursor, Range, Representation, TableCursor};
+use paranoid_memtable::scan::{
+    AtSnapshot, Cursor, Descending, EntryRange, Handle, OwnedDescending, Visibility,
+};
+use paranoid_memtable::{
+    Bytewise, Error, MemTable, OwnedCursor, OwnedRange, Range, Representation, TableCursor,
+};
 
 use super::model::{Model, Row};
 use super::trial::Trial;
@@ -18,9 +22,11 @@ pub struct Parked<'t> {
     owned_resolved: At<OwnedCursor<Bytewise, AtSnapshot>>,
     /// Rows that its front has shown, and its back; the range.
     range: Option<(usize, usize, Range<'t>)>,
+    owned_range: Option<(usize, usize, OwnedRange)>,
     range_at: Option<(usize, usize, Range<'t, Bytewise, AtSnapshot>)>,
     /// Rows that it has shown, in its order.
     descending: Option<(usize, Descending<'t>)>,
+    owned_descending: Option<(usize, OwnedDescending)>,
 }
 
 /// Steps that a parked cursor makes after the damage.
@@ -67,23 +73,43 @@ impl<'t> Parked<'t> {
         let rows = model.rows.len();
         let (front, back) = (turn % (rows + 1), turn / 3 % (rows + 1));
         let back = back.min(rows - front);
-        let mut range = table.range(..);
-        range.by_ref().take(front).try_for_each(|entry| entry.map(drop))?;
-        range.by_ref().rev().take(back).try_for_each(|entry| entry.map(drop))?;
-        self.range = Some((front, back, range));
+        if turn.is_multiple_of(2) {
+            self.range = Some((front, back, moved(table.range(..), front, back)?));
+        } else {
+            self.owned_range = Some((front, back, moved(table.owned_range(..), front, back)?));
+        }
         let rows = model.visible(SNAPSHOT).len();
         let front = turn % (rows + 1);
         let back = (turn / 3 % (rows + 1)).min(rows - front);
-        let mut range = table.range_at(model.snapshots[SNAPSHOT], ..);
-        range.by_ref().take(front).try_for_each(|entry| entry.map(drop))?;
-        range.by_ref().rev().take(back).try_for_each(|entry| entry.map(drop))?;
-        self.range_at = Some((front, back, range));
+        let range = table.range_at(model.snapshots[SNAPSHOT], ..);
+        self.range_at = Some((front, back, moved(range, front, back)?));
         let shown = turn / 2 % (model.rows.len() + 1);
-        let mut range = table.range_descending(..);
-        range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
-        self.descending = Some((shown, range));
+        if turn.is_multiple_of(2) {
+            let mut range = table.owned_range_descending(..);
+            range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
+            self.owned_descending = Some((shown, range));
+        } else {
+            let mut range = table.range_descending(..);
+            range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
+            self.descending = Some((shown, range));
+        }
         Ok(())
     }
+}
+
+/// A range whose ends have shown so many rows.
+fn moved<H: Handle, L: Visibility>(
+    mut range: EntryRange<H, L>,
+    front: usize,
+    back: usize,
+) -> Result<EntryRange<H, L>, Error> {
+    for _ in 0..front {
+        range.next_entry()?;
+    }
+    for _ in 0..back {
+        range.next_back_entry()?;
+    }
+    Ok(range)
 }
 
 fn park<H: Handle, L: Visibility>(mut cursor: Cursor<H, L>, row: &Row) -> Result<Cursor<H, L>, Error> {
@@ -97,7 +123,9 @@ impl<'m> Trial<'m> {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
         let shown = model.visible(SNAPSHOT);
-        let Parked { raw, resolved, owned, owned_resolved, range, range_at, descending: keys } = parked;
+        let Parked { raw, resolved, owned, owned_resolved, .. } = parked;
+        let Parked { range, owned_range, range_at, descending: keys, owned_descending: owned_keys, .. } =
+            parked;
         raw.into_iter().for_each(|(place, cursor)| self.resume("parked cursor", &rows, place, cursor));
         owned
             .into_iter()
@@ -113,12 +141,19 @@ impl<'m> Trial<'m> {
             let walk = self.parked_between(&rows, front, back);
             self.both_ends("parked range", walk, pattern, range);
         }
+        if let Some((front, back, range)) = owned_range {
+            let walk = self.parked_between(&rows, front, back);
+            self.both_ends("parked owned range", walk, pattern, range);
+        }
         if let Some((front, back, range)) = range_at {
             let walk = self.parked_between(&shown, front, back);
             self.both_ends("parked range_at", walk, pattern, range);
         }
         if let Some((gone, range)) = keys {
             self.descends("parked range_descending", (&rows, gone), range);
+        }
+        if let Some((gone, range)) = owned_keys {
+            self.descends("parked owned range_descending", (&rows, gone), range);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use paranoid_memtable::read::EntryBytes;
 use paranoid_memtable::scan::{Cursor, Handle, Visibility};
 use paranoid_memtable::{Entry, Error, Kind, Lookup, TableReader};
 
@@ -72,6 +73,24 @@ impl Shown for Entry<'_> {
     }
     fn len(&self) -> Option<usize> {
         Some(self.value_len())
+    }
+}
+
+impl Shown for EntryBytes {
+    fn key(&self) -> &[u8] {
+        self.user_key()
+    }
+    fn sequence(&self) -> u64 {
+        EntryBytes::sequence(self)
+    }
+    fn kind(&self) -> Kind {
+        EntryBytes::kind(self)
+    }
+    fn shown_value(&self) -> Result<&[u8], Error> {
+        Ok(self.value())
+    }
+    fn len(&self) -> Option<usize> {
+        Some(self.value().len())
     }
 }
 
@@ -320,7 +339,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    fn sought(
+    pub fn sought(
         &mut self,
         probe: usize,
         what: &str,

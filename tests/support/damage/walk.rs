@@ -9,7 +9,7 @@
 use std::ops::Bound;
 
 use paranoid_memtable::scan::{Cursor, Handle, Visibility};
-use paranoid_memtable::{Entry, Error, TableReader};
+use paranoid_memtable::{Error, TableReader};
 
 use super::descent::Descent;
 use super::model::{Accelerators, Model, PREFIX_BYTES, Row};
@@ -223,11 +223,11 @@ impl<'m> Trial<'m> {
     }
 
     /// What a descending range shows that has shown the first `gone` of its rows.
-    pub fn descends<'t>(
+    pub fn descends<E: Shown>(
         &mut self,
         what: &str,
         (rows, gone): (&[&Row], usize),
-        mut range: impl Iterator<Item = Result<Entry<'t>, Error>>,
+        mut range: impl Iterator<Item = Result<E, Error>>,
     ) {
         let rows = descending(rows);
         let walk = Walk::descending(self.model(), &rows, gone);
@@ -251,12 +251,12 @@ impl<'m> Trial<'m> {
     }
 
     /// A walk whose ends take turns: bit n of the pattern, repeated, says which one makes step n (0: the front).
-    pub fn both_ends<'t>(
+    pub fn both_ends<E: Shown>(
         &mut self,
         what: &str,
         walk: Walk<'_>,
         pattern: u8,
-        mut range: impl DoubleEndedIterator<Item = Result<Entry<'t>, Error>>,
+        mut range: impl DoubleEndedIterator<Item = Result<E, Error>>,
     ) {
         let mut walk = walk;
         let what = || format!("{what}, ends in turns of {pattern:#010b}");
@@ -326,11 +326,17 @@ impl<'m> Trial<'m> {
                 rows.iter().copied().filter(|row| window.holds(&row.key)).collect()
             };
             let (raw, resolved) = (inside(&rows), inside(&shown));
-            let pattern = self.pattern(turn);
-            self.both_ends("range", Walk::new(&raw), pattern, table.range(bounds));
-            let pattern = self.pattern(turn + 3);
-            self.both_ends("range_at", Walk::new(&resolved), pattern, table.range_at(snapshot, bounds));
-            self.descends("range_descending", (&raw, 0), table.range_descending(bounds));
+            let patterns = (self.pattern(turn), self.pattern(turn + 3));
+            let (raw_walk, walk) = (Walk::new(&raw), Walk::new(&resolved));
+            if (self.turn() + turn).is_multiple_of(2) {
+                self.both_ends("range", raw_walk, patterns.0, table.range(bounds));
+                self.both_ends("range_at", walk, patterns.1, table.range_at(snapshot, bounds));
+                self.descends("range_descending", (&raw, 0), table.range_descending(bounds));
+            } else {
+                self.both_ends("owned_range", raw_walk, patterns.0, table.owned_range(bounds));
+                self.both_ends("owned_range_at", walk, patterns.1, table.owned_range_at(snapshot, bounds));
+                self.descends("owned_range_descending", (&raw, 0), table.owned_range_descending(bounds));
+            }
             self.estimate(table, window, raw.len());
         }
         self.versions(table, &rows);
@@ -371,9 +377,12 @@ impl<'m> Trial<'m> {
             let range = table.range_versions(place(start)..=place(end));
             self.both_ends("range_versions", Walk::new(&rows[start..=end]), pattern, range);
         } else {
-            let range = table.range_versions(place(start)..place(end));
-            self.both_ends("range_versions", Walk::new(&rows[start..end]), pattern, range);
+            let range = table.owned_range_versions(place(start)..place(end));
+            self.both_ends("owned_range_versions", Walk::new(&rows[start..end]), pattern, range);
         }
+        let bounds = place(start)..=place(end);
+        let range = table.range_descending(..).with_version_bounds(bounds);
+        self.descends("range_descending of versions", (&rows[start..=end], 0), range);
     }
 
     /// Counts up to this are exact.

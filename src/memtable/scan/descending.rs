@@ -1,0 +1,321 @@
+//! Descending ranges: keys descend, the versions of each ascend in age.
+//!
+//! ```text
+//!   a@9   b@7   b@4   c@2          Back: from the first version of a key to the key before it
+//!         <---- first <- from      then to that key's first version, which is shown
+//!         ----> ---->              Versions: and forward through the others
+//! ```
+//! * DESCENDING-1: a descending range never goes back to a key that is not before the last one, and reports a gap once,
+//!   from whichever side it meets it.
+//!
+//! One thread at a time moves a range; tables may be written meanwhile.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::ops::RangeBounds;
+
+use crate::error::{Corruption, Place, Result};
+use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::memtable::core::Core;
+use crate::memtable::read::entry::{Entry, EntryBytes};
+use crate::memtable::scan::bounds::{ScanBound, key_bounds, version_bounds};
+use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
+use crate::memtable::scan::runs::{StepLimit, Way};
+use crate::memtable::scan::visibility::Raw;
+use crate::memtable::scan::walk::{Mark, Walk};
+use crate::planted::{Bug, planted};
+
+/// Keys descending, the newest version of each first. A damaged place is reported once; the range goes on at its other
+/// side. Made by [`range_descending`](crate::MemTable::range_descending) and
+/// [`owned_range_descending`](crate::MemTable::owned_range_descending).
+///
+/// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
+/// [`next_entry`](Self::next_entry), and is an iterator over verified copies of them.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let table = MemTable::default();
+/// for (sequence, key) in [(1, b"a"), (2, b"b"), (3, b"b"), (4, b"c")] {
+///     table.put(sequence, key, b"value")?;
+/// }
+/// let mut range = table.owned_range_descending(..).with_version_bounds((b"a", u64::MAX)..=(b"b", 3));
+/// drop(table);
+/// assert_eq!(range.next_entry()?.map(|entry| (entry.user_key(), entry.sequence())), Some((b"b".as_slice(), 3)));
+/// let rest = range.map(|entry| Ok(entry?.user_key().to_vec())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
+/// assert_eq!(rest, [b"a"], "b@2 is after the upper bound, b@3");
+/// # Ok(()) }
+/// ```
+pub struct DescendingRange<H: Handle> {
+    handle: H,
+    descent: Descent,
+}
+
+/// A descending range that borrows its table.
+pub type Descending<'t, C = Bytewise> = DescendingRange<Borrowed<'t, C>>;
+/// A descending range that keeps its table alive: `'static`, `Send` and `Sync`.
+pub type OwnedDescending<C = Bytewise> = DescendingRange<Owned<C>>;
+
+impl<H: Handle> fmt::Debug for DescendingRange<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DescendingRange").field("walk", &self.descent.walk).finish_non_exhaustive()
+    }
+}
+
+/// How far a descending range has come, without a borrow of its table: each call is given the table.
+struct Descent {
+    walk: Walk<Raw>,
+    phase: Phase,
+    /// Where it begins, if it was sought.
+    from: Option<ScanBound>,
+    /// The key whose versions are shown, in the range's own memory.
+    key: Option<Vec<u8>>,
+    /// Its first version, or the gap before it: where the way back goes on.
+    first: Option<Mark>,
+    /// The sides of the gap that was reported last.
+    reported: Option<(u32, u32)>,
+    limit: StepLimit,
+}
+
+/// What a descending range does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Fresh,
+    /// The walk goes forward through the versions of the key.
+    Versions,
+    /// The walk goes back to the key before.
+    Back,
+    Done,
+}
+
+/// What comes of one move of a descending range.
+enum Came<'a> {
+    /// An entry, an error, or the end.
+    Out(Option<Result<Entry<'a>>>),
+    /// Nothing to show: it goes on.
+    On,
+}
+
+impl Descent {
+    fn new(walk: Walk<Raw>) -> Self {
+        Descent {
+            walk,
+            phase: Phase::Fresh,
+            from: None,
+            key: None,
+            first: None,
+            reported: None,
+            limit: StepLimit::default(),
+        }
+    }
+
+    /// Begins anew, at the end of the range or at a place.
+    fn reset(&mut self, from: Option<ScanBound>) {
+        self.walk.leave();
+        (self.phase, self.from, self.key) = (Phase::Fresh, from, None);
+        (self.first, self.reported, self.limit) = (None, None, StepLimit::default());
+    }
+
+    /// Between these bounds from now on.
+    fn set_bounds(&mut self, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) {
+        self.reset(None);
+        self.walk.set_bounds(lower, upper);
+    }
+
+    fn next<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Option<Result<Entry<'a>>> {
+        loop {
+            if let Came::Out(item) = self.step(core) {
+                return item;
+            }
+        }
+    }
+
+    fn step<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Came<'a> {
+        if let Err(corruption) = self.limit.count(core) {
+            return self.end_with(corruption);
+        }
+        match self.phase {
+            Phase::Done => Came::Out(None),
+            Phase::Versions => {
+                let moved = self.walk.advance(core, Way::Forward);
+                self.version(core, moved)
+            }
+            Phase::Back => {
+                let moved = self.walk.advance(core, Way::Backward);
+                self.key_before(core, moved)
+            }
+            Phase::Fresh => {
+                self.phase = Phase::Back;
+                let moved = self.walk.begin(core, Way::Backward, self.from.as_ref());
+                self.key_before(core, moved)
+            }
+        }
+    }
+
+    /// The walk went forward: another version of the key, or the key is done.
+    fn version<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
+        moved: Result<Option<Entry<'a>>>,
+    ) -> Came<'a> {
+        match moved {
+            Ok(Some(entry)) if self.order_of(core, &entry).is_eq() => return Came::Out(Some(Ok(entry))),
+            Err(error) if !self.knows_gap() => return Came::Out(Some(Err(error))),
+            _ => {}
+        }
+        self.phase = Phase::Back;
+        if let Some(first) = self.first.take() {
+            self.walk.return_to(first);
+        }
+        Came::On
+    }
+
+    /// The walk went back: on to the first version of the key that it came to.
+    fn key_before<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
+        moved: Result<Option<Entry<'a>>>,
+    ) -> Came<'a> {
+        let entry = match moved {
+            Ok(Some(entry)) => entry,
+            Ok(None) => {
+                self.phase = Phase::Done;
+                return Came::Out(None);
+            }
+            Err(_) if self.knows_gap() => return Came::On,
+            Err(error) => return Came::Out(Some(Err(error))),
+        };
+        if self.key.is_some() {
+            let order = self.order_of(core, &entry);
+            // A newer version of the key was inserted meanwhile.
+            if order.is_eq() {
+                return Came::On;
+            }
+            if order.is_gt() {
+                return self.end_with(Corruption::new(Place::Order, 0, 0, 0).with_sequence(entry.sequence()));
+            }
+        }
+        let key = self.key.get_or_insert_default();
+        key.clear();
+        key.extend_from_slice(entry.user_key());
+        let first = self.walk.rewind_key(core);
+        self.phase = Phase::Versions;
+        self.first = Some(self.walk.mark());
+        match first {
+            Err(_) if self.knows_gap() => Came::On,
+            first => first.transpose().map_or(Came::On, |first| Came::Out(Some(first))),
+        }
+    }
+
+    /// How an entry's key stands to the one that is shown.
+    fn order_of<C: Comparator>(&self, core: &Core<C>, entry: &Entry<'_>) -> std::cmp::Ordering {
+        let key = self.key.as_deref().unwrap_or_default();
+        core.comparator.compare(entry.user_key(), key)
+    }
+
+    /// Whether the walk is in a gap that was reported (DESCENDING-1). If not, it is from now on.
+    fn knows_gap(&mut self) -> bool {
+        let sides = self.walk.gap().map(|gap| (gap.before, gap.after));
+        let known = sides.is_some() && sides == self.reported && !planted(Bug::DescendingForgetsGap);
+        self.reported = sides.or(self.reported);
+        known
+    }
+
+    #[cold]
+    fn end_with<'a>(&mut self, corruption: Corruption) -> Came<'a> {
+        if self.phase == Phase::Done {
+            return Came::Out(None);
+        }
+        self.phase = Phase::Done;
+        Came::Out(self.walk.fail(corruption).err().map(Err))
+    }
+}
+
+impl<H: Handle> DescendingRange<H> {
+    /// A descending range of a table between two bounds; an inverted one is empty.
+    pub(crate) fn new(handle: H, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) -> Self {
+        DescendingRange { handle, descent: Descent::new(Walk::new(Raw).between(lower, upper)) }
+    }
+
+    /// The next entry, lent until the next call. `None`: the range is over.
+    ///
+    /// # Errors
+    /// `Corruption` for a damaged place; the next call goes on at its other side.
+    pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
+        self.descent.next(self.handle.core()).transpose()
+    }
+
+    /// The next entry is the newest version of the last key of the range that is `key` or before it. Looks at nothing
+    /// yet: the next step does. A range that is over goes on.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// for (sequence, key) in [(1, b"a"), (2, b"c"), (3, b"c"), (4, b"e")] {
+    ///     table.put(sequence, key, b"")?;
+    /// }
+    /// let mut range = table.range_descending(..);
+    /// range.seek(b"d");
+    /// let found = range.next_entry()?.map(|entry| (entry.user_key(), entry.sequence()));
+    /// assert_eq!(found, Some((b"c".as_slice(), 3)));
+    /// # Ok(()) }
+    /// ```
+    pub fn seek(&mut self, key: &[u8]) {
+        self.descent.reset(Some(ScanBound::after(key, 0)));
+    }
+
+    /// Sets the bounds anew, in place of those before; the range begins there.
+    pub fn set_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) {
+        self.descent.set_bounds(key_bounds(&range));
+    }
+
+    /// Sets bounds of (user key, sequence number) anew. They are positions in the table's order, in which sequence
+    /// numbers descend within a key, as for [`range_versions`](crate::MemTable::range_versions): the range has the
+    /// entries between them, in its own order.
+    pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
+        self.descent.set_bounds(version_bounds(&range));
+    }
+
+    /// This range with bounds of (user key, sequence number) in place of those before: see
+    /// [`set_version_bounds`](Self::set_version_bounds).
+    #[must_use]
+    pub fn with_version_bounds<K: AsRef<[u8]>>(
+        mut self,
+        range: impl RangeBounds<(K, SequenceNumber)>,
+    ) -> Self {
+        self.set_version_bounds(range);
+        self
+    }
+
+    /// Whether the last step ended in damage; see [`Cursor::status`](crate::scan::Cursor::status).
+    ///
+    /// # Errors
+    /// `Corruption`, as the step answered it.
+    pub fn status(&self) -> Result<()> {
+        self.descent.walk.status()
+    }
+}
+
+impl<'t, C: Comparator> Iterator for DescendingRange<Borrowed<'t, C>> {
+    type Item = Result<Entry<'t>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.descent.next(self.handle.0)
+    }
+}
+
+impl<C: Comparator> std::iter::FusedIterator for DescendingRange<Borrowed<'_, C>> {}
+
+/// Copies of entries, each verified after it was made.
+impl<C: Comparator> Iterator for DescendingRange<Owned<C>> {
+    type Item = Result<EntryBytes>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let step = self.descent.next(&*self.handle.0)?;
+        Some(step.and_then(|entry| entry.to_bytes()))
+    }
+}
+
+impl<C: Comparator> std::iter::FusedIterator for DescendingRange<Owned<C>> {}

@@ -1,0 +1,413 @@
+//! What a walk may show, and where its steps lead.
+//!
+//! ```text
+//!   arrive   position ------------> find ----> inside the near bound ----> show
+//!   fast     entry ---------------> neighbour, if the two alone tell that it is shown
+//!   step     entry ---------------> visibility ----> show
+//!            gap ----------------> its far side, strictly beyond it -----> show
+//!   show     visibility ----> inside the far bound
+//! ```
+//! Nothing here moves: `walk` does, and the invariants of walks stand there. A scope keeps no borrow of its table:
+//! each call is given the table.
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Corruption, Place};
+use crate::key::{Comparator, KeyOrder, Target};
+use crate::memtable::core::Core;
+use crate::memtable::lookup::filter::Answer;
+use crate::memtable::lookup::statistics::Event;
+use crate::memtable::parts::ordered::Order;
+use crate::memtable::parts::representation::{END, Ordered, Spot};
+use crate::memtable::parts::vector::{Sorted, SortedSearch};
+use crate::memtable::scan::bounds::{ScanBound, prefix_bounds};
+use crate::memtable::scan::gap::{ReportedGap, far_end, passed};
+use crate::memtable::scan::runs::{Stand, Way};
+use crate::memtable::scan::visibility::Visibility;
+use crate::memtable::skiplist::arena::Frame;
+use crate::memtable::skiplist::iterate::ReadAhead;
+use crate::memtable::skiplist::node::{Node, Verified};
+use crate::memtable::skiplist::search::{Course, Gap, Search};
+
+/// Where a walk stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum State {
+    Nowhere,
+    At(Stand),
+    /// In the gap that was met last.
+    Gap,
+}
+
+/// What a walk keeps of its table's order.
+#[derive(Debug, Clone)]
+enum Kept {
+    List(Course),
+    Sorted(Arc<Sorted>),
+}
+
+/// What a walk may show, and the order that it goes through.
+pub(crate) struct Scope<L> {
+    pub(crate) visibility: L,
+    /// The table's checked values as of the last seek.
+    kept: Option<(Frame, Kept)>,
+    lower: Option<ScanBound>,
+    upper: Option<ScanBound>,
+    /// What all keys shown start with, in prefix mode.
+    prefix: Option<Box<[u8]>>,
+}
+
+/// Where a move ended: an entry, an end, or a gap; or a control block that is damaged.
+pub(super) type Arrival = Result<Result<Option<Stand>, Gap>, Corruption>;
+
+/// Where a move ended: an entry, an end, or a gap.
+type Outcome<'a> = Result<Option<Spot<'a>>, Gap>;
+
+/// What a walk keeps of an entry.
+#[inline(always)]
+fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
+    spot.as_ref().map(Stand::on)
+}
+
+/// Whether what a backward step found from the near entry on, the first one beyond a gap, lies after that entry: the
+/// walk has been there, and the gap was reported.
+#[cold]
+fn leads_back<'a, C: Comparator, O: Ordered<'a>>(
+    core: &Core<C>,
+    order: &O,
+    near: &Spot<'a>,
+    found: &Outcome<'a>,
+) -> bool {
+    let bound = ScanBound::just_after(near.entry.node());
+    let bound = bound.target(&core.comparator);
+    let is_after = |node: &Node<'_>| !node.order(&core.comparator, &bound).is_lt();
+    match found {
+        // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
+        // after it.
+        Err(gap) if gap.after == END => gap.before != END,
+        Err(gap) => gap.before == near.at || order.entry(gap.after).is_ok_and(|entry| is_after(entry.node())),
+        // The version that could be seen stands after the gap.
+        Ok(shown) => shown.is_some_and(|shown| is_after(shown.entry.node())),
+    }
+}
+
+impl<L: Visibility> Scope<L> {
+    /// Everything.
+    pub(super) fn new(visibility: L) -> Self {
+        Scope { visibility, kept: None, lower: None, upper: None, prefix: None }
+    }
+
+    /// Between these bounds from now on, in place of those before and of a prefix.
+    pub(super) fn set_bounds(&mut self, lower: Option<ScanBound>, upper: Option<ScanBound>) {
+        (self.lower, self.upper, self.prefix) = (lower, upper, None);
+    }
+
+    /// Keys that start with this from now on, in place of all bounds.
+    pub(super) fn set_prefix<C: Comparator>(&mut self, prefix: &[u8]) {
+        (self.lower, self.upper) = match C::ORDER {
+            KeyOrder::Bytes => prefix_bounds(prefix),
+            KeyOrder::Custom => (None, None),
+        };
+        self.prefix = Some(prefix.into());
+    }
+
+    /// The prefix of all keys shown, in prefix mode.
+    #[inline(always)]
+    pub(super) fn prefix(&self) -> Option<&[u8]> {
+        self.prefix.as_deref()
+    }
+
+    /// The table's checked values, if there was a seek.
+    #[inline(always)]
+    pub(super) fn frame(&self) -> Option<&Frame> {
+        self.kept.as_ref().map(|(frame, _)| frame)
+    }
+
+    /// Whether the order is a copy that was sorted for this walk.
+    pub(super) fn has_sorted(&self) -> bool {
+        matches!(self.kept, Some((_, Kept::Sorted(_))))
+    }
+
+    /// Looks at the control block again.
+    pub(super) fn refresh<C: Comparator>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
+        self.kept = Some(match core.order(None)? {
+            Order::List(search) => (search.view.frame, Kept::List(search.course)),
+            Order::Sorted(search) => (search.view.frame, Kept::Sorted(search.sorted)),
+        });
+        Ok(())
+    }
+
+    /// Takes over the copy that was sorted for another walk, if there is one: the two then agree on what a gap is.
+    pub(super) fn share_order(&mut self, other: &Self) {
+        if let Some((frame, Kept::Sorted(sorted))) = &other.kept {
+            self.kept = Some((*frame, Kept::Sorted(Arc::clone(sorted))));
+        }
+    }
+
+    /// The table's list, if that is its order, through the values kept from the last seek.
+    #[inline(always)]
+    pub(super) fn list<'a, C: Comparator>(&self, core: &'a Core<C>) -> Option<Search<'a, C>> {
+        let Some((frame, Kept::List(course))) = &self.kept else { return None };
+        let view = frame.on(&core.arena)?;
+        Some(Search { view, comparator: &core.comparator, course: *course })
+    }
+
+    /// The table's order through the values kept from the last seek.
+    #[inline]
+    pub(super) fn order<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Order<'a, C>, Corruption> {
+        if let Some(search) = self.list(core) {
+            return Ok(Order::List(search));
+        }
+        let Some((frame, Kept::Sorted(sorted))) = &self.kept else { return core.order(None) };
+        let Some(view) = frame.on(&core.arena) else { return core.order(None) };
+        let (comparator, sorted) = (&core.comparator, Arc::clone(sorted));
+        Ok(Order::Sorted(SortedSearch { view, comparator, sorted }))
+    }
+
+    /// The entry shown at or after a position (or before it), inside the bounds.
+    pub(super) fn arrive<C: Comparator>(&self, core: &Core<C>, way: Way, target: &Target<'_>) -> Arrival {
+        let order = self.order(core)?;
+        if let Some(prefix) = &self.prefix
+            && core.accelerators.may_start_with(order.view(), prefix) == Answer::Absent
+        {
+            core.accelerators.count(Event::FilterNegative, 1);
+            return Ok(Ok(None));
+        }
+        Ok(self.arrive_in(core, &order, way, target).map(park))
+    }
+
+    fn arrive_in<'a, C: Comparator, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<C>,
+        order: &O,
+        way: Way,
+        target: &Target<'_>,
+    ) -> Outcome<'a> {
+        let spot = match way {
+            Way::Forward => order.find(target)?.after,
+            Way::Backward => order.find_before(target)?,
+        };
+        let spot = self.inside_near(core, order, way, spot)?;
+        self.show(core, order, way, spot)
+    }
+
+    /// This entry, or, if it lies outside the near bound, the first one inside.
+    #[inline(always)]
+    pub(super) fn inside_near<'a, C: Comparator, O: Ordered<'a>>(
+        &self,
+        core: &Core<C>,
+        order: &O,
+        way: Way,
+        spot: Option<Spot<'a>>,
+    ) -> Outcome<'a> {
+        let (Some(found), Some(bound)) = (spot, self.near(way)) else { return Ok(spot) };
+        let bound = bound.target(&core.comparator);
+        let in_front = found.entry.node().order(&core.comparator, &bound).is_lt();
+        match way {
+            Way::Forward if in_front => Ok(order.find(&bound)?.after),
+            Way::Backward if !in_front => order.find_before(&bound),
+            _ => Ok(spot),
+        }
+    }
+
+    /// The bound at which a walk in this direction begins.
+    #[inline(always)]
+    fn near(&self, way: Way) -> Option<&ScanBound> {
+        match way {
+            Way::Forward => self.lower.as_ref(),
+            Way::Backward => self.upper.as_ref(),
+        }
+    }
+
+    /// What the visibility shows from a stored entry on, inside the far bound.
+    #[inline(always)]
+    fn show<'a, C: Comparator, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<C>,
+        order: &O,
+        way: Way,
+        spot: Option<Spot<'a>>,
+    ) -> Outcome<'a> {
+        let (spot, far) = match way {
+            Way::Forward => (self.visibility.forward(core, order, spot)?, self.upper.as_ref()),
+            Way::Backward => (self.visibility.backward(core, order, spot)?, self.lower.as_ref()),
+        };
+        let (Some(spot), Some(scan_bound)) = (spot, far) else { return Ok(spot) };
+        let in_front =
+            spot.entry.node().order(&core.comparator, &scan_bound.target(&core.comparator)).is_lt();
+        Ok((in_front == (way == Way::Forward)).then_some(spot))
+    }
+
+    /// A step where nothing has to be decided: in a list, from an entry to a neighbour that is shown. `None`: it is
+    /// no such step, or it met something unusual; `step` decides.
+    #[inline(always)]
+    pub(super) fn step_fast<'a, C: Comparator>(
+        &self,
+        core: &'a Core<C>,
+        state: &State,
+        way: Way,
+        read_ahead: &mut ReadAhead,
+    ) -> Option<Option<Verified<'a>>> {
+        let State::At(stand) = state else { return None };
+        if !self.visibility.is_plain(core, way) {
+            return None;
+        }
+        let search = self.list(core)?;
+        let (next, far) = match way {
+            Way::Forward => (search.try_next(stand.at)?, &self.upper),
+            Way::Backward => (search.try_prev(stand.at)?, &self.lower),
+        };
+        match (&next, way) {
+            (Some(entry), Way::Forward) => search.look_ahead(read_ahead, stand.at, entry.node().offset()),
+            (Some(entry), Way::Backward) => search.look_back(stand.at, entry.node().offset()),
+            _ => {}
+        }
+        if next.is_some_and(|entry| !self.visibility.shows_neighbour(core, &search.view, stand, &entry)) {
+            return None;
+        }
+        let (Some(entry), Some(scan_bound)) = (next, far) else { return Some(next) };
+        let in_front = entry.node().order(&core.comparator, &scan_bound.target(&core.comparator)).is_lt();
+        Some((in_front == (way == Way::Forward)).then_some(entry))
+    }
+
+    /// Any step, from where a walk stands and the gap that it reported last.
+    #[inline]
+    pub(super) fn step<C: Comparator>(
+        &self,
+        core: &Core<C>,
+        place: (&State, Option<&ReportedGap>),
+        way: Way,
+        read_ahead: &mut ReadAhead,
+    ) -> Arrival {
+        match place {
+            (State::At(stand), _) => match self.list(core) {
+                Some(search) => {
+                    let outcome = self.step_from(core, &search, way, stand);
+                    if let (Ok(Some(to)), Way::Forward) = (&outcome, way) {
+                        search.look_ahead(read_ahead, stand.at, to.at);
+                    }
+                    Ok(outcome.map(park))
+                }
+                None => Ok(self.step_from(core, &self.order(core)?, way, stand).map(park)),
+            },
+            (State::Gap, Some(reported)) => {
+                Ok(self.step_over_gap(core, &self.order(core)?, way, reported).map(park))
+            }
+            (State::Nowhere | State::Gap, _) => Ok(Ok(None)),
+        }
+    }
+
+    #[inline(always)]
+    fn step_from<'a, C: Comparator, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<C>,
+        order: &O,
+        way: Way,
+        from: &Stand,
+    ) -> Outcome<'a> {
+        let next = match way {
+            Way::Forward => self.visibility.after(core, order, from)?,
+            Way::Backward => self.visibility.before(core, order, from)?,
+        };
+        self.show(core, order, way, next)
+    }
+
+    /// The first entry from `spot` on that is not outside the near bound: a gap may lie outside of it.
+    #[cold]
+    fn first_inside<'a, C: Comparator, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<C>,
+        order: &O,
+        way: Way,
+        mut spot: Spot<'a>,
+    ) -> Result<Option<Spot<'a>>, Gap> {
+        let Some(scan_bound) = self.near(way) else { return Ok(Some(spot)) };
+        let scan_bound = scan_bound.target(&core.comparator);
+        loop {
+            let in_front = spot.entry.node().order(&core.comparator, &scan_bound).is_lt();
+            if in_front == (way == Way::Backward) {
+                return Ok(Some(spot));
+            }
+            let next = match way {
+                Way::Forward => order.next(spot.at)?,
+                Way::Backward => order.prev(spot.at)?,
+            };
+            let Some(next) = next else { return Ok(None) };
+            spot = next;
+        }
+    }
+
+    /// Goes on at the far side of a gap, strictly beyond it (WALK-1).
+    #[cold]
+    fn step_over_gap<'a, C: Comparator, O: Ordered<'a>>(
+        &self,
+        core: &'a Core<C>,
+        order: &O,
+        way: Way,
+        reported: &ReportedGap,
+    ) -> Outcome<'a> {
+        let gap = reported.gap;
+        let at = if way == Way::Forward { gap.after } else { gap.before };
+        if at == END {
+            return Ok(None);
+        }
+        let entry = match order.entry(at) {
+            Ok(entry) => entry,
+            // The far side was damaged since then: on along its links.
+            Err(corruption) => return Err(order.gap_at(at, corruption)),
+        };
+        let spot = Spot { at, entry };
+        if gap.before == gap.after {
+            return self.step_from(core, order, way, &Stand::on(&spot));
+        }
+        if !reported.is_passed_at(&core.comparator, way, &entry) {
+            let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
+            return Err(Gap { corruption, before: END, after: END });
+        }
+        let spot = match self.first_inside(core, order, way, spot)? {
+            Some(spot) if spot.at == at && way == Way::Forward => {
+                self.visibility.after_gap(core, order, gap, spot)?
+            }
+            spot => spot,
+        };
+        let shown = self.show(core, order, way, spot);
+        let Some(near) = spot.filter(|near| way == Way::Backward && leads_back(core, order, near, &shown))
+        else {
+            return shown;
+        };
+        let before = self.visibility.before(core, order, &Stand::on(&near))?;
+        self.show(core, order, way, before)
+    }
+
+    /// How far a walk in this direction has come: all that lies on the near side of the scan bound is done.
+    #[cold]
+    pub(super) fn progress<C: Comparator>(
+        &self,
+        core: &Core<C>,
+        place: (&State, Option<&ReportedGap>),
+        way: Way,
+    ) -> Result<ScanBound, Corruption> {
+        let far = || far_end(way);
+        let stand = match place {
+            (State::At(stand), _) => stand,
+            (State::Gap, Some(reported)) => return Ok(reported.far(way).cloned().unwrap_or_else(far)),
+            (State::Nowhere | State::Gap, _) => return Ok(far()),
+        };
+        let order = self.order(core)?;
+        if let Ok(entry) = stand.parked.verify(order.view()) {
+            return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
+        }
+        // Damaged since then: the walk has come to where its link leads.
+        let (next, beside) = match way {
+            Way::Forward => (order.next(stand.at), ScanBound::just_before as fn(&Node<'_>) -> ScanBound),
+            Way::Backward => (order.prev(stand.at), ScanBound::just_after as fn(&Node<'_>) -> ScanBound),
+        };
+        match next {
+            Ok(spot) => Ok(spot.map_or_else(far, |spot| beside(spot.entry.node()))),
+            Err(gap) => Err(gap.corruption),
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Ranges that are kept, borrowed and owned: both ends in every interleaving, seeks, bounds set anew, bounds of
+//! (key, sequence number).
+//!
+//! The oracle is a sorted map of (key, sequence number) and two places in it.
+
+use std::ops::Bound;
+
+use paranoid_memtable::read::EntryBytes;
+use paranoid_memtable::scan::{DescendingRange, EntryRange, Handle, Raw, Visibility};
+use paranoid_memtable::{Bytewise, Entry, Error, Kind, MemTable, MemTableOptions, Representation};
+
+use crate::support::model::{Model, Row};
+use crate::support::orders::{CaseBlind, Order, Reverse};
+use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::watchdog::{Watchdog, replay_line};
+
+/// A version of a key.
+type Place = (Vec<u8>, u64);
+
+/// Positions between which a range lies.
+type Bounds = (Bound<Place>, Bound<Place>);
+
+fn place_of(entry: Entry<'_>) -> Place {
+    (entry.user_key().to_vec(), entry.sequence())
+}
+
+fn copied(copy: EntryBytes) -> Place {
+    (copy.user_key().to_vec(), copy.sequence())
+}
+
+fn key(rng: &mut Rng) -> Vec<u8> {
+    (0..rng.index(3)).map(|_| *rng.pick(b"aAbB\xff")).collect()
+}
+
+fn order<C: Order>(left: &Place, right: &Place) -> std::cmp::Ordering {
+    C::plainly(&left.0, &right.0).then(right.1.cmp(&left.1))
+}
+
+/// A table, and what it should say.
+fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> (MemTable<C>, Model<C>) {
+    let options = MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10);
+    let options = options.seed(rng.next_u64()).build().unwrap();
+    let table = MemTable::with_comparator(options, C::default()).unwrap();
+    let mut model = Model::new(table.options().duplicates());
+    for sequence in 1..=rng.below(40) {
+        let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::DELETE]);
+        let value = if kind == Kind::DELETE { vec![] } else { rng.bytes(3) };
+        let row = Row { key: key(rng), sequence, kind, value };
+        table.insert(sequence, kind, &row.key, &row.value).unwrap();
+        model.write(&row);
+    }
+    (table, model)
+}
+
+/// The rows of a range, and which of them its ends have not come to.
+struct Oracle<C> {
+    all: Vec<Place>,
+    rows: Vec<Place>,
+    front: usize,
+    back: usize,
+    is_over: bool,
+    order: std::marker::PhantomData<C>,
+}
+
+impl<C: Order> Oracle<C> {
+    fn new(rows: &[&Row]) -> Self {
+        let all: Vec<Place> = rows.iter().map(|row| (row.key.clone(), row.sequence)).collect();
+        let order = std::marker::PhantomData;
+        Oracle { rows: all.clone(), front: 0, back: all.len(), all, is_over: false, order }
+    }
+
+    fn set_bounds(&mut self, (lower, upper): &Bounds) {
+        self.rows = self.all.clone();
+        self.rows.retain(|row| {
+            (match lower {
+                Bound::Included(lower) => order::<C>(row, lower).is_ge(),
+                Bound::Excluded(lower) => order::<C>(row, lower).is_gt(),
+                Bound::Unbounded => true,
+            }) && (match upper {
+                Bound::Included(upper) => order::<C>(row, upper).is_le(),
+                Bound::Excluded(upper) => order::<C>(row, upper).is_lt(),
+                Bound::Unbounded => true,
+            })
+        });
+        (self.front, self.back, self.is_over) = (0, self.rows.len(), false);
+    }
+
+    fn next(&mut self) -> Option<Place> {
+        self.is_over |= self.front >= self.back;
+        (!self.is_over).then(|| {
+            self.front += 1;
+            self.rows[self.front - 1].clone()
+        })
+    }
+
+    fn next_back(&mut self) -> Option<Place> {
+        self.is_over |= self.front >= self.back;
+        (!self.is_over).then(|| {
+            self.back -= 1;
+            self.rows[self.back].clone()
+        })
+    }
+
+    fn seek(&mut self, to: &Place) {
+        (self.front, self.is_over) = (self.rows.partition_point(|row| order::<C>(row, to).is_lt()), false);
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) {
+        let back = self.rows.partition_point(|row| C::plainly(&row.0, key).is_le());
+        (self.back, self.is_over) = (back, false);
+    }
+
+    /// The rows in the order of a descending range.
+    fn descending(&self) -> Vec<Place> {
+        let mut rows = self.rows.clone();
+        rows.sort_by(|left, right| C::plainly(&right.0, &left.0).then(right.1.cmp(&left.1)));
+        rows
+    }
+}
+
+/// Bounds of all versions of keys, and of versions.
+fn key_bounds(rng: &mut Rng) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let mut bound = || match rng.below(3) {
+        0 => Bound::Unbounded,
+        1 => Bound::Included(key(rng)),
+        _ => Bound::Excluded(key(rng)),
+    };
+    (bound(), bound())
+}
+
+/// What bounds of keys are as bounds of versions.
+fn as_versions((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Bounds {
+    let all = |bound: &Bound<Vec<u8>>, included: u64| match bound {
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(key) => Bound::Included((key.clone(), included)),
+        Bound::Excluded(key) => Bound::Excluded((key.clone(), u64::MAX - included)),
+    };
+    (all(lower, u64::MAX), all(upper, 0))
+}
+
+fn version_bounds(rng: &mut Rng) -> Bounds {
+    let mut bound = || match rng.below(3) {
+        0 => Bound::Unbounded,
+        1 => Bound::Included((key(rng), rng.below(42))),
+        _ => Bound::Excluded((key(rng), rng.below(42))),
+    };
+    (bound(), bound())
+}
+
+/// Random moves of a range that is kept; those that all ranges have.
+fn moves<C: Order, H: Handle, L: Visibility>(
+    rng: &mut Rng,
+    range: &mut EntryRange<H, L>,
+    oracle: &mut Oracle<C>,
+    replay: &str,
+) {
+    for step in 0..12 {
+        let (found, wanted, what) = match rng.below(8) {
+            0 => {
+                let to = key(rng);
+                range.seek(&to);
+                oracle.seek(&(to, u64::MAX));
+                continue;
+            }
+            1 => {
+                let to = key(rng);
+                range.seek_for_prev(&to);
+                oracle.seek_for_prev(&to);
+                continue;
+            }
+            2 if rng.one_in(3) => {
+                let bounds = key_bounds(rng);
+                oracle.set_bounds(&as_versions(&bounds));
+                range.set_bounds(bounds);
+                continue;
+            }
+            at if at < 5 => (range.next_back_entry(), oracle.next_back(), "back"),
+            _ => (range.next_entry(), oracle.next(), "front"),
+        };
+        assert_eq!(found.unwrap().map(place_of), wanted, "step {step}, {what}; {replay}");
+        range.status().unwrap();
+    }
+}
+
+/// As `moves`, and those by versions.
+fn raw_moves<C: Order, H: Handle>(
+    rng: &mut Rng,
+    range: &mut EntryRange<H, Raw>,
+    oracle: &mut Oracle<C>,
+    replay: &str,
+) {
+    for _ in 0..4 {
+        if rng.one_in(2) {
+            let to = (key(rng), rng.below(42));
+            range.seek_version(&to.0, to.1);
+            oracle.seek(&to);
+        } else {
+            let bounds = version_bounds(rng);
+            oracle.set_bounds(&bounds);
+            range.set_version_bounds(bounds);
+        }
+        moves(rng, range, oracle, replay);
+    }
+}
+
+fn descents<C: Order, H: Handle>(
+    rng: &mut Rng,
+    range: &mut DescendingRange<H>,
+    oracle: &mut Oracle<C>,
+    replay: &str,
+) {
+    for _ in 0..4 {
+        if rng.one_in(2) {
+            let bounds = version_bounds(rng);
+            oracle.set_bounds(&bounds);
+            range.set_version_bounds(bounds);
+        } else {
+            let bounds = key_bounds(rng);
+            oracle.set_bounds(&as_versions(&bounds));
+            range.set_bounds(bounds);
+        }
+        for _ in 0..3 {
+            let to = key(rng);
+            let rows = oracle.descending();
+            let wanted = rows.iter().skip_while(|row| C::plainly(&row.0, &to).is_gt());
+            range.seek(&to);
+            for wanted in wanted.map(Some).chain([None, None]).take(1 + rng.index(5)) {
+                assert_eq!(range.next_entry().unwrap().map(place_of).as_ref(), wanted, "{to:?}; {replay}");
+                range.status().unwrap();
+            }
+        }
+    }
+}
+
+fn check<C: Order>(rng: &mut Rng, representation: Representation, replay: &str) {
+    let (table, model) = filled::<C>(rng, representation);
+    for is_frozen in [false, true] {
+        if is_frozen {
+            table.freeze().unwrap();
+        }
+        let raw = model.raw();
+        raw_moves(rng, &mut table.range(..), &mut Oracle::<C>::new(&raw), replay);
+        raw_moves(rng, &mut table.owned_range(..), &mut Oracle::<C>::new(&raw), replay);
+        descents(rng, &mut table.range_descending(..), &mut Oracle::<C>::new(&raw), replay);
+        descents(rng, &mut table.owned_range_descending(..), &mut Oracle::<C>::new(&raw), replay);
+        for snapshot in [rng.below(42), u64::MAX] {
+            let rows = model.resolved(snapshot);
+            moves(rng, &mut table.range_at(snapshot, ..), &mut Oracle::<C>::new(&rows), replay);
+            moves(rng, &mut table.owned_range_at(snapshot, ..), &mut Oracle::<C>::new(&rows), replay);
+        }
+    }
+}
+
+#[test]
+fn kept_ranges_under_every_order() {
+    let test = "ranges::kept_ranges_under_every_order";
+    let mut seed = seed_or(std::process::id().into());
+    println!("{test}: seed {seed:#x}");
+    for _ in 0..amount(2_000, 40) {
+        let _watchdog = Watchdog::new(test, seed);
+        let (mut rng, replay) = (Rng::new(seed), replay_line(test, seed));
+        for representation in [Representation::SkipList, Representation::Vector] {
+            check::<Bytewise>(&mut rng, representation, &replay);
+            check::<Reverse>(&mut rng, representation, &replay);
+            check::<CaseBlind>(&mut rng, representation, &replay);
+        }
+        seed = rng.next_u64();
+    }
+}
+
+/// Entries inserted meanwhile: an owned range shows those that lie before it, and none twice.
+#[test]
+fn ranges_beside_writes() {
+    let table = MemTable::default();
+    for key in [b"b", b"d", b"f"] {
+        table.put(1, key, b"").unwrap();
+    }
+    let mut range = table.owned_range(..);
+    assert_eq!(copied(range.next().unwrap().unwrap()).0, b"b");
+    assert_eq!(copied(range.next_back().unwrap().unwrap()).0, b"f");
+    for key in [b"a", b"c", b"e", b"g"] {
+        table.put(2, key, b"").unwrap();
+    }
+    let rest: Vec<_> = range.by_ref().map(|copy| copied(copy.unwrap()).0).collect();
+    assert_eq!(rest, [b"c", b"d", b"e"]);
+    range.seek_for_prev(b"z");
+    assert_eq!(range.map(|copy| copied(copy.unwrap()).0).collect::<Vec<_>>(), [b"f", b"g"]);
+}
+
+/// One way of taking from both ends: bit n of `pattern` says which end makes step n.
+fn taken<T>(
+    pattern: u32,
+    steps: usize,
+    mut step: impl FnMut(bool) -> Option<Result<T, Error>>,
+    place: impl Fn(T) -> Place,
+) -> Vec<Result<Place, ()>> {
+    let (mut front, mut back) = (vec![], vec![]);
+    for number in 0..steps {
+        let from_front = pattern >> number & 1 == 0;
+        let item = step(from_front).map(|item| match item {
+            Ok(entry) => Ok(place(entry)),
+            Err(error) => {
+                assert!(error.corruption().is_some(), "{error}");
+                Err(())
+            }
+        });
+        if from_front { front.extend(item) } else { back.extend(item) }
+    }
+    back.reverse();
+    front.append(&mut back);
+    front
+}
+
+/// Rows of the tables that both ends walk in every interleaving.
+const ROWS: [(&[u8], u64); 6] = [(b"a", 9), (b"a", 4), (b"b", 7), (b"b", 2), (b"c", 8), (b"d", 1)];
+
+fn six_rows(representation: Representation) -> MemTable {
+    let options = MemTableOptions::builder().representation(representation).write_buffer_size(16 << 10);
+    let table = MemTable::new(options.seed(5).build().unwrap()).unwrap();
+    for (key, sequence) in [ROWS[3], ROWS[0], ROWS[5], ROWS[1], ROWS[4], ROWS[2]] {
+        table.put(sequence, key, b"value").unwrap();
+    }
+    table
+}
+
+/// Compares every kind of range, both ends in all interleavings, with what it should bring.
+fn interleave(table: &MemTable, wanted: &[Result<Place, ()>], what: &str) {
+    let steps = wanted.len() + 2;
+    for pattern in 0..1u32 << steps {
+        let mut range = table.range(..);
+        let step = |front| if front { range.next() } else { range.next_back() };
+        assert_eq!(taken(pattern, steps, step, place_of), wanted, "range, {what}, {pattern:b}");
+        let mut range = table.owned_range(..);
+        let step = |front| if front { range.next() } else { range.next_back() };
+        assert_eq!(taken(pattern, steps, step, copied), wanted, "owned_range, {what}, {pattern:b}");
+        let mut range = table.owned_range_versions(..);
+        let step = |front| {
+            let lent = if front { range.next_entry() } else { range.next_back_entry() };
+            lent.map(|entry| entry.map(place_of)).transpose()
+        };
+        assert_eq!(taken(pattern, steps, step, |place| place), wanted, "lent, {what}, {pattern:b}");
+    }
+}
+
+#[test]
+fn every_interleaving() {
+    let _watchdog = Watchdog::new("ranges::every_interleaving", 0);
+    for representation in [Representation::SkipList, Representation::Vector] {
+        let table = six_rows(representation);
+        let wanted: Vec<_> = ROWS.iter().map(|(key, sequence)| Ok((key.to_vec(), *sequence))).collect();
+        interleave(&table, &wanted, "mutable");
+        table.freeze().unwrap();
+        interleave(&table, &wanted, "frozen");
+    }
+}
+
+/// A damaged entry in the middle: both ends in all interleavings, and ranges that are sought beyond it.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn every_interleaving_with_a_gap() {
+    use paranoid_memtable::fault::Region;
+    let _watchdog = Watchdog::new("ranges::every_interleaving_with_a_gap", 0);
+    for (representation, is_frozen) in [
+        (Representation::SkipList, false),
+        (Representation::SkipList, true),
+        (Representation::Vector, true),
+        (Representation::Vector, false),
+    ] {
+        let table = six_rows(representation);
+        if is_frozen {
+            table.freeze().unwrap();
+        }
+        let mut injector = crate::walks::open(&table);
+        let damaged = |piece: &paranoid_memtable::fault::Piece| {
+            piece.region == Region::Key && piece.owner.as_ref().is_some_and(|owner| *owner.key == *b"b")
+        };
+        let piece = injector.pieces().iter().position(damaged).expect("a key in the middle");
+        let sequence = injector.pieces()[piece].owner.as_ref().expect("its owner").sequence;
+        injector.flip(piece, 1);
+        drop(injector);
+        if (representation, is_frozen) == (Representation::Vector, false) {
+            // Nobody knows where the entry stood.
+            let (mut range, mut owned) = (table.range(..), table.owned_range(..));
+            assert!(range.next().is_some_and(|step| step.is_err()) && range.next_back().is_none());
+            assert!(owned.next_back().is_some_and(|step| step.is_err()) && owned.next().is_none());
+            continue;
+        }
+        let row = |(key, at): &(&[u8], u64)| {
+            if *key == b"b" && *at == sequence { Err(()) } else { Ok((key.to_vec(), *at)) }
+        };
+        let wanted: Vec<_> = ROWS.iter().map(row).collect();
+        interleave(&table, &wanted, "with a gap");
+        sought_beyond(&table);
+    }
+}
+
+/// An end that is sought beyond the gap does not report it, and one that is sought before it does again.
+#[cfg(feature = "fault-injection")]
+fn sought_beyond(table: &MemTable) {
+    let mut range = table.owned_range(..);
+    for _ in 0..2 {
+        range.seek(b"d");
+        assert_eq!(range.next_entry().unwrap().map(place_of), Some((b"d".to_vec(), 1)));
+        range.seek(b"a");
+        let front: Vec<_> = range.by_ref().take(4).map(|copy| copy.map(copied).ok()).collect();
+        assert_eq!(front.iter().filter(|row| row.is_none()).count(), 1, "{front:?}");
+        assert!(front.iter().flatten().is_sorted_by(|l, r| order::<Bytewise>(l, r).is_lt()), "{front:?}");
+        range.seek_for_prev(b"d");
+        let back: Vec<_> = range.by_ref().rev().map(|copy| copied(copy.unwrap()).0).collect();
+        assert_eq!(back, [b"d", b"c"], "the gap was reported by the front, and is behind it");
+        range.set_bounds::<&[u8]>(..);
+    }
+    let mut keys = table.owned_range_descending(..);
+    for _ in 0..2 {
+        keys.seek(b"a");
+        assert_eq!(keys.next_entry().unwrap().map(place_of), Some((b"a".to_vec(), 9)));
+        keys.seek(b"c");
+        let came: Vec<_> = keys.by_ref().map(|copy| copy.map(copied).ok()).collect();
+        assert_eq!(came.iter().filter(|row| row.is_none()).count(), 1, "{came:?}");
+        assert!(came.len() >= 4 && came[0] == Some((b"c".to_vec(), 8)), "{came:?}");
+    }
+}
