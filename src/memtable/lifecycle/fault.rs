@@ -154,6 +154,23 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         Ok(())
     }
 
+    /// Whether this piece is a back link whose tag matches what it names now. A tag has 16 bits: one in 65 536 changed
+    /// words matches by chance, and is taken for the witness of a lost write.
+    #[must_use]
+    pub fn back_link_matches(&self, piece: usize) -> bool {
+        let piece = &self.pieces[piece];
+        let Ok(view) = self.core.arena.view() else { return false };
+        let unit = || {
+            let start = piece.address.checked_sub(BACK_AT + BACK_BYTES.0)?;
+            let (stretches, _) = self.core.arena.stretches().ok()?;
+            stretches.into_iter().find_map(|(first, units)| {
+                let ahead = start.checked_sub(view.locate(first)?.0)? / UNIT;
+                (ahead < units as usize).then_some(first + ahead as u32)
+            })
+        };
+        piece.region == Region::BackLink && unit().is_some_and(|node| view.back_hint(node).is_some())
+    }
+
     /// Every byte in the fault model, in ascending order of places in the arena, then the control words: the same
     /// order for tables made in the same way, wherever the system puts their memory.
     #[must_use]

@@ -43,6 +43,8 @@ struct Harm {
     /// That word.
     sorted: bool,
     back: bool,
+    /// The back link was changed to one that passes for the witness of a lost write.
+    witness: bool,
     /// The highest changed link.
     link: Option<u32>,
     /// The lowest one is changed.
@@ -90,6 +92,7 @@ impl Bounds {
                     continue;
                 }
                 harm.back |= piece.region == Region::BackLink;
+                harm.witness |= harm.back && !kind.is_stale() && injector.back_link_matches(number);
                 if linked && piece.region != Region::BackLink {
                     harm.link = harm.link.max(Some(piece.level));
                     harm.next |= piece.level == 0;
@@ -145,6 +148,11 @@ impl Bounds {
     ) {
         let place = row.and_then(|row| model.probe(&model.rows[row].key));
         if let (true, Some(place)) = (harm.own, place) {
+            probes.extend(place.saturating_sub(1)..=place + 2);
+            self.in_front.extend(place.checked_sub(2));
+        }
+        if harm.witness {
+            let place = place.unwrap_or(model.probes.len() - 1);
             probes.extend(place.saturating_sub(1)..=place + 2);
             self.in_front.extend(place.checked_sub(2));
         }
