@@ -323,6 +323,22 @@ impl<'k> Target<'k> {
         self
     }
 
+    /// Where this position stands relative to another one.
+    pub(crate) fn order<C: Comparator>(&self, comparator: &C, other: &Target<'_>) -> Ordering {
+        let rank = |side| match side {
+            Side::Start => 0,
+            Side::Before | Side::After => 1,
+            Side::End => 2,
+        };
+        let (left, right) = (rank(self.side), rank(other.side));
+        if (left, right) != (1, 1) {
+            return left.cmp(&right);
+        }
+        let version = || (other.sequence, other.revision).cmp(&(self.sequence, self.revision));
+        let sides = || (self.side == Side::After).cmp(&(other.side == Side::After));
+        comparator.compare(self.key, other.key).then_with(version).then_with(sides)
+    }
+
     /// The one comparison of this crate: where does an entry (key, sequence, revision) stand relative to the position?
     /// `Less`: before it. `sequence` and `revision` are asked for only if the keys are equal.
     #[inline(always)]

@@ -77,18 +77,7 @@ impl ScanBound {
 
     /// Where this position stands relative to another one.
     pub(crate) fn order<C: Comparator>(&self, comparator: &C, other: &ScanBound) -> Ordering {
-        let rank = |scan_bound: &ScanBound| match scan_bound.side {
-            Side::Start => 0,
-            Side::Before | Side::After => 1,
-            Side::End => 2,
-        };
-        let (left, right) = (rank(self), rank(other));
-        if (left, right) != (1, 1) {
-            return left.cmp(&right);
-        }
-        let version = || (other.sequence, other.revision).cmp(&(self.sequence, self.revision));
-        let sides = || (self.side == Side::After).cmp(&(other.side == Side::After));
-        comparator.compare(&self.key, &other.key).then_with(version).then_with(sides)
+        self.target(comparator).order(comparator, &other.target(comparator))
     }
 
     /// The scan bound before which a range begins.

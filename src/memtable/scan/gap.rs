@@ -73,4 +73,9 @@ impl ReportedGap {
     pub(crate) fn far(&self, way: Way) -> Option<&ScanBound> {
         if way == Way::Forward { self.end.as_ref() } else { self.begin.as_ref() }
     }
+
+    /// The near side of the gap for a walk in this direction.
+    pub(crate) fn near(&self, way: Way) -> Option<&ScanBound> {
+        if way == Way::Forward { self.begin.as_ref() } else { self.end.as_ref() }
+    }
 }

@@ -1,7 +1,7 @@
 //! What a walk may show, and where its steps lead.
 //!
 //! ```text
-//!   arrive   position ------------> find ----> inside the near bound ----> show
+//!   arrive   position, or near bound -> find ----------------------------> show
 //!   fast     entry ---------------> neighbour, if the two alone tell that it is shown
 //!   step     entry ---------------> visibility ----> show
 //!            gap ----------------> its far side, strictly beyond it -----> show
@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place};
@@ -186,31 +187,29 @@ impl<L: Visibility> Scope<L> {
         way: Way,
         target: &Target<'_>,
     ) -> Outcome<'a> {
+        // From a position outside the near bound a walk starts at the bound: damage outside is none of its own.
+        let outside = if way == Way::Forward { Ordering::Less } else { Ordering::Greater };
+        let bound = self.near(way).map(|scan_bound| scan_bound.target(&core.comparator));
+        let bound = bound.as_ref().filter(|bound| target.order(&core.comparator, bound) == outside);
+        let target = bound.unwrap_or(target);
         let spot = match way {
             Way::Forward => order.find(target)?.after,
             Way::Backward => order.find_before(target)?,
         };
-        let spot = self.inside_near(core, order, way, spot)?;
         self.show(core, order, way, spot)
     }
 
-    /// This entry, or, if it lies outside the near bound, the first one inside.
-    #[inline(always)]
-    pub(super) fn inside_near<'a, C: Comparator, O: Ordered<'a>>(
+    /// This entry, or, if it lies before the lower bound, the first one after it.
+    pub(super) fn after_lower<'a, C: Comparator, O: Ordered<'a>>(
         &self,
         core: &Core<C>,
         order: &O,
-        way: Way,
-        spot: Option<Spot<'a>>,
+        spot: Spot<'a>,
     ) -> Outcome<'a> {
-        let (Some(found), Some(bound)) = (spot, self.near(way)) else { return Ok(spot) };
+        let Some(bound) = self.near(Way::Forward) else { return Ok(Some(spot)) };
         let bound = bound.target(&core.comparator);
-        let in_front = found.entry.node().order(&core.comparator, &bound).is_lt();
-        match way {
-            Way::Forward if in_front => Ok(order.find(&bound)?.after),
-            Way::Backward if !in_front => order.find_before(&bound),
-            _ => Ok(spot),
-        }
+        let is_before = spot.entry.node().order(&core.comparator, &bound).is_lt();
+        if is_before { Ok(order.find(&bound)?.after) } else { Ok(Some(spot)) }
     }
 
     /// The bound at which a walk in this direction begins.
@@ -407,7 +406,11 @@ impl<L: Visibility> Scope<L> {
         };
         match next {
             Ok(spot) => Ok(spot.map_or_else(far, |spot| beside(spot.entry.node()))),
-            Err(gap) => Err(gap.corruption),
+            // So is what its link leads to: the walk has passed what is intact on the near side.
+            Err(gap) => {
+                let gap = ReportedGap::around(Some(&order), gap);
+                gap.near(way).cloned().ok_or(gap.gap.corruption)
+            }
         }
     }
 }

@@ -319,7 +319,7 @@ impl<L: Visibility> Walk<L> {
     /// Where the gap that the walk is in begins, as seen by a walk in this direction.
     pub(crate) fn gap_bound(&self, way: Way) -> Option<&ScanBound> {
         let reported = self.reported.as_ref().filter(|_| matches!(self.state, State::Gap))?;
-        reported.far(if way == Way::Forward { Way::Backward } else { Way::Forward })
+        reported.near(way)
     }
 
     /// How far a walk in this direction has come: all that lies on the near side of the scan bound is done.
@@ -347,7 +347,7 @@ impl Walk<Raw> {
         let first = self.scope.order(core).map(|order| {
             let spot = stand.spot(&order)?;
             let first = first_of_run(core, &order, spot, Run::Key)?;
-            let first = self.scope.inside_near(core, &order, Way::Forward, Some(first))?;
+            let first = self.scope.after_lower(core, &order, first)?;
             Ok(first.as_ref().map(Stand::on))
         });
         self.stand(core, first)?;
