@@ -60,7 +60,8 @@ pub use memtable::read::get::{Lookup, ValueRef};
 pub use memtable::scan::cursor::{OwnedCursor, TableCursor};
 pub use memtable::scan::range::{OwnedRange, Range};
 pub use memtable::skiplist::list::DuplicatePolicy;
-pub use memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
+pub use memtable::table::{ImmutableMemTable, MemTable, TableReader};
+pub use memtable::write::own_writer::Writer;
 pub use memtable::write::write_batch::BatchWritten;
 pub use memtable::write::writer::{Displaced, Inserted};
 
@@ -81,9 +82,10 @@ pub mod scan {
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 
-/// What a comparator says about the order that it makes.
+/// What a comparator says about the order that it makes, and the order of a table as a comparator.
 pub mod comparator {
     pub use crate::key::{KeyEquality, KeyOrder};
+    pub use crate::memtable::scan::tombstones::TableOrder;
 }
 
 /// What filters are asked about: prefixes of keys.

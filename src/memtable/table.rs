@@ -17,14 +17,13 @@ use crate::batch::batch::WriteBatch;
 use crate::error::Result;
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
-use crate::memtable::core::{Core, frozen};
+use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushSink, FlushSummary, HiddenVersions, flush};
 use crate::memtable::lifecycle::freeze::freeze;
 use crate::memtable::lifecycle::salvage::{Salvage, salvage};
 use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::lookup::statistics::{Statistics, Stats};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
 use crate::memtable::read::get::{Found, Lookup, get, get_entry, get_exact, get_into};
 use crate::memtable::read::multi_get::{Budget, multi_get};
@@ -34,13 +33,16 @@ use crate::memtable::scan::descending::{Descending, DescendingRange, OwnedDescen
 use crate::memtable::scan::estimate::{RangeStats, approximate_range_stats};
 use crate::memtable::scan::handle::{Borrowed, Owned};
 use crate::memtable::scan::range::{EntryRange, OwnedRange, Range};
+use crate::memtable::scan::tombstones::{TableOrder, range_tombstones};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::skiplist::list::DuplicatePolicy;
-use crate::memtable::write::write_batch::{BatchWritten, apply_batch, read_batch, write_batch};
-use crate::memtable::write::writer::{Inserted, admit, apply, with_slices, write, writes};
+use crate::memtable::write::own_writer::Writer;
+use crate::memtable::write::write_batch::{BatchWritten, read_batch, write_batch};
+use crate::memtable::write::writer::{Inserted, with_slices, write, writes};
 use crate::sync::Ordering;
+use crate::tombstone::fragment::fragments::Fragments;
 
 /// The reading side of a table, mutable or frozen: see [`MemTable::reader`] and [`ImmutableMemTable::reader`].
 ///
@@ -68,6 +70,37 @@ pub struct MemTable<C = Bytewise> {
 /// A frozen table: it answers reads, is flushed, and is dropped in O(chunks).
 pub struct ImmutableMemTable<C = Bytewise> {
     pub(crate) reader: TableReader<C>,
+}
+
+/// Another handle of this reading side.
+impl<C> Clone for TableReader<C> {
+    fn clone(&self) -> Self {
+        TableReader { core: Arc::clone(&self.core) }
+    }
+}
+
+/// Another handle of this table: what one writes, all read.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let table = MemTable::default();
+/// let other = table.clone();
+/// table.put(1, b"k", b"v")?;
+/// assert_eq!(other.len(), 1);
+/// # Ok(()) }
+/// ```
+impl<C> Clone for MemTable<C> {
+    fn clone(&self) -> Self {
+        MemTable { reader: self.reader.clone() }
+    }
+}
+
+/// Another handle of this table.
+impl<C> Clone for ImmutableMemTable<C> {
+    fn clone(&self) -> Self {
+        ImmutableMemTable { reader: self.reader.clone() }
+    }
 }
 
 impl MemTable {
@@ -767,6 +800,30 @@ macro_rules! reads {
             DescendingRange::new(Owned(Arc::clone($self.core())), key_bounds(&range))
         }
 
+        /// The range tombstones that a snapshot (inclusive) sees, as fragments, each with the newest sequence number that
+        /// it sees: for engines that merge this table with other sources. Each was read from the table's list and
+        /// verified. O(n log n) for n range tombstones: those of a frozen table do not change, so keep them. They have a
+        /// share in the table.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::default();
+        /// table.delete_range(3, b"a", b"g")?;
+        /// table.delete_range(7, b"c", b"k")?;
+        /// let seen = table.range_tombstones(u64::MAX)?;
+        /// let shown: Vec<_> = seen.iter().map(|it| (it.start(), it.end(), it.newest())).collect();
+        /// assert_eq!(shown, [(&b"a"[..], &b"c"[..], 3), (b"c", b"k", 7)]);
+        /// assert_eq!(table.range_tombstones(6)?.max_covering_sequence(b"d", u64::MAX), Some(3));
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// # Errors
+        /// `Corruption` if one of the stored range tombstones is not what was written.
+        pub fn range_tombstones(&$self, snapshot: SequenceNumber) -> Result<Fragments<TableOrder<C>>> {
+            range_tombstones($self.core(), snapshot)
+        }
+
         /// About how many entries, and how many bytes of them, lie in a range of keys. Expected O(log n).
         ///
         /// # Errors
@@ -923,99 +980,5 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// ```
     pub fn salvage(&self) -> Salvage<'_> {
         salvage(self.core())
-    }
-}
-
-/// A thread's own way into a table: inserts that follow each other in order cost O(1). Keeps the table alive.
-///
-/// ```
-/// use paranoid_memtable::{MemTable, MemTableOptions};
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let table = MemTable::new(MemTableOptions::default())?;
-/// let mut writer = table.writer();
-/// std::thread::spawn(move || writer.put(1, b"k", b"v")).join().unwrap()?;
-/// assert_eq!(table.len(), 1);
-/// # Ok(()) }
-/// ```
-pub struct Writer<C: Comparator = Bytewise> {
-    pub(crate) core: Arc<Core<C>>,
-    pub(crate) shard: Arc<WriterShard>,
-}
-
-impl<C: Comparator> Writer<C> {
-    pub(crate) fn new(core: &Arc<Core<C>>) -> Self {
-        Writer { shard: core.shards.lease(), core: Arc::clone(core) }
-    }
-
-    /// A writer with `bytes` of arena space taken.
-    pub(crate) fn reserving(core: &Arc<Core<C>>, bytes: u64) -> Result<Self> {
-        // Not the control word: a damaged one counts as frozen, and the shard decides.
-        if core.sealed.get().is_some() {
-            return Err(frozen());
-        }
-        let writer = Writer::new(core);
-        let mut entered = writer.shard.enter().ok_or_else(frozen)?;
-        core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
-        let units = entered.inside.inserter.sub.left();
-        drop(entered);
-        core.arena.back(units)?;
-        Ok(writer)
-    }
-
-    writes!(self: &mut Self);
-
-    /// Inserts an entry: as [`MemTable::insert`].
-    ///
-    /// # Errors
-    /// As [`MemTable::insert`].
-    pub fn insert(
-        &mut self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Inserted> {
-        self.write(&Fields::new(sequence, kind, key, value, None))
-    }
-
-    /// Inserts an entry whose value lies in several slices: as [`MemTable::insert_parts`].
-    ///
-    /// # Errors
-    /// As [`MemTable::insert_parts`].
-    pub fn insert_parts(
-        &mut self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: &[u8],
-        value: &[&[u8]],
-    ) -> Result<Inserted> {
-        with_slices((sequence, kind), key, value, None, |write| self.write(write))
-    }
-
-    #[inline(always)]
-    fn write(&mut self, write: &Fields<'_>) -> Result<Inserted> {
-        admit(&self.core, write)?;
-        let mut entered = self.shard.enter().ok_or_else(frozen)?;
-        apply(&self.core, &mut entered, write)
-    }
-
-    /// Writes the entries of a batch: as [`MemTable::write_batch`].
-    ///
-    /// # Errors
-    /// As [`MemTable::write_batch`].
-    pub fn write_batch(
-        &mut self,
-        first_sequence: SequenceNumber,
-        batch: &WriteBatch,
-    ) -> Result<BatchWritten> {
-        let writes = read_batch(&self.core, first_sequence, batch)?;
-        let mut entered = self.shard.enter().ok_or_else(frozen)?;
-        apply_batch(&self.core, &mut entered, &writes)
-    }
-}
-
-impl<C: Comparator> Drop for Writer<C> {
-    fn drop(&mut self) {
-        self.shard.release();
     }
 }

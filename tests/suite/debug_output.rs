@@ -44,8 +44,8 @@ const NOT_TYPES: [&str; 8] = [
     "PrefixExtractor",
 ];
 
-/// Types that nobody outside can have alone: parameters of cursors, which show them.
-const PARAMETERS: [&str; 3] = ["AtSnapshot", "Borrowed", "Owned"];
+/// Types that nobody outside can have alone: parameters of cursors and fragments, which show them.
+const PARAMETERS: [&str; 4] = ["AtSnapshot", "Borrowed", "Owned", "TableOrder"];
 
 const ENTRIES: u64 = if cfg!(miri) { 12 } else { 3_000 };
 /// Miri has no mappings of the kind that larger chunks are made of.
@@ -196,6 +196,9 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     owned.next_entry().unwrap();
     out.show("OwnedRange", &owned);
     out.show("Range", &table.range_at(u64::MAX, ..=key.as_slice()));
+    let seen = table.range_tombstones(u64::MAX).unwrap();
+    out.show("Fragments", &seen);
+    out.show("FragmentView", &seen.view(..));
     out.show("Descending", &table.range_descending(key.as_slice()..));
     out.show("DescendingRange", &table.range_descending(key.as_slice()..));
     let mut owned = table.owned_range_descending(..=key.as_slice());

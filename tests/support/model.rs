@@ -168,6 +168,12 @@ impl<C: Order> Model<C> {
         self.ranges.values().filter(covers).map(|row| row.sequence).max()
     }
 
+    /// Every key of an entry, and where every range deletion starts and ends.
+    pub fn bounds(&self) -> impl Iterator<Item = &[u8]> {
+        let ends = self.ranges.values().flat_map(|row| [row.key.as_slice(), row.value.as_slice()]);
+        self.points.values().map(|row| row.key.as_slice()).chain(ends)
+    }
+
     /// The versions of a key at a snapshot, newest first.
     fn versions(&self, key: &[u8], snapshot: u64) -> impl Iterator<Item = &Row> {
         let from = Bound::Included(Slot::new(key, snapshot));

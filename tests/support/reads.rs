@@ -39,6 +39,28 @@ pub fn copied_row(copy: &EntryBytes) -> Result<Row, String> {
     Ok(Row { key, sequence: copy.sequence(), kind: copy.kind(), value })
 }
 
+/// What a snapshot sees of the range tombstones, at every key that begins or ends something.
+pub fn check_tombstones<C: Order>(table: &TableReader<C>, model: &Model<C>, snapshot: u64) -> Verdict {
+    let seen = told("range_tombstones", table.range_tombstones(snapshot))?;
+    told("verify", seen.verify())?;
+    let mut last: Option<Vec<u8>> = None;
+    for fragment in seen.iter() {
+        let (start, end) = (fragment.start(), fragment.end());
+        same("a fragment that starts before it ends", &C::plainly(start, end).is_lt(), &true)?;
+        let apart = last.as_ref().is_none_or(|last| C::plainly(last, start).is_le());
+        same("a fragment after the one before", &apart, &true)?;
+        same("numbers of a fragment", &fragment.sequences().len(), &1)?;
+        last = Some(end.to_vec());
+    }
+    let bounds = seen.iter().flat_map(|fragment| [fragment.start(), fragment.end()]);
+    let keys: Vec<&[u8]> = model.bounds().chain(bounds).collect();
+    for key in keys {
+        let found = seen.max_covering_sequence(key, u64::MAX);
+        same(&format!("the tombstone over {key:?} at {snapshot}"), &found, &model.cover(key, snapshot))?;
+    }
+    Ok(())
+}
+
 fn answer_of<C: Order>(lookup: Lookup<'_, C>) -> Result<Answer, String> {
     Ok(match lookup {
         Lookup::Value(value) => {

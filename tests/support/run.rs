@@ -8,7 +8,7 @@ use paranoid_memtable::{Displaced, Error, Inserted, Kind, MemTable, TableReader,
 use super::case::{Case, Hold, Op};
 use super::model::{Model, Outcome, Row};
 use super::orders::Order;
-use super::reads::{Verdict, check_counts, check_get, check_multi_get, same, told};
+use super::reads::{Verdict, check_counts, check_get, check_multi_get, check_tombstones, same, told};
 use super::walks::{check_descending, check_range, check_stats, check_versions, check_walk};
 
 fn write<C: Order>(
@@ -88,6 +88,11 @@ fn check_all<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
         }
     }
     check_descending(table, model, (&all.0, &all.1))?;
+    for snapshot in
+        [0, u64::MAX].into_iter().chain(model.counts.sequences.map(|(low, high)| low / 2 + high / 2))
+    {
+        check_tombstones(table, model, snapshot)?;
+    }
     for row in model.raw() {
         check_get(table, model, &row.key, row.sequence)?;
         check_get(table, model, &row.key, row.sequence.saturating_sub(1))?;

@@ -15,23 +15,22 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Ordering;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::integrity::digest::StoredProtection;
-use crate::key::{Comparator, KeyEquality, Kind, SequenceNumber};
+use crate::key::{Comparator, Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
+use crate::memtable::scan::tombstones::{NextOf, Take, copy, fragments};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::iterate::ReadAhead;
-use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
-use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragment;
 
 /// Why a sink refuses.
@@ -176,19 +175,15 @@ impl<'a, C: Comparator> Pass<'a, C> {
     }
 
     fn ranges(&mut self, sink: &mut impl FlushSink) -> Result<()> {
-        let order = self.core.range_search()?;
-        let mut fragmenter = Fragmenter::new(TableOrder(Arc::clone(self.core)));
-        if self.filter.hidden == HiddenVersions::Drop {
-            fragmenter = fragmenter.with_snapshots(&self.filter.snapshots);
-        }
-        let mut next = order.next_of(END)?;
-        while let Some(spot) = next {
-            next = order.next_of(spot.at)?;
-            copy(&order, &spot, &mut self.buffer)?;
-            self.seen.meet(&spot.entry, Hidden::No, order.view());
-            fragmenter.add(spot.entry.key(), self.buffer.as_slice(), spot.entry.node().sequence())?;
-        }
-        let fragments = fragmenter.finish();
+        let stripes = match self.filter.hidden {
+            HiddenVersions::Drop => Some(self.filter.snapshots.as_slice()),
+            HiddenVersions::Keep => None,
+        };
+        let seen = &mut self.seen;
+        let fragments = fragments(self.core, stripes, |entry, view| {
+            seen.meet(entry, Hidden::No, view);
+            Take::Yes
+        })?;
         for fragment in fragments.iter() {
             self.summary.fragments += 1;
             self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
@@ -197,45 +192,6 @@ impl<'a, C: Comparator> Pass<'a, C> {
         // Fragments are a chain of their own: what was handed out is still what was built.
         fragments.verify()
     }
-}
-
-/// A table's order of keys, for a fragmenter that wants one of its own.
-#[derive(Debug)]
-struct TableOrder<C>(Arc<Core<C>>);
-
-impl<C: Comparator> Comparator for TableOrder<C> {
-    const EQUALITY: KeyEquality = C::EQUALITY;
-
-    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-        self.0.comparator.compare(left, right)
-    }
-
-    fn prefix(&self, key: &[u8]) -> u64 {
-        self.0.comparator.prefix(key)
-    }
-}
-
-/// Steps that give up the far side of a gap: a flush stops there.
-trait NextOf<'a> {
-    fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption>;
-}
-
-impl<'a, O: Ordered<'a>> NextOf<'a> for O {
-    fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption> {
-        let next = self.next(at).map_err(|gap| gap.corruption)?;
-        // A representation that stays where it is would never end.
-        match next {
-            Some(spot) if spot.at == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
-            next => Ok(next),
-        }
-    }
-}
-
-/// Copies a value and verifies the copy.
-fn copy<'a>(order: &impl Ordered<'a>, spot: &Spot<'a>, buffer: &mut Vec<u8>) -> Result<(), Corruption> {
-    buffer.clear();
-    buffer.extend_from_slice(spot.entry.value_unverified());
-    spot.entry.verify_copy(buffer, order.view().seal())
 }
 
 /// Decides which versions of a key are needed (FLUSH-3). Versions come newest first.

@@ -11,5 +11,6 @@ pub(crate) mod handle;
 pub(crate) mod range;
 pub(crate) mod runs;
 mod scope;
+pub(crate) mod tombstones;
 pub(crate) mod visibility;
 mod walk;

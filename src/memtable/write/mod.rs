@@ -2,5 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod own_writer;
 pub(crate) mod write_batch;
 pub(crate) mod writer;

@@ -163,6 +163,7 @@ fn reads(trial: &mut Trial<'_>, table: &MemTable, parked: Parked<'_>) {
     trial.bounded_scans(table.reader());
     trial.ranges(table.reader());
     trial.sought_ranges(table.reader());
+    trial.seen_tombstones(table.reader());
     trial.further_reads(table.reader());
     if trial.turn().is_multiple_of(4) {
         trial.accounts(table.reader());

@@ -385,6 +385,30 @@ impl<'m> Trial<'m> {
         self.descends("range_descending of versions", (&rows[start..=end], 0), range);
     }
 
+    /// What each snapshot sees of the range tombstones, as fragments.
+    pub fn seen_tombstones(&mut self, table: &TableReader) {
+        let model = self.model();
+        for snapshot in model.snapshots.iter().copied() {
+            let fragments = match table.range_tombstones(snapshot) {
+                Ok(fragments) => fragments,
+                Err(error) => {
+                    self.refused(&error, "range_tombstones");
+                    continue;
+                }
+            };
+            if fragments.verify().is_err() || fragments.iter().any(|fragment| fragment.sequences().len() != 1)
+            {
+                self.wrong(|| format!("range_tombstones at {snapshot}: {fragments:?}"));
+            }
+            for key in &model.probes {
+                let found = fragments.max_covering_sequence(key, u64::MAX);
+                if found != model.cover(key, snapshot) {
+                    self.wrong(|| format!("range_tombstones over {} at {snapshot}", key.escape_ascii()));
+                }
+            }
+        }
+    }
+
     /// Counts up to this are exact.
     fn estimate(&mut self, table: &TableReader, window: Window<'_>, entries: usize) {
         const EXACT: usize = 64;

@@ -1,0 +1,121 @@
+//! The range tombstones of a table as fragments: each one is read from the list that is the truth, copied, and the copy
+//! is verified.
+//!
+//! ```text
+//!   list        [a, g) @ 3   [c, k) @ 7   [m, p) @ 9
+//!   at 8        a--c 3   c--k 7                         one number a fragment: the newest that the snapshot sees
+//! ```
+//! Any thread; the list may be written meanwhile.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::error::{Corruption, Place, Result};
+use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder, SequenceNumber};
+use crate::memtable::core::Core;
+use crate::memtable::parts::representation::{END, Ordered, Spot};
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::tombstone::fragment::fragmenter::Fragmenter;
+use crate::tombstone::fragment::fragments::Fragments;
+
+/// A table's order of keys, with a share in the table: the order of the fragments that a table hands out.
+pub struct TableOrder<C = Bytewise>(Arc<Core<C>>);
+
+impl<C> Clone for TableOrder<C> {
+    fn clone(&self) -> Self {
+        TableOrder(Arc::clone(&self.0))
+    }
+}
+
+impl<C> std::fmt::Debug for TableOrder<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TableOrder").field(&self.0).finish()
+    }
+}
+
+impl<C: Comparator> Comparator for TableOrder<C> {
+    const EQUALITY: KeyEquality = C::EQUALITY;
+    const ORDER: KeyOrder = C::ORDER;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        self.0.comparator.compare(left, right)
+    }
+
+    fn prefix(&self, key: &[u8]) -> u64 {
+        self.0.comparator.prefix(key)
+    }
+}
+
+/// What a pass over the list does with a tombstone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Take {
+    Yes,
+    No,
+}
+
+/// The fragments of the range tombstones that `take` admits: of all that are stored, each verified.
+pub(crate) fn fragments<C: Comparator>(
+    core: &Arc<Core<C>>,
+    stripes: Option<&[SequenceNumber]>,
+    mut take: impl FnMut(&Verified<'_>, &View<'_>) -> Take,
+) -> Result<Fragments<TableOrder<C>>> {
+    let mut fragmenter = Fragmenter::new(TableOrder(Arc::clone(core)));
+    if let Some(snapshots) = stripes {
+        fragmenter = fragmenter.with_snapshots(snapshots);
+    }
+    let order = core.range_search()?;
+    let mut end = Vec::new();
+    let mut next = order.next_of(END)?;
+    while let Some(spot) = next {
+        next = order.next_of(spot.at)?;
+        copy(&order, &spot, &mut end)?;
+        if take(&spot.entry, order.view()) == Take::Yes {
+            let sequence = spot.entry.node().sequence();
+            // It was written in order: the keys, or the comparator, are not what they were.
+            fragmenter.add(spot.entry.key(), end.as_slice(), sequence).map_err(|_| {
+                Corruption::new(Place::Entry, bytes_of(spot.at), 0, 0).with_sequence(sequence)
+            })?;
+        }
+    }
+    Ok(fragmenter.finish())
+}
+
+/// The fragments that a snapshot sees, each with the newest sequence number that it sees.
+pub(crate) fn range_tombstones<C: Comparator>(
+    core: &Arc<Core<C>>,
+    snapshot: SequenceNumber,
+) -> Result<Fragments<TableOrder<C>>> {
+    // One with the sequence number 0 deletes nothing.
+    let is_seen = |entry: &Verified<'_>| (1..=snapshot).contains(&entry.node().sequence());
+    fragments(core, Some(&[]), |entry, _| if is_seen(entry) { Take::Yes } else { Take::No })
+}
+
+/// Steps that give up the far side of a gap, for passes that stop there.
+pub(crate) trait NextOf<'a> {
+    fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption>;
+}
+
+impl<'a, O: Ordered<'a>> NextOf<'a> for O {
+    fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption> {
+        let next = self.next(at).map_err(|gap| gap.corruption)?;
+        // A representation that stays where it is would never end.
+        match next {
+            Some(spot) if spot.at == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
+            next => Ok(next),
+        }
+    }
+}
+
+/// Copies a value and verifies the copy.
+pub(crate) fn copy<'a>(
+    order: &impl Ordered<'a>,
+    spot: &Spot<'a>,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Corruption> {
+    buffer.clear();
+    buffer.extend_from_slice(spot.entry.value_unverified());
+    spot.entry.verify_copy(buffer, order.view().seal())
+}
