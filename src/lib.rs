@@ -26,7 +26,7 @@
 //! | write many at once | [`WriteBatch`] and [`MemTable::write_batch`]; more in [`batch`] |
 //! | read a key | [`MemTable::get`], [`multi_get`](MemTable::multi_get), [`get_into`](MemTable::get_into); more in [`read`] |
 //! | walk | [`MemTable::cursor_at`] and [`range_at`](MemTable::range_at) at a snapshot, [`cursor`](MemTable::cursor) and [`range`](MemTable::range) over all versions; more in [`scan`] |
-//! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`] into a [`flush::FlushSink`] |
+//! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`] into a [`flush::FlushSink`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
 //! | choose what is checked | [`ParanoidOptions`]; [`MemTable::scrub`] looks at everything, [`ImmutableMemTable::salvage`] saves what is left; more in [`repair`] and [`integrity`] |
 //! | make reads faster | filters and the point index of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
 //! | order keys otherwise | [`Comparator`] |
@@ -102,7 +102,7 @@ pub mod repair {
 /// The way of a frozen table to a file.
 pub mod flush {
     pub use crate::memtable::lifecycle::flush::{
-        FlushEntry, FlushSink, FlushSummary, HiddenVersions, SinkError,
+        FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
     };
 }
 

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::core::Core;
-use crate::memtable::lifecycle::flush::{FlushSink, FlushSummary, HiddenVersions, flush};
+use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, HiddenVersions, flush};
 use crate::memtable::lifecycle::freeze::freeze;
 use crate::memtable::lifecycle::salvage::{Salvage, salvage};
 use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
@@ -962,6 +962,27 @@ impl<C: Comparator> ImmutableMemTable<C> {
         sink: &mut impl FlushSink,
     ) -> Result<FlushSummary> {
         flush(self.core(), snapshots, hidden, sink)
+    }
+
+    /// As [`flush`](Self::flush), pulled: the caller takes one item after the other, and holds what was made of them
+    /// back until the end, where counts and sums are compared. See [`FlushIter`](crate::flush::FlushIter).
+    ///
+    /// # Errors
+    /// `Corruption` if the table's control words, or its beginning, are damaged.
+    pub fn flush_iter(&self, snapshots: &[SequenceNumber]) -> Result<FlushIter<'_, C>> {
+        self.flush_iter_with(snapshots, HiddenVersions::Drop)
+    }
+
+    /// As [`flush_iter`](Self::flush_iter); `hidden` says what happens to versions that no snapshot sees.
+    ///
+    /// # Errors
+    /// As [`flush_iter`](Self::flush_iter).
+    pub fn flush_iter_with(
+        &self,
+        snapshots: &[SequenceNumber],
+        hidden: HiddenVersions,
+    ) -> Result<FlushIter<'_, C>> {
+        FlushIter::new(self.core(), snapshots, hidden)
     }
 
     /// Every entry that still verifies. O(bytes handed out + entries log entries).

@@ -1,7 +1,7 @@
 //! The public face: what is `Send` and `Sync`, how large things are, what errors say.
 
 use paranoid_memtable::comparator::KeyEquality;
-use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError};
 use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
 use paranoid_memtable::read::{
     Base, DeletedBy, EntryBytes, EntryParts, Found, Operand, Operands, PinnedEntry, PinnedValue,
@@ -49,6 +49,7 @@ const _: () = {
     sync::<PinnedValue>();
     sync::<Operands<'static>>();
     sync::<Operand<'static>>();
+    sync::<(FlushIter<'static>, FlushItem<'static>)>();
     sync::<Base<'static>>();
     sync::<Entry<'static>>();
     sync::<(Found, DeletedBy, Inserted, Displaced, RangeStats)>();

@@ -227,6 +227,9 @@ fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {
     let mut progress = ScrubProgress::default();
     out.show("ScrubReport", &frozen.scrub(|so_far| progress = so_far));
     out.show("ScrubProgress", &progress);
+    let mut flush = frozen.flush_iter(&[]).unwrap();
+    out.show("FlushItem", &flush.next().unwrap().unwrap());
+    out.show("FlushIter", &flush);
     let mut sink = Shown(out);
     let summary = frozen.flush(&[], &mut sink).unwrap();
     out.show("FlushSummary", &summary);

@@ -31,6 +31,7 @@ mod model;
 mod oracle;
 #[cfg(feature = "fault-injection")]
 mod orders_under_damage;
+mod pulled_flush;
 mod ranges;
 mod room;
 mod scrub_and_freeze;

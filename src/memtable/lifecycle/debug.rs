@@ -18,7 +18,7 @@ use crate::key::Comparator;
 use crate::memtable::core::Core;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 use crate::memtable::lifecycle::fault::FaultInjector;
-use crate::memtable::lifecycle::flush::FlushEntry;
+use crate::memtable::lifecycle::flush::{FlushEntry, FlushIter};
 #[cfg(all(feature = "fault-injection", not(loom)))]
 use crate::memtable::lifecycle::past::Past;
 #[cfg(all(feature = "fault-injection", not(loom)))]
@@ -103,6 +103,7 @@ shown! {
         "key_len": entry.user_key.len(),
         "value_len": entry.value.len(),
     }
+    "FlushIter": impl [C: Comparator] FlushIter<'_, C>, |flush| { "summary": flush.summary() }
     "Operand": impl [] Operand<'_>, |operand| {
         "sequence": operand.sequence,
         "value_len": operand.value.len(),

@@ -1,12 +1,13 @@
-//! Flush: every entry in order, verified, to a sink, and the sums compared with those of the freeze.
+//! Flush: every entry in order, verified, pulled one by one or handed to a sink, and the sums compared with those of
+//! the freeze.
 //!
 //! ```text
-//!   control block -> point entries: key verified, value copied, copy verified -> sink.entry
-//!                 -> range tombstones, verified, cut into fragments by snapshots -> sink.fragment
-//!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes
+//!   control block -> point entries: key verified, value copied, copy verified -> an entry
+//!                 -> range tombstones, verified, cut into fragments by snapshots -> a fragment
+//!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes -> the end
 //! ```
-//! * FLUSH-1: what the sink gets has been verified; a pass that returns `Ok` has seen every entry that was written.
-//! * FLUSH-2: `Err` means that the sink's output must be thrown away: it is a prefix at best.
+//! * FLUSH-1: what is handed out has been verified; a pass that came to its end has seen every entry that was written.
+//! * FLUSH-2: `Err` means that what was handed out must be thrown away: it is a prefix at best. It is final.
 //! * FLUSH-3: with `HiddenVersions::Drop` a version is left out only if a newer one of the same key stands between it
 //!   and every snapshot. What merge operands stand on, single deletes, and all below one, is kept. Duplicates that a
 //!   `Vector` table took are not newer than each other: all of them are handed out, or none.
@@ -20,18 +21,17 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::integrity::digest::StoredProtection;
-use crate::key::{Comparator, Kind, SequenceNumber};
+use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
-use crate::memtable::scan::tombstones::{NextOf, Take, copy, fragments};
-use crate::memtable::skiplist::arena::View;
+use crate::memtable::scan::tombstones::{NextOf, TableOrder, Take, copy, fragments};
 use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
-use crate::tombstone::fragment::fragments::Fragment;
+use crate::tombstone::fragment::fragments::{Fragment, Fragments};
 
 /// Why a sink refuses.
 pub type SinkError = Box<dyn StdError + Send + Sync>;
@@ -107,90 +107,229 @@ pub(crate) fn flush<C: Comparator>(
     hidden: HiddenVersions,
     sink: &mut impl FlushSink,
 ) -> Result<FlushSummary> {
-    core.check_control()?;
-    let mut pass = Pass {
-        core,
-        filter: VersionFilter::new(snapshots, hidden),
-        buffer: Vec::new(),
-        seen: Totals::default(),
-        summary: FlushSummary::default(),
-    };
-    pass.points(sink)?;
-    pass.ranges(sink)?;
-    if !planted(Bug::FlushForgetsSums) {
-        core.compare_sums(&pass.seen)?;
+    let mut items = FlushIter::new(core, snapshots, hidden)?;
+    loop {
+        let taken = match items.next()? {
+            Some(FlushItem::Entry(entry)) => sink.entry(entry),
+            Some(FlushItem::Fragment(fragment)) => sink.fragment(fragment),
+            None => return Ok(items.so_far()),
+        };
+        taken.map_err(|cause| Error::Sink(cause.into()))?;
     }
-    Ok(pass.summary)
 }
 
-/// One pass over a table.
-struct Pass<'a, C> {
-    core: &'a Arc<Core<C>>,
+/// What a flush hands out, one after the other: first all entries, then all fragments, each in ascending order.
+#[derive(Debug, Clone, Copy)]
+pub enum FlushItem<'a> {
+    /// A verified entry: see [`FlushSink::entry`].
+    Entry(FlushEntry<'a>),
+    /// A range tombstone fragment: see [`FlushSink::fragment`].
+    Fragment(Fragment<'a>),
+}
+
+/// A flush that is pulled: it lends one item after the other, and compares the sums at its end. Made by
+/// [`flush_iter`](crate::ImmutableMemTable::flush_iter).
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::flush::FlushItem;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let table = MemTable::default();
+/// table.put(1, b"b", b"old")?;
+/// table.put(2, b"b", b"new")?;
+/// table.delete_range(3, b"x", b"z")?;
+/// let frozen = table.freeze()?;
+/// let mut flush = frozen.flush_iter(&[])?;
+/// let (mut entries, mut fragments) = (vec![], vec![]);
+/// while let Some(item) = flush.next()? {
+///     match item {
+///         FlushItem::Entry(entry) => entries.push((entry.user_key.to_vec(), entry.value.to_vec())),
+///         FlushItem::Fragment(fragment) => fragments.push(fragment.start().to_vec()),
+///     }
+/// }
+/// assert_eq!((entries, fragments), (vec![(b"b".to_vec(), b"new".to_vec())], vec![b"x".to_vec()]));
+/// let summary = flush.summary().expect("it came to its end");
+/// assert_eq!((summary.entries, summary.hidden, summary.fragments), (1, 1, 1));
+/// # Ok(()) }
+/// ```
+pub struct FlushIter<'t, C: Comparator = Bytewise> {
+    core: &'t Arc<Core<C>>,
+    stage: Stage<'t, C>,
     filter: VersionFilter,
+    /// The copy of a value.
     buffer: Vec<u8>,
     seen: Totals,
     summary: FlushSummary,
 }
 
-impl<'a, C: Comparator> Pass<'a, C> {
-    fn points(&mut self, sink: &mut impl FlushSink) -> Result<()> {
-        let order = self.core.order(None)?;
-        let mut newer: Option<Verified<'a>> = None;
-        let mut read_ahead = ReadAhead::default();
-        let mut next = order.next_of(END)?;
-        while let Some(spot) = next {
-            next = order.next_of(spot.at)?;
-            if let (Order::List(search), Some(next)) = (&order, &next) {
-                search.look_ahead(&mut read_ahead, spot.at, next.at);
+/// How far a flush has come.
+enum Stage<'t, C> {
+    Entries(Entries<'t, C>),
+    /// The fragments, and which of them comes next.
+    Fragments(Fragments<TableOrder<C>>, usize),
+    Ended,
+    /// It answers this from now on (FLUSH-2).
+    Failed(Error),
+}
+
+/// A walk over the point entries.
+struct Entries<'t, C> {
+    order: Order<'t, C>,
+    /// Asked for ahead of the entry that is handed out.
+    next: Option<Spot<'t>>,
+    newer: Option<Verified<'t>>,
+    read_ahead: ReadAhead,
+}
+
+/// What comes next of a flush.
+enum Came<'t> {
+    Entry(Verified<'t>, StoredProtection),
+    Fragment(usize),
+    End,
+}
+
+impl<'t, C: Comparator> FlushIter<'t, C> {
+    pub(crate) fn new(
+        core: &'t Arc<Core<C>>,
+        snapshots: &[SequenceNumber],
+        hidden: HiddenVersions,
+    ) -> Result<Self> {
+        core.check_control()?;
+        let order = core.order(None)?;
+        let next = order.next_of(END)?;
+        let entries = Entries { order, next, newer: None, read_ahead: ReadAhead::default() };
+        Ok(FlushIter {
+            core,
+            stage: Stage::Entries(entries),
+            filter: VersionFilter::new(snapshots, hidden),
+            buffer: Vec::new(),
+            seen: Totals::default(),
+            summary: FlushSummary::default(),
+        })
+    }
+
+    /// The next item, lent until the next call. `None`: everything was handed out, and the sums agree with those of the
+    /// freeze; only now may what was made of the items be kept.
+    ///
+    /// # Errors
+    /// `Corruption` for the first damage met, also if sums differ (`Place::Sum`). What was made of the items must be
+    /// thrown away (FLUSH-2), and every later call answers the same. The table is as before.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "items are lent: it is no iterator of the standard library"
+    )]
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
+        let came = match self.step() {
+            Ok(came) => came,
+            Err(error) => {
+                self.stage = Stage::Failed(error.clone());
+                return Err(error);
             }
-            copy(&order, &spot, &mut self.buffer)?;
-            let hidden = self.core.points.hidden_by(&self.core.comparator, newer.as_ref(), &spot.entry);
+        };
+        Ok(match came {
+            Came::Entry(entry, protection) => Some(FlushItem::Entry(self.hand_out(&entry, protection))),
+            Came::Fragment(number) => self.fragment(number).map(FlushItem::Fragment),
+            Came::End => None,
+        })
+    }
+
+    /// What was handed out, once [`next`](Self::next) has answered `None`.
+    #[must_use]
+    pub fn summary(&self) -> Option<FlushSummary> {
+        matches!(self.stage, Stage::Ended).then_some(self.summary)
+    }
+
+    /// What was handed out so far.
+    fn so_far(&self) -> FlushSummary {
+        self.summary
+    }
+
+    #[inline]
+    fn step(&mut self) -> Result<Came<'t>> {
+        loop {
+            match &mut self.stage {
+                Stage::Entries(_) => match self.next_entry()? {
+                    Some(came) => return Ok(came),
+                    None => self.stage = Stage::Fragments(self.cut()?, 0),
+                },
+                Stage::Fragments(fragments, next) if *next < fragments.len() => {
+                    *next += 1;
+                    return Ok(Came::Fragment(*next - 1));
+                }
+                Stage::Fragments(fragments, _) => {
+                    // Fragments are a chain of their own: what was handed out is still what was built.
+                    fragments.verify()?;
+                    if !planted(Bug::FlushForgetsSums) {
+                        self.core.compare_sums(&self.seen)?;
+                    }
+                    self.stage = Stage::Ended;
+                }
+                Stage::Ended => return Ok(Came::End),
+                Stage::Failed(error) => return Err(error.clone()),
+            }
+        }
+    }
+
+    /// The next entry that a reader could need, its value copied and the copy verified.
+    #[inline]
+    fn next_entry(&mut self) -> Result<Option<Came<'t>>> {
+        let Stage::Entries(Entries { order, next, newer, read_ahead }) = &mut self.stage else {
+            return Ok(None);
+        };
+        let comparator = &self.core.comparator;
+        while let Some(spot) = *next {
+            *next = order.next_of(spot.at)?;
+            if let (Order::List(search), Some(next)) = (&*order, &*next) {
+                search.look_ahead(read_ahead, spot.at, next.at);
+            }
+            copy(order, &spot, &mut self.buffer)?;
+            let hidden = self.core.points.hidden_by(comparator, newer.as_ref(), &spot.entry);
             self.seen.meet(&spot.entry, hidden, order.view());
             if hidden == Hidden::Yes {
                 continue;
             }
-            let same_key = newer
-                .is_some_and(|newer| self.core.comparator.compare(newer.key(), spot.entry.key()).is_eq());
+            let same_key =
+                newer.is_some_and(|newer| comparator.compare(newer.key(), spot.entry.key()).is_eq());
             if !same_key {
                 self.filter.start_key();
             }
-            newer = Some(spot.entry);
-            self.hand_out(&spot, order.view(), sink)?;
-        }
-        Ok(())
-    }
-
-    fn hand_out(&mut self, spot: &Spot<'_>, view: &View<'_>, sink: &mut impl FlushSink) -> Result<()> {
-        let (sequence, kind) = (spot.entry.node().sequence(), spot.entry.kind());
-        if !self.filter.admits(sequence, kind) {
+            *newer = Some(spot.entry);
+            if self.filter.admits(spot.entry.node().sequence(), spot.entry.kind()) {
+                let protection = spot.entry.stored_protection(order.view().seal());
+                return Ok(Some(Came::Entry(spot.entry, protection)));
+            }
             self.summary.hidden += 1;
-            return Ok(());
         }
-        let protection = spot.entry.stored_protection(view.seal());
-        let entry =
-            FlushEntry { user_key: spot.entry.key(), sequence, kind, value: &self.buffer, protection };
-        self.summary.entries += 1;
-        self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
-        sink.entry(entry).map_err(|cause| Error::Sink(cause.into()))
+        Ok(None)
     }
 
-    fn ranges(&mut self, sink: &mut impl FlushSink) -> Result<()> {
+    fn hand_out(&mut self, entry: &Verified<'t>, protection: StoredProtection) -> FlushEntry<'_> {
+        let (user_key, value) = (entry.key(), self.buffer.as_slice());
+        self.summary.entries += 1;
+        self.summary.data_bytes += (user_key.len() + value.len()) as u64;
+        FlushEntry { user_key, sequence: entry.node().sequence(), kind: entry.kind(), value, protection }
+    }
+
+    /// The fragments of all range tombstones.
+    fn cut(&mut self) -> Result<Fragments<TableOrder<C>>> {
         let stripes = match self.filter.hidden {
             HiddenVersions::Drop => Some(self.filter.snapshots.as_slice()),
             HiddenVersions::Keep => None,
         };
         let seen = &mut self.seen;
-        let fragments = fragments(self.core, stripes, |entry, view| {
+        fragments(self.core, stripes, |entry, view| {
             seen.meet(entry, Hidden::No, view);
             Take::Yes
-        })?;
-        for fragment in fragments.iter() {
-            self.summary.fragments += 1;
-            self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
-            sink.fragment(fragment).map_err(|cause| Error::Sink(cause.into()))?;
-        }
-        // Fragments are a chain of their own: what was handed out is still what was built.
-        fragments.verify()
+        })
+    }
+
+    fn fragment(&mut self, number: usize) -> Option<Fragment<'_>> {
+        let Stage::Fragments(fragments, _) = &self.stage else { return None };
+        let fragment = fragments.get(number)?;
+        self.summary.fragments += 1;
+        self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
+        Some(fragment)
     }
 }
 

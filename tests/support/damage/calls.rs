@@ -88,7 +88,8 @@ pub const CALLED: &[(&str, &[&str])] = &[
         "Writer",
         &["put", "merge", "delete", "single_delete", "delete_range", "insert", "insert_parts", "write_batch"],
     ),
-    ("ImmutableMemTable", &["reader", "flush", "flush_with", "salvage"]),
+    ("ImmutableMemTable", &["reader", "flush", "flush_with", "flush_iter", "flush_iter_with", "salvage"]),
+    ("FlushIter", &["next", "summary"]),
     (
         "Cursor",
         &[

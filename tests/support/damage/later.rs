@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use paranoid_memtable::flush::{FlushEntry, FlushSink, FlushSummary, HiddenVersions, SinkError};
+use paranoid_memtable::flush::{
+    FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
+};
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::repair::Reach;
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{ImmutableMemTable, Kind, MemTable, TableReader};
+use paranoid_memtable::{Error, ImmutableMemTable, Kind, MemTable, TableReader};
 
 use super::model::{Model, Row};
 use super::trial::Trial;
@@ -41,6 +43,19 @@ impl FlushSink for Collected {
         self.tombstones.extend(fragment.sequences().iter().map(row));
         Ok(())
     }
+}
+
+/// A flush that is pulled, into the sink.
+fn pull(flush: Result<FlushIter<'_>, Error>, sink: &mut Collected) -> Result<FlushSummary, Error> {
+    let mut flush = flush?;
+    while let Some(item) = flush.next()? {
+        let taken = match item {
+            FlushItem::Entry(entry) => sink.entry(entry),
+            FlushItem::Fragment(fragment) => sink.fragment(fragment),
+        };
+        taken.map_err(|cause| Error::Sink(cause.into()))?;
+    }
+    Ok(flush.summary().expect("it came to its end"))
 }
 
 /// The newest of these tombstones over a key that a reader sees.
@@ -94,9 +109,11 @@ impl<'m> Trial<'m> {
         want: &[&Row],
     ) {
         let mut sink = Collected::default();
-        let flushed = match hidden {
-            HiddenVersions::Drop => frozen.flush(snapshots, &mut sink),
-            HiddenVersions::Keep => frozen.flush_with(snapshots, hidden, &mut sink),
+        let flushed = match (hidden, self.turn() / 3 % 2) {
+            (HiddenVersions::Drop, 0) => frozen.flush(snapshots, &mut sink),
+            (HiddenVersions::Keep, 0) => frozen.flush_with(snapshots, hidden, &mut sink),
+            (HiddenVersions::Drop, _) => pull(frozen.flush_iter(snapshots), &mut sink),
+            (HiddenVersions::Keep, _) => pull(frozen.flush_iter_with(snapshots, hidden), &mut sink),
         };
         match flushed {
             Err(error) => self.refused(&error, "flush"),

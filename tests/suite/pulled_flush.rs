@@ -1,0 +1,175 @@
+//! A flush that is pulled hands out what one into a sink does, and ends in an error where damage is.
+
+use paranoid_memtable::flush::{
+    FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
+};
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{
+    Bytewise, Error, ImmutableMemTable, Kind, MemTable, MemTableOptions, Representation,
+};
+
+use crate::support::orders::{CaseBlind, Order, Reverse};
+use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::watchdog::{Watchdog, replay_line};
+
+/// What was handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Item {
+    Entry(Vec<u8>, u64, Kind, Vec<u8>),
+    Fragment(Vec<u8>, Vec<u8>, Vec<u64>),
+}
+
+impl Item {
+    fn of(item: &FlushItem<'_>) -> Item {
+        match item {
+            FlushItem::Entry(entry) => {
+                let stored = entry.protection.check(entry.user_key, entry.value, entry.sequence, entry.kind);
+                assert!(stored.is_some(), "an entry agrees with its digests");
+                Item::Entry(entry.user_key.to_vec(), entry.sequence, entry.kind, entry.value.to_vec())
+            }
+            FlushItem::Fragment(fragment) => Item::Fragment(
+                fragment.start().to_vec(),
+                fragment.end().to_vec(),
+                fragment.sequences().to_vec(),
+            ),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Collected(Vec<Item>);
+
+impl FlushSink for Collected {
+    fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
+        self.0.push(Item::of(&FlushItem::Entry(entry)));
+        Ok(())
+    }
+    fn fragment(&mut self, fragment: Fragment<'_>) -> Result<(), SinkError> {
+        self.0.push(Item::of(&FlushItem::Fragment(fragment)));
+        Ok(())
+    }
+}
+
+/// Everything that is handed out up to the end or the first error.
+fn pulled<C: Order>(flush: &mut FlushIter<'_, C>) -> (Vec<Item>, Result<FlushSummary, Error>) {
+    let mut items = vec![];
+    loop {
+        match flush.next() {
+            Ok(Some(item)) => items.push(Item::of(&item)),
+            Ok(None) => return (items, Ok(flush.summary().expect("it came to its end"))),
+            Err(error) => return (items, Err(error)),
+        }
+        assert!(flush.summary().is_none(), "nothing is complete before the end");
+    }
+}
+
+fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> MemTable<C> {
+    let options = MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10);
+    let options = options.seed(rng.next_u64()).build().unwrap();
+    let table = MemTable::with_comparator(options, C::default()).unwrap();
+    for sequence in 1..=rng.below(50) {
+        let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::SINGLE_DELETE]);
+        let value = if kind.is_point_delete() { vec![] } else { rng.bytes(3) };
+        table.insert(sequence, kind, &[*rng.pick(b"aAbBcd")], &value).unwrap();
+    }
+    for sequence in 100..100 + rng.below(5) {
+        let ends = [[*rng.pick(b"abc")], [*rng.pick(b"bcd")]];
+        let _ = table.delete_range(sequence, &ends[0], &ends[1]);
+    }
+    table
+}
+
+fn check<C: Order>(frozen: &ImmutableMemTable<C>, snapshots: &[u64], replay: &str) {
+    for hidden in [HiddenVersions::Drop, HiddenVersions::Keep] {
+        let mut sink = Collected::default();
+        let summary = frozen.flush_with(snapshots, hidden, &mut sink).unwrap();
+        let mut flush = frozen.flush_iter_with(snapshots, hidden).unwrap();
+        let (items, end) = pulled(&mut flush);
+        assert_eq!((items, end.unwrap()), (sink.0, summary), "{hidden:?}, {snapshots:?}; {replay}");
+        assert!(flush.next().unwrap().is_none() && flush.summary() == Some(summary), "it stays at its end");
+    }
+}
+
+#[test]
+fn what_is_pulled_is_what_a_sink_gets() {
+    let test = "pulled_flush::what_is_pulled_is_what_a_sink_gets";
+    let mut seed = seed_or(std::process::id().into());
+    println!("{test}: seed {seed:#x}");
+    for _ in 0..amount(2_000, 30) {
+        let _watchdog = Watchdog::new(test, seed);
+        let (mut rng, replay) = (Rng::new(seed), replay_line(test, seed));
+        for representation in [Representation::SkipList, Representation::Vector] {
+            let snapshots: Vec<u64> = (0..rng.below(3)).map(|_| rng.below(110)).collect();
+            check(&filled::<Bytewise>(&mut rng, representation).freeze().unwrap(), &snapshots, &replay);
+            check(&filled::<Reverse>(&mut rng, representation).freeze().unwrap(), &snapshots, &replay);
+            check(&filled::<CaseBlind>(&mut rng, representation).freeze().unwrap(), &snapshots, &replay);
+        }
+        seed = rng.next_u64();
+    }
+}
+
+/// Several of one table at once, and one that is dropped half-way.
+#[test]
+fn flushes_do_not_disturb_each_other() {
+    let table = MemTable::default();
+    for sequence in 0..20_u64 {
+        table.put(sequence, &sequence.to_be_bytes(), b"value").unwrap();
+    }
+    let frozen = table.freeze().unwrap();
+    let (mut left, mut right) = (frozen.flush_iter(&[]).unwrap(), frozen.flush_iter(&[]).unwrap());
+    let mut dropped = frozen.flush_iter(&[]).unwrap();
+    dropped.next().unwrap();
+    drop(dropped);
+    for _ in 0..20 {
+        let item = left.next().unwrap().map(|item| Item::of(&item));
+        assert_eq!(right.next().unwrap().map(|item| Item::of(&item)), item);
+    }
+    assert!(left.next().unwrap().is_none() && right.next().unwrap().is_none());
+}
+
+/// One flipped bit of an entry, or a writer's count that is not what was written: what was pulled before is a true
+/// prefix, the error is final, and there is no summary.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn damage_ends_a_flush_for_good() {
+    use paranoid_memtable::fault::Region;
+    let test = "pulled_flush::damage_ends_a_flush_for_good";
+    let _watchdog = Watchdog::new(test, 0);
+    for representation in [Representation::SkipList, Representation::Vector] {
+        let options = MemTableOptions::builder().representation(representation).write_buffer_size(16 << 10);
+        let table = MemTable::new(options.seed(9).build().unwrap()).unwrap();
+        for sequence in 1..6_u64 {
+            table.put(sequence, &[b'a' + sequence as u8], b"value").unwrap();
+        }
+        table.delete_range(7, b"x", b"z").unwrap();
+        let frozen = table.freeze().unwrap();
+        let whole = pulled(&mut frozen.flush_iter(&[]).unwrap()).0;
+        let mut injector = crate::walks::open(&table);
+        let entries = |piece: &usize| {
+            let piece = &injector.pieces()[*piece];
+            piece.owner.is_some() && matches!(piece.region, Region::Key | Region::Value)
+        };
+        let pieces: Vec<usize> = (0..injector.pieces().len()).filter(entries).collect();
+        assert!(pieces.len() >= 12);
+        for piece in pieces {
+            injector.flip(piece, piece);
+            let mut flush = match frozen.flush_iter(&[]) {
+                Ok(flush) => flush,
+                Err(error) => {
+                    assert!(error.corruption().is_some(), "{error}");
+                    injector.undo();
+                    continue;
+                }
+            };
+            let (items, end) = pulled(&mut flush);
+            let error = end.expect_err("a flipped bit is noticed");
+            assert!(error.corruption().is_some() && whole.starts_with(&items), "{error}: {items:?}");
+            injector.undo();
+            for _ in 0..2 {
+                let again = flush.next().expect_err("an error is final");
+                assert_eq!(again.corruption(), error.corruption());
+                assert!(flush.summary().is_none());
+            }
+        }
+    }
+}
