@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. An error leaves the table as it was: nothing changed, nothing lost. (`BatchInterrupted` says what
-/// it left.) Clones are cheap, so that several waiting threads can be told.
+/// What went wrong. A call that fails leaves the table unchanged; only `BatchInterrupted` leaves part of a batch
+/// behind, and says how much. Clones are cheap, so that one error can be handed to several waiting threads.
 ///
 /// ```
 /// use paranoid_memtable::{Error, ParanoidOptions};
@@ -22,13 +22,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An option, a range or a name that makes no sense. The text names it.
+    /// An invalid option, range or name; the text says which.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
     /// Bytes that are intact but were written with a feature that this version does not know (feature `block`).
     #[error("not supported: {0}")]
     NotSupported(&'static str),
-    /// A key longer than the table's limit, both in bytes.
+    /// A key that is longer than the table's limit.
     #[error("key of {len} bytes is over the limit of {max}")]
     KeyTooLarge {
         /// Length of the key that was refused, in bytes.
@@ -36,7 +36,7 @@ pub enum Error {
         /// Longest key that this table takes, in bytes.
         max: u64,
     },
-    /// A value longer than the table's limit, both in bytes.
+    /// A value that is longer than the table's limit.
     #[error("value of {len} bytes is over the limit of {max}")]
     ValueTooLarge {
         /// Length of the value that was refused, in bytes.
@@ -44,51 +44,52 @@ pub enum Error {
         /// Longest value that this table takes, in bytes.
         max: u64,
     },
-    /// The hard limit (or the address space, or the machine's memory) is exhausted. The table is not poisoned: a
-    /// smaller entry may still fit, and all reads go on.
+    /// The entry would exceed the table's hard limit, its address space, or the machine's memory. The table stays
+    /// usable: a smaller entry may still fit, and reads are not affected.
     #[error("memtable is full: {needed} bytes needed, {remaining} remain")]
     MemTableFull {
-        /// Bytes that the refused entry would have taken.
+        /// Bytes that the refused entry needs.
         needed: u64,
-        /// Bytes that are left below the hard limit.
+        /// Bytes left below the hard limit.
         remaining: u64,
     },
-    /// An entry with this user key and sequence number is already there (policy `Reject`). From a freeze: two such
-    /// entries are, in a `Vector` table; both were kept.
+    /// The table already has an entry with this user key and sequence number (policy `Reject`). A freeze returns this
+    /// error when a `Vector` table was given two such entries; it keeps both.
     #[error("an entry with this user key and sequence number {sequence} exists")]
     DuplicateEntry {
         /// The sequence number of both entries.
         sequence: u64,
     },
-    /// The table was frozen; it takes no more writes.
+    /// The table is frozen and takes no more writes.
     #[error("the memtable is frozen")]
     Frozen,
-    /// A batch was stopped after its checks had passed, by damage found on the way or by a writer that took the same
-    /// key and sequence number meanwhile. The caller must not publish the batch's sequence numbers.
+    /// A batch passed its checks and then stopped half-way: damage was found, or another writer inserted one of its
+    /// keys with the same sequence number. The caller must not publish the batch's sequence numbers.
     #[error("batch interrupted after {applied} entries: {cause}")]
     BatchInterrupted {
         /// How many entries of the batch are in the table.
         applied: u64,
-        /// What stopped it.
+        /// What stopped the batch.
         cause: Box<Error>,
     },
-    /// `multi_get` with a budget was stopped before this key: the values before it use the budget up. Ask again.
+    /// A `multi_get` with a budget did not read this key, because the values of earlier keys used the budget up. Ask
+    /// for the key again.
     #[error("the value budget of {budget} bytes is used up")]
     BudgetUsedUp {
-        /// Bytes of values that the caller allowed.
+        /// The budget, in bytes of values.
         budget: u64,
     },
-    /// The sink given to `flush` refused an entry. The cause is shared, so that errors can be cloned:
-    /// `downcast_ref` of what it points to gives the sink's own error type.
+    /// The sink that `flush` writes to returned an error. It is shared, so that this error can be cloned;
+    /// `downcast_ref` gives the sink's own error type.
     #[error("flush sink: {0}")]
     Sink(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// Memory does not hold what was written to it.
+    /// Memory no longer holds what was written to it.
     #[error("corruption: {0}")]
     Corruption(Corruption),
 }
 
 impl Error {
-    /// The corruption report, if this is one (also inside `BatchInterrupted`).
+    /// The report of damage, if this is `Corruption`, or `BatchInterrupted` because of one.
     #[must_use]
     pub fn corruption(&self) -> Option<&Corruption> {
         match self {
@@ -111,13 +112,13 @@ impl From<Corruption> for Error {
 pub enum Place {
     /// The fixed part of an entry: lengths, kind, sequence number, header check.
     Header,
-    /// An entry's key, or what its key digest covers besides.
+    /// An entry's key, or another field that the key digest covers.
     Entry,
     /// An entry's value.
     Value,
-    /// A link of the skiplist that leaves a gap in the order.
+    /// A damaged link of the skiplist; entries may be missing after it.
     Link,
-    /// Two neighbours are out of order (order checks).
+    /// Two adjacent entries are out of order; found by order checks only.
     Order,
     /// A word of the Bloom filter.
     Filter,
@@ -129,7 +130,7 @@ pub enum Place {
     Control,
     /// Counts or sums differ between what was written and what a full pass found.
     Sum,
-    /// Encoded bytes handed in by the caller: a batch, a trailer, a footer.
+    /// Encoded bytes that the caller passed in: a batch, a block trailer or a footer.
     Encoding,
 }
 
@@ -151,27 +152,28 @@ impl Place {
     }
 }
 
-/// Where memory lied, as data. Holds no user bytes and no heap memory: which key was hit, the caller knows, or a scan
-/// at `sequence` shows.
+/// A report of damaged memory: what was hit, where, and both check values. It holds no bytes of the user, so that it
+/// may be logged, and no heap memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Corruption {
-    /// What kind of memory.
+    /// The kind of memory that is damaged.
     pub place: Place,
-    /// Byte offset inside that memory (of the node in the arena, of the word in the filter, of the field in a batch).
+    /// Byte offset inside that memory: of the node in the arena, of the word in the filter, of the field in the
+    /// batch.
     pub offset: u64,
-    /// The entry's sequence number as read, if an entry is concerned. It may itself be the damaged part.
+    /// The sequence number of the damaged entry as read, if an entry is damaged. It may itself be the damaged part.
     pub sequence: Option<u64>,
     /// The check value computed from the bytes as they are.
     pub expected: u64,
     /// The check value that was stored.
     pub found: u64,
-    /// If flipping one single bit explains the damage: that bit, counted from `offset` (byte * 8 + bit).
+    /// The one bit whose flip explains the damage, if there is one, counted from `offset` (byte * 8 + bit).
     pub flipped_bit: Option<u64>,
 }
 
 impl Corruption {
-    /// A report without diagnosis.
+    /// A report without a flipped bit.
     #[must_use]
     pub(crate) const fn new(place: Place, offset: u64, expected: u64, found: u64) -> Self {
         Corruption { place, offset, sequence: None, expected, found, flipped_bit: None }

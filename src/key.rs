@@ -16,8 +16,8 @@ use std::fmt;
 /// A sequence number: the engine's logical time of a write. All 64 bits belong to the engine.
 pub type SequenceNumber = u64;
 
-/// What an entry means. An open set: numbers from 0x80 up belong to the engine. Those below 0xc0 read as values
-/// ([`Kind::custom`]), the others as point tombstones ([`Kind::custom_delete`]).
+/// What an entry means: a put, a delete, a merge operand and so on. Numbers from 0x80 up belong to the engine: those
+/// below 0xc0 read as values ([`Kind::custom`]), the others as point tombstones ([`Kind::custom_delete`]).
 ///
 /// The named numbers are those of RocksDB's `ValueType`.
 ///
@@ -35,7 +35,7 @@ impl Kind {
     pub const DELETE: Kind = Kind(0);
     /// The key has this value.
     pub const PUT: Kind = Kind(1);
-    /// An operand that the engine's merge operator applies to what is below.
+    /// A merge operand, which the engine's merge operator applies to older versions of the key.
     pub const MERGE: Kind = Kind(2);
     /// A point tombstone for a key that was put exactly once.
     pub const SINGLE_DELETE: Kind = Kind(7);
@@ -44,13 +44,13 @@ impl Kind {
     /// The first number that belongs to the engine.
     pub const FIRST_CUSTOM: Kind = Kind(0x80);
 
-    /// How many kinds of either sort an engine has: numbers 0 to 63.
+    /// How many custom kinds an engine has, of values and of deletes each: numbers 0 to 63.
     pub const CUSTOM_COUNT: u8 = 0x40;
     /// The first of the engine's numbers that count as deletes.
     const FIRST_CUSTOM_DELETE: Kind = Kind(0xc0);
 
-    /// The engine's own kind `number`, which reads as a value: `get` answers `Value` with this kind. A blob's address,
-    /// an entity of columns, a value with an expiry.
+    /// The engine's own kind `number`, which reads as a value: `get` answers `Value` with this kind. Examples are the
+    /// address of a blob, a wide-column entity, and a value that expires.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, Lookup, MemTable};
@@ -64,7 +64,7 @@ impl Kind {
     /// ```
     ///
     /// # Panics
-    /// For a number of 64 or more; in a constant that is an error of the compiler.
+    /// For a number of 64 or more; in a constant that is a compile-time error.
     #[must_use]
     pub const fn custom(number: u8) -> Kind {
         assert!(number < Kind::CUSTOM_COUNT, "an engine has 64 kinds that read as values");
@@ -72,9 +72,10 @@ impl Kind {
     }
 
     /// The engine's own kind `number`, which counts as a delete: `num_deletes` counts its entries, `get` answers
-    /// `Deleted` by [`DeletedBy::Custom`](crate::read::DeletedBy::Custom), merge operands above it stand on a deletion, and
-    /// cursors at a snapshot do not show the key. Unlike `DELETE` its entries may have a value, which raw cursors and
-    /// [`get_entry`](crate::TableReader::get_entry) show: the size of what was deleted, the time of the deletion.
+    /// `Deleted` by [`DeletedBy::Custom`](crate::read::DeletedBy::Custom), newer merge operands apply to a deleted
+    /// key, and cursors at a snapshot skip the key. Unlike those of `DELETE`, its entries may have a value, such as
+    /// the time of the deletion, which cursors over all versions and [`get_entry`](crate::TableReader::get_entry)
+    /// show.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, Lookup, MemTable};
@@ -91,7 +92,7 @@ impl Kind {
     /// ```
     ///
     /// # Panics
-    /// For a number of 64 or more; in a constant that is an error of the compiler.
+    /// For a number of 64 or more; in a constant that is a compile-time error.
     #[must_use]
     pub const fn custom_delete(number: u8) -> Kind {
         assert!(number < Kind::CUSTOM_COUNT, "an engine has 64 kinds that count as deletes");
@@ -158,33 +159,32 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// What a comparator says about equality, which decides whether byte tricks (filter, point index, word compares)
-/// are allowed.
+/// Whether keys that a comparator calls equal have equal bytes. Filters and the point index need that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyEquality {
     /// Two keys are equal exactly if their bytes are.
     Bytes,
-    /// Different bytes may compare equal. Options that hash keys are refused.
+    /// Different bytes may compare equal. Tables with this order refuse filters and the point index.
     Custom,
 }
 
-/// What a comparator says about its order, which decides whether bytes that all keys of a set begin with may be left
-/// out when they are compared.
+/// Whether a comparator orders keys by their bytes. If so, comparisons may skip the bytes that all keys of a set
+/// begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// The order is that of the bytes, as of slices in Rust and of `memcmp`.
+    /// Keys are ordered by their bytes, like slices in Rust and `memcmp`.
     Bytes,
     /// Any other order.
     Custom,
 }
 
-/// The order of user keys. Must be a total order that never changes; a comparator that disagrees with itself makes
-/// answers meaningless, but never unsafe and never endless; where keys are sorted (a freeze, a flush, a salvage, a
-/// `multi_get`, a batch) the standard library's sort may notice and panic.
+/// The order of user keys. It must be a total order that never changes. A comparator that contradicts itself makes
+/// answers meaningless, but causes no undefined behaviour and no endless loop; where keys are sorted (freeze, flush,
+/// salvage, `multi_get`, batches) the standard library's sort may notice and panic.
 ///
-/// A comparator may panic: the panic goes on to the caller, the table stays as it was or has the entry that was being
-/// written. It may read and write the table that it orders, and need not end if it does so each time; a freeze of that
-/// table from inside a write is `InvalidArgument`.
+/// A comparator may panic: the panic reaches the caller, and the entry that was being written is in the table or is
+/// not. It may read and write the table that it orders, but one that does so in every comparison may recurse without
+/// end. A freeze of that table from inside a write is `InvalidArgument`.
 ///
 /// ```
 /// use paranoid_memtable::Comparator;
@@ -202,17 +202,17 @@ pub enum KeyOrder {
 /// assert_eq!(Reverse.compare(b"a", b"b"), Ordering::Greater);
 /// ```
 pub trait Comparator: fmt::Debug + Send + Sync + 'static {
-    /// Whether equality under this order is equality of bytes.
+    /// Whether equal keys have equal bytes.
     const EQUALITY: KeyEquality;
 
-    /// Whether the order is that of the bytes. If not said otherwise, it is not.
+    /// Whether the order is that of the bytes. The default says that it is not.
     const ORDER: KeyOrder = KeyOrder::Custom;
 
     /// Compares two user keys.
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
-    /// A number that preserves the order: if `prefix(a) < prefix(b)` then `a < b`. Equal prefixes say nothing.
-    /// The default says nothing at all.
+    /// A number that preserves the order: if `prefix(a) < prefix(b)` then `a < b`. Keys with equal prefixes are
+    /// compared in full. The default gives all keys the prefix 0.
     #[inline(always)]
     fn prefix(&self, key: &[u8]) -> u64 {
         let _ = key;
@@ -246,7 +246,7 @@ impl Comparator for Bytewise {
     }
 }
 
-/// `left.cmp(right)`, eight bytes at a time: keys are short, and the call that `memcmp` costs is longer than they are.
+/// `left.cmp(right)`, eight bytes at a time. For short keys this is faster than a call of `memcmp`.
 #[inline(always)]
 fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
     while let (Some((l, left_rest)), Some((r, right_rest))) =
@@ -261,16 +261,16 @@ fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
     left.cmp(right)
 }
 
-/// Where a position stands relative to an entry equal to it.
+/// Which side of an equal entry a position is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Before it.
     Before,
     /// After it.
     After,
-    /// Before everything, whatever the key.
+    /// Before all entries, whatever the key.
     Start,
-    /// After everything, whatever the key.
+    /// After all entries, whatever the key.
     End,
 }
 
@@ -283,7 +283,7 @@ pub(crate) struct Target<'k> {
     pub(crate) sequence: SequenceNumber,
     /// Entries of this key and sequence number with a larger revision come before the position.
     pub(crate) revision: u32,
-    /// What an equal entry means.
+    /// Which side of an equal entry the position is on.
     side: Side,
     /// The comparator's prefix of `key`, computed once.
     prefix: u64,
@@ -302,14 +302,14 @@ impl<'k> Target<'k> {
         Target { revision: 0, side: Side::After, ..Target::new(comparator, key, 0) }
     }
 
-    /// The position before everything, or after it.
+    /// The position before all entries, or after them.
     pub(crate) fn extreme(side: Side) -> Self {
-        // No prefix is before 0 or after the largest number: what is equal asks for the side.
+        // No prefix is less than 0 or greater than `u64::MAX`, and an equal one is decided by the side.
         let prefix = if side == Side::End { u64::MAX } else { 0 };
         Target { key: &[], sequence: 0, revision: 0, side, prefix }
     }
 
-    /// This position among entries of one key and sequence number: beside one revision.
+    /// This position, moved to `revision` among the entries of its key and sequence number.
     #[inline]
     pub(crate) fn with_revision(mut self, revision: u32) -> Self {
         self.revision = revision;
@@ -323,7 +323,7 @@ impl<'k> Target<'k> {
         self
     }
 
-    /// Where this position stands relative to another one.
+    /// Compares this position with another one.
     pub(crate) fn order<C: Comparator>(&self, comparator: &C, other: &Target<'_>) -> Ordering {
         let rank = |side| match side {
             Side::Start => 0,
@@ -339,8 +339,8 @@ impl<'k> Target<'k> {
         comparator.compare(self.key, other.key).then_with(version).then_with(sides)
     }
 
-    /// The one comparison of this crate: where does an entry (key, sequence, revision) stand relative to the position?
-    /// `Less`: before it. `sequence` and `revision` are asked for only if the keys are equal.
+    /// The one comparison of entries in this crate: is the entry (key, sequence, revision) before or after the
+    /// position? `Less`: before it. `sequence` and `revision` are asked for only if the keys are equal.
     #[inline(always)]
     pub(crate) fn entry_order<C: Comparator>(
         &self,

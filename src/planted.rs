@@ -1,8 +1,8 @@
-//! Planted bugs: proof that the tests can fail, where no test of values would show that they can: mistakes that only
-//! another thread or damaged memory brings to light.
+//! Planted bugs prove that the tests can fail. Each is a mistake that only another thread or damaged memory brings to
+//! light.
 //!
-//! Under the feature `__planted-bugs` one named bug is switched on by the environment variable
-//! `PARANOID_PLANTED_BUG`; the suite must go red for each. In a normal build [`planted`] is the constant `false`.
+//! With the feature `__planted-bugs` the environment variable `PARANOID_PLANTED_BUG` switches one of them on by name,
+//! and a test of the suite must fail. In a normal build [`planted`] is the constant `false`.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +36,7 @@ bugs! {
     BackwalkStopsEarly,
     /// A back link is believed without its forward link.
     BackLinkUnconfirmed,
-    /// A back link is stored, whatever it names meanwhile.
+    /// A back link is overwritten by a plain store, even if another writer changed it meanwhile.
     BackLinkStored,
     /// A link and the back link that vouches for it may share a cache line.
     NodesStandTogether,
@@ -44,9 +44,9 @@ bugs! {
     BackLinkNotAsked,
     /// An entry may end after its chunk.
     EntryAcrossChunks,
-    /// A damaged entry is passed by its key as it reads, proved or not.
+    /// A damaged entry is passed by its key as read, without a proof of that key.
     DamagedNodeUnproved,
-    /// A footer's own checksum is believed.
+    /// A footer's own checksum is not compared.
     #[cfg_attr(not(feature = "block"), allow(dead_code, reason = "planted behind the feature block"))]
     FooterChecksumIgnored,
     /// A batch's entries are not compared with their digests.
@@ -55,11 +55,11 @@ bugs! {
     ScrubStopsAtFirst,
     /// A salvage follows links only.
     SalvageSkipsArena,
-    /// A chain with a broken link is read only up to it.
+    /// A chain is read only up to its first broken link.
     ChainForgetsTheRest,
-    /// A descending range goes on around a gap that it has reported, as if it had not.
+    /// A descending range passes a gap that it has reported as if there were none.
     DescendingForgetsGap,
-    /// An end of a range takes no notice of the other one while that one stands in a gap.
+    /// One end of a range does not compare itself with the other end while that one is in a gap.
     EndsForgetGaps,
     /// A flush does not compare the sums.
     FlushForgetsSums,
@@ -67,9 +67,9 @@ bugs! {
     ZeroedFlagBelieved,
     /// A reverse step over a damaged entry trusts that entry's own back link.
     GapTrustsBackLink,
-    /// A scan shows what stands after a gap although the gap may have held a newer version of it.
+    /// A scan shows the entry after a gap although the gap may have held a newer version of its key.
     GapShowsReplaced,
-    /// What a parked cursor stands on is not verified again.
+    /// The entry that a parked cursor stands on is not verified again.
     ParkedBelieved,
     /// The caller's digest is not compared.
     CallerDigestIgnored,
@@ -77,9 +77,9 @@ bugs! {
     ClaimForgetsKey,
     /// An insert that lost its race returns as if it had won.
     LostRaceBelieved,
-    /// An insert that lost a race while raising cuts the level off.
+    /// An insert that loses a race at a higher level ends that level at its predecessor.
     LinkTowerGivesUpNode,
-    /// The word that names a chain reads as none if it was zeroed.
+    /// A zeroed word that names a chain is believed to name none.
     ChainWordBelieved,
     /// A word of the sorted array is believed whatever its tag says.
     SortedWordUnchecked,
@@ -89,19 +89,19 @@ bugs! {
     FreezeSkipsBusyShards,
     /// A replacing entry has the revision of the first one.
     ReplaceForgetsRevision,
-    /// Two writers bump the same units.
+    /// Two writers are given the same arena units.
     BumpLosesRace,
-    /// A writer's own shard that is made after a freeze takes writes.
+    /// A writer shard that is made after a freeze takes writes.
     LeaseBornOpen,
     /// The filter learns of a key after its node is published.
     FilterAfterPublication,
-    /// A writer that lost a slot goes on to the next without a look at the winner.
+    /// A writer that loses the race for a slot goes on to the next one without comparing keys with the winner.
     IndexLoserGoesOn,
     /// A slot is followed without Acquire.
     SlotLoadRelaxed,
     /// Lines of filters and index are believed without their control word.
     LineForgetsControl,
-    /// A control word keeps the weight of a word that was replaced.
+    /// A control word still includes the mark of a word that was replaced.
     ControlKeepsOldWord,
     /// A log record is published before it is filled.
     LogPublishesBeforeFill,
@@ -109,9 +109,9 @@ bugs! {
     PaintSkipsPending,
     /// A log record that went back to its pending mark is taken for one that is being written.
     LostRecordIsPending,
-    /// A count of log records that went back to an earlier value is believed.
+    /// A count of log records that went back to an earlier value is not noticed.
     TallyBelievesBegun,
-    /// A piece of a coverage node may stand anywhere in it.
+    /// The check of a piece of a coverage node does not cover its position.
     PieceCheckForgetsPosition,
 }
 

@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "prefetch intrinsics are unsafe functions on some supported compilers")]
 
-/// Asks for the cache line of `pointer`. Does nothing where no stable intrinsic exists.
+/// Prefetches the cache line at `pointer`. Does nothing on targets without a stable intrinsic.
 #[inline(always)]
 pub(crate) fn prefetch_read(pointer: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]

@@ -1,7 +1,7 @@
-//! The only way to atomics, locks and waiting: std, or loom's models of them under `cfg(loom)`, or parking_lot's
-//! locks under `cfg(tsan)` (ThreadSanitizer does not see into an uninstrumented std).
+//! The seam: the only way to atomics, locks and waiting. They are those of std, those of loom under `cfg(loom)`, or
+//! the locks of parking_lot under `cfg(tsan)`, because ThreadSanitizer does not see into an uninstrumented std.
 //!
-//! Nothing else in this crate may name `std::sync::atomic` or a lock; a test looks.
+//! No other file may name `std::sync::atomic` or a lock; a test checks that.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A cell that watches who touches what it stands for. Only models have it.
+/// Loom's cell, which reports data races. Only models use it.
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
@@ -26,8 +26,8 @@ use loom::sync as locks;
 #[cfg(all(tsan, not(loom)))]
 use parking_lot as locks;
 
-/// A mutex that ignores poisoning: what it guards is left consistent by its critical sections, also when a
-/// comparator panics in one.
+/// A mutex that ignores poisoning: every critical section leaves the data consistent even if a comparator panics in
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(locks::Mutex<T>);
 
@@ -64,9 +64,10 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A cell that is filled once and never changes after: what it holds is published by one release store.
+/// A cell that is filled once, by one release store, and never changes after that.
 ///
-/// Loom and ThreadSanitizer do not see into the standard cell, so there a flag of their own kind orders it.
+/// Loom and ThreadSanitizer do not see into `OnceLock`, so under them a flag that they understand publishes the
+/// value.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
     #[cfg(any(loom, tsan))]
@@ -83,7 +84,7 @@ impl<T> Published<T> {
         }
     }
 
-    /// What was published, or nothing yet. One acquire load.
+    /// The published value, if there is one. One acquire load.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&T> {
         #[cfg(any(loom, tsan))]
@@ -94,13 +95,13 @@ impl<T> Published<T> {
         self.value.get()
     }
 
-    /// What was published, for the owner of the cell.
+    /// The published value, for the owner of the cell.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut()
     }
 
-    /// Fills the cell, or hands the value back if another thread was first; its value may then become visible a
+    /// Fills the cell, or returns `value` if another thread was first. The other thread's value may become visible a
     /// moment later.
     pub(crate) fn publish(&self, value: T) -> Result<(), T> {
         self.value.set(value)?;
@@ -110,8 +111,8 @@ impl<T> Published<T> {
         Ok(())
     }
 
-    /// What the cell holds, filled from `make` if need be. Two threads may both call `make`; one result is kept, and
-    /// `kept` hears of it.
+    /// The published value; if there is none, that of `make`. Two threads may both call `make`: one result is kept,
+    /// and `kept` is called with it.
     pub(crate) fn get_or_publish(&self, make: impl FnOnce() -> T, kept: impl FnOnce(&T)) -> &T {
         if let Some(value) = self.get() {
             return value;
@@ -129,7 +130,7 @@ impl<T> Published<T> {
     }
 }
 
-/// Lets another thread run: between two looks at something that another thread must change.
+/// Yields to other threads, in loops that wait for one of them.
 pub(crate) fn yield_now() {
     #[cfg(loom)]
     loom::thread::yield_now();
@@ -137,7 +138,7 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// A process-wide counter: the only kind of static that this crate has. Outside the models.
+/// A process-wide counter, the only kind of static in this crate. Loom does not model it.
 #[derive(Debug)]
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);
 
@@ -153,7 +154,7 @@ impl Counter {
     }
 }
 
-/// A number for this thread, given when it is first asked for.
+/// The number of this thread, given at its first call.
 #[inline(always)]
 pub(crate) fn thread_number() -> usize {
     thread_local!(static NUMBER: Cell<Option<u32>> = const { Cell::new(None) });
@@ -170,15 +171,14 @@ fn give_number(number: &Cell<Option<u32>>) -> u32 {
     new
 }
 
-/// Tells the thread inside a lock apart from all others; never 0.
+/// A number that no other thread has; never 0. It says who holds a lock.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn holder_number() -> u64 {
     thread_number() as u64 + 1
 }
 
-/// Tells the thread inside a lock apart from all others; never 0. Loom runs all of a model's threads on one thread of
-/// the system.
+/// A number that no other thread of a model has; never 0. Loom runs all of them on one system thread.
 #[cfg(loom)]
 pub(crate) fn holder_number() -> u64 {
     use std::hash::{Hash as _, Hasher as _};
@@ -187,7 +187,7 @@ pub(crate) fn holder_number() -> u64 {
     hasher.finish() | 1
 }
 
-/// What models need of loom besides the atomics.
+/// The parts of loom, besides atomics, that models use.
 #[cfg(all(test, loom))]
 pub(crate) mod model {
     pub(crate) use loom::sync::Arc;

@@ -4,16 +4,17 @@
 //!  buffer    sequence (8) | count (4) | record | record | ..
 //!  digests   [ K^V^O of record 0, of record 1, .. ]      beside the buffer, only with 8 protection bytes
 //! ```
-//! * BATCH-1: a digest is computed from the caller's slices, before they are copied. What the copy does to the
-//!   bytes, it notices.
+//! * BATCH-1: a digest is computed from the caller's slices before they are copied, so it notices what the copy does
+//!   to the bytes.
 //! * BATCH-2: an error changes nothing: every check comes before the first byte is appended.
-//! * BATCH-3: the header's words are kept twice, in the buffer and as fields; reading compares them.
-//! * BATCH-4: an entry leaves only after its lengths were checked and, with protection, its digest was compared.
+//! * BATCH-3: sequence number and count are kept twice, in the buffer and as fields; reading compares them.
+//! * BATCH-4: an entry is handed out only after its lengths were checked and, with protection, its digest was
+//!   compared.
 //!
 //! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
-//! Not promised: that ranges run forward, or that keys are new. Only the table has the comparator;
-//! `MemTable::check_batch` tells.
+//! Not promised: that the start of a range is before its end, or that keys are new. Both depend on the table;
+//! `MemTable::check_batch` checks them.
 
 #![forbid(unsafe_code)]
 
@@ -36,10 +37,10 @@ use crate::planted::{Bug, planted};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SequenceMode {
-    /// Each entry takes the next number.
+    /// Each entry takes the next sequence number.
     #[default]
     PerEntry,
-    /// All entries share one number; two writes of one key in a batch are then duplicates.
+    /// All entries share one sequence number; two writes of one key are then duplicates.
     WholeBatch,
 }
 
@@ -50,10 +51,10 @@ enum CallerDigests {
     Each,
 }
 
-/// Entries to be written together.
+/// A write batch: entries that are written together, in RocksDB's encoding.
 ///
 /// Limits: keys (and the ends of ranges) up to 2^24 - 1 bytes, values up to 2^32 - 1 bytes, up to 2^32 - 1 entries.
-/// Adding an entry is O(its length).
+/// Adding an entry takes time proportional to its length.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, WriteBatch};
@@ -118,7 +119,7 @@ impl WriteBatch {
         }
     }
 
-    /// This batch with another way of numbering. The encoding does not hold it.
+    /// This batch with another way of numbering. The encoding does not record it.
     #[must_use]
     pub fn with_sequence_mode(mut self, mode: SequenceMode) -> Self {
         self.mode = mode;
@@ -131,7 +132,7 @@ impl WriteBatch {
         self.mode
     }
 
-    /// Promise bytes per entry: 0 or 8.
+    /// Bytes of digest per entry: 0 or 8.
     #[must_use]
     pub fn protection_bytes(&self) -> u8 {
         match self.protection {
@@ -143,7 +144,8 @@ impl WriteBatch {
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, or `InvalidArgument` for one entry too many. The batch is unchanged then.
+    /// `KeyTooLarge`, `ValueTooLarge`, or `InvalidArgument` for more than 2^32 - 1 entries. The batch is then
+    /// unchanged.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.insert(Kind::PUT, key, value)
     }
@@ -151,15 +153,15 @@ impl WriteBatch {
     /// Deletes `key`.
     ///
     /// # Errors
-    /// As [`WriteBatch::put`].
+    /// Those of [`WriteBatch::put`].
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.insert(Kind::DELETE, key, &[])
     }
 
-    /// Deletes `key`, which was put exactly once.
+    /// Deletes `key` under the condition that it was put exactly once.
     ///
     /// # Errors
-    /// As [`WriteBatch::put`].
+    /// Those of [`WriteBatch::put`].
     pub fn single_delete(&mut self, key: &[u8]) -> Result<()> {
         self.insert(Kind::SINGLE_DELETE, key, &[])
     }
@@ -167,25 +169,25 @@ impl WriteBatch {
     /// Adds a merge operand to `key`.
     ///
     /// # Errors
-    /// As [`WriteBatch::put`].
+    /// Those of [`WriteBatch::put`].
     pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
         self.insert(Kind::MERGE, key, operand)
     }
 
-    /// Deletes all keys from `start` up to `end`, exclusive. An inverted range is refused by the table, which knows the
-    /// order: see [`MemTable::check_batch`](crate::MemTable::check_batch).
+    /// Deletes all keys from `start` up to `end`, exclusive. An inverted range is accepted here and refused by the
+    /// table, which knows the order of keys; [`MemTable::check_batch`](crate::MemTable::check_batch) finds it.
     ///
     /// # Errors
-    /// As [`WriteBatch::put`]; both ends are keys. `InvalidArgument` if they are the same bytes.
+    /// Those of [`WriteBatch::put`], both ends counting as keys, and `InvalidArgument` if the ends are equal.
     pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
         self.insert(Kind::RANGE_DELETE, start, end)
     }
 
-    /// Adds an entry of any kind that tables take. For [`Kind::RANGE_DELETE`] the value is the end of the range.
+    /// Adds an entry of any known kind. For [`Kind::RANGE_DELETE`] the value is the end of the range.
     ///
     /// # Errors
-    /// As [`WriteBatch::put`], and `InvalidArgument` for an unknown kind, a point delete with a value, or a range whose
-    /// ends are the same bytes.
+    /// Those of [`WriteBatch::put`], and `InvalidArgument` for an unknown kind, a point delete with a value, or a
+    /// range whose ends are equal.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
@@ -207,20 +209,20 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Takes all entries out and keeps the buffers, the protection and the mode. The sequence number becomes 0.
+    /// Removes all entries and keeps the buffers, the protection and the mode. The sequence number becomes 0.
     pub fn clear(&mut self) {
         self.buffer.truncate(HEADER_LEN);
         self.caller_digests.clear();
         self.set_header(Header::default());
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.header.count as usize
     }
 
-    /// Whether there is no entry.
+    /// Whether the batch has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -232,8 +234,8 @@ impl WriteBatch {
         self.buffer.len()
     }
 
-    /// Most bytes of a table's arena that the entries take, whatever the table's protection: what to reserve, or to
-    /// compare with [`remaining`](crate::TableReader::remaining), before a log has the batch. O(length): every entry is
+    /// An upper bound of the arena bytes that the entries take in any table: reserve as many, or compare with
+    /// [`remaining`](crate::TableReader::remaining), before the batch goes to the log. O(length): every entry is
     /// verified on the way.
     ///
     /// ```
@@ -250,7 +252,7 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if the batch is not what was put into it.
+    /// `Corruption` if the batch was damaged in memory.
     pub fn arena_bytes(&self) -> Result<u64> {
         self.entries().try_fold(0u64, |sum, entry| {
             let entry = entry?;
@@ -259,7 +261,7 @@ impl WriteBatch {
         })
     }
 
-    /// The sequence number in the header: what an engine writes to its log with the batch. 0 in a new one.
+    /// The sequence number in the header, which an engine writes to its log with the batch. It is 0 in a new batch.
     #[must_use]
     pub fn sequence(&self) -> SequenceNumber {
         self.header.sequence
@@ -277,21 +279,21 @@ impl WriteBatch {
         }
     }
 
-    /// The batch in RocksDB's WriteBatch encoding. Promises and mode are not part of it. Custom kinds are an
-    /// extension: their records look like those of puts.
+    /// The batch in RocksDB's WriteBatch encoding. Digests and mode are not part of it. Custom kinds are an extension
+    /// of the format: their records look like those of puts.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Reads an encoded batch, checks all of it, and copies it. The copy has no digests. Log data is kept in the
-    /// bytes, and is no entry. O(length).
+    /// Reads an encoded batch, checks all of it, and copies it. The copy has no digests. Records of log data stay in
+    /// the bytes but are not entries. O(length).
     ///
     /// # Errors
-    /// `Corruption` (`Place::Encoding`) with the byte offset of the first thing that is wrong: a short header, an
-    /// unknown tag, a column family, a length that leads outside or is spelled too long, a count that differs.
-    /// `KeyTooLarge` for a whole record with a key over the limit. What a record means is not checked here, and an
-    /// empty range passes: [`MemTable::check_batch`](crate::MemTable::check_batch) looks at that.
+    /// `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header, an unknown tag, a
+    /// column family, a length that leads past the end or is not spelled as short as possible, a wrong count.
+    /// `KeyTooLarge` for a complete record with a key over the limit. Empty ranges are accepted here;
+    /// [`MemTable::check_batch`](crate::MemTable::check_batch) finds them.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -313,18 +315,18 @@ impl WriteBatch {
             protection: CallerDigests::None,
             mode: SequenceMode::default(),
         };
-        // The copy is checked, so that what was checked is what is kept.
+        // The copy is checked, not the caller's bytes, because the copy is kept.
         for entry in batch.entries() {
             entry?;
         }
         Ok(batch)
     }
 
-    /// The entries in the order in which they were added, each checked before it is handed out. After an error the
-    /// iterator is at its end. O(length) for all of them.
+    /// Iterates over the entries in the order in which they were added, checking each before it is handed out. After
+    /// an error the iterator ends.
     ///
-    /// A batch in memory may have been damaged since it was filled. Whoever must not apply half of it reads it to
-    /// its end before the first effect.
+    /// A batch may have been damaged in memory since it was filled. A caller that must not apply half of it reads all
+    /// entries once before it applies the first.
     #[must_use]
     pub fn entries(&self) -> BatchEntries<'_> {
         let agreed = match Header::read(&self.buffer) {
@@ -340,7 +342,7 @@ impl WriteBatch {
         }
     }
 
-    /// Flips one bit of the encoded buffer, counted from its start, behind the batch's back.
+    /// Flips one bit of the encoded buffer, counted from its start, for tests.
     #[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
     #[doc(hidden)]
     pub fn flip_buffer_bit(&mut self, bit: usize) {
@@ -357,16 +359,16 @@ pub(crate) struct Limits {
     pub(crate) value_len_max: u64,
 }
 
-/// The limits of the encoding: no table takes more.
+/// The limits of the encoding. Those of tables are equal or lower.
 const LIMITS: Limits = Limits { key_len_max: KEY_LEN_MAX, value_len_max: VALUE_LEN_MAX };
 
-/// Refuses what is wrong with an entry under every order of keys: one rule for batches and tables.
+/// Refuses entries that are invalid under every order of keys. Batches and tables share this rule.
 pub(crate) fn admit(kind: Kind, key: &[u8], value: &[u8], limits: Limits) -> Result<()> {
     admit_lengths(kind, key.len(), value.len(), limits)?;
     if kind == Kind::RANGE_DELETE && key == value { Err(not_a_range()) } else { Ok(()) }
 }
 
-/// As far as lengths tell.
+/// Refuses unknown kinds, lengths over the limits, and a point delete with a value.
 pub(crate) fn admit_lengths(kind: Kind, key_len: usize, value_len: usize, limits: Limits) -> Result<()> {
     if !kind.is_known() {
         return Err(Error::InvalidArgument(format!("{kind:?} is not a kind that tables take")));
@@ -393,7 +395,7 @@ pub(crate) fn not_a_range() -> Error {
     Error::InvalidArgument("a range must end after its start".into())
 }
 
-/// One entry of a batch, borrowed from it. Its key and value were checked when it was read, not since.
+/// One entry of a batch, borrowed from it. Key and value were checked when the iterator handed the entry out.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, WriteBatch};
@@ -412,32 +414,32 @@ pub struct BatchEntry<'b> {
     kind: Kind,
     key: &'b [u8],
     value: &'b [u8],
-    /// K, from the bytes that the digest was compared with.
+    /// The digest part K, from the bytes that the digest was compared with.
     pub(crate) key_part: u64,
     caller_digest: Option<Protected<Kvo>>,
 }
 
 impl<'b> BatchEntry<'b> {
-    /// What the entry means.
+    /// The kind of the entry.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The user key; for a range delete its start.
+    /// The user key; for a range delete, the start of the range.
     #[must_use]
     pub fn key(&self) -> &'b [u8] {
         self.key
     }
 
-    /// The value; for a range delete its end, for point deletes empty.
+    /// The value; for a range delete, the end of the range; empty for point deletes.
     #[must_use]
     pub fn value(&self) -> &'b [u8] {
         self.value
     }
 
-    /// The writer's digest over kind, key and value, if the batch carries digests. It was compared with the
-    /// bytes when the entry was read.
+    /// The digest over kind, key and value that was computed when the entry was added, if the batch carries digests.
+    /// It agreed when the entry was read.
     #[must_use]
     pub fn caller_digest(&self) -> Option<Protected<Kvo>> {
         self.caller_digest
@@ -456,13 +458,13 @@ pub struct BatchEntries<'b> {
     records: Records<'b>,
     /// Entries handed out.
     read: u32,
-    /// Found before the first entry was asked for.
+    /// An error in the header, returned by the first call of `next`.
     failed: Option<Error>,
     state: State,
 }
 
 impl<'b> BatchEntries<'b> {
-    /// The next record that is an entry; `None` at the end of the bytes.
+    /// The next entry, with log data skipped; `None` at the end of the bytes.
     #[inline]
     fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
         if self.failed.is_some() {
@@ -479,7 +481,8 @@ impl<'b> BatchEntries<'b> {
                 Some(Record::Entry { kind, key, value }) => {
                     let key_part = key_part(key);
                     let caller_digest = self.check_caller_digest(at, kind, key_part, value)?;
-                    // Cannot overflow: a batch with this many entries has failed its count before.
+                    // Does not overflow, because a batch with this many entries has failed the check of its count
+                    // before.
                     self.read = self.read.saturating_add(1);
                     return Ok(Some(BatchEntry { kind, key, value, key_part, caller_digest }));
                 }
@@ -487,7 +490,7 @@ impl<'b> BatchEntries<'b> {
         }
     }
 
-    /// The count is compared where the bytes end.
+    /// Compares the number of entries read with the count in the header.
     fn end(&self) -> Result<()> {
         if self.read == self.batch.header.count {
             return Ok(());
@@ -517,8 +520,8 @@ impl<'b> BatchEntries<'b> {
         Ok(Some(caller_digest))
     }
 
-    /// What is wrong with the record at `at`: in a batch with digests a length over the limit is damage as well, and
-    /// the one flipped bit is told if one explains it.
+    /// The error for the record at `at`. In a batch with digests a length over the limit counts as damage, and the
+    /// report names the one bit whose flip explains it, if there is one.
     #[cold]
     fn diagnosed(&self, at: usize, error: Error) -> Error {
         let Some(&caller_digest) = self.batch.caller_digests.get(self.read as usize) else { return error };

@@ -7,8 +7,8 @@
 //!            0 delete, 7 single delete: key only        15 range delete: start and end
 //!            1 put, 2 merge, 0x80.. custom: both        3 log data: one slice, no entry
 //! ```
-//! * BATCH-ENCODING-1: no byte is read before its offset was compared with the end; a length is compared with what
-//!   remains.
+//! * BATCH-ENCODING-1: every offset is compared with the end of the bytes, and every length with the bytes that
+//!   remain, before anything is read.
 //! * BATCH-ENCODING-2: a varint has its shortest spelling and at most 32 bits, so equal content has equal bytes.
 //! * BATCH-ENCODING-3: every error names the offset of the field that is wrong.
 //!
@@ -33,7 +33,7 @@ pub(super) fn damage(offset: usize, expected: u64, found: u64) -> Error {
     Error::Corruption(Corruption::new(Place::Encoding, offset as u64, expected, found))
 }
 
-/// The fixed words at the start.
+/// The fixed words at the start of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Header {
     pub(super) sequence: SequenceNumber,
@@ -58,7 +58,7 @@ impl Header {
         bytes
     }
 
-    /// Whether the words in the buffer are these; `Corruption` otherwise.
+    /// Compares these words with those in the buffer; `Corruption` if they differ.
     pub(super) fn compare(self, stored: Header) -> Result<()> {
         compare_word(0, self.sequence, stored.sequence)?;
         compare_word(COUNT_AT, u64::from(self.count), u64::from(stored.count))
@@ -77,7 +77,7 @@ fn compare_word(offset: usize, expected: u64, found: u64) -> Result<()> {
 
 /// Appends one record. The caller has checked kind and lengths.
 pub(super) fn append(buffer: &mut Vec<u8>, kind: Kind, key: &[u8], value: &[u8]) {
-    // A tag and two lengths of at most five bytes.
+    // One byte of tag, and two lengths of at most five bytes each.
     buffer.reserve(1 + 5 + key.len() + 5 + value.len());
     buffer.push(kind.as_u8());
     append_slice(buffer, key);
@@ -96,12 +96,12 @@ fn append_slice(buffer: &mut Vec<u8>, bytes: &[u8]) {
     buffer.extend_from_slice(bytes);
 }
 
-/// What stands between two offsets.
+/// One decoded record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record<'b> {
     /// An entry. Deletes and single deletes have an empty value.
     Entry { kind: Kind, key: &'b [u8], value: &'b [u8] },
-    /// Bytes for the log's readers only.
+    /// Bytes for readers of the log; not an entry.
     LogData,
 }
 
@@ -160,13 +160,13 @@ impl<'b> Records<'b> {
         }
     }
 
-    /// BATCH-ENCODING-1: a length, and as many bytes as it says.
+    /// Reads a length and as many bytes as it says (BATCH-ENCODING-1).
     #[inline]
     fn slice(&mut self) -> Result<&'b [u8]> {
         let length_at = self.at;
         let len = self.varint()?;
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        // Compared as u64: nothing wraps, whatever the length says.
+        // Compared as u64, so that no length wraps.
         if u64::from(len) > rest.len() as u64 {
             return Err(damage(length_at, rest.len() as u64, u64::from(len)));
         }
@@ -175,7 +175,7 @@ impl<'b> Records<'b> {
         Ok(slice)
     }
 
-    /// BATCH-ENCODING-2: up to five bytes, seven bits each, lowest first.
+    /// Reads a varint of up to five bytes, seven bits each, lowest first (BATCH-ENCODING-2).
     #[inline]
     fn varint(&mut self) -> Result<u32> {
         let start = self.at;

@@ -1,4 +1,5 @@
-//! Blocks as files store them: a trailer after each, its checksum bound to the place if the file says so.
+//! Blocks of table files and the trailer after each of them; from format version 6 on a block's checksum depends on
+//! its place.
 //!
 //! ```text
 //!   block | compression type (1) | checksum (4, little-endian)
@@ -7,10 +8,10 @@
 //!   modifier = base ^ low half of offset ^ high half of offset, or 0 without a base
 //! ```
 //! * BLOCK-1: bytes and values are those of RocksDB. They never change.
-//! * BLOCK-2: the base is a number of the file, never 0 (format versions 6 and up); the offset is the block's place
-//!   in the file. A block at another place, or of another file, therefore fails.
+//! * BLOCK-2: format versions 6 and up have a base per file, never 0, and mix the block's offset in. A block that was
+//!   moved, or that belongs to another file, therefore fails.
 //!
-//! Plain data and pure functions; any thread. Not promised: that a compression type is one that somebody knows.
+//! Plain data and pure functions; any thread. Not promised: that the compression type is a known one.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +26,7 @@ pub(crate) const TRAILER_LEN: usize = 5;
 
 const CHECKSUM_LEN: usize = 4;
 
-/// Where a block lies in its file. The trailer after it does not count.
+/// Offset and size of a block in its file, without the block's trailer.
 ///
 /// ```
 /// use paranoid_memtable::format::BlockHandle;
@@ -41,13 +42,13 @@ pub struct BlockHandle {
 }
 
 impl BlockHandle {
-    /// The first byte after block and trailer, if it can be counted.
+    /// Offset of the first byte after block and trailer; `None` if it does not fit 64 bits.
     pub(crate) fn end(&self, trailer_len: u64) -> Option<u64> {
         self.offset.checked_add(self.size)?.checked_add(trailer_len)
     }
 }
 
-/// Which kind of table a file is: the number that ends its footer.
+/// The kind of table that a file is, known by the number at the end of its footer.
 ///
 /// ```
 /// assert_eq!(paranoid_memtable::format::TableMagic::BlockBased.number(), 0x88e2_41b7_85f4_cff7);
@@ -66,7 +67,7 @@ pub enum TableMagic {
 impl TableMagic {
     pub(crate) const ALL: [TableMagic; 3] = [TableMagic::BlockBased, TableMagic::Plain, TableMagic::Cuckoo];
 
-    /// The number of format versions 1 and up.
+    /// The magic number of format versions 1 and up.
     #[must_use]
     pub const fn number(self) -> u64 {
         match self {
@@ -76,7 +77,7 @@ impl TableMagic {
         }
     }
 
-    /// Bytes after each block of such a table: 5 or 0.
+    /// Length of the trailer after each block of such a table: 5 or 0 bytes.
     #[must_use]
     pub const fn trailer_len(self) -> u64 {
         match self {
@@ -86,7 +87,7 @@ impl TableMagic {
     }
 }
 
-/// How a file guards its blocks: the kind of checksum, and the base of its context if it has one.
+/// How the blocks of a file are checked: the kind of checksum, and the base of the context if the file has one.
 ///
 /// ```
 /// use paranoid_memtable::{ChecksumKind, Error};
@@ -112,13 +113,14 @@ pub struct BlockChecks {
 }
 
 impl BlockChecks {
-    /// Checksums that know nothing of the place: format versions up to 5.
+    /// Checksums that do not depend on file or place, as in format versions up to 5.
     #[must_use]
     pub const fn new(kind: ChecksumKind) -> Self {
         BlockChecks { kind, base: None }
     }
 
-    /// Checksums bound to file and place: format versions 6 and up. `base` should be random, another for each file.
+    /// Checksums that depend on file and place, as in format versions 6 and up. `base` should be random, and another
+    /// one per file.
     #[must_use]
     pub const fn with_context(kind: ChecksumKind, base: NonZeroU32) -> Self {
         BlockChecks { kind, base: Some(base) }
@@ -136,7 +138,7 @@ impl BlockChecks {
         self.base
     }
 
-    /// What is added to the checksum of a block at this offset of the file. 0 without a context.
+    /// The number that is added to the checksum of a block at this offset of the file: 0 without a context.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -162,13 +164,13 @@ impl BlockChecks {
         [compression, a, b, c, d]
     }
 
-    /// Takes a block with its trailer as read from `offset` of its file; gives the block and its compression type.
-    /// O(length); allocates nothing.
+    /// Verifies a block with its trailer, as read from `offset` of its file, and returns the block and its
+    /// compression type. O(length); allocates nothing.
     ///
     /// # Errors
     /// `Corruption` at `offset` (counted in the file) if there is no room for a trailer, or if the checksum does not
     /// agree. `expected` and `found` are checksums without their context, masked as their kind masks them. For stored
-    /// blocks of at most 384 bytes `flipped_bit` names the one bit that explains it, if one does.
+    /// blocks of at most 384 bytes `flipped_bit` names the one bit whose flip explains the damage, if there is one.
     pub fn verify<'a>(&self, stored: &'a [u8], offset: u64) -> Result<(&'a [u8], u8)> {
         let Some((data, checksum)) = stored.split_last_chunk::<CHECKSUM_LEN>() else {
             return Err(too_short(stored, offset));

@@ -1,4 +1,4 @@
-//! The checksums of blocks: which ones there are, their stored numbers and names, and their values.
+//! The checksums of blocks: their kinds, stored numbers, names and values.
 //!
 //! ```text
 //!   data ............................ | last byte      the last byte is the block's compression type
@@ -26,17 +26,17 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// Added by the mask of CRC-32C, so that the checksum of data that holds its own checksum is nothing special.
+/// The constant of CRC-32C's mask. Without a mask, the CRC of data that contains its own CRC is a constant.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// What the last byte is multiplied with under XXH3. Odd, so that two last bytes never fold to the same value.
+/// XXH3 folds the last byte in multiplied with this. It is odd, so that different last bytes give different products.
 const LAST_BYTE_FACTOR: u32 = 0x6b90_83d9;
 
-/// Longest input, in bytes, that the inlined XXH3 takes. Above it the run-time dispatch of the vector code pays:
-/// `benches/records/checksum.txt`.
+/// Longest input, in bytes, for the inlined XXH3. Longer ones are faster with the vector code, which is dispatched at
+/// run time: `benches/records/checksum.txt`.
 const XXH3_INLINE_LEN_MAX: usize = 128;
 
-/// Which checksum guards a block. The number is what files store, the name is what options say.
+/// A kind of block checksum. Files store its number; options and text use its name.
 ///
 /// ```
 /// use paranoid_memtable::{ChecksumKind, Error};
@@ -48,7 +48,7 @@ const XXH3_INLINE_LEN_MAX: usize = 128;
 /// # Ok::<(), Error>(())
 /// ```
 ///
-/// With the feature `serde` it is written and read as its name.
+/// The feature `serde` serializes a kind as its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -61,9 +61,9 @@ pub enum ChecksumKind {
     XxHash32 = 2,
     /// `xxhash64`: the low half of XXH64.
     XxHash64 = 3,
-    /// `xxh3`: the low half of the 64-bit XXH3, with the last byte folded in after it. The fastest.
+    /// `xxh3`: the low half of the 64-bit XXH3, with the last byte folded in afterwards. The fastest kind.
     Xxh3 = 4,
-    /// `crc32`: CRC32 (IEEE 802.3), unmasked. Outside of RocksDB's range of numbers; RocksDB does not read it.
+    /// `crc32`: CRC32 (IEEE 802.3), unmasked. RocksDB does not read it.
     Crc32 = 0x80,
 }
 
@@ -89,7 +89,7 @@ impl ChecksumKind {
     /// The names, in the order of [`ChecksumKind::ALL`].
     const NAMES: [&'static str; 6] = ["none", "crc32c", "xxhash", "xxhash64", "xxh3", "crc32"];
 
-    /// The number that files store.
+    /// The number that files store for this kind.
     ///
     /// ```
     /// assert_eq!(paranoid_memtable::ChecksumKind::Crc32.as_u8(), 0x80);
@@ -134,9 +134,9 @@ impl ChecksumKind {
         ChecksumKind::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// The checksum of a block together with its compression type, which is the last byte of `data`: what a block
-    /// trailer stores, before any context is added. No data at all gives the checksum of nothing, which for `xxh3`
-    /// is 0. O(length); allocates nothing.
+    /// The checksum of a block followed by its compression type, which is the last byte of `data`. A block trailer
+    /// stores this value, plus the modifier of the context if there is one. The checksum `xxh3` of empty data is 0.
+    /// O(length); allocates nothing.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -160,7 +160,8 @@ impl ChecksumKind {
         }
     }
 
-    /// The checksum of a block whose compression type does not lie after it. O(length); allocates nothing.
+    /// The checksum of a block whose compression type is not stored after it: `last` is that type. O(length);
+    /// allocates nothing.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -214,7 +215,7 @@ fn xxh3_folded(data: &[u8], last: u8) -> u32 {
     low_half(xxh3(data)) ^ u32::from(last).wrapping_mul(LAST_BYTE_FACTOR)
 }
 
-/// CHECKSUM-KIND-3: two implementations of one function.
+/// CHECKSUM-KIND-3: two implementations that return the same value.
 #[inline(always)]
 fn xxh3(data: &[u8]) -> u64 {
     if data.len() <= XXH3_INLINE_LEN_MAX {
@@ -240,7 +241,7 @@ impl TryFrom<u8> for ChecksumKind {
     type Error = Error;
 
     /// # Errors
-    /// `InvalidArgument`, which names the number, for any number that is no kind.
+    /// `InvalidArgument`, which names the number, if no kind has it.
     fn try_from(number: u8) -> Result<Self> {
         ChecksumKind::from_number(number).ok_or_else(|| {
             let known = "0, 1, 2, 3, 4 and 128";
@@ -253,7 +254,7 @@ impl FromStr for ChecksumKind {
     type Err = Error;
 
     /// # Errors
-    /// `InvalidArgument`, which repeats the name, for any name that is no kind. Upper case is not accepted.
+    /// `InvalidArgument`, which repeats the name, if no kind has it. Upper case is not accepted.
     fn from_str(name: &str) -> Result<Self> {
         ChecksumKind::from_name(name).ok_or_else(|| {
             let known = ChecksumKind::NAMES.join(", ");

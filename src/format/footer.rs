@@ -6,16 +6,17 @@
 //!   versions 6, 7  | kind (1) | 3e 00 7a 00 | checksum (4) | base (4) | metaindex size (4)
 //!                  | reserved (16) | must be zero (8)                   | version (4) | magic (8)         53 bytes
 //! ```
-//! * FOOTER-1: bytes are those of RocksDB; all numbers are little-endian. They never change.
-//! * FOOTER-2: what is decoded from versions 0 to 5 encodes to the same bytes: a number has one spelling, padding is
-//!   zero. These footers have no checksum, and without this rule one flipped bit of the version turns a footer of
-//!   version 6 into one of version 4 with other handles.
-//! * FOOTER-3: a decoded handle, with its trailer, ends at or before the footer; in versions 6 and 7 the metaindex
-//!   ends right there.
+//! * FOOTER-1: the bytes are those of RocksDB and never change. All numbers are little-endian.
+//! * FOOTER-2: a decoded footer of versions 0 to 5 encodes to the same bytes: varints are as short as possible, and
+//!   padding is zero. These footers have no checksum, and without this rule one flipped bit of the version turns a
+//!   footer of version 6 into one of version 4 with other handles.
+//! * FOOTER-3: a block that a decoded handle names, with its trailer, ends at or before the footer. In versions 6 and
+//!   7 the metaindex block ends exactly at the footer.
 //! * FOOTER-4: the checksum of versions 6 and 7 covers all 53 bytes with the checksum itself as zero, plus the
 //!   modifier of the footer's own offset.
 //!
-//! Plain data and pure functions; any thread. Not promised: what the reserved bytes hold (they are written as zero).
+//! Plain data and pure functions; any thread. Not promised: the value of the reserved bytes, which are written as
+//! zero.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +49,8 @@ const MAGIC_LEN: usize = 8;
 const _: () = assert!(ZEROS_AT + 8 == VERSION_AT && VERSION_AT + 4 + MAGIC_LEN == LEN);
 const _: () = assert!(1 + HANDLES_LEN == VERSION_AT && HANDLES_LEN + MAGIC_LEN == LEN_VERSION_0);
 
-/// The last bytes of a table file: what kind of table it is, how its blocks are checked, and where its metaindex lies.
+/// The last bytes of a table file: the kind of table, how its blocks are checked, and the place of its metaindex
+/// block.
 ///
 /// ```
 /// use paranoid_memtable::{ChecksumKind, Error};
@@ -81,10 +83,11 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// Bytes of the longest footer: what to read from the end of a file before [`Footer::decode`].
+    /// Length of the longest footer in bytes: read so many from the end of a file before [`Footer::decode`].
     pub const LEN_MAX: usize = LEN;
 
-    /// A footer of format version 0 (plain tables only), 1 (plain and cuckoo tables) or 2 to 5, which names its index.
+    /// A footer of format versions 0 to 5, which names the index block. Version 0 exists for plain tables only,
+    /// version 1 for plain and cuckoo tables.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -145,7 +148,7 @@ impl Footer {
         Ok(Footer { magic, format_version, checks, metaindex, index: None })
     }
 
-    /// Which kind of table it is.
+    /// The kind of table.
     #[must_use]
     pub const fn magic(&self) -> TableMagic {
         self.magic
@@ -163,13 +166,13 @@ impl Footer {
         self.checks
     }
 
-    /// Where the metaindex block lies.
+    /// The place of the metaindex block.
     #[must_use]
     pub const fn metaindex(&self) -> BlockHandle {
         self.metaindex
     }
 
-    /// Where the index block lies. From format version 6 on the metaindex block knows.
+    /// The place of the index block; `None` from format version 6 on, where the metaindex block names it.
     #[must_use]
     pub const fn index(&self) -> Option<BlockHandle> {
         self.index
@@ -178,8 +181,8 @@ impl Footer {
     /// The bytes to write at `footer_offset` of the file: 48 in version 0, 53 in all others.
     ///
     /// # Errors
-    /// `InvalidArgument` if a block with its trailer would end after `footer_offset`, in versions 6 and 7 if the
-    /// metaindex does not end right there.
+    /// `InvalidArgument` if a block with its trailer would end after `footer_offset`, or, in versions 6 and 7, if the
+    /// metaindex block does not end exactly there.
     pub fn encode(&self, footer_offset: u64) -> Result<Vec<u8>> {
         self.check_places(footer_offset)?;
         let mut bytes = Vec::with_capacity(LEN);
@@ -197,7 +200,7 @@ impl Footer {
                 bytes.extend(EXTENDED_MAGIC.to_le_bytes());
                 bytes.extend([0; 4]);
                 bytes.extend(base.map_or(0, NonZeroU32::get).to_le_bytes());
-                // Held by `with_context` and by decoding: the size fits into four bytes.
+                // `with_context` and `decode` admit only sizes that fit four bytes.
                 bytes.extend(&self.metaindex.size.to_le_bytes()[..4]);
             }
         }
@@ -228,17 +231,17 @@ impl Footer {
         Ok(())
     }
 
-    /// Reads the footer at the end of `tail`, which holds the last bytes of a file of `file_size` bytes: all of a short
-    /// file, at least [`Footer::LEN_MAX`] bytes of a longer one. Any bytes are safe to hand in. O(1); allocates nothing
-    /// unless it fails.
+    /// Reads the footer at the end of `tail`, which holds the last bytes of a file of `file_size` bytes: all of a
+    /// short file, at least [`Footer::LEN_MAX`] bytes of a longer one. Arbitrary bytes are safe. O(1); allocates
+    /// nothing unless it fails.
     ///
     /// # Errors
     /// `Corruption` whose `offset` is counted in the file, for: a file too short, an unknown magic number, format
-    /// version or checksum kind, a handle that is no number or ends after the footer, padding that is not zero; in
+    /// version or checksum kind, a malformed handle, a block that ends after the footer, padding that is not zero; in
     /// versions 6 and 7 also a wrong extended magic, a base of zero, and a checksum that does not agree (`offset` is
-    /// then the footer's first byte, and `flipped_bit` names the one bit that explains it, if one does).
-    /// `NotSupported` for block-based tables of version 0 and for bytes that only a later format sets.
-    /// `InvalidArgument` for a `tail` that is longer than the file, or too short although the file is not.
+    /// then that of the footer's first byte, and `flipped_bit` names the one bit whose flip explains the damage, if
+    /// there is one). `NotSupported` for block-based tables of version 0 and for reserved bytes that a later format
+    /// sets. `InvalidArgument` for a `tail` that is longer than the file, or too short although the file is not.
     pub fn decode(tail: &[u8], file_size: u64) -> Result<Footer> {
         let tail_len = tail.len() as u64;
         if tail_len > file_size || tail.len() < LEN && tail_len < file_size {
@@ -309,7 +312,7 @@ fn decode_with_context(bytes: &[u8; LEN], at: u64, magic: TableMagic, kind: Chec
     Footer::with_context(magic, u32_at(bytes, VERSION_AT), checks, BlockHandle { offset, size })
 }
 
-/// FOOTER-4. The field of the checksum counts as zero, whatever it holds.
+/// FOOTER-4: the footer's checksum, computed with the checksum field as zero.
 fn own_checksum(bytes: &[u8], checks: &BlockChecks, at: u64) -> u32 {
     let mut copy = [0; LEN];
     for (i, (to, from)) in copy.iter_mut().zip(bytes).enumerate() {
@@ -319,7 +322,7 @@ fn own_checksum(bytes: &[u8], checks: &BlockChecks, at: u64) -> u32 {
     checks.kind().checksum(&copy).wrapping_add(checks.modifier(at))
 }
 
-/// Whether `bytes` pass as a footer with context, as far as its checksum says.
+/// Whether the checksum of `bytes`, taken as a footer with context, agrees.
 #[cold]
 fn own_checksum_holds(bytes: &[u8], at: u64) -> bool {
     let kind = bytes.first().and_then(|&number| ChecksumKind::from_number(number));
@@ -327,7 +330,8 @@ fn own_checksum_holds(bytes: &[u8], at: u64) -> bool {
     own_checksum(bytes, &BlockChecks::with_context(kind, base), at) == u32_at(bytes, CHECKSUM_AT)
 }
 
-/// The two handles and their padding, which fill `bytes` (at `at` of the file), of a footer at `footer_offset`.
+/// Reads the two handles and their padding from `bytes`, which stand at `at` of a file whose footer is at
+/// `footer_offset`.
 fn handles(
     bytes: &[u8],
     at: u64,
@@ -359,7 +363,7 @@ fn handles(
     Ok((metaindex, index))
 }
 
-/// Seven bits a byte, lowest first; the high bit says that more follow.
+/// Appends a varint: seven bits per byte, lowest first; the high bit says that more follow.
 fn put_varint(out: &mut Vec<u8>, number: u64) {
     let mut left = number;
     while left >= 0x80 {
@@ -369,8 +373,8 @@ fn put_varint(out: &mut Vec<u8>, number: u64) {
     out.push(left.to_le_bytes()[0]);
 }
 
-/// The number at the start of `bytes` and what follows. None for a number that does not end, is over 64 bits, or is
-/// spelled longer than it need be (FOOTER-2).
+/// The varint at the start of `bytes`, and the bytes after it. `None` for one that does not end, exceeds 64 bits, or
+/// is not the shortest spelling (FOOTER-2).
 fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;
     for (i, &byte) in bytes.iter().enumerate().take(10) {
@@ -387,7 +391,7 @@ fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The versions with 53 bytes.
+/// Whether `magic` has this format version, among those whose footer is 53 bytes long.
 const fn supported(magic: TableMagic, version: u32) -> bool {
     match magic {
         TableMagic::BlockBased => 2 <= version && version <= VERSION_MAX,

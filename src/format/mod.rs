@@ -1,5 +1,5 @@
-//! Block formats of table files: kinds of checksum, block trailers, footers. All but
-//! [`ChecksumKind`](crate::ChecksumKind) with the feature `block`.
+//! Block formats of table files: kinds of checksum, block trailers, footers. Everything but
+//! [`ChecksumKind`](crate::ChecksumKind) needs the feature `block`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Words that decide an answer, each with a check in another cache line.
+//! Control words: words that decide answers, each with a check in another cache line.
 //!
 //! ```text
 //!   line 0        | salt | v0 | v1 | v2 | ... |        salt: from the table's secret and the name of these words
@@ -7,9 +7,8 @@
 //! ```
 //! * CONTROL-WORD-1: a word is set at most once after construction, from 0 to its value: check first, value second. A
 //!   reader that sees the value therefore sees its check as well.
-//! * CONTROL-WORD-2: a reader that sees 0 and a check that disagrees cannot tell a word that is being set right now
-//!   from one that is damaged. `get` calls that damage; `get_so_far` is for words that may not be there yet, and its
-//!   caller must be right with "not yet" in both cases.
+//! * CONTROL-WORD-2: a word of 0 whose check disagrees is either being set or damaged; a reader cannot tell which.
+//!   `get` reports damage. `get_so_far` returns 0, and its caller must give the right answer with 0 in both cases.
 //! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the table's secret), not
 //!   to where it lies, for tables move. So a word or a line that was copied from another place, value and check
 //!   exchanged, or words of another table do not agree.
@@ -28,8 +27,8 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Distance of the marks of two neighbouring words. Marks of the first words fit 31 bits, so that one instruction adds
-/// salt and mark.
+/// The marks of adjacent words differ by this much. Marks of the first words fit 31 bits, so that one instruction
+/// adds salt and mark.
 const STEP: u64 = 0x0131_7a65;
 
 /// What a word's check adds to value and salt (CONTROL-WORD-3).
@@ -56,7 +55,7 @@ struct Checks<const N: usize>([AtomicU64; N]);
 
 const _: () = assert!(align_of::<Front<1>>() == LINE && align_of::<Checks<1>>() == LINE, "G4");
 
-/// Leaves the words out: one of them is the table's secret.
+/// Does not print the words, because one of them is the table's secret.
 impl<const N: usize> std::fmt::Debug for ControlWords<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ControlWords").field("words", &N).finish_non_exhaustive()
@@ -64,7 +63,7 @@ impl<const N: usize> std::fmt::Debug for ControlWords<N> {
 }
 
 impl<const N: usize> ControlWords<N> {
-    /// Words that hold 0. Two structures of one table have different names.
+    /// `N` words of 0. Each structure of a table passes another `name`, so that their checks differ.
     pub(crate) fn new(secret: Secret, name: u64) -> Self {
         let salt = splitmix(secret.mask ^ splitmix(secret.factor ^ name));
         let checks = std::array::from_fn(|index| AtomicU64::new(salt.wrapping_add(mark(index))));
@@ -72,7 +71,7 @@ impl<const N: usize> ControlWords<N> {
         ControlWords { front: Front { salt: AtomicU64::new(salt), values }, checks: Checks(checks) }
     }
 
-    /// What the checks of all words share: loaded once by readers of several words.
+    /// The salt, which a reader of several words loads once.
     #[inline(always)]
     pub(crate) fn salt(&self) -> u64 {
         // ORDERING: Relaxed: set before the words were shared, and never after.
@@ -89,7 +88,8 @@ impl<const N: usize> ControlWords<N> {
         self.front.values[index].store(value, Ordering::Release);
     }
 
-    /// A word, and what does not fit its check: 0 if all does. For reading several words with one branch.
+    /// A word, and the difference between its check and what the check should be: 0 if they agree. The differences of
+    /// several words can be tested with one branch.
     #[inline(always)]
     pub(crate) fn get_with_mismatch(&self, salt: u64, index: usize) -> (u64, u64) {
         // ORDERING: Acquire pairs with the Release stores in `set`.
@@ -99,21 +99,21 @@ impl<const N: usize> ControlWords<N> {
         (value, check ^ value.wrapping_add(salt).wrapping_add(mark(index)))
     }
 
-    /// A word, or what was found instead.
+    /// A word whose check agrees, or a report of damage.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> Result<u64, Corruption> {
         let (value, mismatch) = self.get_with_mismatch(self.salt(), index);
         if mismatch == 0 { Ok(value) } else { Err(self.damage(index, value)) }
     }
 
-    /// A word that may not be set yet: a 0 is believed whatever its check says (CONTROL-WORD-2).
+    /// A word that may not be set yet: 0 is returned without looking at its check (CONTROL-WORD-2).
     #[inline(always)]
     pub(crate) fn get_so_far(&self, index: usize) -> Result<u64, Corruption> {
         let (value, mismatch) = self.get_with_mismatch(self.salt(), index);
         if mismatch == 0 || value == 0 { Ok(value) } else { Err(self.damage(index, value)) }
     }
 
-    /// All words, for passes over everything.
+    /// All words, for scrubs and the fault injector.
     pub(crate) fn words(&self) -> Words<'_> {
         Words { salt: &self.front.salt, values: &self.front.values, checks: &self.checks.0 }
     }
@@ -125,7 +125,7 @@ impl<const N: usize> ControlWords<N> {
     }
 }
 
-/// Control words of any number.
+/// Any number of control words, borrowed.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'a> {
     salt: &'a AtomicU64,
@@ -134,7 +134,7 @@ pub(crate) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// What is wrong with each word that disagrees with its check, while nothing is being set.
+    /// A report for each word that disagrees with its check. Call it while no word is being set.
     pub(crate) fn damages(self) -> impl Iterator<Item = Corruption> + 'a {
         self.values.iter().zip(self.checks).enumerate().filter_map(move |(index, (value, check))| {
             // ORDERING: Relaxed: nothing is being set while such a pass runs, or it looks again.
@@ -145,13 +145,13 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Compares every word with its check, while nothing is being set.
+    /// Compares every word with its check. Call it while no word is being set.
     pub(crate) fn check(self) -> Result<(), Corruption> {
         self.damages().next().map_or(Ok(()), Err)
     }
 
-    /// Salt and values, then the checks. Each of the two fills whole lines, with padding at its end. For the fault
-    /// injector.
+    /// For the fault injector: the words of the lines that hold salt and values, then those of the lines that hold
+    /// the checks, padding included.
     #[cfg(feature = "fault-injection")]
     pub(crate) fn runs(self) -> [Vec<&'a AtomicU64>; 2] {
         [std::iter::once(self.salt).chain(self.values).collect(), self.checks.iter().collect()]

@@ -1,11 +1,11 @@
-//! Finds the one flipped bit, if one explains the damage. Cold: runs only when a check has failed.
+//! Finds the single flipped bit that explains a failed check, if there is one. Runs only after a check has failed.
 //!
-//! Not promised: that the bit found is the one that flipped. It is one whose flipping makes the check pass.
+//! Not promised: that the bit found is the one that flipped. It is the first one whose flip makes the check pass.
 
 #![forbid(unsafe_code)]
 
-/// Longest input that is searched, in bytes. The work is quadratic in it: at the limit about a million bytes are
-/// hashed, well under a millisecond.
+/// Longest input that is searched, in bytes. The work is quadratic in its length: at the limit about a million bytes
+/// are hashed, which takes well under a millisecond.
 pub(crate) const DIAGNOSIS_LEN_MAX: usize = 384;
 
 /// The number (byte * 8 + bit) of the first bit of `bytes` whose flipping makes `holds` true.

@@ -10,8 +10,8 @@
 //!   key digest that left     K ^ O ^ S                    } StoredProtection: low protection bytes
 //!   value digest that left   V ^ K ^ S                    }
 //! ```
-//! * DIGEST-1: the seeds of all parts but P are global, so a sum leaves its table by XORing P (and L) out. No byte of
-//!   key or value is read for that: a flip that came after the digests were computed still disagrees with them.
+//! * DIGEST-1: the seeds of all parts but P are global, so a digest leaves its table by XORing P and L out. That
+//!   reads no byte of key or value, so a bit that flipped since the digest was computed still disagrees with it.
 //! * DIGEST-2: P binds an entry to its place and to the life of its table.
 //! * DIGEST-3: V is bound to K and S: two entries cannot trade values.
 //!
@@ -40,7 +40,8 @@ pub struct Kvo;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kvos;
 
-/// A 64-bit digest that covers what `Cover` names: what a caller promises about the bytes that it hands over.
+/// A 64-bit digest over the fields that `Cover` names. A caller computes it over its own buffers and passes it along
+/// with them.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -60,7 +61,7 @@ impl<Cover> Protected<Cover> {
         Protected { bits, cover: PhantomData }
     }
 
-    /// The 64 bits, to be carried along.
+    /// The 64 bits, for storing or sending the digest.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.bits
@@ -80,7 +81,7 @@ impl Protected<Kvo> {
         Protected::from_bits(key_part ^ value_part ^ kind_part(kind))
     }
 
-    /// A digest that was carried along as bits.
+    /// A digest from the bits that [`to_bits`](Self::to_bits) gave.
     #[must_use]
     pub const fn carried(bits: u64) -> Self {
         Protected::from_bits(bits)
@@ -101,7 +102,7 @@ impl Protected<Kvos> {
     }
 }
 
-/// K. Also the hash that filter, index and tower height start from.
+/// The part K. Filter, point index and tower heights start from this hash too.
 #[inline(always)]
 pub(crate) fn key_part(key: &[u8]) -> u64 {
     hash(key, SEED_KEY)
@@ -136,8 +137,9 @@ fn place_part(offset: u32, nonce: u64) -> u64 {
     mix(u64::from(offset) ^ nonce, SEED_PLACE)
 }
 
-/// The two digests that a table stored with an entry, without their place: what a later stage compares the bytes with
-/// that it holds. They were computed when the entry was written, and no byte of it was read to hand them on.
+/// The two digests that a table stored with an entry, with the entry's place taken out. A later stage, such as a
+/// block builder, compares its own copy of the bytes with them. They were computed when the entry was written;
+/// handing them on reads no byte of the entry.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -157,7 +159,8 @@ pub struct StoredProtection {
 }
 
 impl StoredProtection {
-    /// Digests over an entry in the caller's own buffers, of 8 bytes each: the start of a chain. O(length).
+    /// Digests of 8 bytes each over an entry in the caller's own buffers, for entries that do not come from a table.
+    /// O(length).
     #[must_use]
     pub fn of(key: &[u8], value: &[u8], sequence: SequenceNumber, kind: Kind) -> Self {
         StoredProtection::of_parts(key_part(key), value_part(value), sequence, kind)
@@ -174,8 +177,8 @@ impl StoredProtection {
         self.width.0
     }
 
-    /// The digests of the same key and value under another sequence number and kind. Exact as long as `from` is what
-    /// the table stored; else nothing agrees any more. O(1).
+    /// The digests of this key and value under another sequence number and kind. `from` must be what the table
+    /// stored; with anything else the result agrees with no entry. O(1).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -191,8 +194,8 @@ impl StoredProtection {
         StoredProtection { key: self.key ^ version ^ kinds, value: self.value ^ version, width: self.width }
     }
 
-    /// The whole digest of an entry as the caller holds it now, if its key, value, sequence number and kind agree with
-    /// what the table stored. O(length).
+    /// Compares an entry, as the caller holds it now, with the stored digests, and returns its untruncated digest if
+    /// they agree. O(length).
     #[inline]
     #[must_use]
     pub fn check(
@@ -239,14 +242,14 @@ impl Width {
     }
 }
 
-/// What the digest of a value is checked with.
+/// What turns computed digests into stored ones: the nonce of part P, and how many bytes are stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seal {
     pub(crate) nonce: u64,
     pub(crate) width: Width,
 }
 
-/// The fixed fields of an entry at its place, as far as digests need them.
+/// The fixed fields of an entry that digests cover, its place included.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
     /// Node address in arena units.
@@ -278,7 +281,7 @@ impl Placed {
         self.value_digest_of(value_part(value), key_part, nonce)
     }
 
-    /// The value digest from V.
+    /// The value digest, untruncated, from V and K.
     #[inline(always)]
     pub(crate) fn value_digest_of(&self, value_part: u64, key_part: u64, nonce: u64) -> u64 {
         value_part ^ key_part ^ sequence_part(self.sequence) ^ place_part(self.offset, nonce)
@@ -294,7 +297,7 @@ impl Placed {
         }
     }
 
-    /// What leaves the table with the entry: the sum without its place (DIGEST-1), from the bytes as they are.
+    /// The caller's digest of the entry with its sequence number (DIGEST-1), computed from the bytes as they are now.
     pub(crate) fn carried(&self, key: &[u8], value: &[u8]) -> Protected<Kvos> {
         Protected::of(key, value, self.kind).with_sequence(self.sequence)
     }

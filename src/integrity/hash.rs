@@ -1,4 +1,4 @@
-//! Bytes and a seed to 64 bits.
+//! The hash: bytes and a seed to 64 bits.
 //!
 //! ```text
 //!   1..16 bytes    two overlapping words                      one folded multiply
@@ -6,10 +6,10 @@
 //!   over 128       four accumulators of 16 bytes, then the steps above for the tail
 //! ```
 //! The building block is the folded multiply (64 x 64 -> 128 bits, both halves XORed), known from wyhash and its
-//! relatives: on 8 to 128 bytes it costs 2 to 9 ns, which is less than a call through run-time dispatch would.
-//! Outputs are this crate's own and are never written to disk.
+//! relatives: on 8 to 128 bytes it costs 2 to 9 ns, less than a call through run-time dispatch. Outputs are this
+//! crate's own and are never written to disk.
 //!
-//! * HASH-1: the constants are the SplitMix64 sequence (Steele, Lea, Flood 2014) started at 0: nothing up the sleeve.
+//! * HASH-1: the constants are the SplitMix64 sequence (Steele, Lea, Flood 2014) started at 0, so nobody chose them.
 //! * HASH-2: the length takes part in the result, so a buffer and its zero-extended copy differ.
 //!
 //! Pure functions; any thread. Not promised: resistance against somebody who chooses the bytes and knows the seed.
@@ -29,7 +29,7 @@ const STEP: usize = 16;
 const ACCUMULATORS: usize = 4;
 const BLOCK: usize = ACCUMULATORS * STEP;
 
-/// Two constants a step, two for the end.
+/// Two constants per step, and two for the end.
 const SALTS: [u64; 2 * STEPS + 2] = {
     let mut salts = [0; 2 * STEPS + 2];
     let mut i = 0;
@@ -49,8 +49,7 @@ pub(crate) const fn fold(left: u64, right: u64) -> u64 {
     folded
 }
 
-/// One word and a seed to 64 bits: for fields that are one word long. One multiply, because four of these are part
-/// of every digest.
+/// Hashes one word, for fields of that size. It takes one multiply only, because every digest contains four of these.
 #[inline(always)]
 pub(crate) const fn mix(word: u64, seed: u64) -> u64 {
     fold(word ^ seed, seed.rotate_left(32) | 1)
@@ -94,7 +93,7 @@ fn short(bytes: &[u8], seed: u64) -> u64 {
     } else if len >= 4 {
         (half(bytes, 0), half(bytes, len - 4))
     } else if len > 0 {
-        // First, middle and last byte: all of them for one to three bytes.
+        // First, middle and last byte are all bytes of an input of one to three.
         let packed = u64::from(bytes[0]) << 16 | u64::from(bytes[len / 2]) << 8 | u64::from(bytes[len - 1]);
         (packed, 0)
     } else {
@@ -127,7 +126,7 @@ fn long(bytes: &[u8], seed: u64) -> u64 {
             .wrapping_add(fold(accumulators[2] ^ SALTS[14], accumulators[3] ^ SALTS[15]));
     }
     for (step, salts) in SALTS.as_chunks::<2>().0[..STEPS - 1].iter().enumerate() {
-        // The last step, below, takes the end of the buffer, whole or in part: more than a step must be left.
+        // The last step, below, takes the last 16 bytes, so this loop stops while more than one step is left.
         let left = rest.get(step * STEP..).and_then(<[u8]>::first_chunk::<{ STEP + 1 }>);
         let Some([bytes @ .., _]) = left else { break };
         let [low, high] = halves(bytes);

@@ -1,5 +1,4 @@
-//! What proves that memory holds what was written: digests that travel with entries, and the
-//! place that a report of damage names.
+//! Proof that memory holds what was written: digests that travel with entries, and the reports of damage.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
-//! What is checked, and when: the options of integrity.
+//! Options of integrity: what is checked, and when.
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Error, Result};
 use crate::integrity::digest::Width;
 
-/// How much a table distrusts memory. Made by [`ParanoidOptions::builder`].
+/// Which checks a table makes. Made by [`ParanoidOptions::builder`].
 ///
-/// Whatever these options say, link tags and header checks are verified at every hop: no setting lets a damaged
-/// link or length crash the process.
+/// Link tags and header checks are verified at every hop under all options: no setting lets a damaged link or length
+/// crash the process.
 ///
 /// ```
 /// use paranoid_memtable::ParanoidOptions;
@@ -24,16 +24,16 @@ pub struct ParanoidOptions {
     order_checks: OrderChecks,
 }
 
-/// Whether every node that a search enters is verified.
+/// Whether searches verify every node that they enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SeekChecks {
-    /// Only the bracket around the answer is.
+    /// Only the two nodes of the bracket around the answer.
     Bracket,
-    /// Every node on the way is as well.
+    /// Every node on the way, too.
     EveryNode,
 }
 
-/// Whether steps compare neighbours.
+/// Whether searches and steps compare adjacent entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OrderChecks {
     /// They do not.
@@ -63,13 +63,13 @@ impl ParanoidOptions {
         bytes
     }
 
-    /// Whether every node that a search enters is verified.
+    /// Whether searches verify every node that they enter.
     #[must_use]
     pub fn checksum_on_seek(&self) -> bool {
         self.checksum_on_seek == SeekChecks::EveryNode
     }
 
-    /// Whether steps compare neighbours.
+    /// Whether searches and steps compare adjacent entries.
     #[must_use]
     pub fn order_checks(&self) -> bool {
         self.order_checks == OrderChecks::On

@@ -1,4 +1,4 @@
-//! Small checks over words that are not entries: links and headers. They hold at every protection level.
+//! Tags: small checks over links and headers. They do not depend on the protection level.
 //!
 //! ```text
 //!   link       target offset (32) | tag (32)                       tag   = mix(slot, level, target, secret)
@@ -6,8 +6,8 @@
 //! ```
 //! * TAG-1: a tag is bound to the slot it stands in, the level it serves and the target it names; a word copied from
 //!   anywhere else, a zeroed word or a flipped bit fails with probability 1 - 2^-32 (2^-16 for the short ones).
-//! * TAG-2: "no target" carries a tag like any other target.
-//! * TAG-3: the secret differs from table to table, so words of an earlier life of the memory fail.
+//! * TAG-2: a link that names no target carries a tag like any other.
+//! * TAG-3: each table has another secret, so words that an earlier table left in the memory fail.
 //!
 //! Pure functions; any thread.
 
@@ -18,9 +18,9 @@ use crate::integrity::hash::{fold, splitmix};
 /// What a table mixes into its tags and place digests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Secret {
-    /// XORed into what is tagged.
+    /// XORed into the words that are tagged.
     pub(crate) mask: u64,
-    /// Multiplied with it. Odd.
+    /// The result is multiplied with this odd number.
     pub(crate) factor: u64,
 }
 
@@ -30,7 +30,7 @@ impl Secret {
         Secret { mask: splitmix(seed ^ 0x6c69_6e6b), factor: splitmix(seed ^ 0x7461_6773) | 1 }
     }
 
-    /// The place part's nonce (TAG-3).
+    /// The nonce of digest part P (TAG-3).
     #[inline(always)]
     pub(crate) const fn nonce(self) -> u64 {
         self.mask.rotate_left(23) ^ self.factor

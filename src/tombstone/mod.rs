@@ -1,4 +1,4 @@
-//! Range tombstones: spans of keys, and the fragments that overlapping ones are cut into.
+//! Range tombstones, and the fragments that overlapping ones are cut into.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Loom models: `RUSTFLAGS="--cfg loom" cargo test --lib --release loom_`. A block has two records here.
+//! Loom models: `RUSTFLAGS="--cfg loom" cargo test --lib --release loom_`. Under loom a block has two records.
 //!
-//! The mutants: `--features __planted-bugs` with `PARANOID_PLANTED_BUG=LogPublishesBeforeFill` must fail the first one,
-//! `PaintSkipsPending` the last one.
+//! Planted bugs (`--features __planted-bugs`): with `PARANOID_PLANTED_BUG=LogPublishesBeforeFill` the first model
+//! must fail, with `PaintSkipsPending` the last one.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
@@ -12,7 +12,8 @@ use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::live::LiveIndex;
 
-/// A reader beside a writer: nothing or the tombstone, never damage; and the tombstone once the insert has returned.
+/// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the insert has
+/// returned.
 #[test]
 fn loom_record_is_published_whole() {
     check(|| {
@@ -38,7 +39,7 @@ fn loom_record_is_published_whole() {
     });
 }
 
-/// A block is painted and published while a reader asks: the answer is the same with the node and without.
+/// A reader gets one answer whether or not it sees the node that another thread paints and publishes meanwhile.
 #[test]
 fn loom_node_is_published_whole() {
     check(|| {
@@ -58,7 +59,7 @@ fn loom_node_is_published_whole() {
     });
 }
 
-/// Two writers, one of which merges: a block is not painted before both of its records are there.
+/// With two writers, one of which merges, a block is not painted before both of its records are complete.
 #[test]
 fn loom_two_writers_lose_nothing() {
     check(|| {

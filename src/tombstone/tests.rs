@@ -55,8 +55,8 @@ fn seeds(count: u64) -> Vec<u64> {
 
 type Span = (Vec<u8>, Vec<u8>, u64);
 
-/// How keys look: short ones, ones with a long common beginning, ones that begin like padding, ones longer than any
-/// buffer on the stack.
+/// A key of one of these styles: short, with a long common prefix, beginning like padding, longer than the buffer on
+/// the stack.
 fn key(rng: &mut Rng, style: u64, number: u64) -> Vec<u8> {
     let number = number.to_be_bytes();
     let digits = &number[6..];
@@ -82,7 +82,7 @@ fn span<C: Comparator>(comparator: &C, rng: &mut Rng, style: u64, space: u64, wi
     }
 }
 
-/// Tombstones with sequence numbers, in order of arrival.
+/// Draws tombstones with sequence numbers, in order of arrival.
 fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> (Vec<Span>, u64, u64) {
     let (style, space) = (rng.below(5), [5, 60, 3000, 60_000][rng.below(4) as usize]);
     let width = [1, 3, space / 10 + 1, space][rng.below(4) as usize];
@@ -101,7 +101,7 @@ fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> (Vec<Span>, u
     (spans, style, space)
 }
 
-/// The question, answered by looking at every tombstone.
+/// The right answer to a query, found by looking at every tombstone.
 fn brute<C: Comparator>(
     comparator: &C,
     spans: &[Span],
@@ -185,7 +185,7 @@ fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
     together(&comparator, frozen.index(), &spans, &mut rng, (style, space), seed);
 }
 
-/// Many keys in one question.
+/// Asks about many keys in one query.
 fn together<C: Comparator>(
     comparator: &C,
     index: &LiveIndex,

@@ -4,11 +4,12 @@
 //!   fragments   a--c [9, 4]      c--f [4]        m--p [7, 2]
 //!   pairs       (a,9) (a,4)      (c,4)           (m,7) (m,2)        next ->   <- prev
 //! ```
-//! * FRAGMENT-CURSOR-1: only fragments with a visible sequence number are seen, and of those only the visible numbers.
-//! * FRAGMENT-CURSOR-2: `next` after the last and `prev` before the first lead nowhere; a cursor that stands nowhere
-//!   stays there until it is sought again.
+//! * FRAGMENT-CURSOR-1: a cursor shows only fragments with a visible sequence number, and only their visible sequence
+//!   numbers.
+//! * FRAGMENT-CURSOR-2: `next` at the last fragment and `prev` at the first one make the cursor invalid; an invalid
+//!   cursor stays so until the next seek.
 //!
-//! Who may call what: a cursor belongs to one thread at a time; any number may walk the same fragments.
+//! Who may call what: a cursor belongs to one thread at a time; any number of them may walk the same fragments.
 
 #![forbid(unsafe_code)]
 
@@ -16,20 +17,20 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::tombstone::fragment::fragments::{Fragment, FragmentView};
 
 impl<'a, C: Comparator> FragmentView<'a, C> {
-    /// A cursor over visible fragments. It stands nowhere.
+    /// A cursor over the visible fragments. It is not positioned yet.
     #[must_use]
     pub fn cursor(&self) -> FragmentCursor<'a, C> {
         FragmentCursor { view: *self, at: None }
     }
 
-    /// A cursor over visible (fragment, sequence number) pairs. It stands nowhere.
+    /// A cursor over the visible (fragment, sequence number) pairs. It is not positioned yet.
     #[must_use]
     pub fn pairs(&self) -> PairCursor<'a, C> {
         PairCursor { cursor: self.cursor(), depth: 0 }
     }
 }
 
-/// Walks the fragments of a [`FragmentView`].
+/// A cursor over the fragments of a [`FragmentView`], ascending by key.
 ///
 /// ```
 /// use paranoid_memtable::Bytewise;
@@ -87,7 +88,7 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
         }
     }
 
-    /// The fragment that the cursor stands at, with its visible sequence numbers.
+    /// The fragment at the cursor, with its visible sequence numbers; `None` if the cursor is not positioned.
     #[must_use]
     pub fn fragment(&self) -> Option<Fragment<'a>> {
         self.at.map(|(_, fragment)| fragment)
@@ -98,13 +99,14 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
             (index..self.view.fragments().len()).find_map(|index| Some((index, self.view.fragment(index)?)));
     }
 
-    /// The last visible fragment before number `index`.
+    /// Goes to the last visible fragment before number `index`.
     fn backward_from(&mut self, index: usize) {
         self.at = (0..index).rev().find_map(|index| Some((index, self.view.fragment(index)?)));
     }
 }
 
-/// Walks the (fragment, sequence number) pairs of a [`FragmentView`]: fragments ascending, in each the newest first.
+/// A cursor over the (fragment, sequence number) pairs of a [`FragmentView`]: ascending by fragment, and within a
+/// fragment the newest sequence number first.
 ///
 /// ```
 /// use paranoid_memtable::Bytewise;
@@ -124,7 +126,7 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
 /// ```
 pub struct PairCursor<'a, C> {
     cursor: FragmentCursor<'a, C>,
-    /// Which of the fragment's visible sequence numbers.
+    /// Index of the pair's sequence number among the fragment's visible ones.
     depth: usize,
 }
 
@@ -135,8 +137,8 @@ impl<'a, C: Comparator> PairCursor<'a, C> {
         self.depth = 0;
     }
 
-    /// Goes to the newest visible pair of the last visible fragment that starts at or before `key`: the pair that
-    /// answers a read there.
+    /// Goes to the newest visible pair of the last visible fragment that starts at or before `key`. If that fragment
+    /// covers `key`, the pair is the newest visible deletion of `key`.
     pub fn seek_for_prev(&mut self, key: &[u8]) {
         self.cursor.seek_for_prev(key);
         self.depth = 0;
@@ -177,13 +179,13 @@ impl<'a, C: Comparator> PairCursor<'a, C> {
         }
     }
 
-    /// The fragment of the pair, with its visible sequence numbers.
+    /// The fragment at the cursor, with its visible sequence numbers; `None` if the cursor is not positioned.
     #[must_use]
     pub fn fragment(&self) -> Option<Fragment<'a>> {
         self.cursor.fragment()
     }
 
-    /// The sequence number of the pair.
+    /// The sequence number at the cursor; `None` if the cursor is not positioned.
     #[must_use]
     pub fn sequence(&self) -> Option<SequenceNumber> {
         self.cursor.fragment()?.sequences().get(self.depth).copied()

@@ -5,11 +5,24 @@
 //!   cut      all distinct boundaries, sorted and numbered: spans become pairs of numbers
 //!   emit     sweep over the numbers; between two of them the set of active spans is constant
 //! ```
-//! * FRAGMENTER-1: with a list of snapshots a fragment keeps at most one sequence number a stripe, the newest:
-//!   readers at a snapshot (and entries between two snapshots) cannot tell the difference. Work and size are O(n log
-//!   n + n * snapshots), whatever the overlap.
-//! * FRAGMENTER-2: without snapshots it keeps all of them; n nested spans then make O(n^2) pairs, because that is the
-//!   answer.
+//! An example of two spans, which have four distinct boundaries:
+//!
+//! ```text
+//!   a-----------g @3          boundaries   a  c  g  k       spans as numbers   (0, 2) @3
+//!      c-----------k @7       numbers      0  1  2  3                          (1, 3) @7
+//!
+//!   at 0, key a: @3 begins           emit a--c [3]
+//!   at 1, key c: @7 begins           emit c--g [7, 3]
+//!   at 2, key g: @3 has ended        emit g--k [7]
+//!   at 3, key k: the last boundary
+//! ```
+//! With an empty list of snapshots a fragment keeps one number, so c--g [7] and g--k [7] are emitted and joined: the
+//! result is a--c [3], c--k [7].
+//!
+//! * FRAGMENTER-1: a list of snapshots divides the sequence numbers into stripes, and a fragment keeps only the
+//!   newest number of each stripe. Readers at these snapshots cannot tell the difference. Work and size are O(n log n
+//!   + n * snapshots), however much the tombstones overlap.
+//! * FRAGMENTER-2: without a list a fragment keeps every sequence number, so n nested spans make O(n^2) pairs.
 //!
 //! Who may call what: a fragmenter belongs to one thread; its result may be shared.
 
@@ -46,7 +59,7 @@ pub struct Fragmenter<C> {
     comparator: C,
     spans: Vec<RangeTombstone>,
     bytes: u64,
-    /// Ascending upper limits of stripes, the last one `u64::MAX`. Nothing: keep all.
+    /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence number.
     stripes: Option<Vec<SequenceNumber>>,
 }
 
@@ -57,9 +70,9 @@ impl<C: Comparator> Fragmenter<C> {
         Fragmenter { comparator, spans: Vec::new(), bytes: 0, stripes: None }
     }
 
-    /// Keeps only what readers at these snapshots, and at the latest state, can tell apart: for ascending snapshots
-    /// s1 < ... < sn the newest sequence number in each of [0, s1], (s1, s2], ..., (sn, max]. An empty list keeps one
-    /// number a fragment.
+    /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can tell apart: for
+    /// ascending snapshots s1 < ... < sn the newest one in each of [0, s1], (s1, s2], ..., (sn, max]. An empty list
+    /// keeps one number per fragment.
     #[must_use]
     pub fn with_snapshots(mut self, snapshots: &[SequenceNumber]) -> Self {
         let mut stripes = snapshots.to_vec();
@@ -70,7 +83,7 @@ impl<C: Comparator> Fragmenter<C> {
         self
     }
 
-    /// Adds a tombstone, in any order. The same range may come with several sequence numbers.
+    /// Adds a tombstone. Tombstones may come in any order, and several may have one range.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `start` is before `end`; nothing is added.
@@ -84,10 +97,11 @@ impl<C: Comparator> Fragmenter<C> {
         Ok(())
     }
 
-    /// Adds a tombstone that exists already.
+    /// Adds a [`RangeTombstone`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if it was made under another order of keys.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if its start is not before its end in this
+    /// fragmenter's order of keys.
     pub fn add_tombstone(&mut self, tombstone: RangeTombstone) -> Result<()> {
         check_order(&self.comparator, tombstone.start(), tombstone.end())?;
         self.admit(tombstone);
@@ -99,19 +113,20 @@ impl<C: Comparator> Fragmenter<C> {
         self.spans.push(span);
     }
 
-    /// How many tombstones were added.
+    /// Number of tombstones added.
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether none was added.
+    /// Whether no tombstone was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// The fragments of everything that was added. O(n log n) comparisons, and the size of the result.
+    /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time proportional to the size of the
+    /// result.
     #[must_use]
     pub fn finish(mut self) -> Fragments<C> {
         self.sort_by_start();
@@ -141,7 +156,7 @@ impl<C: Comparator> Fragmenter<C> {
         builder.finish(self.comparator, len, self.bytes)
     }
 
-    /// Input in order of starts costs one pass.
+    /// Sorts the spans by start, unless they were added in that order.
     fn sort_by_start(&mut self) {
         let Fragmenter { comparator, spans, .. } = self;
         let order = |l: &RangeTombstone, r: &RangeTombstone| comparator.compare(l.start(), r.start());
@@ -150,7 +165,7 @@ impl<C: Comparator> Fragmenter<C> {
         }
     }
 
-    /// The key that a cut names: span number and which end.
+    /// The key at one end of a span.
     fn key(&self, (span, side): Cut) -> &[u8] {
         match (self.spans.get(span), side) {
             (Some(span), Side::Start) => span.start(),
@@ -159,7 +174,8 @@ impl<C: Comparator> Fragmenter<C> {
         }
     }
 
-    /// Numbers the distinct boundaries: for each span the numbers of its start and end, and one owner a number.
+    /// Numbers the distinct boundaries in key order. Returns the numbers of each span's start and end, and for each
+    /// number one span end that has this key.
     fn cut(&self) -> (Vec<(u32, u32)>, Vec<Cut>) {
         let compare = |left: &Cut, right: &Cut| {
             let (left, right) = (self.key(*left), self.key(*right));
@@ -188,7 +204,7 @@ impl<C: Comparator> Fragmenter<C> {
     }
 }
 
-/// A boundary, named by a span's number and one of its ends.
+/// A boundary, named by the index of a span and one of its ends.
 type Cut = (usize, Side);
 
 #[derive(Debug, Clone, Copy)]
@@ -197,14 +213,15 @@ enum Side {
     End,
 }
 
-/// One stripe: its upper limit, and the spans in it that may be active, newest first: (sequence, number of the end).
+/// A stripe of sequence numbers: its upper limit, and its spans that may be active, newest first, as (sequence,
+/// number of the end boundary).
 #[derive(Debug)]
 struct Stripe {
     upper: SequenceNumber,
     spans: BinaryHeap<(SequenceNumber, u32)>,
 }
 
-/// The spans that cover the present stretch, with the number of the boundary where each ends.
+/// The spans that cover the current interval, each with the number of its end boundary.
 #[derive(Debug)]
 enum Active {
     All(BTreeMap<SequenceNumber, u32>),
@@ -232,7 +249,8 @@ impl Active {
         }
     }
 
-    /// Collects what the fragment that starts at boundary `now` keeps, newest first. Forgets what has ended.
+    /// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and removes spans
+    /// that have ended.
     fn visible(&mut self, now: u32, sequences: &mut Vec<SequenceNumber>) {
         sequences.clear();
         match self {

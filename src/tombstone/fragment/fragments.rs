@@ -8,10 +8,9 @@
 //! * FRAGMENTS-1: fragments ascend and do not overlap; start < end; every fragment has at least one sequence number.
 //! * FRAGMENTS-2: the sequence numbers of a fragment strictly descend.
 //! * FRAGMENTS-3: touching fragments differ in their sequence numbers.
-//! * FRAGMENTS-4: nothing changes after the build; `verify` recomputes a digest over everything.
+//! * FRAGMENTS-4: fragments never change once they are built; `verify` compares a digest over all of them.
 //!
-//! Who may call what: everything, any thread. Not promised: the digest's value, or that it stays the same in another
-//! version.
+//! Who may call what: everything, any thread. Not promised: that the digest's value stays the same in other versions.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +21,7 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::hash::{hash, mix};
 use crate::key::{Comparator, SequenceNumber};
 
-/// One stretch of keys with the sequence numbers of the tombstones that cover all of it, newest first.
+/// An interval of keys, with the sequence numbers of the tombstones that cover it, newest first.
 ///
 /// ```
 /// use paranoid_memtable::Bytewise;
@@ -45,19 +44,19 @@ pub struct Fragment<'a> {
 }
 
 impl<'a> Fragment<'a> {
-    /// The first covered key.
+    /// The first key of the interval.
     #[must_use]
     pub fn start(&self) -> &'a [u8] {
         self.start
     }
 
-    /// The first key that is not covered any more.
+    /// The end of the interval: the first key after it.
     #[must_use]
     pub fn end(&self) -> &'a [u8] {
         self.end
     }
 
-    /// The sequence numbers that are visible, newest first. Never empty.
+    /// The visible sequence numbers, newest first. Never empty.
     #[must_use]
     pub fn sequences(&self) -> &'a [SequenceNumber] {
         self.sequences
@@ -70,7 +69,7 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Ends of key and sequence runs of one fragment.
+/// Where the keys and sequence numbers of one fragment end in the arrays that hold those of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Row {
     start: (u64, u64),
@@ -78,7 +77,7 @@ struct Row {
     sequences: (u64, u64),
 }
 
-/// The fragments of a set of range tombstones; made by [`Fragmenter`](crate::tombstone::Fragmenter).
+/// The fragments of a set of range tombstones, made by [`Fragmenter`](crate::tombstone::Fragmenter).
 ///
 /// Searches take O(log fragments) comparisons. Shared freely between threads.
 ///
@@ -109,44 +108,44 @@ pub struct Fragments<C> {
 }
 
 impl<C: Comparator> Fragments<C> {
-    /// How many fragments there are.
+    /// Number of fragments.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no fragments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// How many tombstones went in.
+    /// Number of tombstones that were fragmented.
     #[must_use]
     pub fn unfragmented_len(&self) -> u64 {
         self.unfragmented_len
     }
 
-    /// Bytes of the keys of the tombstones that went in, starts and ends.
+    /// Bytes of the starts and ends of the tombstones that were fragmented.
     #[must_use]
     pub fn unfragmented_bytes(&self) -> u64 {
         self.unfragmented_bytes
     }
 
-    /// How many (fragment, sequence number) pairs there are.
+    /// Number of (fragment, sequence number) pairs.
     #[must_use]
     pub fn sequences_len(&self) -> usize {
         self.sequences.len()
     }
 
-    /// Bytes of heap memory.
+    /// Bytes of heap memory that the fragments take.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         (self.keys.capacity() + self.rows.capacity() * size_of::<Row>() + self.sequences.capacity() * 8)
             as u64
     }
 
-    /// The fragment number `index`, ascending, with all its sequence numbers.
+    /// The fragment number `index` in key order, with all its sequence numbers.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Fragment<'_>> {
         let row = self.rows.get(index)?;
@@ -157,7 +156,7 @@ impl<C: Comparator> Fragments<C> {
         })
     }
 
-    /// All fragments, ascending, with all their sequence numbers.
+    /// Iterates over all fragments in key order, with all their sequence numbers.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator {
         (0..self.len()).map(|index| Fragment {
             start: run(&self.keys, self.rows[index].start),
@@ -166,13 +165,13 @@ impl<C: Comparator> Fragments<C> {
         })
     }
 
-    /// The largest sequence number up to `snapshot` of a tombstone that covers `key`.
+    /// The largest sequence number, at most `snapshot`, of the tombstones that cover `key`.
     #[must_use]
     pub fn max_covering_sequence(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
         self.view(..=snapshot).max_covering_sequence(key)
     }
 
-    /// The fragments as somebody sees them who knows only sequence numbers within `window`.
+    /// The fragments restricted to sequence numbers within `window`.
     ///
     /// ```
     /// use paranoid_memtable::Bytewise;
@@ -199,13 +198,13 @@ impl<C: Comparator> Fragments<C> {
             Bound::Included(&greatest) => Some(greatest),
             Bound::Excluded(&above) => above.checked_sub(1),
         };
-        // An empty window is one that starts after it ends.
+        // An empty window is stored as one whose least number exceeds its greatest.
         let (least, greatest) = least.zip(greatest).unwrap_or((1, 0));
         FragmentView { fragments: self, least, greatest }
     }
 
-    /// One view a stripe: for ascending snapshots s1 < s2 < ... < sn the windows [0, s1], (s1, s2], ..., (sn, max],
-    /// each with its upper limit. Unsorted or doubled snapshots are put in order.
+    /// One view per stripe, with the stripe's upper limit: for ascending snapshots s1 < s2 < ... < sn the stripes are
+    /// [0, s1], (s1, s2], ..., (sn, max]. Snapshots may be unsorted and repeated.
     ///
     /// ```
     /// use paranoid_memtable::Bytewise;
@@ -240,10 +239,11 @@ impl<C: Comparator> Fragments<C> {
             .collect()
     }
 
-    /// Recomputes the digest over all keys and sequence numbers. O(bytes).
+    /// Recomputes the digest over all keys and sequence numbers and compares it with the stored one. O(bytes).
     ///
     /// # Errors
-    /// [`Error::Corruption`](crate::Error::Corruption) if anything changed since the fragments were built.
+    /// [`Error::Corruption`](crate::Error::Corruption) if the memory of the fragments was damaged since they were
+    /// built.
     pub fn verify(&self) -> Result<()> {
         let digest = self.compute_digest();
         if digest == self.digest {
@@ -266,12 +266,13 @@ impl<C: Comparator> Fragments<C> {
         digest
     }
 
-    /// How many fragments end at or before `key`: the number of the first one that covers it or starts after it.
+    /// Number of fragments that end at or before `key`, which is the index of the first one that covers `key` or
+    /// starts after it.
     pub(crate) fn ended_before(&self, key: &[u8]) -> usize {
         self.rows.partition_point(|row| self.comparator.compare(run(&self.keys, row.end), key).is_le())
     }
 
-    /// How many fragments start at or before `key`.
+    /// Number of fragments that start at or before `key`.
     pub(crate) fn started_by(&self, key: &[u8]) -> usize {
         self.rows.partition_point(|row| {
             self.comparator.compare(run(&self.keys, row.start), key) != Ordering::Greater
@@ -286,7 +287,8 @@ fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
     }
 }
 
-/// [`Fragments`] restricted to a window of sequence numbers; fragments without a visible one are not seen.
+/// [`Fragments`] restricted to a window of sequence numbers. Fragments without a sequence number in the window are
+/// skipped.
 ///
 /// ```
 /// use paranoid_memtable::Bytewise;
@@ -313,7 +315,7 @@ impl<C> Clone for FragmentView<'_, C> {
 impl<C> Copy for FragmentView<'_, C> {}
 
 impl<'a, C: Comparator> FragmentView<'a, C> {
-    /// The largest visible sequence number of a tombstone that covers `key`.
+    /// The largest visible sequence number of the tombstones that cover `key`.
     #[must_use]
     pub fn max_covering_sequence(&self, key: &[u8]) -> Option<SequenceNumber> {
         let index = self.fragments.ended_before(key);
@@ -327,7 +329,7 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
         self.fragments
     }
 
-    /// The fragment with its visible sequence numbers, if it has any.
+    /// The fragment number `index` with its visible sequence numbers, if it has any.
     pub(crate) fn fragment(&self, index: usize) -> Option<Fragment<'a>> {
         let mut fragment = self.fragments.get(index)?;
         let from = fragment.sequences.partition_point(|&sequence| sequence > self.greatest);
@@ -337,7 +339,7 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
     }
 }
 
-/// Collects fragments in order; joins what FRAGMENTS-3 forbids.
+/// Collects fragments in key order, and joins adjacent ones with equal sequence numbers (FRAGMENTS-3).
 #[derive(Debug, Default)]
 pub(crate) struct FragmentsBuilder {
     keys: Vec<u8>,
@@ -345,7 +347,7 @@ pub(crate) struct FragmentsBuilder {
     sequences: Vec<SequenceNumber>,
 }
 
-/// How a fragment stands to the one before it.
+/// Whether a fragment touches the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contact {
     Touching,
@@ -359,7 +361,7 @@ impl FragmentsBuilder {
         (from, self.keys.len() as u64)
     }
 
-    /// The next fragment; `sequences` descend strictly.
+    /// Appends the next fragment; `sequences` descend strictly.
     pub(crate) fn push(
         &mut self,
         (start, end): (&[u8], &[u8]),
@@ -368,7 +370,7 @@ impl FragmentsBuilder {
     ) {
         let start = match (self.rows.last(), contact) {
             (Some(last), Contact::Touching) if run(&self.sequences, last.sequences) == sequences => {
-                // The last end is the last key that was stored, and nobody else's yet.
+                // The end of the last fragment is the last key that was stored, and no other fragment uses it yet.
                 self.keys.truncate(usize::try_from(last.end.0).unwrap_or(usize::MAX));
                 let end = self.store(end);
                 if let Some(last) = self.rows.last_mut() {
@@ -385,7 +387,7 @@ impl FragmentsBuilder {
         self.rows.push(Row { start, end, sequences: (from, self.sequences.len() as u64) });
     }
 
-    /// The fragments of `unfragmented_len` tombstones with `unfragmented_bytes` of keys.
+    /// Completes the fragments of `unfragmented_len` tombstones with `unfragmented_bytes` of keys.
     pub(crate) fn finish<C: Comparator>(
         self,
         comparator: C,

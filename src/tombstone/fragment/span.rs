@@ -1,11 +1,11 @@
-//! One range deletion.
+//! A range tombstone: one deletion of an interval of keys.
 //!
 //! ```text
 //!   start          end
 //!   |--------------)        every key from start up to, not including, end;
 //!        sequence           every entry with a smaller sequence number
 //! ```
-//! * SPAN-1: start < end under the comparator that the span was made with; there is no other way to make one.
+//! * SPAN-1: start < end under the comparator that the span was made with; the constructor refuses everything else.
 //!
 //! Who may call what: plain data, `Send` and `Sync`.
 
@@ -16,8 +16,8 @@ use std::cmp::Ordering;
 use crate::error::{Error, Result};
 use crate::key::{Comparator, SequenceNumber};
 
-/// A deletion of all keys from `start` up to, not including, `end`, as far as their entries have a smaller sequence
-/// number. `start` is before `end`, always.
+/// A range tombstone: it deletes every entry with a smaller sequence number whose key is in `start..end`, `end`
+/// exclusive. `start` is always before `end`.
 ///
 /// ```
 /// use paranoid_memtable::{Bytewise, Error};
@@ -37,7 +37,7 @@ pub struct RangeTombstone {
 }
 
 impl RangeTombstone {
-    /// A range deletion.
+    /// A range tombstone over `start..end`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `start` is before `end` under `comparator`.
@@ -58,7 +58,7 @@ impl RangeTombstone {
         &self.start
     }
 
-    /// The first key that is not deleted any more.
+    /// The end of the range: the first key that is not deleted.
     #[must_use]
     pub fn end(&self) -> &[u8] {
         &self.end
@@ -70,7 +70,7 @@ impl RangeTombstone {
         self.sequence
     }
 
-    /// Whether an entry (key, sequence) is deleted by this.
+    /// Whether this tombstone deletes the entry (`key`, `sequence`).
     #[must_use]
     pub fn covers<C: Comparator>(&self, comparator: &C, key: &[u8], sequence: SequenceNumber) -> bool {
         sequence < self.sequence
@@ -78,14 +78,14 @@ impl RangeTombstone {
             && comparator.compare(key, &self.end) == Ordering::Less
     }
 
-    /// Start, end and sequence number, without a copy.
+    /// Takes start, end and sequence number out, without a copy.
     #[must_use]
     pub fn into_parts(self) -> (Vec<u8>, Vec<u8>, SequenceNumber) {
         (self.start, self.end, self.sequence)
     }
 }
 
-/// SPAN-1 for a span that is not owned yet.
+/// Checks SPAN-1 for borrowed bounds.
 pub(crate) fn check_order<C: Comparator>(comparator: &C, start: &[u8], end: &[u8]) -> Result<()> {
     if comparator.compare(start, end) == Ordering::Less {
         return Ok(());

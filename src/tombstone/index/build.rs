@@ -1,12 +1,12 @@
-//! Paints a node over records: who is the newest at every key.
+//! Paints a coverage node over log records: which record is the newest one that covers each key.
 //!
 //! ```text
 //!   records      b----------f 5           ends in order   b5  d9  f5  h9
 //!                     d----------h 9      painters        5   9   9   none
 //! ```
-//! * PAINT-1: records are verified. Keys are read, and verified, only where prefixes tie.
-//! * PAINT-2: the node leaves out what the record that leaves out least does; prefixes that leave out more get bytes of
-//!   the common prefix.
+//! * PAINT-1: every record is verified. Keys are read only where prefixes are equal, and are verified then.
+//! * PAINT-2: the prefixes of a node leave out as many bytes as those of the record that leaves out fewest. Prefixes
+//!   of other records get bytes of the common prefix back.
 //!
 //! Who may call what: pure functions over a log.
 
@@ -24,8 +24,8 @@ use crate::tombstone::index::tree::Tree;
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
-/// A node over records `first..last`, at most 64. Nothing if there are none, or one of them is still being written: one
-/// that is not `complete`.
+/// A node over records `first..last`, at most 64 of them. `None` if the range is empty, or if one of the records is
+/// still being written, which only those at or after `complete` may be.
 pub(crate) fn paint<C: Comparator>(
     tree: &Tree,
     comparator: &C,
@@ -40,7 +40,7 @@ pub(crate) fn paint<C: Comparator>(
     ))))
 }
 
-/// One boundary of a block. Those with equal prefixes are told apart by rank.
+/// A start or end of a record. Boundaries with equal prefixes are ordered by rank.
 #[derive(Debug, Clone, Copy, Default)]
 struct Boundary {
     prefix: u64,
@@ -48,7 +48,7 @@ struct Boundary {
     name: u32,
 }
 
-/// Some records, verified, and their ends in order.
+/// Verified records, and their starts and ends in key order.
 #[derive(Debug)]
 struct Canvas {
     first: u32,
@@ -60,7 +60,7 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// Nothing if there is nothing, or a record is still being written.
+    /// Reads and verifies records. `None` if `range` is empty or one of them is still being written.
     fn read<C: Comparator>(
         tree: &Tree,
         comparator: &C,
@@ -104,7 +104,7 @@ impl Canvas {
         Ok(Some(Canvas { first, sequences, boundaries, skip, bounds }))
     }
 
-    /// Sweeps over the ends: who paints where.
+    /// Sweeps over the boundaries and emits a piece wherever the newest covering record changes.
     fn paint(&self, mut out: Builder) -> CoverageNode {
         // A bit a record.
         let mut active = 0u64;
@@ -118,7 +118,7 @@ impl Canvas {
             while left != 0 {
                 let bit = left.trailing_zeros();
                 let sequence = self.sequences.get(bit as usize).copied().unwrap_or(0);
-                // Later ones win among equals.
+                // Among equal sequence numbers the later record wins.
                 if painter == NOBODY || sequence >= newest {
                     (painter, newest) = (self.first + bit, sequence);
                 }
@@ -132,7 +132,7 @@ impl Canvas {
     }
 }
 
-/// Sorts ends with equal prefixes by their keys, which are verified, and numbers the keys.
+/// Sorts boundaries with equal prefixes by their verified keys, and ranks them.
 #[cold]
 fn rank<C: Comparator>(log: &Log, comparator: &C, same: &mut [Boundary]) -> Checked<()> {
     let mut keys = Vec::new();

@@ -1,4 +1,4 @@
-//! Check values of everything that the tombstone index stores: one file, so that what is covered can be read off.
+//! The check values of everything that the tombstone index stores, in one file that shows what each check covers.
 //!
 //! ```text
 //!   common prefix         length, bytes                        bound to the table             64 bits
@@ -11,7 +11,7 @@
 //!   counter      value                                bound to which counter it is   32 bits
 //! ```
 //! * CHECKS-1: all are bound to the table's secret, so words of another table or an earlier life fail.
-//! * CHECKS-2: no stored word is zero when it is right, except by chance; zeroed memory fails.
+//! * CHECKS-2: a correct check is zero only by chance, so zeroed memory fails.
 //! * CHECKS-3: the check of a record is odd and the pending mark is even, so a record that is being written never
 //!   passes.
 //!
@@ -33,7 +33,7 @@ const PIECE: u64 = splitmix(404);
 const HEAD: u64 = splitmix(405);
 const COUNTER: u64 = splitmix(406);
 const COMMON_PREFIX: u64 = splitmix(408);
-/// Where a packed word says how many bytes are left out.
+/// The bits from here on of a packed word say how many bytes its prefixes leave out.
 pub(crate) const SKIP_SHIFT: u32 = 56;
 const SKIP_BITS: u64 = 0xff << SKIP_SHIFT;
 
@@ -49,14 +49,14 @@ impl Checks {
         Checks { mask: secret.mask, factor: secret.factor }
     }
 
-    /// What the check word of log record `index` holds until the record is complete.
+    /// The pending mark of log record `index`: its check word until the record is complete.
     #[inline(always)]
     pub(crate) const fn pending(self, index: u32) -> u64 {
         fold((index as u64) ^ self.mask ^ PENDING, self.factor) & !1
     }
 
-    /// Check of what decides most questions about log record `index`: sequence number, prefixes, and what these leave
-    /// out, which `lengths` says.
+    /// Check over the fields of log record `index` that decide most queries: sequence number, prefixes, and how many
+    /// bytes these leave out, which is part of `lengths`.
     #[inline(always)]
     pub(crate) const fn record(self, index: u32, words: &[u64; 3], lengths: u64) -> u64 {
         let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD ^ (lengths & SKIP_BITS);
@@ -65,21 +65,21 @@ impl Checks {
             | 1
     }
 
-    /// Check of where the keys of log record `index` stand and how long they are.
+    /// Check over place and lengths of the keys of log record `index`.
     #[inline(always)]
     pub(crate) const fn keys(self, index: u32, place: u32, lengths: u64) -> u32 {
         let spot = ((index as u64) << 32 | place as u64) ^ KEYS;
         halved(fold(spot ^ self.mask, lengths ^ self.factor))
     }
 
-    /// Check of key bytes that stand at word `offset` of the key store.
+    /// Check over key bytes stored at word `offset` of the key store.
     #[inline(always)]
     pub(crate) fn key(self, offset: u32, bytes: &[u8]) -> u64 {
         hash(bytes, self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE))
     }
 
-    /// Check of the piece at `position` of the node that covers `cover` and leaves out `skip` bytes: where it begins,
-    /// and where the next one does.
+    /// Check over the piece at `position` of the node that covers `cover` and whose prefixes leave out `skip` bytes.
+    /// It covers where the piece begins and where the next one begins.
     #[inline(always)]
     pub(crate) fn piece(
         self,
@@ -95,13 +95,13 @@ impl Checks {
         halved(mixed)
     }
 
-    /// The digest of a node's pieces, taken up to and including this piece.
+    /// Extends the digest of a node's pieces by one piece.
     #[inline(always)]
     pub(crate) const fn digest(self, so_far: u64, prefix: u64, refs: u64) -> u64 {
         fold(so_far ^ prefix ^ self.mask, refs ^ self.factor).rotate_left(5) ^ so_far.wrapping_mul(STRIDE)
     }
 
-    /// Check of a node's head.
+    /// Check over the head of a node.
     #[inline(always)]
     pub(crate) const fn head(self, cover: u64, words: &[u64; 6]) -> u64 {
         fold(words[0] ^ self.mask, words[1] ^ self.factor)
@@ -110,19 +110,19 @@ impl Checks {
             ^ fold(cover ^ self.mask, self.factor ^ HEAD)
     }
 
-    /// Check of a common prefix of so many bytes, before its words.
+    /// Begins the check of a common prefix of `len` bytes.
     #[inline(always)]
     pub(crate) const fn common_prefix(self, len: u64) -> u64 {
         fold(len ^ self.mask ^ COMMON_PREFIX, self.factor)
     }
 
-    /// The check of a common prefix so far, with one more word.
+    /// Extends the check of a common prefix by one word.
     #[inline(always)]
     pub(crate) const fn common_prefix_word(self, so_far: u64, word: u64) -> u64 {
         fold(so_far ^ word, self.factor ^ COMMON_PREFIX)
     }
 
-    /// Check of counter `which`.
+    /// Check over counter `which`.
     #[inline(always)]
     pub(crate) const fn counter(self, which: u32, value: u32) -> u32 {
         let mixed = fold(((which as u64) << 32 | value as u64) ^ self.mask, self.factor ^ COUNTER);
@@ -130,7 +130,7 @@ impl Checks {
     }
 }
 
-/// 64 bits to 32: both halves take part.
+/// Folds both halves of 64 bits into 32.
 #[inline(always)]
 const fn halved(mixed: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]

@@ -1,16 +1,16 @@
-//! The common prefix: the bytes that all bounds of an index begin with, which their prefixes leave out.
+//! The common prefix: bytes that all bounds of an index begin with, and which their prefixes therefore leave out.
 //!
 //! ```text
 //!   common prefix     tenant-7/users/              what start and end of the first tombstone share; it never changes
 //!   bound    tenant-7/users/00417x        leaves out 15 bytes: its prefix is 00417x\0\0
 //!   bound    tenant-7/groups/a            leaves out  9 bytes: its prefix is groups/a
 //! ```
-//! A record or a node leaves out `skip` bytes: all its bounds begin with so many bytes of the common prefix. A later
-//! record leaves out as many as the one before it, or fewer.
+//! The prefixes of a record or node leave out `skip` bytes if all its bounds begin with the first `skip` bytes of the
+//! common prefix. A record leaves out at most as many as the one before it.
 //!
 //! * COMMON-PREFIX-1: the common prefix is empty unless the comparator orders keys by their bytes.
-//! * COMMON-PREFIX-2: a key that begins with what is left out stands to a bound as the rest of the one to the rest of
-//!   the other. Any other key is before all such bounds or after all of them: none of them covers it.
+//! * COMMON-PREFIX-2: a key that begins with the bytes left out is compared with a bound by what follows these bytes
+//!   in both. Any other key is before all such bounds or after all of them, so no tombstone between them covers it.
 //! * COMMON-PREFIX-3: bytes of the common prefix are used only if its check holds. How much a record or node leaves
 //!   out is believed only after the check of the record, piece or head that is read with it.
 //!
@@ -25,10 +25,11 @@ use crate::tombstone::index::checks::{Checks, damage};
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
-/// Longest common prefix, in bytes.
+/// Length limit of a common prefix, in bytes.
 const COMMON_PREFIX_LEN_MAX: usize = 128;
 const WORDS: usize = COMMON_PREFIX_LEN_MAX / 8;
-/// Fewer shared bytes than this stay in the prefixes: these tell enough, and need no common prefix.
+/// With fewer shared bytes than this there is no common prefix, because eight bytes of prefix still differ early
+/// enough.
 const SKIP_MIN: u32 = 6;
 
 /// See the head of the file.
@@ -48,7 +49,7 @@ pub(crate) fn prefix_of<C: Comparator>(comparator: &C, key: &[u8], skip: u32) ->
     }
 }
 
-/// The word at `at` of a key, little-endian, filled up with zeros.
+/// The little-endian word at byte `at` of a key, padded with zeros.
 #[inline(always)]
 fn key_word(key: &[u8], at: usize) -> u64 {
     let rest = key.get(8 * at..).unwrap_or_default();
@@ -62,7 +63,7 @@ fn load(word: &AtomicU64) -> u64 {
 }
 
 impl CommonPrefix {
-    /// The common prefix of an index whose first tombstone is this one.
+    /// The common prefix of an index whose first tombstone has these bounds.
     pub(crate) fn new<C: Comparator>(checks: Checks, (start, end): (&[u8], &[u8])) -> Self {
         let shared =
             start.iter().zip(end).take(COMMON_PREFIX_LEN_MAX).take_while(|(left, right)| left == right);
@@ -79,8 +80,7 @@ impl CommonPrefix {
         }
     }
 
-    /// Gives each word of the common prefix to `visit`, with its place; its length if its check holds
-    /// (COMMON-PREFIX-3).
+    /// Passes each word of the common prefix to `visit`, and returns the length if the check holds (COMMON-PREFIX-3).
     #[inline(always)]
     fn read(&self, checks: Checks, mut visit: impl FnMut(usize, u64)) -> Checked<u32> {
         let len = load(&self.len);
@@ -97,7 +97,7 @@ impl CommonPrefix {
         }
     }
 
-    /// How many bytes of the common prefix the key begins with.
+    /// Number of leading bytes that `key` shares with the common prefix.
     #[inline]
     pub(crate) fn shared(&self, checks: Checks, key: &[u8]) -> Checked<u32> {
         let mut same = usize::MAX;
@@ -110,13 +110,13 @@ impl CommonPrefix {
         Ok(u32::try_from(same.min(key.len())).unwrap_or(len).min(len))
     }
 
-    /// How many bytes both bounds of a tombstone may leave out.
+    /// Number of bytes that the prefixes of these bounds may leave out.
     pub(crate) fn skip_of(&self, checks: Checks, (start, end): (&[u8], &[u8])) -> Checked<u32> {
         let shared = self.shared(checks, start)?.min(self.shared(checks, end)?);
         Ok(if shared < SKIP_MIN { 0 } else { shared })
     }
 
-    /// What turns a prefix that leaves out `from` bytes into one that leaves out `to`, which are not more.
+    /// What turns a prefix that leaves out `from` bytes into one that leaves out `to` bytes, where `to` <= `from`.
     pub(crate) fn lift(&self, checks: Checks, from: u32, to: u32) -> Checked<Lift> {
         if from <= to {
             return Ok(Lift::NONE);
@@ -133,7 +133,7 @@ impl CommonPrefix {
         Ok(Lift { bytes: Bytewise.prefix(left_out), shift })
     }
 
-    /// What is wrong with a common prefix whose check did not hold.
+    /// The report for a common prefix whose check fails.
     #[cold]
     pub(crate) fn damage(&self, checks: Checks) -> Corruption {
         self.verify(checks).err().unwrap_or_else(|| damage(load(&self.len), 0, load(&self.check)))
@@ -152,11 +152,11 @@ impl CommonPrefix {
     }
 }
 
-/// What a prefix gets back of what it left out.
+/// Puts bytes that a prefix left out back at its front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lift {
     bytes: u64,
-    /// Bits; 64 if nothing of the prefix is left.
+    /// How far the prefix moves right, in bits; 64 if none of it remains.
     shift: u32,
 }
 
@@ -170,13 +170,13 @@ impl Lift {
     }
 }
 
-/// A query's key with its prefix: that of the key without its first `skip` bytes.
+/// The key of a query, with its prefix: that of the key without its first `skip` bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probe<'k> {
     pub(crate) key: &'k [u8],
     pub(crate) prefix: u64,
     skip: u32,
-    /// How many bytes of the common prefix the key begins with, once somebody asked.
+    /// Number of leading bytes that the key shares with the common prefix, once computed.
     shared: Option<u32>,
 }
 
@@ -190,7 +190,7 @@ impl<'k> Probe<'k> {
         self.skip
     }
 
-    /// Makes the prefix one that leaves out `skip` bytes, if the key begins with those.
+    /// Changes the prefix to one that leaves out `skip` bytes, if the key begins with these.
     #[inline(always)]
     pub(crate) fn leave_out<C: Comparator>(
         &mut self,
@@ -223,14 +223,14 @@ impl<'k> Probe<'k> {
     }
 }
 
-/// How a key begins, compared with bounds that leave out the first bytes of the common prefix.
+/// Whether a key begins with the bytes that the prefixes of some bounds leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begins {
-    /// With what they leave out.
+    /// It does.
     Same,
-    /// Not so: none of them covers it (COMMON-PREFIX-2).
+    /// It does not, so no tombstone between these bounds covers it (COMMON-PREFIX-2).
     Otherwise,
-    /// The common prefix's check does not hold: who knows.
+    /// Not known, because the check of the common prefix fails.
     Damaged,
 }
 

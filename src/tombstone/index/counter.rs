@@ -1,19 +1,19 @@
-//! Counters with a check of their own, and tallies: two counters on two cache lines that vouch for each other.
+//! Counters with a check, and tallies: two counters on two cache lines that vouch for each other.
 //!
 //! ```text
 //!   begun   value (32) | check (32)     incremented before a writer stores          one line
 //!   ended   value (32) | check (32)     incremented once everything is stored       another line
 //! ```
 //! * COUNTER-1: one word holds value and check, so a reader never sees half of a change.
-//! * COUNTER-2: `ended` is read before `begun`; so `ended` is at most `begun`, and one that is larger says that
-//!   `begun` went back to an earlier value.
-//! * COUNTER-3: if both are equal, no writer is between them: all that was begun is stored, and what is missing was
-//!   lost.
-//! * COUNTER-4: an `ended` that went back hides nothing: it only looks as if a writer were at work, until a scrub,
-//!   which waits for the writers, finds the two apart.
+//! * COUNTER-2: readers load `ended` before `begun`, so `ended` <= `begun`. If `ended` is larger, `begun` went back
+//!   to an earlier value.
+//! * COUNTER-3: if both are equal, no writer is at work, so everything that was begun is stored, and what is missing
+//!   was lost.
+//! * COUNTER-4: an `ended` that went back hides no record. It looks as if a writer were at work, until a scrub waits
+//!   for all writers and finds that the two still differ.
 //!
-//! Who may call what: everything, any thread. Not promised: while a writer is at work, that a `begun` that went back to
-//! a value not below `ended` is noticed, or that a lost record is told from one that is being written.
+//! Who may call what: everything, any thread. Not promised while a writer is at work: that a `begun` that went back
+//! to `ended` or more is noticed, or that a lost record is told from one that is being written.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ use crate::tombstone::index::checks::{Checks, damage, high, low, pair};
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
-/// A counter (COUNTER-1), at the start of a cache line that holds nothing else.
+/// A counter (COUNTER-1) in a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Counter {
@@ -59,14 +59,15 @@ impl Counter {
         self.value(checks, self.word.load(Ordering::Relaxed))
     }
 
-    /// What the counter seems to hold, unverified.
+    /// The unverified value.
     #[inline(always)]
     pub(crate) fn hint(&self) -> u32 {
         // ORDERING: relaxed; as in `load`.
         high(self.word.load(Ordering::Relaxed))
     }
 
-    /// Moves the counter from its value v to the second number of `next(v)`, and returns v with the first one.
+    /// Calls `next` with the counter's value v, sets the counter to the second number of the result, and returns v
+    /// and the first.
     pub(crate) fn advance(
         &self,
         checks: Checks,
@@ -93,12 +94,12 @@ impl Counter {
     }
 }
 
-/// How far a log goes, as its tally says.
+/// The length of a log, as its tally tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// What was begun.
     pub(crate) count: u32,
-    /// Everything before this was stored completely (COUNTER-3).
+    /// Records before this one are stored completely (COUNTER-3).
     pub(crate) complete: u32,
 }
 
@@ -124,7 +125,7 @@ impl Tally {
         if begun == ended { Ok(Extent { count, complete: count }) } else { self.apart(checks, count, ended) }
     }
 
-    /// The two differ: a writer is at work, or one of them is not what was stored.
+    /// Handles counters that differ: a writer is at work, or one of them is damaged.
     #[cold]
     #[inline(never)]
     fn apart(&self, checks: Checks, count: u32, ended: u64) -> Checked<Extent> {
@@ -135,8 +136,8 @@ impl Tally {
         Ok(Extent { count, complete: 0 })
     }
 
-    /// Claims what `next` says: the first number, up to the second one. Returns the first one, and by how much to
-    /// [`end`](Self::end).
+    /// Claims the range that `next` returns, from the first number up to the second. Returns the first number, and
+    /// the amount to pass to [`end`](Self::end).
     pub(crate) fn begin(
         &self,
         checks: Checks,
@@ -146,12 +147,12 @@ impl Tally {
         self.begun.advance(checks, next)
     }
 
-    /// What was claimed is stored, or given up.
+    /// Reports that a claimed range is stored, or given up.
     pub(crate) fn end(&self, checks: Checks, by: u32) -> Result<()> {
         self.ended.advance(checks, |value| Ok((value, value.wrapping_add(by)))).map(|_| ())
     }
 
-    /// Whether both agree once all writers that are at work now have left: `wait` waits for those (COUNTER-4).
+    /// Compares both counters once all writers at work have left, for which `wait` waits (COUNTER-4).
     pub(crate) fn verify(&self, checks: Checks, wait: &mut dyn FnMut()) -> Checked<()> {
         let Extent { count, complete } = self.extent(checks)?;
         if complete == count {

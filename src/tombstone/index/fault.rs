@@ -1,9 +1,9 @@
-//! Breaks the tombstone index on purpose: names every stored word and flips any bit of it, without unsafe.
+//! Fault injection for the tombstone index: lists every stored word and flips any bit of it, without unsafe code.
 //!
-//! Regions are numbered in an order that stays the same while nobody inserts or merges. Padding and words that are not
-//! in use yet are in them too; flipping those must be harmless.
+//! The numbers of regions stay the same while no thread inserts or merges. Regions include padding and words that are
+//! not in use yet; a flip in these must be harmless.
 //!
-//! Who may call what: any thread; a flip while others write is not a model of damage at rest.
+//! Who may call what: any thread; flips are meant for damage at rest, so no other thread should write meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -15,12 +15,12 @@ use crate::tombstone::index::live::LiveIndex;
 pub(crate) struct FaultRegion {
     pub(crate) name: &'static str,
     pub(crate) bits: u64,
-    /// Where its first word stands.
+    /// Address of its first word.
     pub(crate) address: usize,
 }
 
 impl LiveIndex {
-    /// Every region of stored words.
+    /// All regions of stored words.
     pub(crate) fn fault_regions(&self) -> Vec<FaultRegion> {
         let mut regions = Vec::new();
         self.regions(&mut |name, words| {
@@ -29,8 +29,8 @@ impl LiveIndex {
         regions
     }
 
-    /// Makes one of the cells that were published read as if it were not, and says what it held. Nothing if there are
-    /// not so many.
+    /// Makes published cell number `number` read as unpublished, and returns what it held. `None` if there are fewer
+    /// cells.
     #[cfg(test)]
     pub(crate) fn lose_cell(&mut self, number: usize) -> Option<&'static str> {
         let (mut left, mut lost) = (number, None);
@@ -44,12 +44,12 @@ impl LiveIndex {
         lost
     }
 
-    /// Flips one bit of one region; flipping it again repairs it. Without effect outside.
+    /// Flips one bit of a region; a second flip repairs it. Does nothing if there is no such bit.
     pub(crate) fn flip(&self, region: usize, bit: u64) {
         self.change(region, bit / 64, |word| word ^ 1 << (bit % 64));
     }
 
-    /// Replaces one word of one region and returns what it was. Without effect outside.
+    /// Replaces one word of a region and returns the old value. Does nothing if there is no such word.
     pub(crate) fn overwrite(&self, region: usize, word: u64, value: u64) -> Option<u64> {
         self.change(region, word, |_| value)
     }

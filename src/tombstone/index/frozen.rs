@@ -1,14 +1,14 @@
-//! The tombstones of an immutable table: built once from the complete truth, off every lock.
+//! The tombstone index of an immutable table, built once from all range-tombstone entries without holding a lock.
 //!
 //! ```text
 //!   truth (verified as it is read) -> sorted by sequence number -> log, nodes, one summary node over all
 //!   snapshot at or above the largest sequence number: the summary node, one binary search
 //!   older snapshot: the summary node says "nobody", or is visible, or its nodes are opened
 //! ```
-//! * FROZEN-INDEX-1: input that fails to verify is never dropped: the failure is kept, and every answer that the lost
-//!   tombstone could change is that failure.
+//! * FROZEN-INDEX-1: a tombstone that fails to verify is not skipped silently. The failure is kept, and every query
+//!   whose answer the lost tombstone could change returns it.
 //!
-//! Who may call what: everything, any thread. Nothing changes after `build`.
+//! Who may call what: everything, any thread. The index never changes after `build`.
 
 #![forbid(unsafe_code)]
 
@@ -28,10 +28,10 @@ pub(crate) struct FrozenTombstones {
 }
 
 impl FrozenTombstones {
-    /// Reads the truth to its end. O(n log n).
+    /// Builds the index of all tombstones that `truth` yields. O(n log n).
     ///
-    /// Errors other than corruption (a key that is too long, an empty range) end the build: such a tombstone could
-    /// never have been in a table.
+    /// Errors other than corruption, such as a key that is too long or an empty range, end the build, because no
+    /// table contains such a tombstone.
     pub(crate) fn build<C: Comparator, K: AsRef<[u8]>>(
         comparator: &C,
         secret: Secret,
@@ -61,13 +61,13 @@ impl FrozenTombstones {
         Ok(FrozenTombstones { index, failure })
     }
 
-    /// What failed to verify while building, if anything did. A caller with another intact copy asks that one.
+    /// The first tombstone that failed to verify in `build`. A caller with another, intact copy queries that one.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn failure(&self) -> Option<Corruption> {
         self.failure
     }
 
-    /// As [`LiveIndex::max_covering`].
+    /// See [`LiveIndex::max_covering`].
     #[inline]
     pub(crate) fn max_covering<C: Comparator>(
         &self,
@@ -81,7 +81,8 @@ impl FrozenTombstones {
         Ok(answer)
     }
 
-    /// As [`LiveIndex::ask`]; with a tombstone lost, keys must be asked about one by one.
+    /// See [`LiveIndex::ask`]. Fails if a tombstone was lost in `build`; `max_covering` may still answer single keys
+    /// then.
     pub(crate) fn ask<C: Comparator>(
         &self,
         comparator: &C,
@@ -94,7 +95,7 @@ impl FrozenTombstones {
         }
     }
 
-    /// As [`LiveIndex::covering_run_into`].
+    /// See [`LiveIndex::covering_run_into`].
     pub(crate) fn covering_run_into<C: Comparator>(
         &self,
         comparator: &C,
@@ -108,7 +109,7 @@ impl FrozenTombstones {
         Ok(answer)
     }
 
-    /// FROZEN-INDEX-1: with a tombstone lost, only an answer that nothing could exceed stands.
+    /// FROZEN-INDEX-1: if a tombstone was lost, an answer stands only if no tombstone could exceed it.
     #[inline(always)]
     fn admit(
         &self,
@@ -122,13 +123,13 @@ impl FrozenTombstones {
         }
     }
 
-    /// How many tombstones were read.
+    /// Number of tombstones in the index.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn len(&self) -> Checked<u32> {
         self.index.len()
     }
 
-    /// As [`LiveIndex::held`], with those that were lost in building: nothing can be said about them.
+    /// See [`LiveIndex::held`]. `None` if a tombstone was lost in `build`.
     pub(crate) fn held(&self) -> Option<u64> {
         self.failure.is_none().then(|| self.index.held())
     }
@@ -138,7 +139,7 @@ impl FrozenTombstones {
         self.index.allocated_bytes()
     }
 
-    /// As [`LiveIndex::scrub`]; reports what was lost in building too.
+    /// See [`LiveIndex::scrub`]. Reports tombstones that were lost in `build`, too.
     pub(crate) fn scrub(&self, report: &mut dyn FnMut(Corruption)) {
         if let Some(failure) = self.failure {
             report(failure);

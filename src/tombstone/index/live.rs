@@ -1,19 +1,19 @@
-//! The index of a mutable table: one more tombstone at any time, exact answers at any snapshot.
+//! The tombstone index of a mutable table: tombstones may be added at any time, and answers are exact at any
+//! snapshot.
 //!
 //! ```text
 //!   insert -> log (arrival order) -> up to four merge steps, if nobody else is merging
 //!   query  -> tail of the log, nodes newest first, summary node; stops when nothing newer can come
 //! ```
 //! * LIVE-INDEX-1: a tombstone is visible to every query that begins after its `insert` returned.
-//! * LIVE-INDEX-2: answers do not depend on how far merging has come.
+//! * LIVE-INDEX-2: answers do not depend on how many nodes have been merged.
 //! * LIVE-INDEX-3: nothing is freed before the index is dropped, so readers need no guard.
-//! * LIVE-INDEX-4: a word or line that went back to an earlier value hides no tombstone that a returned `insert`
-//!   added, unless another `insert` is running: the tally of records vouches for records, segments and tree, each
-//!   half of it for the other. What else changes (nodes, summary nodes and where they are kept) is derived, and is
-//!   only missed.
+//! * LIVE-INDEX-4: a word or line that goes back to an earlier value hides no tombstone whose `insert` has returned,
+//!   unless another `insert` is running. The tally of records vouches for records, segments and tree, and its two
+//!   counters vouch for each other. Nodes and summary nodes are derived: a query that misses one uses the records.
 //!
 //! Costs: `insert` amortised O(log n), at most four steps of merging; a query O(log^2 n) at worst, usually one or two
-//! searches in a sorted array. Memory: about 21 bytes * 2 * log4(n / 2) a tombstone at worst, and summary nodes.
+//! searches in a sorted array. Memory: about 21 bytes * 2 * log4(n / 2) per tombstone at worst, and summary nodes.
 //!
 //! Who may call what: everything, any thread, always with the same comparator. Readers never wait; writers wait only
 //! for a new segment of memory. Not promised: that a tombstone whose `insert` is still running is seen.
@@ -35,12 +35,12 @@ use crate::tombstone::index::tree::Tree;
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
-/// Steps of merging that one `insert` takes at most.
+/// At most so many merge steps per `insert`.
 const STEPS_MAX: u32 = 4;
 
-/// A stretch of keys that one tombstone covers: at every key from `start` up to, not including, `end`, the newest
-/// visible covering sequence number is at least `sequence`. A cursor inside may skip all entries with a smaller one,
-/// in both directions.
+/// An interval that one tombstone covers: at every key in `start..end`, `end` exclusive, the newest visible covering
+/// sequence number is at least `sequence`. A cursor inside may skip all entries with smaller sequence numbers, in
+/// both directions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CoveringRun {
     pub(crate) sequence: SequenceNumber,
@@ -63,7 +63,7 @@ impl LiveIndex {
         LiveIndex { checks, tally: Log::tally(checks), tree: Published::new(), merger: Mutex::default() }
     }
 
-    /// Adds a tombstone. Nothing changes on an error.
+    /// Adds a tombstone. An error leaves the index unchanged.
     pub(crate) fn insert<C: Comparator>(
         &self,
         comparator: &C,
@@ -73,7 +73,7 @@ impl LiveIndex {
     ) -> Result<()> {
         self.append(comparator, start, end, sequence)?;
         if let Some(mut merger) = self.merger.try_lock() {
-            // One step keeps up with one writer; the others make up for writers who found the lock taken.
+            // One step per insert keeps up with one writer. The others catch up on inserts that found the lock taken.
             for _ in 0..STEPS_MAX {
                 if self.step(comparator, &mut merger) == Progress::Idle {
                     break;
@@ -83,7 +83,7 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Adds a tombstone and leaves merging for later.
+    /// Adds a tombstone without merging.
     pub(crate) fn append<C: Comparator>(
         &self,
         comparator: &C,
@@ -103,8 +103,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// How far the log goes, and the tree that holds it, which can only be missing before the first `insert` has
-    /// returned (LIVE-INDEX-4).
+    /// The tree and the length of its log. The tree may be missing only until the first `insert` has returned
+    /// (LIVE-INDEX-4).
     #[inline(always)]
     fn known(&self) -> Checked<(Option<&Tree>, Extent)> {
         let extent = self.tally.extent(self.checks)?;
@@ -122,8 +122,8 @@ impl LiveIndex {
         }
     }
 
-    /// The largest sequence number over `floor` and up to `snapshot` among tombstones that cover `key`. A tombstone
-    /// with sequence number 0 deletes nothing and is never an answer.
+    /// The largest sequence number above `floor` and up to `snapshot` of the tombstones that cover `key`. A tombstone
+    /// with sequence number 0 deletes nothing and is never returned.
     #[inline]
     pub(crate) fn max_covering<C: Comparator>(
         &self,
@@ -148,7 +148,8 @@ impl LiveIndex {
         Ok(asked[0].answer())
     }
 
-    /// The newest tombstone over each of many keys, in any order: what is read is verified once for all of them.
+    /// Finds the newest tombstone over each of several keys, in any order. Every word read is verified once for all
+    /// keys.
     #[inline]
     pub(crate) fn ask<C: Comparator>(
         &self,
@@ -162,7 +163,7 @@ impl LiveIndex {
         }
     }
 
-    /// The stretch around `key` that its newest visible covering tombstone covers.
+    /// The interval of the newest visible tombstone that covers `key`.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn covering_run<C: Comparator>(
         &self,
@@ -175,7 +176,8 @@ impl LiveIndex {
         Ok(self.covering_run_into(comparator, key, snapshot, floor, &mut run)?.map(|()| run))
     }
 
-    /// Fills buffers that are used again. Without an answer the buffers stay as they are.
+    /// Writes the bounds of the interval around `key` into the caller's buffers. If no tombstone covers `key`, they
+    /// are unchanged.
     pub(crate) fn covering_run_into<C: Comparator>(
         &self,
         comparator: &C,
@@ -200,7 +202,7 @@ impl LiveIndex {
         Ok(Some(()))
     }
 
-    /// How many tombstones were added, those being added included.
+    /// Number of tombstones, including those whose insert is still running.
     pub(crate) fn len(&self) -> Checked<u32> {
         self.tally.extent(self.checks).map(|extent| extent.count)
     }
@@ -211,7 +213,8 @@ impl LiveIndex {
         self.tree.get().map_or(0, |tree| fixed + tree.log.allocated_bytes())
     }
 
-    /// Merges what can be merged, step by step, unless somebody else does. For a background thread.
+    /// Merges everything that can be merged, step by step, unless another thread is merging. Meant for a background
+    /// thread.
     pub(crate) fn maintain<C: Comparator>(&self, comparator: &C) {
         while let Some(mut merger) = self.merger.try_lock() {
             if self.step(comparator, &mut merger) == Progress::Idle {
@@ -220,7 +223,7 @@ impl LiveIndex {
         }
     }
 
-    /// Completes all merging and builds one node over everything. Waits for a step that is running.
+    /// Merges everything and builds one node over all records. Waits for a step that is running on another thread.
     pub(crate) fn finish<C: Comparator>(&self, comparator: &C) {
         let mut merger = self.merger.lock();
         if let Ok((Some(tree), extent)) = self.known() {
@@ -228,7 +231,7 @@ impl LiveIndex {
         }
     }
 
-    /// Gives every tombstone to `visit`, in the order of arrival, verified.
+    /// Passes every tombstone to `visit`, verified, in order of arrival.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(Checked<(&[u8], &[u8], SequenceNumber)>)) {
         let (tree, extent) = match self.known() {
             Ok((Some(tree), extent)) => (tree, extent),
@@ -250,16 +253,16 @@ impl LiveIndex {
         }
     }
 
-    /// How many tombstones can be read, where no `insert` is running: for comparing with the truth. A tally whose
-    /// halves differ vouches for none.
+    /// Number of readable tombstones while no `insert` is running, for a comparison with the entries in the arena. It
+    /// is 0 if the two counters of the tally differ.
     pub(crate) fn held(&self) -> u64 {
         let Ok((Some(tree), Extent { complete, .. })) = self.known() else { return 0 };
         let held = (0..complete).filter(|&index| tree.log.named(index).is_ok());
         held.count() as u64
     }
 
-    /// Verifies every word that is stored and reports each finding. `wait` waits until every writer that is at work
-    /// when it is called has left.
+    /// Verifies every stored word and reports each finding. `wait` waits until all writers that are at work when it
+    /// is called have left.
     pub(crate) fn scrub(&self, wait: &mut dyn FnMut(), report: &mut dyn FnMut(Corruption)) {
         if let Err(corruption) = self.tally.verify(self.checks, wait) {
             report(corruption);
@@ -285,7 +288,7 @@ impl LiveIndex {
         }
     }
 
-    /// Every cell that was published, as what makes it read as if it were not.
+    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
         if let Some(tree) = self.tree.get_mut() {
@@ -294,7 +297,7 @@ impl LiveIndex {
         }
     }
 
-    /// Every stored word, by region, in an order that does not change while nobody inserts.
+    /// Passes every region of stored words to `visit`, in an order that stays the same while no thread inserts.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [crate::sync::AtomicU64])) {
         for words in self.tally.words() {

@@ -1,4 +1,5 @@
-//! The log: every tombstone in the order of arrival, and its keys. The truth of the live index.
+//! The log: every tombstone of an index in order of arrival, with its keys. The nodes of the index are derived from
+//! it.
 //!
 //! ```text
 //!   tallies   of records, and of words of keys           two counters each: what was begun, what has ended
@@ -6,19 +7,19 @@
 //!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | skip (8), lengths (24 each) | check
 //!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
 //! ```
-//! * LOG-1: a record's check word holds the pending mark of its index until the record is complete; it is stored last.
-//!   Any third value is damage. So zeroed memory is never taken for a record that has not come yet.
+//! * LOG-1: the check word of a record is stored last and holds the record's pending mark until then. Any other value
+//!   that is not the check is damage, so zeroed memory is never taken for a record that is still missing.
 //! * LOG-2: keys are written before the record that names them is complete, and never change.
-//! * LOG-3: key bytes are used only after their hash held for the very copy that is used.
-//! * LOG-4: a place or a length is used only after the check of the keys held, and only inside its segment.
-//! * LOG-5: a record with the pending mark, or without a segment, is one that is being written only if the tally says
-//!   that somebody writes. Otherwise it was lost: a word that went back to what it was is damage. The tally stands on
-//!   other lines than the records.
-//! * LOG-6: a record is written only where the pending mark stands.
-//! * LOG-7: a prefix is that of the bound without its first `skip` bytes, with which the common prefix begins as well.
+//! * LOG-3: key bytes are copied, and the copy is used only after its hash was verified.
+//! * LOG-4: place and lengths of keys are used only after their check was verified, and only inside their segment.
+//! * LOG-5: a record with the pending mark, or without a segment, is being written only if the tally says that a
+//!   writer is at work. Otherwise it was lost, because a word went back to an earlier value, and that is damage.
+//!   Tally and records are in different cache lines.
+//! * LOG-6: a record is written only over its pending mark.
+//! * LOG-7: the prefix of a bound is that of its bytes after the first `skip`, which are those of the common prefix.
 //!
-//! Who may call what: everything, any thread. Readers never wait. Writers meet at the two tallies.
-//! Not promised: that a record whose `push` is still running is seen; LOG-5 while a `push` is running.
+//! Who may call what: everything, any thread. Readers never wait. Writers contend for the two tallies only. Not
+//! promised: that a record whose `push` is still running is seen, and LOG-5 while a `push` is running.
 
 #![forbid(unsafe_code)]
 
@@ -35,32 +36,34 @@ use crate::tombstone::index::segments::Segments;
 
 /// Longest key of a tombstone, in bytes.
 pub(crate) const KEY_LEN_MAX: usize = (1 << 24) - 1;
-/// Most records of a log. One bit of a boundary's name says which end it is; the largest name means "nobody".
+/// Most records of a log. One bit of a boundary's name says whether it is a start or an end, and the largest name
+/// stands for no boundary.
 pub(crate) const RECORDS_MAX: u32 = (1 << 31) - 1;
-/// Bits of a length, in the lower bits of its half of a word; above the first one stands what is left out.
+/// A word holds the lengths of start and end, each in the low 24 bits of a half. The top byte of the first half is
+/// the number of bytes left out.
 const LEN_BITS: u32 = 0xff_ffff;
 const RECORD_WORDS: usize = 6;
 const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
-/// A multiple of a block, so that no block straddles segments.
+/// Records of the first segments. A multiple of a block, so that no block straddles segments.
 const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
 const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
 const COUNTS: u32 = 1;
 const KEY_WORDS: u32 = 2;
 
-/// Which end of a tombstone.
+/// One of a tombstone's two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Start,
     Stop,
 }
 
-/// A boundary's name: record index and which end, in 32 bits.
+/// The name of a boundary: record index and end, in 32 bits.
 #[inline(always)]
 pub(crate) const fn boundary(index: u32, end: End) -> u32 {
     index << 1 | matches!(end, End::Stop) as u32
 }
 
-/// One complete record whose check held. Few questions need its keys: they are verified when they are asked for.
+/// A complete record whose check was verified. Its keys are verified when a query needs them, which is rare.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record {
     pub(crate) sequence: SequenceNumber,
@@ -79,7 +82,7 @@ impl Record {
         }
     }
 
-    /// How many bytes its prefixes leave out.
+    /// Number of bytes that its prefixes leave out.
     #[inline(always)]
     pub(crate) fn skip(&self) -> u32 {
         skip_of(self.lengths)
@@ -97,7 +100,7 @@ pub(crate) struct Log {
     keys: Segments<AtomicU64, FIRST_KEY_WORDS>,
     key_words: Tally,
     bytes: AtomicU64,
-    /// How many bytes the latest records leave out: a hint for later ones.
+    /// Number of bytes that the prefixes of the latest record leave out; a hint for later records.
     skip: AtomicU64,
     common_prefix: CommonPrefix,
     checks: Checks,
@@ -116,12 +119,12 @@ impl Log {
         }
     }
 
-    /// The tally of records, kept by the owner so that an empty index needs no log.
+    /// The tally of records. The index owns it, so that an empty index needs no log.
     pub(crate) fn tally(checks: Checks) -> Tally {
         Tally::new(checks, COUNTS)
     }
 
-    /// Whether the tally of key words holds, as [`Tally::verify`].
+    /// Verifies the tally of key words; see [`Tally::verify`].
     pub(crate) fn verify_tally(&self, wait: &mut dyn FnMut()) -> std::result::Result<(), Corruption> {
         self.key_words.verify(self.checks, wait)
     }
@@ -160,13 +163,13 @@ impl Log {
         let Some([slot]) = slot else {
             return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
         };
-        // ORDERING: relaxed; the claim made this writer the only one who stores here.
+        // ORDERING: relaxed; only the writer that claimed this index stores here.
         let (found, pending) = (slot.0[5].load(Ordering::Relaxed), self.checks.pending(index));
         if found != pending {
             return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // LOG-6
         }
         if planted(Bug::LogPublishesBeforeFill) {
-            // ORDERING: release; partner: `record`. Too early: this is the bug.
+            // ORDERING: release; partner: `record`. This store comes too early: it is the planted bug.
             slot.0[5].store(check, Ordering::Release);
         }
         for (stored, word) in slot.0.iter().zip(words) {
@@ -179,8 +182,8 @@ impl Log {
         Ok(index)
     }
 
-    /// How many bytes the prefixes of a tombstone leave out: no more than those of the one before, so that they
-    /// change seldom.
+    /// Number of bytes that the prefixes of a new tombstone leave out: at most as many as those of the latest record,
+    /// so that the number seldom changes.
     fn skip_for(&self, bounds: (&[u8], &[u8])) -> Result<u32> {
         // ORDERING: relaxed; a hint.
         let last = self.skip.load(Ordering::Relaxed);
@@ -194,7 +197,7 @@ impl Log {
         Ok(skip)
     }
 
-    /// The common prefix, with what it is verified with.
+    /// The common prefix, and the functions that verify it.
     #[inline(always)]
     pub(crate) fn common_prefix(&self) -> (&CommonPrefix, Checks) {
         (&self.common_prefix, self.checks)
@@ -242,7 +245,7 @@ impl Log {
         write(self.checks.key(place, key));
     }
 
-    /// The record at `index`; nothing if its push is still running. Records before `complete` are not (LOG-5).
+    /// The record at `index`; `None` if its push is still running, which it cannot be before `complete` (LOG-5).
     #[inline(always)]
     pub(crate) fn record(
         &self,
@@ -255,13 +258,13 @@ impl Log {
         }
     }
 
-    /// The stored records `from..to`, if they stand in one segment.
+    /// The stored records `from..to`, if one segment holds them all.
     #[inline(always)]
     pub(crate) fn run(&self, from: u32, to: u32) -> Option<&[RecordWords]> {
         self.records.run(from, to.checked_sub(from)? as usize)
     }
 
-    /// What `stored`, the record at `index`, says; as [`record`](Self::record).
+    /// Decodes and verifies `stored`, the record at `index`; see [`record`](Self::record).
     #[inline(always)]
     pub(crate) fn decode(
         &self,
@@ -281,7 +284,7 @@ impl Log {
         Ok(Some(Record { sequence, start_prefix, end_prefix, index, keys, lengths }))
     }
 
-    /// A record whose check does not hold: is it still being written (LOG-5)?
+    /// Decides whether a record whose check fails is still being written (LOG-5) or damaged.
     #[cold]
     fn unfinished(
         &self,
@@ -296,14 +299,14 @@ impl Log {
         Err(damage(u64::from(index) * RECORD_BYTES, expected, found).with_sequence(sequence))
     }
 
-    /// The record at `index`, which some piece names: it must be complete.
+    /// The record at `index`, which must be complete because a piece of a node names it.
     #[inline(always)]
     pub(crate) fn named(&self, index: u32) -> std::result::Result<Record, Corruption> {
         let record = self.record(index, u32::MAX)?;
         record.ok_or_else(|| damage(u64::from(index) * RECORD_BYTES, 0, self.checks.pending(index)))
     }
 
-    /// Gives `judge` a verified copy of one key of `record`.
+    /// Calls `judge` with a verified copy of one key of `record`.
     #[inline(always)]
     pub(crate) fn with_key<R>(
         &self,
@@ -352,7 +355,8 @@ impl Log {
         if found == expected { Ok(judge(copy)) } else { Err(damage(u64::from(place) * 8, expected, found)) }
     }
 
-    /// How the key at `end` of `record` stands to the probe's key, if the probe leaves out what the record does.
+    /// Compares the key at `end` of `record` with the probe's key. Probe and record must leave out equally many
+    /// bytes.
     #[inline(always)]
     pub(crate) fn order<C: Comparator>(
         &self,
@@ -368,7 +372,7 @@ impl Log {
         self.with_key(record, end, |key| comparator.compare(key, probe.key))
     }
 
-    /// How the boundary with this name stands to the probe's key. For boundaries whose prefixes are equal.
+    /// Compares a boundary with the probe's key in full, for boundaries whose prefix equals the probe's.
     pub(crate) fn boundary_order<C: Comparator>(
         &self,
         comparator: &C,
@@ -379,7 +383,8 @@ impl Log {
         self.with_key(&record, end_of(name), |key| comparator.compare(key, probe.key))
     }
 
-    /// Compares with a bound that is not verified: a hint where to look, for searches that verify where they ended.
+    /// Compares a boundary that is not verified with the probe's key: a hint for searches, which verify the place
+    /// where they end.
     pub(crate) fn boundary_hint<C: Comparator>(
         &self,
         comparator: &C,
@@ -387,7 +392,7 @@ impl Log {
         probe: &Probe<'_>,
     ) -> Option<Order> {
         let RecordWords(stored) = self.records.get(name >> 1)?;
-        // ORDERING: relaxed; the record is complete, for a published node names it.
+        // ORDERING: relaxed; the record is complete, because a published node names it.
         let [place, lengths] = [3, 4].map(|word: usize| stored[word].load(Ordering::Relaxed));
         let (place, len) = key_at(end_of(name), low(place), lengths);
         let words = span_words(len) as usize - 1;
@@ -406,7 +411,7 @@ impl Log {
         }
     }
 
-    /// How two boundaries with equal prefixes stand to each other.
+    /// Compares two boundaries with equal prefixes.
     pub(crate) fn tie<C: Comparator>(
         &self,
         comparator: &C,
@@ -442,14 +447,14 @@ impl Log {
         Ok(before_end && self.order(comparator, record, End::Start, probe)? != Order::Greater)
     }
 
-    /// Every cell that was published, as what makes it read as if it were not.
+    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
         self.records.cells(&mut |lose| visit("segment of records", lose));
         self.keys.cells(&mut |lose| visit("segment of keys", lose));
     }
 
-    /// Every stored word, by region.
+    /// Passes every region of stored words to `visit`.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
         for words in self.key_words.words() {
@@ -469,13 +474,13 @@ pub(crate) const fn end_of(name: u32) -> End {
     if name & 1 == 0 { End::Start } else { End::Stop }
 }
 
-/// Words that a key of `len` bytes takes, with its hash.
+/// Number of words that a key of `len` bytes takes, including its hash.
 #[inline(always)]
 const fn span_words(len: u32) -> u32 {
     len.div_ceil(8) + 1
 }
 
-/// Place and length of one key, from the place and the lengths of both.
+/// Place and length of one key, computed from the place and the lengths of both.
 #[inline(always)]
 const fn key_at(end: End, place: u32, lengths: u64) -> (u32, u32) {
     match end {

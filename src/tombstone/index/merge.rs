@@ -1,18 +1,19 @@
-//! Builds nodes: paints blocks of records, merges nodes into their parent, and summary nodes.
+//! The merger: paints nodes over blocks of records, and merges nodes into their parents and into summary nodes.
 //!
 //! ```text
 //!   older   ----aaaa----cccc--
 //!   newer   --bbbbb-----------
 //!   parent  --bbbbba----cccc--      piece by piece the larger sequence number; equal neighbours become one
 //! ```
-//! * MERGE-1: every piece of a child goes into a digest as it is read, and the child's own digest, which its head's
-//!   check binds to what it covers, must be the same before the parent is published. A damaged child has no parent:
-//!   readers use what is there (TREE-1).
+//! * MERGE-1: a merge computes a digest over the pieces of each child as it reads them, and compares it with the
+//!   digest in the child's verified head before it publishes the parent. A damaged child therefore gets no parent,
+//!   and readers use its other descendants (TREE-1).
 //! * MERGE-2: one step reads at most `STEP_PIECES` pieces, or paints one block.
-//! * MERGE-3: a block that cannot be painted (a damaged record) is given up, not tried again.
-//! * MERGE-4: summary nodes are built while their memory stays small against the nodes', and once by `finish`.
+//! * MERGE-3: a block with a damaged record is skipped and not tried again.
+//! * MERGE-4: a summary node is built only when a ninth of the records is new, and only up to a number of records, so
+//!   that summary nodes stay small beside the other nodes; and once by `finish`.
 //!
-//! Who may call what: a `Merger` lives behind its owner's lock. Readers never see it.
+//! Who may call what: a lock of the index guards its `Merger`. Readers never use it.
 
 #![forbid(unsafe_code)]
 
@@ -30,19 +31,19 @@ use crate::tombstone::index::tree::{BLOCK, NodeId, SummaryNode, Tree};
 
 /// Most pieces that one step reads.
 pub(crate) const STEP_PIECES: u32 = 256;
-/// Beyond this many records a summary node is built only by `finish` (MERGE-4).
+/// Above so many records only `finish` builds a summary node (MERGE-4).
 const SUMMARY_RECORDS_MAX: u32 = 1 << 14;
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
-/// What a step found to do.
+/// Whether a step found work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Worked,
     Idle,
 }
 
-/// Where a node to be merged is.
+/// Where a child of a merge is kept.
 #[derive(Debug)]
 enum Source {
     Node(NodeId),
@@ -63,40 +64,40 @@ impl Source {
     }
 }
 
-/// What becomes of the result.
+/// Where the result of a merge is published.
 #[derive(Debug, Clone, Copy)]
 enum Target {
     Node(NodeId),
     SummaryNode,
 }
 
-/// Whose pieces are newer where two sides are painted.
+/// Which of two children that both cover a key has the newer tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Newest {
-    /// The later side's: so said the sides' bounds.
+    /// The later child, because the sequence numbers of the children do not overlap.
     Later,
     /// The one with the larger sequence number.
     BySequence,
 }
 
-/// One child under way that has pieces left.
+/// A child of a running merge that still has pieces to read.
 #[derive(Debug)]
 struct Side {
     source: usize,
-    /// The next piece: where it stands, its name and painter. Where it begins is in `Job::nexts`.
+    /// Position of the next piece; `refs` are its name and painter. The prefix where it begins is in `Job::nexts`.
     at: u32,
     refs: u64,
-    /// Over all pieces up to the next one, as they are stored.
+    /// Digest over the stored pieces up to and including the next one.
     digest: u64,
     head: Head,
-    /// What turns its prefixes into those of the result, which may leave out less.
+    /// Turns prefixes of the child into prefixes of the result, which may leave out fewer bytes.
     lift: Lift,
 }
 
-/// What a side paints now.
+/// What a child says about the current key.
 #[derive(Debug, Clone, Copy)]
 struct Paint {
-    /// The largest one wins; 0 if nobody paints.
+    /// The rank of the painter: the largest one wins, 0 if no tombstone covers the key.
     standing: u128,
     painter: u32,
 }
@@ -104,7 +105,7 @@ struct Paint {
 impl Paint {
     const NONE: Paint = Paint { standing: 0, painter: NOBODY };
 
-    /// What `painter` of side `source` stands for. Later sides win among equals.
+    /// The paint of record `painter` in child `source`. Among equal sequence numbers the later child wins.
     #[inline(always)]
     fn new(log: &Log, newest: Newest, source: usize, painter: u32) -> Checked<Paint> {
         if painter == NOBODY {
@@ -123,11 +124,12 @@ impl Paint {
     }
 }
 
-/// A merge of nodes, in steps.
+/// A merge of nodes, done in steps.
 #[derive(Debug)]
 struct Job {
     sources: Vec<Source>,
-    /// Those that have pieces left, oldest first, and where the next piece of each begins.
+    /// The children that have pieces left, oldest first; `nexts` holds the prefix where the next piece of each
+    /// begins.
     sides: Vec<Side>,
     nexts: Vec<u64>,
     /// By source.
@@ -140,7 +142,7 @@ struct Job {
 }
 
 impl Job {
-    /// `sources` lie side by side, oldest first, at most 64.
+    /// Begins a merge of `sources`: at most 64 of them, over adjacent runs of records, oldest first.
     fn start(tree: &Tree, sources: Vec<Source>, target: Target) -> Checked<Job> {
         let mut sides: Vec<Side> = Vec::with_capacity(sources.len());
         let mut nexts = Vec::with_capacity(sources.len());
@@ -177,7 +179,7 @@ impl Job {
         Ok(Job { sources, sides, nexts, paints, newest, out, cover, bounds, target })
     }
 
-    /// Reads up to `budget` pieces, or a few more of one key. Whether that was all.
+    /// Merges up to `budget` pieces, or a few more if several begin at one key. `Idle` if none are left.
     fn advance<C: Comparator>(&mut self, tree: &Tree, comparator: &C, budget: u32) -> Checked<Progress> {
         let sources = std::mem::take(&mut self.sources);
         let nodes: Checked<Vec<&CoverageNode>> =
@@ -197,7 +199,7 @@ impl Job {
         Ok(Progress::Worked)
     }
 
-    /// Enters pieces of the leading side as long as it leads. How many.
+    /// Merges pieces of the leading child while its next key is the smallest. Returns how many.
     #[inline(always)]
     fn enter_run(
         &mut self,
@@ -240,7 +242,7 @@ impl Job {
         Ok(read)
     }
 
-    /// Enters the pieces of all sides whose next key is the first one. How many.
+    /// Merges the pieces of all children whose next key is the smallest. Returns how many.
     #[cold]
     #[inline(never)]
     fn enter_together<C: Comparator>(
@@ -253,7 +255,7 @@ impl Job {
         let mut same = self.ties(&tree.log, comparator, lead)?;
         let read = same.count_ones();
         let name = self.sides.get(same.trailing_zeros() as usize).map_or(0, |side| high(side.refs));
-        // The last one first: a side that leaves moves those after it.
+        // From the last child to the first, because removing a child moves those after it.
         while same != 0 {
             let at = 63 - same.leading_zeros() as usize;
             same &= !(1 << at);
@@ -277,7 +279,7 @@ impl Job {
         Ok(read)
     }
 
-    /// Of the sides that have the leading prefix those with the first key: a bit a side.
+    /// Among the children with the smallest prefix, those with the smallest key, as one bit per child.
     fn ties<C: Comparator>(&self, log: &Log, comparator: &C, lead: Lead) -> Checked<u64> {
         let mut first: u64 = 0;
         for (other, side) in self.sides.iter().enumerate().filter(|(at, _)| self.nexts[*at] == lead.prefix) {
@@ -295,7 +297,7 @@ impl Job {
         Ok(first)
     }
 
-    /// Nothing is left of a side: was it what it was when it was built?
+    /// Removes a child without pieces, and verifies the digest over all that were read (MERGE-1).
     fn leave(&mut self, at: usize) -> Checked<()> {
         self.nexts.remove(at);
         let side = self.sides.remove(at);
@@ -306,7 +308,7 @@ impl Job {
     }
 }
 
-/// The side whose next piece comes first, and the smallest prefix among the others.
+/// The child whose next piece begins first, and the smallest prefix among the other children.
 #[derive(Debug, Clone, Copy)]
 struct Lead {
     at: usize,
@@ -315,7 +317,7 @@ struct Lead {
 }
 
 impl Lead {
-    /// Without branches on what is read, for there is no guessing who comes next.
+    /// Written without branches that depend on prefixes, because the processor cannot predict which child is next.
     #[inline(always)]
     fn of(nexts: &[u64]) -> Option<Lead> {
         let (&first, others) = nexts.split_first()?;
@@ -334,24 +336,25 @@ impl Lead {
 /// Which nodes are painted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Paints {
-    /// Level 0, as records come.
+    /// Nodes of level 0, while records arrive.
     Blocks,
-    /// Level 1 where all records are there: level 0 is left out, for it saves a level, and records are few.
+    /// Nodes of level 1 directly, once all records have arrived, which saves merging level 0.
     Parents,
 }
 
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Merger {
-    /// Blocks before this one are painted or given up.
+    /// Blocks before this one are painted or skipped.
     next_block: u32,
-    /// Records that the newest summary node covers, or was to cover: one that failed is not tried again and again.
+    /// Number of records that the newest summary node covers, even if building it failed, so that the attempt is not
+    /// repeated.
     summarized: u32,
     job: Option<Box<Job>>,
 }
 
 impl Merger {
-    /// Does one piece of work (MERGE-2) for a log that goes so far.
+    /// Takes one step (MERGE-2) over a log of this extent.
     pub(crate) fn step<C: Comparator>(
         &mut self,
         (tree, comparator): (&Tree, &C),
@@ -364,7 +367,7 @@ impl Merger {
         }
     }
 
-    /// A step of the tree and of a summary node that was begun.
+    /// Takes one step of the running merge, or paints the next node.
     fn grow<C: Comparator>(
         &mut self,
         (tree, comparator): (&Tree, &C),
@@ -382,7 +385,7 @@ impl Merger {
         self.paint_next((tree, comparator), extent, Paints::Blocks)
     }
 
-    /// Paints and publishes the next node over records alone, if they are all there.
+    /// Paints and publishes the next node over records, if all of them are complete.
     fn paint_next<C: Comparator>(
         &mut self,
         (tree, comparator): (&Tree, &C),
@@ -400,17 +403,17 @@ impl Merger {
                 self.next_block = id.last() / BLOCK;
                 self.publish(tree, id, coverage_node);
             }
-            // Perhaps not all of its blocks are damaged or unfinished.
+            // One of the blocks may still be whole, so they are painted one by one.
             _ if id != block => return self.paint_next((tree, comparator), extent, Paints::Blocks),
-            // A record is still being written: whoever writes it comes by here afterwards.
+            // A record is still being written. Its writer calls this function again once the record is complete.
             Ok(None) => return Progress::Idle,
             Err(_) => self.next_block += 1, // MERGE-3
         }
         Progress::Worked
     }
 
-    /// Builds everything that can be built for such a log, at last one node over all of them. No summary node in
-    /// between.
+    /// Merges everything over a log of this extent, and at last builds one node over all records, without summary
+    /// nodes in between.
     pub(crate) fn finish<C: Comparator>(&mut self, (tree, comparator): (&Tree, &C), extent: Extent) {
         while (self.job.is_some() && self.grow((tree, comparator), extent, u32::MAX) == Progress::Worked)
             || self.paint_next((tree, comparator), extent, Paints::Parents) == Progress::Worked
@@ -431,7 +434,7 @@ impl Merger {
         while self.grow((tree, comparator), extent, u32::MAX) == Progress::Worked {}
     }
 
-    /// Begins a summary node over all whole blocks if it is due (MERGE-4).
+    /// Begins a summary node over all complete blocks if one is due (MERGE-4).
     fn summary(&mut self, tree: &Tree) -> Progress {
         let (blocks, summarized) = (self.next_block, self.summarized / BLOCK);
         let due = blocks >= 3
@@ -461,7 +464,7 @@ impl Merger {
         }
     }
 
-    /// Begins a merge, unless a child is missing or damaged (MERGE-1).
+    /// Begins a merge, unless a child is missing or its head is damaged (MERGE-1).
     fn start(&mut self, tree: &Tree, sources: Vec<Source>, target: Target) {
         self.job = Job::start(tree, sources, target).ok().map(Box::new);
     }
@@ -476,7 +479,7 @@ impl Merger {
         }
     }
 
-    /// Publishes a node and, if it was the youngest child, begins the parent.
+    /// Publishes a node and begins its parent if all children of the parent are there.
     fn publish(&mut self, tree: &Tree, id: NodeId, coverage_node: CoverageNode) {
         tree.publish_node(id, coverage_node);
         if let Some(parent) = id.completes()
@@ -487,8 +490,8 @@ impl Merger {
     }
 }
 
-/// Nodes that cover `blocks` blocks, oldest first: the newest summary node, if it covers whole blocks, then younger
-/// nodes.
+/// The fewest nodes that cover the first `blocks` blocks, oldest first. The newest summary node comes first if it
+/// ends at a block.
 fn sources(tree: &Tree, blocks: u32) -> Vec<Source> {
     let summarized = tree.summary().map_or(0, |summary| summary.covered);
     let usable = summarized > 0 && summarized.is_multiple_of(BLOCK) && summarized / BLOCK <= blocks;

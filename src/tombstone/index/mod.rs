@@ -1,4 +1,5 @@
-//! The newest range tombstone at a key: a log of all, nodes over it, and what an immutable table keeps of both.
+//! The tombstone index, which finds the newest range tombstone over a key: a log of all tombstones, and coverage
+//! nodes over it.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! One painted node: the newest tombstone at every key, for a run of log records.
+//! Coverage nodes. A node tells for every key which tombstone of a run of log records is the newest one that covers
+//! it.
 //!
 //! ```text
 //!   sequence
@@ -7,23 +8,23 @@
 //!     2                      ======
 //!            b     e    h    m    p       a piece reaches from its own boundary to the next one
 //! ```
-//! In blocks of `RUN` pieces three columns: prefix of the boundary; its name (record and end) with the painter's
-//! record; checks, two a word. Beside them fences: the last prefix of each block but the last one, and of each `RUN`
-//! blocks, so that a search touches few lines, and only one block. After the last piece stands padding, with the
-//! largest prefix.
+//! Pieces are stored in blocks of `RUN`, each with three columns: the prefix of the boundary; the boundary's name
+//! (record and end) with the painter's record; and the checks, two per word. Fences hold the last prefix of each
+//! block but the last, and of each group of `RUN` blocks, so that a search touches few cache lines and one block.
+//! Padding with the largest prefix follows the last piece.
 //!
-//! * COVERAGE-NODE-1: boundaries ascend strictly; the last piece is painted by nobody. A node has at least two pieces.
-//! * COVERAGE-NODE-2: min and max sequence are those of all records below, hidden ones too.
-//! * COVERAGE-NODE-3: an answer is certified: the check of the piece that holds the key held, for the node and
-//!   position; it covers where the next piece begins, too. Whatever led there (fences, bounds, other prefixes) is a
-//!   hint.
-//! * COVERAGE-NODE-4: all prefixes of a node leave out as many bytes of the common prefix; the number stands in the
-//!   head, and is covered by its check and by that of each piece. So an answer needs no check of the head, and proves
-//!   what its probe left out.
-//! * COVERAGE-NODE-5: a node never changes once it is built. It is derived: whoever finds it damaged uses what it was
-//!   built from.
+//! * COVERAGE-NODE-1: boundaries ascend strictly. A node has at least two pieces, and the last one has no painter.
+//! * COVERAGE-NODE-2: min and max are those of the sequence numbers of all records that the node covers, even of
+//!   those that no piece names.
+//! * COVERAGE-NODE-3: an answer is proved by the check of the piece that contains the key. This check covers node,
+//!   position, and where the next piece begins. Fences, bounds and other prefixes, which led the search there, are
+//!   hints.
+//! * COVERAGE-NODE-4: all prefixes of a node leave out one number of bytes of the common prefix. The head stores this
+//!   number, and both its check and that of each piece cover it, so an answer needs no check of the head.
+//! * COVERAGE-NODE-5: a node never changes once it is built. A reader that finds it damaged uses the nodes or records
+//!   that it was built from.
 //!
-//! Who may call what: a `Builder` belongs to one thread; a `CoverageNode` may be read by any.
+//! Who may call what: a `Builder` belongs to one thread; any thread may read a `CoverageNode`.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +41,7 @@ use crate::tombstone::index::log::Log;
 /// The painter of a piece that no tombstone covers.
 pub(crate) const NOBODY: u32 = u32::MAX;
 const HEAD_WORDS: usize = 7;
-/// Pieces of a block, and fences of a fence: two lines.
+/// Pieces per block, and inner fences per outer one: two cache lines of prefixes.
 const RUN: usize = 16;
 const BLOCK_WORDS: usize = 2 * RUN + RUN / 2;
 
@@ -53,7 +54,7 @@ fn load(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
-/// One piece: where it begins and who paints it.
+/// One piece: where it begins, and the record that is the newest one there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) prefix: u64,
@@ -70,14 +71,14 @@ impl Piece {
     }
 }
 
-/// Between which sequence numbers and prefixes a node has something to say.
+/// The sequence numbers and prefixes for which a node can have an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) min: SequenceNumber,
     pub(crate) max: SequenceNumber,
     first_prefix: u64,
     last_prefix: u64,
-    /// How many bytes all prefixes leave out.
+    /// Number of bytes that all prefixes leave out.
     pub(crate) skip: u32,
 }
 
@@ -86,8 +87,8 @@ impl Bounds {
         Bounds { min, max, first_prefix, last_prefix, skip: high(shape) >> (SKIP_SHIFT - 32) }
     }
 
-    /// Whether the node has nothing to say about a probe that leaves out what it does, or nothing over `best` that
-    /// `snapshot` sees.
+    /// Whether the node cannot improve the answer: the probe is outside its prefixes, or no sequence number is above
+    /// `best` and visible at `snapshot`. Probe and node must leave out equally many bytes.
     #[inline(always)]
     pub(crate) fn exclude(&self, probe: &Probe<'_>, best: SequenceNumber, snapshot: SequenceNumber) -> bool {
         let prefix = probe.prefix;
@@ -95,7 +96,7 @@ impl Bounds {
     }
 }
 
-/// A node's head, verified.
+/// The verified head of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) bounds: Bounds,
@@ -138,7 +139,7 @@ impl Block {
         if at.is_multiple_of(2) { low(both) } else { high(both) }
     }
 
-    /// How many of its prefixes are before this one.
+    /// Number of its prefixes that are less than `prefix`.
     #[inline(always)]
     fn before(&self, prefix: u64) -> usize {
         self.0.first_chunk().map_or(0, |run| run_before(run, prefix))
@@ -150,7 +151,7 @@ impl Block {
 pub(crate) struct CoverageNode {
     head: [AtomicU64; HEAD_WORDS],
     blocks: Box<[Block]>,
-    /// Outer ones, then inner ones.
+    /// The outer fences, then the inner ones.
     fences: Box<[AtomicU64]>,
 }
 
@@ -166,7 +167,8 @@ impl CoverageNode {
         self.fences.split_at_checked(inner / RUN).unwrap_or_default()
     }
 
-    /// Prefix, and name with painter, as they are stored: for those who verify the digest over all of them.
+    /// The stored prefix, and name with painter, of a piece. Not verified: a merge verifies the digest over all
+    /// pieces.
     #[inline(always)]
     pub(crate) fn stored(&self, position: u32) -> Option<(u64, u64)> {
         let at = position as usize;
@@ -178,7 +180,7 @@ impl CoverageNode {
         self.blocks.get(at / RUN).map_or(u64::MAX, |block| block.prefix(at))
     }
 
-    /// How many prefixes are before this one: a hint.
+    /// Number of prefixes that are less than `prefix`: a hint.
     #[inline(always)]
     fn before(&self, prefix: u64) -> usize {
         let (outer, inner) = self.fences();
@@ -195,14 +197,14 @@ impl CoverageNode {
             };
         }
         let Some(block) = self.blocks.get(number) else { return 0 };
-        // Whatever the search ends at, the piece is in this block.
+        // Prefetches the other lines of the block that the answer is in.
         for at in [RUN, RUN + RUN / 2, 2 * RUN] {
             prefetch_read(std::ptr::from_ref(&block.0[at]).cast());
         }
         number * RUN + block.before(prefix)
     }
 
-    /// The piece at `position`, verified, and the prefix where the next one begins.
+    /// The verified piece at `position`, and the prefix where the next one begins.
     #[inline(always)]
     fn piece(&self, checks: Checks, cover: (u64, u32), at: usize) -> Checked<(Piece, u64)> {
         let Some(block) = self.blocks.get(at / RUN) else { return Err(damage(at as u64, 0, 0)) };
@@ -214,7 +216,7 @@ impl CoverageNode {
         Ok((Piece { prefix, name: high(refs), painter: low(refs) }, next))
     }
 
-    /// The head, if its check holds for a node that covers `cover`.
+    /// The head, verified for a node that covers `cover`.
     #[inline(always)]
     pub(crate) fn head(&self, checks: Checks, cover: u64) -> Checked<Head> {
         let words: [u64; 6] = std::array::from_fn(|word| load(&self.head[word]));
@@ -226,13 +228,13 @@ impl CoverageNode {
         Ok(Head { bounds: Bounds::of(bounds), len: len_of(bounds[4]), digest })
     }
 
-    /// The bounds as they are stored: hints.
+    /// The stored bounds: hints that are not verified.
     #[inline(always)]
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds::of(std::array::from_fn(|word| load(&self.head[word])))
     }
 
-    /// Who paints the probe's key: a record's index, or [`NOBODY`]. An error says that this node must not be used.
+    /// The painter at the probe's key: the index of a record, or [`NOBODY`]. On an error this node must not be used.
     #[inline(always)]
     pub(crate) fn painter<C: Comparator>(
         &self,
@@ -245,7 +247,7 @@ impl CoverageNode {
         if self.prefix(reach) == probe.prefix {
             reach = self.settle(log, comparator, probe, reach)?;
         }
-        // COVERAGE-NODE-3: the piece that begins at or before the key, and where the next one begins.
+        // COVERAGE-NODE-3: verifies the piece that begins at or before the key, and where the next one begins.
         let Some(at) = reach.checked_sub(1) else {
             let (first, _) = self.piece(checks, cover, 0)?;
             return match place(log, comparator, probe, first)? {
@@ -265,7 +267,7 @@ impl CoverageNode {
         if inside { Ok(piece.painter) } else { Err(damage(reach as u64, 0, 0)) }
     }
 
-    /// Whether the key is before the piece at `reach`, whose prefix it has, or after all pieces.
+    /// Whether the key is before the piece at `reach`, which has the key's prefix, or after all pieces.
     #[cold]
     #[inline(never)]
     fn is_before<C: Comparator>(
@@ -282,8 +284,8 @@ impl CoverageNode {
         Ok(place(log, comparator, probe, above)? == Order::Greater)
     }
 
-    /// How many boundaries are at or before the key, if `from` are before its prefix and the next one has the same:
-    /// whole keys are compared. Unverified: the piece is verified in the end.
+    /// Number of boundaries at or before the key, where the first `from` have smaller prefixes and the next one has
+    /// the key's prefix. Compares whole keys without verifying them, because the caller verifies the piece.
     #[cold]
     #[inline(never)]
     fn settle<C: Comparator>(
@@ -342,13 +344,13 @@ impl CoverageNode {
     }
 }
 
-/// How many pieces a node has, of the word that also says what their prefixes leave out.
+/// The number of pieces, from the word that also holds how many bytes their prefixes leave out.
 #[inline(always)]
 const fn len_of(shape: u64) -> u64 {
     shape & ((1 << SKIP_SHIFT) - 1)
 }
 
-/// Where a verified piece stands to the probe.
+/// Compares the boundary of a verified piece with the probe's key.
 #[inline(always)]
 fn place<C: Comparator>(log: &Log, comparator: &C, probe: &Probe<'_>, piece: Piece) -> Checked<Order> {
     match piece.prefix.cmp(&probe.prefix) {
@@ -357,7 +359,7 @@ fn place<C: Comparator>(log: &Log, comparator: &C, probe: &Probe<'_>, piece: Pie
     }
 }
 
-/// How many words of an ascending run are before `prefix`. Without branches on what is read.
+/// Number of words in an ascending run that are less than `prefix`. No branch depends on the words.
 #[inline(always)]
 fn run_before(run: &[AtomicU64; RUN], prefix: u64) -> usize {
     let mut base = 0;
@@ -367,7 +369,8 @@ fn run_before(run: &[AtomicU64; RUN], prefix: u64) -> usize {
     base + usize::from(load(&run[base % RUN]) < prefix)
 }
 
-/// How many of `len` places, of which the first ones are before the answer, are so. Without branches on what is read.
+/// A binary search over `len` places: the number of leading places for which `before` is true. No branch depends on
+/// the result of `before`.
 #[inline(always)]
 fn lower_bound(len: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut base, mut len) = (0, len);
@@ -383,11 +386,11 @@ fn lower_bound(len: usize, before: impl Fn(usize) -> bool) -> usize {
 #[derive(Debug)]
 pub(crate) struct Builder {
     blocks: Vec<Block>,
-    /// The block under way.
+    /// The block that is being filled.
     words: [u64; BLOCK_WORDS],
     len: usize,
     checks: Checks,
-    /// What the node covers, and how many bytes its prefixes leave out.
+    /// The records that the node covers, and how many bytes its prefixes leave out.
     cover: (u64, u32),
     digest: u64,
     first_prefix: u64,
@@ -401,7 +404,7 @@ impl Builder {
         Builder { blocks, words, len: 0, checks, cover, digest: 0, first_prefix: 0, last }
     }
 
-    /// The next boundary. Without effect if the painter stays the same.
+    /// Appends a boundary. Does nothing if the painter is that of the piece before.
     #[inline(always)]
     pub(crate) fn push(&mut self, piece: Piece) {
         if piece.painter == self.last.painter {
@@ -420,7 +423,7 @@ impl Builder {
         self.len += 1;
     }
 
-    /// The check of the last piece, once it is known where the next one begins.
+    /// Stores the check of the last piece, which covers where the next one begins.
     #[inline(always)]
     fn check_last(&mut self, next: u64) {
         let at = self.len - 1;
@@ -437,7 +440,7 @@ impl Builder {
         self.words = Block::PADDING;
     }
 
-    /// The finished node, for records whose sequence numbers are within (min, max).
+    /// Finishes the node. `min` and `max` are the smallest and largest sequence number of its records.
     pub(crate) fn finish(mut self, (min, max): (SequenceNumber, SequenceNumber)) -> CoverageNode {
         if self.len > 0 {
             self.check_last(u64::MAX);
@@ -460,7 +463,7 @@ impl Builder {
     }
 }
 
-/// Bounds of two groups of records together (COVERAGE-NODE-2).
+/// Joins the smallest and largest sequence numbers of two groups of records (COVERAGE-NODE-2).
 pub(crate) fn join(
     left: (SequenceNumber, SequenceNumber),
     right: (SequenceNumber, SequenceNumber),

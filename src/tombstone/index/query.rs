@@ -1,16 +1,26 @@
-//! The question: the newest tombstone at a key that a snapshot sees.
+//! Queries of the tombstone index: the newest tombstone that covers a key and is visible at a snapshot.
 //!
 //! ```text
 //!   oldest                                                     newest
 //!   [summary node                     ) [node       )[node  ) tail records         asked from right to left
 //! ```
-//! What a node says about a key, with `max` and `min` of all its records:
+//! ```text
+//!   newest(key, snapshot, best):                                best begins as the caller's floor
+//!     for part, newest first, in tail records | nodes | summary node:
+//!       if best >= snapshot: stop                               nothing newer is visible
+//!       a record:  if best < sequence <= snapshot and it covers the key: best = sequence
+//!       a node:    if max <= best or min > snapshot: next       QUERY-1
+//!                  if the key has no painter: next              QUERY-2
+//!                  if painter <= snapshot: best = max(best, painter)      QUERY-3
+//!                  else: newest(key, snapshot, best) over its children    QUERY-4, QUERY-5
+//! ```
+//! The four cases of a node, where `min` and `max` are the smallest and largest sequence number of its records:
 //!
-//! * QUERY-1: max <= best so far, or min > snapshot: nothing to learn.
-//! * QUERY-2: painted by nobody: no record below covers the key, at any snapshot.
-//! * QUERY-3: the painter is visible: it is the newest record below that covers the key, so the answer of this node.
-//! * QUERY-4: the painter is too new: the children must be asked.
-//! * QUERY-5: the node is damaged: as if it were missing.
+//! * QUERY-1: max <= best so far, or min > snapshot: the node cannot improve the answer.
+//! * QUERY-2: the key has no painter: no record of the node covers it, at any snapshot.
+//! * QUERY-3: the painter is visible: it is the newest record of the node that covers the key.
+//! * QUERY-4: the painter is newer than the snapshot: the children must be asked.
+//! * QUERY-5: a damaged node counts as missing, so its children are asked.
 //!
 //! Who may call what: a `Search` belongs to one call. It never waits.
 
@@ -27,13 +37,13 @@ use crate::tombstone::index::tree::{BLOCK, NodeId, Tree};
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
-/// What a node could tell.
+/// Whether a node decided a query.
 enum Verdict {
     Settled,
     Open,
 }
 
-/// One key that is asked about, and what is known so far.
+/// The query of one key, with the best answer so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'k> {
     probe: Probe<'k>,
@@ -42,13 +52,13 @@ pub(crate) struct Asked<'k> {
 }
 
 impl<'k> Asked<'k> {
-    /// Asks for a sequence number over `floor`.
+    /// A query for sequence numbers above `floor`.
     #[inline]
     pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8], floor: SequenceNumber) -> Self {
         Asked { probe: Probe::new(comparator, key), best: floor, found: None }
     }
 
-    /// The largest sequence number with its record's index.
+    /// The largest sequence number found, and the index of its record.
     #[inline]
     pub(crate) fn answer(&self) -> Option<(SequenceNumber, u32)> {
         self.found.map(|index| (self.best, index))
@@ -63,18 +73,18 @@ impl<'k> Asked<'k> {
     }
 }
 
-/// A question under way, about one key or many: what is read is verified once for all of them.
+/// A running query of one key or several. Each record and node head is verified once for all keys.
 #[derive(Debug)]
 pub(crate) struct Search<'a, C> {
     tree: &'a Tree,
     comparator: &'a C,
     snapshot: SequenceNumber,
-    /// Records before this one were stored.
+    /// Records before this one are stored completely.
     complete: u32,
 }
 
 impl<'a, C: Comparator> Search<'a, C> {
-    /// Looks among the records for the newest one over each key that `snapshot` sees.
+    /// Finds, for each key, the newest record that covers it and is visible at `snapshot`.
     #[inline]
     pub(crate) fn newest(
         (tree, comparator): (&'a Tree, &'a C),
@@ -96,7 +106,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Nothing newer can be found.
+    /// Whether no key can get a newer answer.
     #[inline(always)]
     fn done(&self, asked: &[Asked<'_>]) -> bool {
         asked.iter().all(|one| one.best >= self.snapshot)
@@ -119,7 +129,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         if from < lead { self.scan(from, lead, asked) } else { Ok(()) }
     }
 
-    /// Asks the nodes under a summary node that could not tell.
+    /// Asks the nodes over the records of a summary node that did not decide the query.
     #[cold]
     #[inline(never)]
     fn below_summary(&self, covered: u32, asked: &mut [Asked<'_>]) -> Checked<()> {
@@ -138,7 +148,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Asks what a node was made of.
+    /// Asks the children of a node, or its records.
     #[cold]
     #[inline(never)]
     fn below(&self, id: NodeId, asked: &mut [Asked<'_>]) -> Checked<()> {
@@ -148,7 +158,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         id.children().rev().try_for_each(|child| self.node(child, asked))
     }
 
-    /// Asks a node about every key; `otherwise` answers those that it cannot tell (QUERY-4, QUERY-5).
+    /// Asks a node about every key, and calls `otherwise` for keys that it does not decide (QUERY-4, QUERY-5).
     #[inline(always)]
     fn consult_all(
         &self,
@@ -157,7 +167,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         asked: &mut [Asked<'_>],
         otherwise: impl Fn(&Self, &mut [Asked<'_>]) -> Checked<()>,
     ) -> Checked<()> {
-        // QUERY-1. What the head says is believed only if its check holds; keys that must be looked up need no head.
+        // QUERY-1. The head is verified only when it seems to exclude a key; a lookup in the node needs no head.
         let hints = coverage_node.bounds();
         let mut known: Option<Bounds> = None;
         for one in asked {
@@ -180,7 +190,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         Ok(())
     }
 
-    /// Whether a node with these verified bounds has nothing to say; `skip` is what the probe was asked to leave out.
+    /// Whether a node with these verified bounds cannot improve the answer. The probe was made to leave out `skip`
+    /// bytes.
     #[inline(always)]
     fn silent(&self, bounds: &Bounds, begins: Begins, skip: u32, one: &Asked<'_>) -> bool {
         bounds.skip == skip
@@ -191,7 +202,7 @@ impl<'a, C: Comparator> Search<'a, C> {
             }
     }
 
-    /// QUERY-2 to QUERY-5.
+    /// Looks the key up in a node (QUERY-2 to QUERY-5).
     #[inline(always)]
     fn consult(&self, coverage_node: &CoverageNode, cover: u64, one: &mut Asked<'_>) -> Checked<Verdict> {
         let Tree { log, checks, .. } = self.tree;
@@ -207,7 +218,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         Ok(Verdict::Settled)
     }
 
-    /// Asks records `from..to`, which are of one block, one by one.
+    /// Asks records `from..to` of one block, newest first.
     fn scan(&self, from: u32, to: u32, asked: &mut [Asked<'_>]) -> Checked<()> {
         let log = &self.tree.log;
         match log.run(from, to) {

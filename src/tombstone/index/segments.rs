@@ -1,13 +1,13 @@
-//! An array that grows at its end and never moves: what readers hold stays where it is.
+//! An array that grows at its end and whose items never move, so that readers may keep references to them.
 //!
 //! ```text
 //!   group 0: 4 segments of F items | group 1: 4 of 2F | group 2: 4 of 4F | ...      at most a quarter is unused
 //! ```
 //! * SEGMENTS-1: a segment is filled with items before it is published, and never replaced.
-//! * SEGMENTS-2: every index is checked against the segment that it falls in; one outside is `None`.
+//! * SEGMENTS-2: every index is compared with the bounds of its segment; one outside gives `None`.
 //!
-//! Who may call what: everything through `&self`, any thread. Readers never wait; two writers that need the same new
-//! segment may both build one, and one is dropped.
+//! Who may call what: everything through `&self`, any thread. Readers never wait; if two writers build one segment at
+//! a time, one of the two is dropped.
 
 #![forbid(unsafe_code)]
 
@@ -22,13 +22,13 @@ pub(crate) struct Segments<T, const FIRST: u32> {
     slots: [Published<Box<[T]>>; SLOTS],
 }
 
-/// Where an index falls.
+/// The place of an index: its segment, and its offset there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Spot {
     slot: usize,
     /// First index of the segment.
     first: u64,
-    /// Items of the segment.
+    /// Number of items of the segment.
     len: u64,
 }
 
@@ -48,7 +48,7 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         Spot { slot, first, len: u64::from(FIRST) << group }
     }
 
-    /// The item at `index`, if its segment was published.
+    /// The item at `index`, if its segment is published.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         let spot = Self::spot(index);
@@ -56,7 +56,7 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         segment.get(usize::try_from(u64::from(index) - spot.first).ok()?)
     }
 
-    /// `len` items from `index` on, if all stand in one published segment.
+    /// The `len` items from `index` on, if one published segment holds them all.
     #[inline(always)]
     pub(crate) fn run(&self, index: u32, len: usize) -> Option<&[T]> {
         let spot = Self::spot(index);
@@ -64,8 +64,8 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         segment.get(usize::try_from(u64::from(index) - spot.first).ok()?..)?.get(..len)
     }
 
-    /// A run of cells, after publishing their segment if need be. `make` fills it, index by index; `grown` hears how
-    /// many bytes were added.
+    /// The `len` cells from `index` on. Publishes their segment if it is missing: `make` fills it, index by index,
+    /// and `grown` is told how many bytes were added.
     pub(crate) fn ensure_run(
         &self,
         index: u32,
@@ -87,8 +87,8 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         self.run(index, len)
     }
 
-    /// Where a run of `len` items may start so that it does not straddle segments: `index` or the start of the first
-    /// later segment that is long enough.
+    /// The first place at or after `index` where `len` items fit into one segment: `index` itself, or the start of a
+    /// later segment.
     pub(crate) fn fit(index: u32, len: u64) -> Option<u32> {
         let mut at = u64::from(index);
         loop {
@@ -100,7 +100,7 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         }
     }
 
-    /// Every item of every published segment with its index, in order.
+    /// Iterates over the items of all published segments, with their indices, in order.
     pub(crate) fn items(&self) -> impl Iterator<Item = (u32, &T)> {
         let firsts = (0..SLOTS as u64).map(|slot| {
             let (group, quarter) = (slot / 4, slot % 4);
@@ -112,7 +112,7 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         })
     }
 
-    /// Every cell that was published, as what makes it read as if it were not.
+    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
         for slot in self.slots.iter_mut().filter(|slot| slot.get().is_some()) {
@@ -120,7 +120,7 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         }
     }
 
-    /// Every published segment, in order.
+    /// Iterates over the published segments, in order.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &[T]> {
         self.slots.iter().filter_map(|slot| slot.get().map(|segment| &**segment))
     }

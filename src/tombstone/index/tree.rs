@@ -1,15 +1,16 @@
-//! The nodes that stand over the log: who covers which records, and where a node is kept.
+//! The tree of coverage nodes over the log: which records a node covers, and where it is kept.
 //!
 //! ```text
 //!   level 1    [0,                   32)  [32,                      64)
 //!   level 0    [0,8) [8,16) [16,24) [24,32)   [32,40) ... [56,64)   [64,72)   tail: log records
 //!   summary    [0,                                                   72)
 //! ```
-//! Four nodes of a level make one of the next: half the levels, and half the memory, of a binary tree.
+//! A node has four children, so the tree has half the levels, and takes half the memory, of a binary tree.
 //!
-//! * TREE-1: a missing node means: use its children; below level 0, the records.
-//! * TREE-2: nodes are only added. A summary node covers all records before some index; the newest one is used.
-//! * TREE-3: a node that fails its checks is missing.
+//! * TREE-1: where a node is missing, its children are used, and below level 0 the records.
+//! * TREE-2: nodes are never removed. A summary node covers all records before some index; queries use the newest
+//!   one.
+//! * TREE-3: a node that fails a check counts as missing.
 //!
 //! Who may call what: everything, any thread; only the merger adds nodes, under its lock.
 
@@ -26,12 +27,12 @@ use crate::tombstone::index::segments::Segments;
 
 /// Records of a block.
 pub(crate) const BLOCK: u32 = if cfg!(loom) { 2 } else { 8 };
-/// Nodes of a level that make one of the next: 2 to this power.
+/// A node has `1 << RADIX_BITS` children.
 const RADIX_BITS: u32 = 2;
 const RADIX: u32 = 1 << RADIX_BITS;
 const SUMMARIES: u32 = 3;
 
-/// A node of the tree: covers records `index * RADIX^level * BLOCK` and following.
+/// The name of a node: number `index` of its level, over records from `index * RADIX^level * BLOCK` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId {
     pub(crate) level: u32,
@@ -51,7 +52,7 @@ impl NodeId {
         pair(self.first(), self.last())
     }
 
-    /// In-order number, among nodes over level 0, of a binary tree in which every second level is empty.
+    /// Where a node above level 0 is kept: its in-order number in a binary tree in which every second level is empty.
     fn kept_at(self) -> Option<u32> {
         let level = RADIX_BITS * self.level.checked_sub(1)?;
         Some((self.index << (level + 1)) + (1 << level) - 1)
@@ -62,25 +63,25 @@ impl NodeId {
         NodeId { level: level / RADIX_BITS + 1, index: kept_at >> (level + 1) }
     }
 
-    /// What a node over level 0 is made of, oldest first.
+    /// The children of a node above level 0, oldest first.
     pub(crate) fn children(self) -> impl DoubleEndedIterator<Item = NodeId> {
         let level = self.level.saturating_sub(1);
         (0..RADIX).map(move |child| NodeId { level, index: self.index * RADIX + child })
     }
 
-    /// The node above, if this is its youngest child.
+    /// The parent, if this is its youngest child.
     pub(crate) fn completes(self) -> Option<NodeId> {
         let parent = NodeId { level: self.level + 1, index: self.index / RADIX };
         (self.index % RADIX == RADIX - 1).then_some(parent)
     }
 
-    /// The node above, if this is its oldest child.
+    /// The parent, if this is its oldest child.
     pub(crate) fn begins(self) -> Option<NodeId> {
         let parent = NodeId { level: self.level + 1, index: self.index / RADIX };
         self.index.is_multiple_of(RADIX).then_some(parent)
     }
 
-    /// Whether one node covers so many blocks from the first one on.
+    /// Whether one node covers exactly the first `blocks` blocks.
     pub(crate) fn one_covers(blocks: u32) -> bool {
         blocks.is_power_of_two() && blocks.trailing_zeros().is_multiple_of(RADIX_BITS)
     }
@@ -108,9 +109,9 @@ pub(crate) struct SummaryNode {
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) log: Log,
-    /// Level 0, by index.
+    /// Nodes of level 0, by index.
     blocks: Segments<Published<CoverageNode>, 4>,
-    /// Higher levels, by `kept_at`.
+    /// Nodes of higher levels, by `kept_at`.
     nodes: Segments<Published<CoverageNode>, 4>,
     summaries: Segments<Published<SummaryNode>, 4>,
     summary_count: Counter,
@@ -137,8 +138,8 @@ impl Tree {
         }
     }
 
-    /// The newest summary node, if there is one. Which summary node is used, or none, decides no answer (TREE-2): the
-    /// count is a hint.
+    /// The newest summary node. The count of summary nodes is a hint, because an answer does not depend on which
+    /// summary node is used, if any.
     #[inline(always)]
     pub(crate) fn summary(&self) -> Option<&SummaryNode> {
         let count = self.summary_count.hint();
@@ -161,8 +162,8 @@ impl Tree {
 
     pub(crate) fn publish_summary(&self, summary: SummaryNode) {
         let bytes = summary.coverage_node.allocated_bytes();
-        // A summary node becomes visible after its place is claimed; a reader in between finds no summary node and
-        // uses nodes.
+        // The place is claimed before the summary node is published. A reader in between finds no summary node there
+        // and uses nodes.
         let Ok((place, _)) =
             self.summary_count.advance(self.checks, |count| Ok((count, count.saturating_add(1))))
         else {
@@ -176,7 +177,7 @@ impl Tree {
         }
     }
 
-    /// Whether the counters hold: reads do not need those, writers do. `wait` waits for the writers.
+    /// Verifies the counters, which only writers depend on. `wait` waits for writers at work.
     pub(crate) fn verify_counters(&self, wait: &mut dyn FnMut()) -> Result<(), Corruption> {
         let summarized = self.summaries.items().filter(|(_, slot)| slot.get().is_some()).last();
         let count = self.summary_count.load(self.checks)?;
@@ -187,7 +188,7 @@ impl Tree {
         self.log.verify_tally(wait)
     }
 
-    /// Every node and summary node with what it covers.
+    /// Iterates over all nodes and summary nodes, with the records that each covers.
     pub(crate) fn coverage_nodes(&self) -> impl Iterator<Item = (&CoverageNode, u64)> {
         let blocks = self.blocks.items().map(|(index, slot)| (slot, NodeId { level: 0, index }));
         let nodes = self.nodes.items().map(|(kept_at, slot)| (slot, NodeId::from_kept_at(kept_at)));
@@ -197,7 +198,7 @@ impl Tree {
         nodes.chain(summaries.map(|summary| (&summary.coverage_node, pair(0, summary.covered))))
     }
 
-    /// Every cell that was published, as what makes it read as if it were not.
+    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
         self.log.cells(visit);

@@ -39,7 +39,7 @@ fn nanos(started: Instant, count: u64) -> f64 {
     started.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// The middle one: what others on the machine take from single chunks does not count.
+/// The median, which ignores what other programs on the machine take from single chunks.
 fn median(mut chunks: Vec<f64>) -> f64 {
     chunks.sort_by(f64::total_cmp);
     chunks[chunks.len() / 2]

@@ -55,7 +55,7 @@ pub(super) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64,
     questions
 }
 
-/// Asks everything; an answer that is wrong is the end. How many were `Corruption`.
+/// Asks all queries and panics at a wrong answer. Returns how many were `Corruption`.
 pub(super) fn survey(case: &Case, note: &str) -> usize {
     let mut damaged = 0;
     for (key, snapshot, floor, answer) in &case.questions {
@@ -115,7 +115,7 @@ fn every_flipped_bit_of_a_finished_index() {
     flip_everything(&case, if cfg!(debug_assertions) { 61 } else { 1 });
 }
 
-/// A node that was damaged before it is merged: nothing takes over what it says.
+/// A node that is damaged before it is merged spoils no other node.
 #[test]
 fn damaged_nodes_are_not_merged() {
     let stride = if cfg!(debug_assertions) { 331 } else { 5 };
@@ -142,7 +142,7 @@ fn damaged_nodes_are_not_merged() {
     }
 }
 
-/// What nodes and records leave out of their prefixes, every bit of it: no answer believes it.
+/// Every bit of the numbers that say how many bytes prefixes leave out, flipped: no answer depends on it.
 #[test]
 fn damaged_skips_are_not_believed() {
     let case = case(7, 70, "a-common-beginning-");
@@ -162,7 +162,7 @@ fn damaged_skips_are_not_believed() {
     assert_eq!(survey(&case, "repaired"), 0);
 }
 
-/// Words that changed places: valid elsewhere is not valid here.
+/// Two words exchange their places: each was valid only at its own.
 #[test]
 fn swapped_words() {
     let case = case(5, 70, "");
@@ -179,7 +179,7 @@ fn swapped_words() {
     assert_eq!(survey(&case, "repaired"), 0);
 }
 
-/// Whole pieces that changed places, checks and all: only the bound position tells.
+/// Two whole pieces exchange their places, checks included: only the position in the check shows it.
 #[test]
 fn swapped_pieces() {
     let case = case(6, 64, "");
@@ -209,7 +209,7 @@ fn swapped_pieces() {
     }
 }
 
-/// Damage in the truth is kept, and hides no answer that stands whatever was lost.
+/// Damage in the range-tombstone entries is kept, and does not hide answers that no lost tombstone could change.
 #[test]
 fn lost_truth_is_corruption() {
     let lost = Corruption::new(crate::error::Place::Entry, 8, 1, 2);

@@ -18,7 +18,7 @@ use crate::tombstone::tests::{Span, seeds};
 /// A stored word: region and place in it.
 type Word = (usize, u64);
 
-/// Every stored word with its address and value.
+/// All stored words, by address, with their values.
 fn words(index: &LiveIndex) -> BTreeMap<usize, (Word, u64)> {
     let mut found = BTreeMap::new();
     for (number, region) in index.fault_regions().into_iter().enumerate() {
@@ -31,7 +31,7 @@ fn words(index: &LiveIndex) -> BTreeMap<usize, (Word, u64)> {
     found
 }
 
-/// Everything that each word held: as memory came, and before each of the inserts.
+/// The values that each word held: those of fresh memory, and those before each insert.
 #[derive(Default)]
 struct History {
     states: Vec<BTreeMap<usize, u64>>,
@@ -42,7 +42,8 @@ impl History {
         self.states.push(words(index).into_iter().map(|(address, (_, value))| (address, value)).collect());
     }
 
-    /// What words held before they were stored for the first time: a segment of records is born with its first record.
+    /// Notes the values of words before their first store, because a segment of records is published with its first
+    /// record.
     fn born(&mut self, index: &LiveIndex, checks: Checks) {
         let first = index.fault_regions().iter().position(|region| region.name == "tombstone record");
         let mut state = BTreeMap::new();
@@ -59,8 +60,8 @@ impl History {
         self.states.insert(0, state);
     }
 
-    /// Every set of words that share a line of `size` bytes, lines shifted by `shift`, with what they all held at one
-    /// time before, if that is not what they hold.
+    /// For each line of `size` bytes, lines shifted by `shift`: its words, with the values that they held at one
+    /// earlier time, if those differ from the present ones.
     fn faults(&self, index: &LiveIndex, size: usize, shift: usize) -> BTreeSet<Vec<(Word, u64)>> {
         let mut lines: BTreeMap<usize, Vec<(usize, Word, u64)>> = BTreeMap::new();
         for (address, (word, value)) in words(index) {
@@ -87,12 +88,12 @@ fn restore(index: &LiveIndex, fault: &[(Word, u64)]) -> Vec<(Word, u64)> {
     fault.iter().map(store).collect()
 }
 
-/// How an index comes to be.
+/// How an index is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
     /// As the live index of a mutable table.
     Live,
-    /// As that of a frozen one: no node before everything is there.
+    /// As that of a frozen table: no node before all records are there.
     Frozen,
 }
 
@@ -103,7 +104,7 @@ fn put(index: &LiveIndex, life: Life, (start, end, sequence): &Span) -> crate::e
     }
 }
 
-/// In order of arrival; of every second life out of order.
+/// Draws tombstones in order of arrival. For every second seed their sequence numbers do not ascend in that order.
 fn shuffled(seed: u64, len: u64, common: &str) -> Vec<Span> {
     let mut spans = spans(seed, len, common);
     if seed.is_multiple_of(2) {
@@ -139,7 +140,7 @@ fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
         let name = case.index.fault_regions()[fault[0].0.0].name;
         let note = format!("PARANOID_SEED={seed} {len} tombstones, {life:?}: {name} {fault:x?} went back");
         let damaged = survey(&case, &note);
-        // How much later records leave out is advice, and any number is right.
+        // `skip` is a hint for later records: any value is right.
         let advice = fault.len() == 1 && name.starts_with("skip");
         assert!(!advice || damaged == 0, "{note}");
         assert!(advice || !findings(&case.index).is_empty(), "{note}: scrub is silent");
@@ -163,7 +164,7 @@ fn every_earlier_value_of_every_word_and_line() {
     assert!(faults > 1000, "{faults}");
 }
 
-/// Writing goes on after the damage: what an insert says is there is found, or the question is `Corruption`.
+/// Writing goes on after the damage: a tombstone whose insert succeeds is found, or its query is `Corruption`.
 #[test]
 fn writes_after_a_lost_write() {
     let step = if cfg!(debug_assertions) { 7 } else { 1 };
@@ -194,7 +195,7 @@ fn writes_after_a_lost_write() {
     }
 }
 
-/// A cell that was published and reads as if it were not: the tree, segments of records and keys, nodes, summary nodes.
+/// A published cell reads as unpublished: the tree, segments of records and keys, nodes, summary nodes.
 #[test]
 fn published_cells_that_went_back() {
     for len in [1, 9, 75] {
@@ -211,7 +212,7 @@ fn published_cells_that_went_back() {
             let note = format!("{len} tombstones, cell {number}: {name}");
             let damaged = survey(&case, &note);
             assert!(damaged == 0 || !findings(&case.index).is_empty(), "{note}: scrub is silent");
-            // An insert may refuse; one that does not must be found, and hide nothing.
+            // An insert may fail. A tombstone whose insert succeeds must be found, and must hide no other.
             let span = (b"common01".to_vec(), b"common09".to_vec(), 1000);
             let mut known = spans.clone();
             if put(&case.index, Life::Live, &span).is_ok() {
@@ -223,7 +224,7 @@ fn published_cells_that_went_back() {
     }
 }
 
-/// What a full pass compares with the truth: a log that lost a tombstone holds one less.
+/// `held` counts the readable tombstones: one less after one is lost.
 #[test]
 fn held_counts_what_can_be_read() {
     let spans = shuffled(3, 20, "");

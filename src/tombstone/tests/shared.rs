@@ -1,5 +1,5 @@
-//! Bounds that share their first bytes: none of them, some, more than a common prefix holds; a share that shrinks as
-//! tombstones come; bounds that are prefixes of each other; keys that are shorter than what is shared, or leave it at
+//! Bounds with a common prefix: of no bytes, some, or more than an index stores; one that shrinks as tombstones
+//! arrive; bounds that are prefixes of each other; keys that are shorter than the common prefix, or differ from it at
 //! any byte.
 //!
 //! A failure names its seed; replay with `PARANOID_SEED=<seed> cargo test --lib tombstone::tests::shared`.
@@ -15,7 +15,7 @@ use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::Asked;
 use crate::tombstone::tests::{Rng, Span, brute, seeds};
 
-/// The order of bytes, by a comparator that says so and has no prefixes of its own.
+/// Orders keys by their bytes, declares so, and has no prefixes of its own.
 #[derive(Debug)]
 struct Plain;
 
@@ -28,7 +28,7 @@ impl Comparator for Plain {
     }
 }
 
-/// The last byte counts first: nothing may be left out at the beginning.
+/// Compares from the last byte to the first, so no leading bytes may be left out.
 #[derive(Debug)]
 struct FromBehind;
 
@@ -40,12 +40,13 @@ impl Comparator for FromBehind {
     }
 }
 
-/// What all bounds share at first.
+/// The common prefix of all bounds at first.
 fn beginning(len: usize) -> Vec<u8> {
     (0..len).map(|at| if at % 5 == 3 { 0 } else { (at * 89 % 256) as u8 }).collect()
 }
 
-/// A bound: what is shared, less of it now and then, and a few bytes of a small alphabet: prefixes of others, too.
+/// A bound: the common prefix, sometimes cut short, and a few bytes of a small alphabet, so that some bounds are
+/// prefixes of others.
 fn bound(rng: &mut Rng, shared: &[u8], shrinks: Shrinks) -> Vec<u8> {
     let keep = match shrinks {
         Shrinks::Never => shared.len(),
@@ -82,7 +83,8 @@ fn draw<C: Comparator>(
     spans
 }
 
-/// Bounds and their neighbours, and keys that leave what is shared at each byte: below, above, and by ending there.
+/// The bounds, keys next to them, and keys that differ from the common prefix at each byte: below, above, and by
+/// ending there.
 fn keys(rng: &mut Rng, shared: &[u8], spans: &[Span]) -> Vec<Vec<u8>> {
     let mut keys = vec![vec![], vec![0xff; 160]];
     for at in 0..shared.len() {

@@ -1,5 +1,5 @@
-//! Writers and readers at once. A model of promises: before an insert starts its tombstone may be seen by nobody, once
-//! it has returned it must be seen by everybody, in between either.
+//! Writers and readers at once. No reader may see a tombstone before its insert starts, every reader must see it once
+//! the insert has returned, and in between either is right.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ const WRITERS: u64 = 3;
 const READERS: u64 = 2;
 const SPACE: u64 = 200;
 
-/// Tombstone number `turn` of `writer` is a function of both, so that a reader can compute what it must see.
+/// Tombstone number `turn` of `writer`: a pure function, so that readers can compute what they must see.
 fn tombstone(seed: u64, writer: u64, turn: u64) -> (u64, u64, u64) {
     let mut rng = Rng(seed << 40 | writer << 32 | turn << 4);
     let start = rng.below(SPACE - 1);
