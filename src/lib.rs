@@ -5,9 +5,9 @@
 //! new entry, and a read names the sequence number, its snapshot, up to which it sees entries. The engine hands out sequence
 //! numbers, logs writes before they come here, and decides when to [`freeze`](MemTable::freeze) a table and flush it.
 //!
-//! Every entry carries digests, every link a tag. What a read hands out was verified in that call: a flipped bit ends in
-//! the right answer or in [`Error::Corruption`], never in a wrong answer, a crash or a hang. `SAFETY.md` says exactly which
-//! damage is meant.
+//! Every entry carries digests, and every link a tag. A read verifies what it returns: a flipped bit ends in the
+//! right answer or in [`Error::Corruption`], never in a wrong answer, a crash or a hang. `SAFETY.md` defines exactly
+//! which damage is covered.
 //!
 //! ```
 //! use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -34,7 +34,7 @@
 //! | cut range deletions into fragments | [`tombstone`] |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
 //!
-//! All methods of tables may be called by any number of threads at once.
+//! Any number of threads may call all methods of a table at once.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(rustdoc::broken_intra_doc_links)]
 
@@ -65,14 +65,14 @@ pub use memtable::write::own_writer::Writer;
 pub use memtable::write::write_batch::BatchWritten;
 pub use memtable::write::writer::{Displaced, Inserted};
 
-/// What point reads hand out beside values.
+/// Types that point reads return: entries, pinned values, merge operands.
 pub mod read {
     pub use crate::memtable::lookup::statistics::Stats;
     pub use crate::memtable::read::entry::{EntryBytes, EntryParts, PinnedEntry};
     pub use crate::memtable::read::get::{Base, DeletedBy, Found, Operand, Operands, PinnedValue};
 }
 
-/// What cursors and ranges are made of: how they hold their table, and which entries they show.
+/// Cursors and ranges: their types, how they hold their table, and which entries they show.
 pub mod scan {
     pub use crate::memtable::scan::cursor::Cursor;
     pub use crate::memtable::scan::descending::{Descending, DescendingRange, OwnedDescending};
@@ -82,31 +82,32 @@ pub mod scan {
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 
-/// What a comparator says about the order that it makes, and the order of a table as a comparator.
+/// The properties of an order that a [`Comparator`](crate::Comparator) declares, and the order of a table as a
+/// comparator.
 pub mod comparator {
     pub use crate::key::{KeyEquality, KeyOrder};
     pub use crate::memtable::scan::tombstones::TableOrder;
 }
 
-/// What filters are asked about: prefixes of keys.
+/// Prefix extractors, for filters of key prefixes.
 pub mod filter {
     pub use crate::memtable::prefix::{CappedPrefix, FixedPrefix, PrefixExtractor};
 }
 
-/// What a scrub finds, and what a salvage brings back.
+/// The reports of a scrub and of a salvage.
 pub mod repair {
     pub use crate::memtable::lifecycle::salvage::{Reach, Salvage, Salvaged};
     pub use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport};
 }
 
-/// The way of a frozen table to a file.
+/// Sinks and options of a flush.
 pub mod flush {
     pub use crate::memtable::lifecycle::flush::{
         FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
     };
 }
 
-/// Breaks a table's memory on purpose, for tests.
+/// The fault injector, which breaks a table's memory on purpose, for tests.
 #[cfg(all(feature = "fault-injection", not(loom)))]
 #[cfg_attr(docsrs, doc(cfg(feature = "fault-injection")))]
 pub mod fault {

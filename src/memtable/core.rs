@@ -1,12 +1,12 @@
-//! The parts of a table.
+//! `Core`: everything that the handles of a table share.
 //!
 //! ```text
 //!   MemTable ---+             +-- arena ---- points (list or log), tombstones (list, indexes), accelerators
 //!               +--> Core ----+-- shards (gates, counters, sub-chunks)
 //!   Immutable --+             +-- the freeze: sealed sums; the engine's marks
 //! ```
-//! * TABLE-1: all handles share one core; freezing changes what writes answer, never where an entry lies.
-//! * TABLE-2: an insert returns only after every structure that a read asks has it.
+//! * TABLE-1: all handles share one core. A freeze ends writes and never moves an entry.
+//! * TABLE-2: an insert returns only after every structure that reads use contains the entry.
 //!
 //! Any thread.
 
@@ -41,13 +41,13 @@ pub(crate) struct Core<C> {
     pub(crate) shards: WriterShards,
     /// Filters, point index, statistics.
     pub(crate) accelerators: Accelerators,
-    /// The sums at the freeze.
+    /// Counts and digest sums, sealed by the freeze.
     pub(crate) sealed: OnceLock<Totals>,
-    /// Whether the engine wants this table flushed.
+    /// Whether `mark_for_flush` was called: 0 or 1.
     pub(crate) flush_mark: AtomicU64,
-    /// The engine's word.
+    /// The word that `set_tag` stores for the engine.
     pub(crate) tag: AtomicU64,
-    /// What the engine wants to live as long as the memory. The last field: it is dropped after the arena.
+    /// What `attach` was given. The last field, so that it is dropped after the arena.
     pub(crate) attached: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -78,7 +78,7 @@ impl<C: Comparator> Core<C> {
         })
     }
 
-    /// What the parts are called with.
+    /// The arena and the comparator, which the methods of all parts take.
     #[inline(always)]
     pub(crate) fn ground(&self) -> Ground<'_, C> {
         Ground { arena: &self.arena, comparator: &self.comparator }
@@ -90,7 +90,8 @@ impl<C: Comparator> Core<C> {
         self.points.search(self.ground())
     }
 
-    /// The order of the point entries. A mutable `Vector` table sorts a copy: of everything, or of one key's entries.
+    /// The point entries in order. A mutable `Vector` table sorts a copy: of all entries, or of those of the key
+    /// `only`.
     #[inline(always)]
     pub(crate) fn order(&self, only: Option<&[u8]>) -> Result<Order<'_, C>, Corruption> {
         self.points.order(self.ground(), &self.shards, only)
@@ -102,7 +103,7 @@ impl<C: Comparator> Core<C> {
         self.tombstones.search(self.ground())
     }
 
-    /// The largest sequence number <= `snapshot` and > `floor` among range tombstones that cover `key`.
+    /// The largest sequence number <= `snapshot` and > `floor` of the range tombstones that cover `key`.
     #[inline(always)]
     pub(crate) fn covering(
         &self,
@@ -113,36 +114,38 @@ impl<C: Comparator> Core<C> {
         self.tombstones.covering(self.ground(), key, snapshot, floor)
     }
 
-    /// Every control word but those of the shards.
+    /// All control words but those of the writer shards.
     pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
         std::iter::once(self.arena.control.words()).chain(self.accelerators.control_words())
     }
 
-    /// Every control word with its check, while nothing is being set.
+    /// Compares every control word with its check. Call it while no word is being set.
     pub(crate) fn check_control(&self) -> Result<(), Corruption> {
         self.control_words().try_for_each(Words::check)
     }
 
-    /// What a full pass saw, against what the writers left at the freeze and what the tombstone indexes hold.
+    /// Compares the sums that a full pass saw with those sealed by the freeze, and with the number of tombstones in
+    /// the indexes.
     pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
         let Some(sealed) = self.sealed.get() else { return Ok(()) };
         seen.compare(sealed)?;
         self.tombstones.compare(&self.arena, seen.range_deletes)
     }
 
-    /// Whether writes are over. Damage reads as frozen: nothing acknowledged is lost, and the next write tells.
+    /// Whether the table is frozen. A damaged flag counts as frozen, which loses no entry; the next write reports the
+    /// damage.
     pub(crate) fn is_frozen(&self) -> bool {
         !matches!(self.arena.control.get(ControlWord::FROZEN), Ok(0))
     }
 
-    /// Bytes of memory set aside: the arena handed out to writers, side structures, this struct.
+    /// Bytes of allocated memory: arena that writers were given, accelerators, tombstone indexes, and this struct.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         let sides = self.points.heap_bytes() + self.tombstones.heap_bytes() + self.shards.extra_bytes();
         self.arena.handed_bytes() + sides + self.accelerators.heap_bytes() + size_of::<Core<C>>() as u64
     }
 }
 
-/// A write to a table that is frozen.
+/// The error of a write to a frozen table.
 #[cold]
 pub(crate) fn frozen() -> Error {
     Error::Frozen

@@ -1,4 +1,4 @@
-//! What a table is made with.
+//! The options of a table, and their builder.
 
 #![forbid(unsafe_code)]
 
@@ -12,27 +12,28 @@ use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::sync::Counter;
 
-/// The least for a filter or the point index, in bytes: one line, wherever it starts, and its control word.
+/// Least bytes for a filter or the point index: one cache line at any alignment, and its control word.
 pub(crate) const LINES_BYTES_MIN: u64 = 440;
 
-/// How a table keeps its entries in order.
+/// The data structure that keeps a table's entries in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Representation {
     /// A lock-free skiplist in the arena (default).
     #[default]
     SkipList,
-    /// A log in the arena, for bulk loads: inserts append in O(1); a reader of the mutable table sorts a private copy
-    /// (O(n log n) a cursor, O(n) a get); the frozen table is one sorted array.
+    /// A log in the arena, for bulk loads. Inserts append in O(1). A read of the mutable table sorts a private copy,
+    /// which takes O(n log n) per cursor and O(n) per get. The frozen table is one sorted array.
     ///
-    /// Takes no duplicate policy but `Reject`, and looks for duplicates only when it is frozen: both entries are kept,
-    /// `freeze` answers `DuplicateEntry`, and [`immutable`](crate::MemTable::immutable) has the table. Point reads and
-    /// snapshots then answer one of the two, always the same one; raw scans, flush and salvage give both. Duplicates
-    /// inside one batch, and range tombstones with the same start and sequence number, are refused at once.
+    /// The only duplicate policy is `Reject`, and duplicates are found by the freeze: it keeps both entries and
+    /// returns `DuplicateEntry`, and [`immutable`](crate::MemTable::immutable) returns the frozen table. Point reads
+    /// and snapshots then show one of the two, always the same one; scans of all versions, flush and salvage show
+    /// both. Duplicates inside one batch, and range tombstones with equal start and sequence number, are refused at
+    /// once.
     Vector,
 }
 
-/// Everything a table is made with. Made by [`MemTableOptions::builder`]; cheap to clone.
+/// The options of a table. Made by [`MemTableOptions::builder`]; cheap to clone.
 ///
 /// ```
 /// use paranoid_memtable::MemTableOptions;
@@ -59,7 +60,7 @@ pub struct MemTableOptions {
     counting: Counting,
 }
 
-/// Whether reads are counted.
+/// Whether a table counts its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counting {
     Off,
@@ -112,19 +113,19 @@ impl MemTableOptions {
         &self.paranoid
     }
 
-    /// What happens to duplicates.
+    /// The duplicate policy: what happens when an entry with this user key and sequence number exists.
     #[must_use]
     pub fn duplicates(&self) -> DuplicatePolicy {
         self.duplicates
     }
 
-    /// How entries are kept in order.
+    /// The data structure that keeps entries in order.
     #[must_use]
     pub fn representation(&self) -> Representation {
         self.representation
     }
 
-    /// These options with a duplicate policy. Options that say nothing about it have the policy `Reject`.
+    /// These options with this duplicate policy. Fails if they name another one; `Reject` counts as unset.
     pub(crate) fn with_policy(mut self, policy: DuplicatePolicy) -> Result<MemTableOptions> {
         if self.duplicates != policy && self.duplicates != DuplicatePolicy::Reject {
             let text = format!("the options name the duplicate policy {:?}, not {policy:?}", self.duplicates);
@@ -135,7 +136,7 @@ impl MemTableOptions {
         Ok(self)
     }
 
-    /// Whether the representation can honour the duplicate policy.
+    /// Refuses a duplicate policy that the representation does not support.
     fn check_policy(&self) -> Result<()> {
         if self.representation == Representation::Vector && self.duplicates != DuplicatePolicy::Reject {
             let text = "the vector representation cannot keep or replace duplicates";
@@ -148,15 +149,15 @@ impl MemTableOptions {
         self.counting == Counting::On
     }
 
-    /// The seed of the next table: the one given, or a new one for each table.
+    /// The seed of a new table: that of the options, or one that no other table has.
     pub(crate) fn draw_seed(&self) -> u64 {
-        /// Tables made by this process.
+        /// Number of tables made by this process.
         static TABLES: Counter = Counter::new();
         self.seed.unwrap_or_else(|| mix(splitmix(TABLES.next()), process_seed()))
     }
 }
 
-/// A number that differs from process to process: the standard library's randomly keyed hasher, asked once.
+/// A number that differs from process to process, from the standard library's randomly keyed hasher.
 fn process_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
@@ -170,7 +171,7 @@ pub struct MemTableOptionsBuilder {
     shares: Shares,
 }
 
-/// Shares of the write buffer.
+/// Shares of the write buffer that accelerators take.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shares {
     key_filter: Option<f64>,
@@ -184,7 +185,7 @@ const FILTER_SHARE_MAX: f64 = 0.25;
 const INDEX_SHARE_MAX: f64 = 0.5;
 
 impl Shares {
-    /// The bytes of a share.
+    /// The bytes of a share of the write buffer, checked against its limits.
     fn bytes(name: &str, share: Option<f64>, max: f64, buffer: u64) -> Result<Option<u64>> {
         let Some(share) = share else { return Ok(None) };
         if !(share > 0.0 && share <= max) {
@@ -220,14 +221,15 @@ impl Shares {
 }
 
 impl MemTableOptionsBuilder {
-    /// Soft limit in bytes (default 64 MiB): what `should_flush` compares with, and the size of the first large chunk.
+    /// Soft limit in bytes (default 64 MiB). `should_flush` compares with it, and the first large chunk has this
+    /// size.
     #[must_use]
     pub fn write_buffer_size(mut self, bytes: u64) -> Self {
         self.options.write_buffer_size = bytes;
         self
     }
 
-    /// Hard limit in bytes of arena memory (default: the addressing limit, 32 GiB): inserts beyond it answer
+    /// Hard limit of allocated memory in bytes (default: the addressing limit, 32 GiB). Inserts beyond it return
     /// `MemTableFull`.
     #[must_use]
     pub fn hard_limit(mut self, bytes: u64) -> Self {
@@ -242,54 +244,54 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// What happens when (user key, sequence number) exists (default `Reject`).
+    /// What happens when an entry with this user key and sequence number exists (default `Reject`).
     #[must_use]
     pub fn duplicates(mut self, policy: DuplicatePolicy) -> Self {
         self.options.duplicates = policy;
         self
     }
 
-    /// How entries are kept in order (default `SkipList`).
+    /// The data structure that keeps entries in order (default `SkipList`).
     #[must_use]
     pub fn representation(mut self, representation: Representation) -> Self {
         self.options.representation = representation;
         self
     }
 
-    /// Longest key taken, in bytes (default and limit 2^24 - 1).
+    /// Longest key that the table takes, in bytes (default and limit 2^24 - 1).
     #[must_use]
     pub fn key_len_max(mut self, bytes: u64) -> Self {
         self.options.key_len_max = bytes;
         self
     }
 
-    /// Longest value taken, in bytes (default and limit 2^32 - 1).
+    /// Longest value that the table takes, in bytes (default and limit 2^32 - 1).
     #[must_use]
     pub fn value_len_max(mut self, bytes: u64) -> Self {
         self.options.value_len_max = bytes;
         self
     }
 
-    /// Range deletions after which `should_flush` says yes (default 0: any number).
+    /// Number of range deletions from which on `should_flush` is true (default 0: no limit).
     #[must_use]
     pub fn max_range_deletions(mut self, count: u64) -> Self {
         self.options.range_deletions_max = count;
         self
     }
 
-    /// A filter of whole keys that takes this share of the write buffer (default: none; above 0, up to 0.25). It
-    /// answers most reads of absent keys for one cache line and a control word, from the first key on. A share of
-    /// 0.015 with entries of 140 bytes is 17 bits per key and lets about 0.5 % of absent keys pass. Range tombstones
-    /// are asked whatever it says.
+    /// Adds a filter of whole keys, which takes this share of the write buffer (default: none; above 0, up to 0.25).
+    /// Most reads of absent keys then touch one cache line and a control word. With entries of 140 bytes a share of
+    /// 0.015 is 17 bits per key, and about 0.5 % of absent keys pass. Reads look for range tombstones whether or not
+    /// the key passes.
     #[must_use]
     pub fn whole_key_filter(mut self, share: f64) -> Self {
         self.shares.key_filter = Some(share);
         self
     }
 
-    /// A filter of key prefixes that takes this share of the write buffer (default: none; above 0, up to 0.25). Point
-    /// reads ask it if there is no filter of whole keys; cursors in prefix mode ask it. Keys outside the extractor's
-    /// domain always pass.
+    /// Adds a filter of key prefixes, which takes this share of the write buffer (default: none; above 0, up to
+    /// 0.25). Cursors in prefix mode use it, and point reads do if there is no filter of whole keys. Keys outside the
+    /// extractor's domain always pass.
     ///
     /// ```
     /// use paranoid_memtable::MemTableOptions;
@@ -304,17 +306,17 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// A point index that takes this share of the write buffer (default: none; above 0, up to 0.5): point reads cost
-    /// two cache lines instead of a search. A share of 0.1 with entries of 140 bytes is 14 bytes per entry; beyond
-    /// that more and more keys are searched for in the list.
+    /// Adds a point index, which takes this share of the write buffer (default: none; above 0, up to 0.5). A point
+    /// read then touches two cache lines instead of searching the list. With entries of 140 bytes a share of 0.1 is
+    /// 14 bytes per entry. With less, some keys do not fit the index and are searched for in the list.
     #[must_use]
     pub fn point_index(mut self, share: f64) -> Self {
         self.shares.point_index = Some(share);
         self
     }
 
-    /// Count what reads do, for [`stats`](crate::TableReader::stats) (default off). A read that counts writes memory: a
-    /// line of its own for each of the first 16 threads, shared beyond that.
+    /// Counts reads, for [`stats`](crate::TableReader::stats) (default off). Each of the first 16 threads counts in a
+    /// cache line of its own; further threads share these lines.
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
     #[must_use]
     pub fn statistics(mut self, on: bool) -> Self {
@@ -322,8 +324,8 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Seed of tower heights and tags (default: a new one for each table). With a seed a single-threaded run lays out
-    /// the same bytes each time.
+    /// Seed of tower heights and tags (default: a new one for each table). With a fixed seed, single-threaded runs
+    /// produce equal memory.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.options.seed = Some(seed);

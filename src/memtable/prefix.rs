@@ -1,4 +1,4 @@
-//! Prefixes: which part of a user key a prefix filter is asked about.
+//! Prefix extractors: which part of a user key a prefix filter contains.
 //!
 //! ```text
 //!   extractor      key "ab"      key "abcdef"       all keys that start with "abc"
@@ -6,9 +6,9 @@
 //!   CappedPrefix 3 "ab"          "abc"              "abc"
 //!   CappedPrefix 5 "ab"          "abcde"            no single prefix
 //! ```
-//! * PREFIX-1: a key outside the domain is never put into the filter, and every question about it passes.
+//! * PREFIX-1: a key outside the domain is never added to the filter, and always passes it.
 //!
-//! Any thread. Not promised: answers of a filter whose extractor is not a pure function.
+//! Any thread. Not promised: right answers with an extractor that is not a pure function.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +16,8 @@ use std::fmt;
 
 /// Maps user keys to the prefixes that a filter holds.
 ///
-/// Must be a pure function of the bytes. An extractor that changes its mind hides keys from reads; it never makes
-/// them unsafe.
+/// An extractor must be a pure function of the bytes. One that is not hides keys from reads, but causes no undefined
+/// behaviour.
 ///
 /// ```
 /// use paranoid_memtable::filter::PrefixExtractor;
@@ -37,15 +37,15 @@ pub trait PrefixExtractor: fmt::Debug + Send + Sync + 'static {
     /// The prefix of a key; `None` if the key is outside the domain.
     fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]>;
 
-    /// The one prefix that every key starting with these bytes has, if there is one and all of them are inside the
-    /// domain. The default says that there is none: a cursor in prefix mode then always searches.
+    /// The prefix of all keys that start with these bytes, if they share one and are all inside the domain. The
+    /// default returns `None`: a cursor in prefix mode then cannot use the filter.
     fn shared_prefix<'k>(&self, start: &'k [u8]) -> Option<&'k [u8]> {
         let _ = start;
         None
     }
 }
 
-/// The first n bytes. Shorter keys are outside the domain.
+/// Extracts the first n bytes. Shorter keys are outside the domain.
 ///
 /// ```
 /// use paranoid_memtable::filter::{FixedPrefix, PrefixExtractor};
@@ -75,7 +75,7 @@ impl PrefixExtractor for FixedPrefix {
     }
 }
 
-/// The first n bytes, or the whole key if it is shorter. Every key is inside the domain.
+/// Extracts the first n bytes, or the whole key if it is shorter. Every key is inside the domain.
 ///
 /// ```
 /// use paranoid_memtable::filter::{CappedPrefix, PrefixExtractor};

@@ -1,11 +1,13 @@
-//! The handles of a table: what its users call. Each method is explained here and done in the file that it calls.
+//! The handles of a table: `MemTable`, `ImmutableMemTable`, `TableReader`, `Writer`. Each method is documented here
+//! and implemented in the file that it calls.
 //!
 //! ```text
 //!   MemTable ----------+                    put, write_batch, writer, freeze
 //!                      +--> TableReader     get, multi_get, cursor, range, scrub, counters
 //!   ImmutableMemTable -+                    flush, salvage
 //! ```
-//! Who may call what: every method of both handles from any number of threads at once.
+//! Who may call what: any number of threads may call every method of all handles at once, but a `Writer` belongs to
+//! one thread at a time.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +53,7 @@ pub struct TableReader<C = Bytewise> {
     pub(crate) core: Arc<Core<C>>,
 }
 
-/// A mutable table: many writers and many readers at once, from any threads. Share it by `Arc`.
+/// A mutable table, for many writers and readers at once. Threads share it by `Arc`.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -67,7 +69,8 @@ pub struct MemTable<C = Bytewise> {
     pub(crate) reader: TableReader<C>,
 }
 
-/// A frozen table: it answers reads, is flushed, and is dropped in O(chunks).
+/// A frozen table. It takes no writes, answers reads until it is dropped, and can be flushed. Dropping it takes
+/// O(chunks).
 pub struct ImmutableMemTable<C = Bytewise> {
     pub(crate) reader: TableReader<C>,
 }
@@ -104,7 +107,7 @@ impl<C> Clone for ImmutableMemTable<C> {
 }
 
 impl MemTable {
-    /// An empty table under bytewise order. Costs a few microseconds and about 10 KiB.
+    /// An empty table under bytewise order. Takes a few microseconds and about 10 KiB.
     ///
     /// # Errors
     /// `MemTableFull` if the system has no memory for the first chunk.
@@ -112,7 +115,7 @@ impl MemTable {
         Self::with_comparator(options, Bytewise)
     }
 
-    /// An empty table that refuses a second entry with the same user key and sequence number: these options with
+    /// An empty table that refuses a second entry with one user key and sequence number: `options` with
     /// [`DuplicatePolicy::Reject`].
     ///
     /// ```
@@ -125,13 +128,13 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// As [`MemTable::new`]; `InvalidArgument` if the options name another policy.
+    /// Those of [`MemTable::new`], and `InvalidArgument` if the options name another policy.
     pub fn rejecting(options: MemTableOptions) -> Result<Self> {
         MemTable::new(options.with_policy(DuplicatePolicy::Reject)?)
     }
 
-    /// An empty table that keeps the first entry with a user key and sequence number and ignores later ones: these
-    /// options with [`DuplicatePolicy::KeepFirst`].
+    /// An empty table that keeps the first entry with a user key and sequence number and ignores later ones:
+    /// `options` with [`DuplicatePolicy::KeepFirst`].
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -144,14 +147,14 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// As [`MemTable::new`]; `InvalidArgument` if the options name another policy than the default and this one, and
-    /// for the representation `Vector`.
+    /// Those of [`MemTable::new`], and `InvalidArgument` if the options name another policy than the default and this
+    /// one, and for the representation `Vector`.
     pub fn keeping_first(options: MemTableOptions) -> Result<Self> {
         MemTable::new(options.with_policy(DuplicatePolicy::KeepFirst)?)
     }
 
-    /// An empty table in which the last entry with a user key and sequence number replaces those before it: these
-    /// options with [`DuplicatePolicy::Replace`].
+    /// An empty table in which the last entry with a user key and sequence number replaces earlier ones: `options`
+    /// with [`DuplicatePolicy::Replace`].
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -164,14 +167,13 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// As [`keeping_first`](Self::keeping_first).
+    /// Those of [`keeping_first`](Self::keeping_first).
     pub fn replacing(options: MemTableOptions) -> Result<Self> {
         MemTable::new(options.with_policy(DuplicatePolicy::Replace)?)
     }
 
-    /// Most bytes that an entry of these lengths takes in the arena, whatever its height and the protection. For
-    /// reservations: `max_entry_bytes(key, value)` summed over entries is always enough. `u64::MAX` for lengths whose
-    /// sum is beyond it.
+    /// The most arena bytes that an entry of these lengths takes, at any tower height and protection. A reservation
+    /// of the sum over all entries is always enough. `u64::MAX` if the sum of the lengths overflows.
     #[must_use]
     pub const fn max_entry_bytes(key_len: u64, value_len: u64) -> u64 {
         entry_bytes_max(key_len, value_len)
@@ -187,7 +189,7 @@ impl MemTable {
 /// ```
 ///
 /// # Panics
-/// If the system has no memory for the first chunk (about 10 KiB); [`MemTable::new`] tells instead.
+/// If the system has no memory for the first chunk (about 10 KiB). [`MemTable::new`] returns an error instead.
 impl Default for MemTable {
     fn default() -> Self {
         match MemTable::new(MemTableOptions::default()) {
@@ -198,18 +200,18 @@ impl Default for MemTable {
 }
 
 impl<C: Comparator> MemTable<C> {
-    /// An empty table under this order.
+    /// An empty table whose keys are ordered by `comparator`.
     ///
     /// # Errors
-    /// As [`MemTable::new`].
+    /// Those of [`MemTable::new`].
     pub fn with_comparator(options: MemTableOptions, comparator: C) -> Result<Self> {
         Ok(MemTable { reader: TableReader { core: Arc::new(Core::new(options, comparator)?) } })
     }
 
-    /// A new empty table with the same options and comparator: the next one to write to.
+    /// An empty table with this table's options and comparator, to write to after a freeze of this one.
     ///
     /// # Errors
-    /// As [`MemTable::new`].
+    /// Those of [`MemTable::new`].
     pub fn fork(&self) -> Result<Self>
     where
         C: Clone,
@@ -217,20 +219,20 @@ impl<C: Comparator> MemTable<C> {
         Self::with_comparator(self.core().options.clone(), self.core().comparator.clone())
     }
 
-    /// Ends writing: later writes answer `Frozen`, and the table that reads and flush use comes back. Idempotent; many
-    /// threads may call it at once. Waits for writes that are under way, no longer.
+    /// Ends writing and returns the frozen table. Later writes return `Frozen`. Idempotent; many threads may call it
+    /// at once. Waits only for writes that are still running.
     ///
     /// # Errors
     /// `Corruption` if the control block is damaged; `DuplicateEntry` if a `Vector` table was given two entries with
-    /// the same user key and sequence number. Writing has ended all the same, nothing is lost, and
-    /// [`immutable`](Self::immutable) has the table. `InvalidArgument` from a comparator inside a write to this
-    /// table: the freeze would wait for that write. Nothing is changed then.
+    /// the same user key and sequence number. After these two the table is frozen, nothing is lost, and
+    /// [`immutable`](Self::immutable) returns it. `InvalidArgument` if a comparator calls it inside a write to this
+    /// table, because the freeze would wait for that write; the table is unchanged then.
     pub fn freeze(&self) -> Result<Arc<ImmutableMemTable<C>>> {
         freeze(self.core())?;
         Ok(self.handle())
     }
 
-    /// The frozen table, also if [`freeze`](Self::freeze) answered an error; `None` before it has ended writing.
+    /// The frozen table, even if [`freeze`](Self::freeze) returned an error; `None` if the table is not frozen.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions, Representation};
@@ -256,25 +258,25 @@ impl<C: Comparator> MemTable<C> {
 
     writes!(self: &Self);
 
-    /// Inserts an entry. Any thread. Expected O(log n), O(1) after the previous insert of the same shard. When it
-    /// returns, every read at or above `sequence` sees the entry.
+    /// Inserts an entry. Expected O(log n), and O(1) if the entry follows the one that its writer shard inserted
+    /// last. Once it has returned, every read at a snapshot of at least `sequence` sees the entry.
     ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point delete with a value, an
-    /// empty or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if the place of the
-    /// insert cannot be certified. None of them changes anything.
+    /// empty or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if damage hides the
+    /// place of the entry. The table is then unchanged.
     ///
     /// # Panics
-    /// Where the comparator does. The table is intact then; the entry may be in it or not.
+    /// If the comparator panics. The table stays usable, and the entry is in it or is not.
     pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
         write(self.core(), &Fields::new(sequence, kind, key, value, None))
     }
 
-    /// Inserts an entry with a digest that the caller computed over its own buffers. It is compared with what the arena
-    /// holds before the entry becomes visible.
+    /// Inserts an entry with a digest that the caller computed over its own buffers. The digest is compared with the
+    /// bytes in the arena before the entry becomes visible.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert); `Corruption` if the bytes do not have that digest.
+    /// Those of [`insert`](Self::insert), and `Corruption` if the bytes do not have that digest.
     pub fn insert_protected(
         &self,
         sequence: SequenceNumber,
@@ -286,8 +288,8 @@ impl<C: Comparator> MemTable<C> {
         write(self.core(), &Fields::new(sequence, kind, key, value, Some(caller_digest)))
     }
 
-    /// Inserts an entry whose value lies in several slices, one after the other: they are copied straight into the
-    /// arena, and the entry is the one that [`insert`](Self::insert) would make of all of them in one.
+    /// Inserts an entry whose value is the concatenation of several slices. They are copied straight into the arena,
+    /// and the entry equals the one that [`insert`](Self::insert) makes of the joined slices.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, Lookup, MemTable};
@@ -298,12 +300,12 @@ impl<C: Comparator> MemTable<C> {
     /// # Ok(()) }
     /// ```
     ///
-    /// The digests are computed from the arena's bytes after the copy, as for every insert. A flip in the caller's key
-    /// is noticed; one in the caller's slices before they are copied is not, unless a digest says what they held:
-    /// [`insert_parts_protected`](Self::insert_parts_protected).
+    /// The digests are computed from the arena's bytes after the copy. A bit that flips in the caller's key is
+    /// noticed; one that flips in the slices before the copy is noticed only by
+    /// [`insert_parts_protected`](Self::insert_parts_protected), which compares a digest of the caller.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert); `ValueTooLarge` for all slices together.
+    /// Those of [`insert`](Self::insert); `ValueTooLarge` refers to the length of all slices together.
     pub fn insert_parts(
         &self,
         sequence: SequenceNumber,
@@ -314,11 +316,11 @@ impl<C: Comparator> MemTable<C> {
         with_slices((sequence, kind), key, value, None, |fields| write(self.core(), fields))
     }
 
-    /// As [`insert_parts`](Self::insert_parts), with a digest over key, kind and the whole value that the caller
-    /// computed or carried along. It is compared with what the arena holds before the entry becomes visible.
+    /// Inserts an entry whose value is the concatenation of several slices, with the caller's digest over key, kind
+    /// and the whole value. The digest is compared with the bytes in the arena before the entry becomes visible.
     ///
     /// # Errors
-    /// As [`insert_parts`](Self::insert_parts); `Corruption` if the bytes do not have that digest.
+    /// Those of [`insert_parts`](Self::insert_parts), and `Corruption` if the bytes do not have that digest.
     pub fn insert_parts_protected(
         &self,
         sequence: SequenceNumber,
@@ -331,26 +333,26 @@ impl<C: Comparator> MemTable<C> {
         with_slices((sequence, kind), key, value, digest, |fields| write(self.core(), fields))
     }
 
-    /// A writer with its own splice, sub-chunk and counters, for a thread that writes much.
+    /// A writer with a splice, a sub-chunk and counters of its own, for a thread that writes much.
     #[must_use]
     pub fn writer(&self) -> Writer<C> {
         Writer::new(self.core())
     }
 
-    /// A writer with `bytes` of arena space taken: as long as the entries written fit in it (see
-    /// [`MemTable::max_entry_bytes`]) they cannot fail with `MemTableFull`. The system backs the space before this
-    /// returns (Linux 5.14 and later), which takes time in proportion to it, so that these inserts do not wait for
-    /// memory; elsewhere they touch it first.
+    /// A writer with `bytes` of arena space reserved. Its inserts cannot fail with `MemTableFull` as long as their
+    /// entries fit the reservation (see [`MemTable::max_entry_bytes`]). On Linux 5.14 and later the system backs the
+    /// space with memory before this returns, which takes time in proportion to it, so that the inserts do not wait
+    /// for page faults.
     ///
     /// # Errors
-    /// `MemTableFull` (nothing is taken), `Frozen`.
+    /// `MemTableFull`, and then nothing is reserved; `Frozen`.
     pub fn try_reserve(&self, bytes: u64) -> Result<Writer<C>> {
         Writer::reserving(self.core(), bytes)
     }
 
-    /// Writes the entries of a batch. The first one gets `first_sequence`, each further one the next number (or all the
-    /// same one, see [`SequenceMode`](crate::batch::SequenceMode)). Any thread. O(n log n) expected; the searches of a
-    /// batch overlap, which makes a batch cheaper than its entries one by one.
+    /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number, or
+    /// all get one number (see [`SequenceMode`](crate::batch::SequenceMode)). Expected O(n log n). The searches of a
+    /// batch overlap, so a batch is faster than its entries one by one.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
@@ -365,23 +367,24 @@ impl<C: Comparator> MemTable<C> {
     /// ```
     ///
     /// # Errors
-    /// As [`insert`](Self::insert), for any entry, and `Corruption` if the batch is not what was put into it: nothing
-    /// is changed then. `MemTableFull` also if there is no room for the batch in one piece. `BatchInterrupted` if it
-    /// was stopped after the first entry had been linked: by damage that appeared meanwhile, or by another writer
-    /// that took the same key and sequence number. The caller must not publish the batch's sequence numbers then.
+    /// Those of [`insert`](Self::insert) for any entry, `MemTableFull` if there is no contiguous room for the batch,
+    /// and `Corruption` if the batch was damaged in memory: the table is then unchanged. `BatchInterrupted` if the
+    /// batch stopped after its first entry was linked, because damage was found or another writer inserted one of its
+    /// keys with the same sequence number. The caller must then not publish the batch's sequence numbers.
     ///
     /// # Panics
-    /// Where the comparator does. The table is intact then, but any number of the batch's entries may be in it: the
-    /// caller must not publish their sequence numbers.
+    /// If the comparator panics. The table stays usable and may have any number of the batch's entries, so the caller
+    /// must not publish their sequence numbers.
     pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
         write_batch(self.core(), first_sequence, batch)
     }
 
-    /// Whether [`write_batch`](Self::write_batch) would take this batch, as far as that does not depend on what else is
-    /// written: for callers that log a batch before they write it. Any thread; writes nothing. O(length), and
-    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch).
+    /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes, for callers that
+    /// log a batch before they write it. Writes nothing. O(length), and O(n log n) comparisons under
+    /// [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch).
     ///
-    /// Not asked: whether the table is frozen or full, and whether it has an entry of the same key and sequence number.
+    /// It does not check whether the table is frozen or full, or has an entry with the key and sequence number of one
+    /// in the batch.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
@@ -398,13 +401,13 @@ impl<C: Comparator> MemTable<C> {
     /// # Errors
     /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that is empty or inverted
     /// in this table's order), `DuplicateEntry` for two entries of one key that share the batch's only sequence
-    /// number, `Corruption` if the batch is not what was put into it.
+    /// number, `Corruption` if the batch was damaged in memory.
     pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
-        // Numbers from 0 on never run over.
+        // With a first sequence number of 0 none of them overflows.
         read_batch(self.core(), 0, batch).map(|_| ())
     }
 
-    /// Whether the engine should freeze and flush this table: it was marked, is over its write buffer size, or holds
+    /// Whether the engine should freeze and flush this table: it was marked, exceeds its write buffer size, or has
     /// `max_range_deletions` range tombstones. O(shards).
     #[must_use]
     pub fn should_flush(&self) -> bool {
@@ -419,11 +422,11 @@ impl<C: Comparator> MemTable<C> {
         self.allocated_bytes() >= options.write_buffer_size
     }
 
-    /// Does what inserts leave undone: merges the tombstone index further, and has the system back memory ahead of
-    /// writers, so that inserts do not wait for it (Linux 5.14 and later; elsewhere they touch it first). That is
-    /// whole huge pages of 2 MiB: as much as writers were given so far, at most 8 MiB, and nothing for a table of
-    /// less than 2 MiB. Every millisecond, say, by an engine's background thread; returns at once if another one is
-    /// at it. Reads and writes never wait for it.
+    /// Does background work, so that inserts need not: merges the tombstone index, and on Linux 5.14 and later has
+    /// the system back arena memory ahead of writers. It backs huge pages of 2 MiB: as much again as writers were
+    /// given so far, at most 8 MiB, and none for a table of less than 2 MiB. Meant to be called by a background
+    /// thread, about every millisecond. Returns at once if another thread is in it. Reads and writes never wait for
+    /// it.
     pub fn maintain(&self) {
         if !self.is_frozen() {
             self.core().arena.back_ahead();
@@ -431,20 +434,20 @@ impl<C: Comparator> MemTable<C> {
         self.core().tombstones.live.maintain(&self.core().comparator);
     }
 
-    /// Makes `should_flush` say yes from now on.
+    /// Makes `should_flush` return true from now on.
     pub fn mark_for_flush(&self) {
         // ORDERING: Relaxed: advice.
         self.core().flush_mark.store(1, Ordering::Relaxed);
     }
 
-    /// Sets the engine's word.
+    /// Stores a word that belongs to the engine, such as a log number; see [`tag`](crate::TableReader::tag).
     pub fn set_tag(&self, tag: u64) {
         // ORDERING: Release pairs with the Acquire in `tag`.
         self.core().tag.store(tag, Ordering::Release);
     }
 }
 
-/// What every handle of a table can read.
+/// The reading methods, which every handle of a table has.
 macro_rules! reads {
     ($self:ident) => {
         /// The options that the table was made with.
@@ -453,66 +456,67 @@ macro_rules! reads {
             &$self.core().options
         }
 
-        /// The order of its keys.
+        /// The comparator that orders the keys.
         #[must_use]
         pub fn comparator(&$self) -> &C {
             &$self.core().comparator
         }
 
-        /// Whether writes are over.
+        /// Whether the table is frozen.
         #[must_use]
         pub fn is_frozen(&$self) -> bool {
             $self.core().is_frozen()
         }
 
-        /// Entries that reads may find: point entries and range tombstones, without replaced ones. Exact once no write is
-        /// under way. O(shards).
+        /// Number of entries: point entries and range tombstones, without replaced ones. Exact while no write is
+        /// running. O(shards).
         #[must_use]
         pub fn len(&$self) -> usize {
             usize::try_from($self.core().shards.totals().entries).unwrap_or(usize::MAX)
         }
 
-        /// Whether nothing was written.
+        /// Whether the table has no entries.
         #[must_use]
         pub fn is_empty(&$self) -> bool {
             $self.len() == 0
         }
 
-        /// Point tombstones (deletes and single deletes) among the entries.
+        /// Number of point tombstones among the entries: deletes, single deletes, and custom kinds that count as
+        /// deletes.
         #[must_use]
         pub fn num_deletes(&$self) -> u64 {
             $self.core().shards.totals().deletes
         }
 
-        /// Range tombstones among the entries.
+        /// Number of range tombstones among the entries.
         #[must_use]
         pub fn num_range_deletes(&$self) -> u64 {
             $self.core().shards.totals().range_deletes
         }
 
-        /// Entries that a replacing one hides (policy `Replace`).
+        /// Number of entries that another one replaced (policy `Replace`).
         #[must_use]
         pub fn num_displaced(&$self) -> u64 {
             $self.core().shards.totals().displaced
         }
 
-        /// Bytes of the keys and values that reads may find.
+        /// Bytes of keys and values, without those of replaced entries.
         #[must_use]
         pub fn data_bytes(&$self) -> u64 {
             $self.core().shards.totals().data_bytes
         }
 
-        /// Bytes of memory set aside: arena handed out to writers, side structures, the table itself. Never shrinks. It
-        /// is what `should_flush` and the hard limit count. Writers take up to 256 KiB ahead: memory that is not touched
-        /// before it is used, so a table of few entries holds less; see [`used_bytes`](Self::used_bytes). What
-        /// [`maintain`](crate::MemTable::maintain) has the system back ahead of writers is counted once they take it.
+        /// Bytes of allocated memory: arena given to writers, side structures, and the table itself. Never shrinks.
+        /// `should_flush` and the hard limit count these bytes. A writer takes up to 256 KiB at a time and touches
+        /// them only when it uses them, so a small table occupies less; see [`used_bytes`](Self::used_bytes). Memory
+        /// that [`maintain`](crate::MemTable::maintain) backs ahead counts once writers take it.
         #[must_use]
         pub fn allocated_bytes(&$self) -> u64 {
             $self.core().allocated_bytes()
         }
 
-        /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without what writers took ahead and have not
-        /// used yet, reservations included. What to add up over many small tables. Exact once no write is under way; never
+        /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without the space that writers took or
+        /// reserved and have not used yet. Use it to add up many small tables. Exact while no write is running; never
         /// waits. O(writers).
         ///
         /// ```
@@ -530,16 +534,16 @@ macro_rules! reads {
             $self.allocated_bytes().saturating_sub($self.core().shards.unused_bytes())
         }
 
-        /// Bytes between what writers were given and the hard limit: what `MemTableFull` reports as `remaining`.
+        /// Bytes between the allocated memory and the hard limit, as `MemTableFull` reports them.
         #[must_use]
         pub fn remaining(&$self) -> u64 {
             $self.core().arena.remaining_bytes()
         }
 
-        /// Whether an entry of these lengths is within the table's limits and has room below the hard limit, whatever its
-        /// height: an insert that begins now is not refused for its size, as long as no other writer takes the room
-        /// meanwhile and the machine has the memory. `false` for room is careful: the entry may still fit into what its
-        /// writer took ahead.
+        /// Whether an entry of these lengths, at any tower height, is within the table's limits and fits below the
+        /// hard limit. After `true` an insert is not refused for its size, unless other writers take the room
+        /// meanwhile or the machine runs out of memory. After `false` the entry may still fit the space that its
+        /// writer has taken ahead.
         ///
         /// ```
         /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -557,8 +561,8 @@ macro_rules! reads {
             in_limits && !$self.is_frozen() && entry_bytes_max(key_len, value_len) <= $self.remaining()
         }
 
-        /// Keeps something alive for as long as the table's memory: a permit of a memory budget, a lock on a log file. It
-        /// is dropped after the memory was given back, so later than the last handle, writer, owned cursor and pinned
+        /// Keeps a value alive as long as the table's memory, such as a permit of a memory budget or a lock on a log
+        /// file. It is dropped after the memory is freed, so after the last handle, writer, owned cursor and pinned
         /// value.
         ///
         /// ```
@@ -581,49 +585,52 @@ macro_rules! reads {
             $self.core().attached.lock().push(attachment);
         }
 
-        /// What reads did so far; all zero unless the table was made to count. O(shards).
+        /// Counters of reads; all zero unless the table was made with `statistics`. O(shards).
         #[must_use]
         pub fn stats(&$self) -> Stats {
             $self.core().accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
         }
 
-        /// Smallest sequence number written.
+        /// Smallest sequence number of all entries.
         #[must_use]
         pub fn smallest_sequence(&$self) -> Option<SequenceNumber> {
             $self.core().shards.sequences().map(|(smallest, _)| smallest)
         }
 
-        /// Largest sequence number written.
+        /// Largest sequence number of all entries.
         #[must_use]
         pub fn largest_sequence(&$self) -> Option<SequenceNumber> {
             $self.core().shards.sequences().map(|(_, largest)| largest)
         }
 
-        /// A word that belongs to the engine (a log number, an id). 0 at first.
+        /// A word that belongs to the engine, such as a log number. 0 until [`set_tag`](crate::MemTable::set_tag) is
+        /// called.
         #[must_use]
         pub fn tag(&$self) -> u64 {
             // ORDERING: Acquire pairs with the Release in `set_tag`.
             $self.core().tag.load(Ordering::Acquire)
         }
 
-        /// What the table knows about `key` at `snapshot` (inclusive). Expected O(log n).
+        /// What the table knows about `key` at `snapshot` (inclusive): its value, that it is deleted, merge operands,
+        /// or nothing. Expected O(log n).
         ///
         /// # Errors
-        /// `Corruption` if damaged memory could matter for this answer.
+        /// `Corruption` if damaged memory could change the answer.
         pub fn get(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
             get($self.core(), key, snapshot)
         }
 
-        /// The newest entry of `key` at or below `snapshot` as stored; range tombstones are not applied. Expected O(log n).
+        /// The newest entry of `key` at or below `snapshot`, as stored; range tombstones are not applied. Expected
+        /// O(log n).
         ///
         /// # Errors
-        /// `Corruption` if damaged memory could matter for this answer.
+        /// `Corruption` if damaged memory could change the answer.
         pub fn get_entry(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
             get_entry($self.core(), key, snapshot)
         }
 
-        /// The entry of `key` with exactly this sequence number, as stored; range tombstones are not applied, and are not
-        /// among the answers. Of equals under `Replace` it is the last one written. Expected O(log n).
+        /// The point entry of `key` with exactly this sequence number, as stored; range tombstones are not applied.
+        /// Under the policy `Replace` it is the last one written. Expected O(log n).
         ///
         /// ```
         /// use paranoid_memtable::MemTable;
@@ -638,13 +645,12 @@ macro_rules! reads {
         /// ```
         ///
         /// # Errors
-        /// As [`get_entry`](Self::get_entry).
+        /// Those of [`get_entry`](Self::get_entry).
         pub fn get_exact(&$self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Entry<'_>>> {
             get_exact($self.core(), key, sequence)
         }
 
-        /// This entry with a share in the table, verified now: nothing is copied, but the memory of the whole table lives
-        /// as long. O(length).
+        /// A pinned entry, verified now. It copies nothing and keeps the memory of the whole table alive. O(length).
         ///
         /// ```
         /// use paranoid_memtable::MemTable;
@@ -659,23 +665,23 @@ macro_rules! reads {
         /// ```
         ///
         /// # Errors
-        /// `Corruption` if the entry is not what was written; `InvalidArgument` for an entry of another table.
+        /// `Corruption` if the entry is damaged; `InvalidArgument` for an entry of another table.
         pub fn pin(&$self, entry: &Entry<'_>) -> Result<PinnedEntry> {
             pin($self.core(), entry)
         }
 
-        /// Copies the value of `key` at `snapshot` into a buffer that is cleared first, and verifies the copy. Allocates
-        /// only if the buffer is too small.
+        /// Copies the value of `key` at `snapshot` into `buffer`, which is cleared first, and verifies the copy.
+        /// Allocates only if the buffer is too small.
         ///
         /// # Errors
-        /// As [`get`](Self::get); the buffer is then empty.
+        /// Those of [`get`](Self::get); the buffer is then empty.
         pub fn get_into(&$self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
             get_into($self.core(), key, snapshot, buffer)
         }
 
-        /// What the table knows about many keys at one snapshot, in the order asked. Any number, in any order, duplicates
-        /// allowed. Each result is what [`get`](Self::get) would return; damage answers for its own key only. Much faster
-        /// than a loop of gets: searches and probes wait for memory together.
+        /// What the table knows about several keys at one snapshot, in the order of `keys`, which need not be sorted
+        /// or distinct. Each result is what [`get`](Self::get) returns for its key, and damage affects only the keys
+        /// that it touches. Much faster than a loop of gets, because the searches overlap.
         ///
         /// ```
         /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -698,8 +704,8 @@ macro_rules! reads {
             results
         }
 
-        /// Looks up many keys and fills a buffer, which is cleared first: one that is large enough is not grown, and
-        /// nothing else is allocated.
+        /// Looks up several keys, as [`multi_get`](Self::multi_get) does, into a buffer that is cleared first.
+        /// Allocates only if the buffer is too small.
         pub fn multi_get_into<'a, K: AsRef<[u8]>>(
             &'a $self,
             keys: &[K],
@@ -709,7 +715,7 @@ macro_rules! reads {
             multi_get($self.core(), keys, snapshot, Budget::Unlimited, results);
         }
 
-        /// Looks up many keys until the values found take up `budget` bytes: the keys after the one that reaches it answer
+        /// Looks up several keys until the values found reach `budget` bytes. The keys after that return
         /// `BudgetUsedUp`. Merge operands do not count.
         ///
         /// ```
@@ -733,12 +739,12 @@ macro_rules! reads {
             multi_get($self.core(), keys, snapshot, Budget::Of { bytes: budget, used: 0 }, results);
         }
 
-        /// Every version of the keys in a range, from both ends. An inverted range is empty.
+        /// Iterates over every version of the keys in a range, from both ends. An inverted range is empty.
         pub fn range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Range<'_, C> {
             EntryRange::new(Borrowed(&**$self.core()), Raw, key_bounds(&range))
         }
 
-        /// What a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
+        /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
         pub fn range_at<'k>(
             &$self,
             snapshot: SequenceNumber,
@@ -748,13 +754,13 @@ macro_rules! reads {
             EntryRange::new(Borrowed(&**$self.core()), visibility, key_bounds(&range))
         }
 
-        /// Every entry between two positions (user key, sequence number); sequence numbers descend within a key, so
-        /// `(k, u64::MAX)` stands before every version of k and `(k, 0)` is its last.
+        /// Iterates over every entry between two positions (user key, sequence number). Sequence numbers descend
+        /// within a key, so `(k, u64::MAX)` is the first position of key k and `(k, 0)` the last one.
         pub fn range_versions<'k>(&$self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_, C> {
             EntryRange::new(Borrowed(&**$self.core()), Raw, version_bounds(&range))
         }
 
-        /// Every version of the keys in a range, keys descending, the newest version of each first.
+        /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
         pub fn range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
             DescendingRange::new(Borrowed(&**$self.core()), key_bounds(&range))
         }
@@ -824,41 +830,43 @@ macro_rules! reads {
             range_tombstones($self.core(), snapshot)
         }
 
-        /// About how many entries, and how many bytes of them, lie in a range of keys. Expected O(log n).
+        /// Estimates the number and the bytes of the entries in a range of keys. Expected O(log n).
         ///
         /// # Errors
-        /// `Corruption` if damage makes counting impossible.
+        /// `Corruption` if damage makes an estimate impossible.
         pub fn approximate_range_stats<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
             approximate_range_stats($self.core(), key_bounds(&range))
         }
 
-        /// A cursor over every version and kind; range tombstones are not among them and are not applied. Stands nowhere.
+        /// A cursor over every version of every key, except range tombstones, which are not applied either. It is not
+        /// positioned yet.
         #[must_use]
         pub fn cursor(&$self) -> TableCursor<'_, C> {
             Cursor::new(Borrowed(&*$self.core()), Raw)
         }
 
         /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
-        /// deletes applied; of a key with merge operands it shows the newest operand. Stands nowhere.
+        /// deletes applied. For a key with merge operands it shows the newest operand. It is not positioned yet.
         #[must_use]
         pub fn cursor_at(&$self, snapshot: SequenceNumber) -> TableCursor<'_, C, AtSnapshot> {
             Cursor::new(Borrowed(&*$self.core()), AtSnapshot { sequence: snapshot })
         }
 
-        /// As [`cursor`](Self::cursor), with a share in the table: `'static`, `Send` and `Sync`.
+        /// A [`cursor`](Self::cursor) that owns a share in the table: `'static`, `Send` and `Sync`.
         #[must_use]
         pub fn owned_cursor(&$self) -> OwnedCursor<C> {
             Cursor::new(Owned(Arc::clone($self.core())), Raw)
         }
 
-        /// As [`cursor_at`](Self::cursor_at), with a share in the table: `'static`, `Send` and `Sync`.
+        /// A [`cursor_at`](Self::cursor_at) that owns a share in the table: `'static`, `Send` and `Sync`.
         #[must_use]
         pub fn owned_cursor_at(&$self, snapshot: SequenceNumber) -> OwnedCursor<C, AtSnapshot> {
             Cursor::new(Owned(Arc::clone($self.core())), AtSnapshot { sequence: snapshot })
         }
 
-        /// Looks at every entry, link and control word and reports every finding; of a frozen table also whether all that
-        /// was written is there. `progress` is called every 1024 entries and at the end. O(entries).
+        /// Verifies every entry, link and control word and reports every finding. In a frozen table it also compares
+        /// counts and digest sums with those sealed by the freeze. `progress` is called every 1024 entries and at the
+        /// end. O(entries).
         ///
         /// ```
         /// # use paranoid_memtable::{MemTable, MemTableOptions};
@@ -891,7 +899,7 @@ impl<C: Comparator> MemTable<C> {
         &self.reader.core
     }
 
-    /// The reading side of this table, for code that reads mutable and frozen tables alike.
+    /// The reading side of this table, for code that reads both mutable and frozen tables.
     #[must_use]
     pub fn reader(&self) -> &TableReader<C> {
         &self.reader
@@ -906,7 +914,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
         &self.reader.core
     }
 
-    /// The reading side of this table, for code that reads mutable and frozen tables alike.
+    /// The reading side of this table, for code that reads both mutable and frozen tables.
     #[must_use]
     pub fn reader(&self) -> &TableReader<C> {
         &self.reader
@@ -914,9 +922,9 @@ impl<C: Comparator> ImmutableMemTable<C> {
 
     reads!(self);
 
-    /// Hands every entry that a read at the newest sequence number or at one of `snapshots` (any order) could need to
-    /// the sink, in order and verified, then the range tombstones; compares counts and sums with those sealed at the
-    /// freeze. O(entries * log snapshots).
+    /// Passes every entry that a read at the newest sequence number or at one of `snapshots` (in any order) could
+    /// need to the sink, in order and verified, then the range tombstones. Compares counts and sums with those sealed
+    /// by the freeze. O(entries * log snapshots).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -945,16 +953,16 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` for the first damage met, also if sums differ (`Place::Sum`); `Sink` if the sink refuses. The
-    /// sink's output is then incomplete (FLUSH-2); the table is as before.
+    /// `Corruption` for the first damage found, also if sums differ (`Place::Sum`); `Sink` if the sink returns an
+    /// error. The sink's output is then incomplete (FLUSH-2), and the table is unchanged.
     pub fn flush(&self, snapshots: &[SequenceNumber], sink: &mut impl FlushSink) -> Result<FlushSummary> {
         self.flush_with(snapshots, HiddenVersions::Drop, sink)
     }
 
-    /// As [`flush`](Self::flush); `hidden` says what happens to versions that no snapshot sees.
+    /// Flushes as [`flush`](Self::flush) does; `hidden` says what happens to versions that no snapshot sees.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn flush_with(
         &self,
         snapshots: &[SequenceNumber],
@@ -985,7 +993,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
         FlushIter::new(self.core(), snapshots, hidden)
     }
 
-    /// Every entry that still verifies. O(bytes handed out + entries log entries).
+    /// Recovers every entry that still verifies, even if links are damaged. O(arena bytes + entries log entries).
     ///
     /// ```
     /// # use paranoid_memtable::{MemTable, MemTableOptions};

@@ -1,4 +1,4 @@
-//! Tests that look at a table's memory from inside.
+//! Tests that need access to a table's memory.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,13 @@
-//! What `{:?}` shows of types that hold a table, its memory, or bytes of its user.
+//! `Debug` of types that hold a table, its memory, or bytes of the user.
 //!
-//! * DEBUG-1: no key, no value, no bound: lengths and counts only. No secret of a table, nor the seed it is made from.
-//! * DEBUG-2: the table's memory is not read: only what the value itself holds, options, and one atomic flag.
-//! * DEBUG-3: no lock: a comparator may print its table from inside a write.
-//! * DEBUG-4: less than a kilobyte, however large the table.
+//! * DEBUG-1: no key, value or bound is printed, only lengths and counts; nor a table's secret, nor the seed that it
+//!   is made from.
+//! * DEBUG-2: the table's memory is not read, only the fields of the value itself, options, and one atomic flag.
+//! * DEBUG-3: no lock is taken, because a comparator may print its table from inside a write.
+//! * DEBUG-4: the output is shorter than a kilobyte, however large the table.
 //!
-//! Types that are not here derive `Debug` from parts that keep these rules. `tests/suite/debug_output.rs` tries every
-//! public type. Any thread.
+//! All other types derive `Debug` from parts that keep these rules. `tests/suite/debug_output.rs` tries every public
+//! type. Any thread.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +40,7 @@ use crate::tombstone::fragment::fragments::{Fragment, FragmentView, Fragments};
 use crate::tombstone::fragment::span::RangeTombstone;
 use crate::tombstone::index::checks::Checks;
 
-/// Shows these fields of a type, each by an expression over the value.
+/// Implements `Debug` with these fields, each computed by an expression over the value.
 macro_rules! shown {
     ($(
         $(#[$attribute:meta])*
@@ -59,7 +60,7 @@ shown! {
     "Core": impl [C] Core<C>, |core| {
         "representation": core.options.representation,
         "protection_bytes": core.options.paranoid.protection_bytes(),
-        // Damage reads as frozen, as in `is_frozen`.
+        // A damaged flag counts as frozen, as in `is_frozen`.
         "frozen": !matches!(core.arena.control.get(ControlWord::FROZEN), Ok(0)),
     }
     "TableReader": impl [C] TableReader<C>, |table| { "core": table.core }

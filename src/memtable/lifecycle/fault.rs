@@ -1,4 +1,5 @@
-//! Breaks a table's memory on purpose, for tests. Feature `fault-injection`; never in production.
+//! The fault injector, which breaks a table's memory on purpose, for tests. It needs the feature `fault-injection`,
+//! which is not for production.
 //!
 //! ```text
 //!   open:   level 0 and every upper level are walked over the undamaged words   ->  pieces: what, where, whose
@@ -7,17 +8,17 @@
 //!   look:   between writes, notes what every word holds                         ->  Past: what `revert` puts back
 //! ```
 //! Invariants:
-//! * FAULT-1: whoever opens a fault injector promises that nothing else uses the table while a method of the fault
-//!   injector runs, and that nothing borrowed from the table (a value, a key) is held across one. Reads between two
-//!   calls are what it is for. Cursors and ranges may stay parked: they hold offsets.
+//! * FAULT-1: the caller of `open` promises that nothing else uses the table while a method of the fault injector
+//!   runs, and that nothing borrowed from the table, such as a value or key, is held across a call. Reads between two
+//!   calls are fine. Cursors and ranges may stay parked, because they hold offsets.
 //! * FAULT-2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or in the
 //!   lines of a `ControlWords`, or in a slice of atomics that a side structure hands out; all live as long as the
 //!   table, which the fault injector borrows.
-//! * FAULT-3: a break stays inside pieces, or inside the aligned word around a byte of a piece, which lies in the
-//!   same unit.
+//! * FAULT-3: a break changes only bytes of pieces, and bytes of the aligned word around a byte of a piece, which is
+//!   in the same unit.
 //!
-//! The walk trusts every word: open the fault injector before the first break, never after it. Not promised: that
-//! pieces stay the same when entries are inserted; open a new fault injector for that, on undamaged memory.
+//! The walk trusts every word, so a fault injector must be opened on undamaged memory. Not promised: that pieces stay
+//! the same when entries are inserted; open a new fault injector then.
 
 #![expect(unsafe_code, reason = "writes to memory behind the back of the types that own it")]
 #![allow(clippy::cast_possible_truncation, reason = "levels and places in a header are small constants")]
@@ -59,18 +60,18 @@ use crate::sync::{AtomicU64, Ordering};
 /// ```
 pub struct FaultInjector<'t, C> {
     core: &'t Core<C>,
-    /// In ascending order of places in the arena, disjoint; control words after them.
+    /// Disjoint, ascending by place in the arena, then control words.
     pieces: Vec<Piece>,
-    /// The pieces by address.
+    /// Addresses of the pieces, ascending, each with the index of its piece.
     by_address: Vec<(usize, usize)>,
-    /// Node address, length and owner of each entry, in list order, points first.
+    /// Node address, length and owner of each entry, in list order, point entries first.
     entries: Vec<(usize, usize, Owner)>,
     /// Control words and their checks.
     checks: Vec<(usize, usize)>,
     journal: Vec<Broken>,
 }
 
-/// Bytes as they were before a break.
+/// The bytes that a break replaced.
 #[derive(Debug)]
 struct Broken {
     address: usize,
@@ -78,7 +79,7 @@ struct Broken {
 }
 
 impl<'t, C: Comparator> FaultInjector<'t, C> {
-    /// Enumerates the bytes of an undamaged table. O(entries log entries).
+    /// A fault injector over an undamaged table, all bytes of which it lists. O(entries log entries).
     ///
     /// # Safety
     /// While any method of the fault injector runs, no other thread may use the table, and nothing that was borrowed
@@ -117,11 +118,11 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         Ok(injector)
     }
 
-    /// Notes what every word of an undamaged table holds: called between writes, so that a later fault injector can
-    /// put earlier values back. O(bytes).
+    /// Notes the value of every word of an undamaged table. Call it between writes, so that a later fault injector
+    /// can put earlier values back. O(bytes).
     ///
     /// # Safety
-    /// As for [`open`](Self::open): no other thread may use the table meanwhile (FAULT-1).
+    /// No other thread may use the table meanwhile (FAULT-1).
     ///
     /// # Errors
     /// `Corruption` if the control block is damaged.
@@ -171,20 +172,20 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         piece.region == Region::BackLink && unit().is_some_and(|node| view.back_hint(node).is_some())
     }
 
-    /// Every byte in the fault model, in ascending order of places in the arena, then the control words: the same
-    /// order for tables made in the same way, wherever the system puts their memory.
+    /// All pieces of the fault model: ascending by place in the arena, then the control words. Tables that were made
+    /// in one way have one order, wherever the system puts their memory.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// The pieces of each control word and of its check.
+    /// For each control word: the indices of its piece and of the piece of its check.
     #[must_use]
     pub fn checks(&self) -> &[(usize, usize)] {
         &self.checks
     }
 
-    /// Entries of both lists: point entries in order, then range tombstones in order.
+    /// Number of entries. They are numbered from 0: point entries in order, then range tombstones in order.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.entries.len()
@@ -196,11 +197,12 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         self.entries.get(entry).map(|entry| &entry.2)
     }
 
-    /// Bytes of the table's own struct that no piece covers: locks, counters, hints, options, allocation marks.
+    /// Number of bytes of the table's own struct that no piece covers: locks, counters, hints, options, allocation
+    /// marks.
     #[must_use]
     pub fn excluded_bytes(&self) -> usize {
         let control = self.pieces.iter().filter(|piece| piece.part == Part::Control);
-        // Shards that writers leased lie beside it.
+        // Leased writer shards are outside of the struct.
         size_of::<Core<C>>().saturating_sub(control.map(Piece::len).sum::<usize>())
     }
 
@@ -224,7 +226,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         Ok(())
     }
 
-    /// The entries of a `Vector` table's chain, in order of arrival, and whose nodes are which.
+    /// Lists the entries of a `Vector` table's chain in order of arrival, and notes the owner of each node.
     fn chain(&mut self, view: &View<'_>, sentinel: u32, owners: &mut BTreeMap<u32, Owner>) -> Result<()> {
         self.head(view, sentinel, 1, Part::Points)?;
         let mut node = raw_link(view, sentinel, 0)?;
@@ -277,7 +279,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         Ok(())
     }
 
-    /// Sorts the pieces by their places in the arena, and adds what was handed out and belongs to none.
+    /// Sorts the pieces by place in the arena, and adds arena bytes that belong to no piece.
     fn arrange(&mut self, view: &View<'_>) -> Result<()> {
         let mut found = std::mem::take(&mut self.pieces);
         found.sort_by_key(|piece| piece.address);
@@ -300,7 +302,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         Ok(())
     }
 
-    /// What stands beside the arena, on the heap.
+    /// Lists the structures on the heap, beside the arena.
     fn side_structures(&mut self) {
         for words in self.core.tombstones.words() {
             if let Some(first) = words.first() {
@@ -310,7 +312,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         }
     }
 
-    /// The words of a frozen `Vector` table's array, and whose entries they name.
+    /// Lists the words of a frozen `Vector` table's array, with the owners of the entries that they name.
     fn sorted(&mut self, owners: &BTreeMap<u32, Owner>) {
         let Some(sorted) = self.core.points.sorted() else { return };
         for word in sorted.words() {
@@ -321,7 +323,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         }
     }
 
-    /// Words of filters and point index.
+    /// Lists the words of filters and point index.
     fn accelerators(&mut self, view: &View<'_>) -> Result<()> {
         for (unit, what) in self.core.accelerators.words()? {
             let region = match what {
@@ -346,7 +348,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
             let line = UNIT * LINE_WORDS;
             self.add(Region::Padding, Part::Control, 0, None, end, end.next_multiple_of(line) - end);
         }
-        // The salt stands before the values, and has no check.
+        // The salt is before the values and has no check.
         let (values, checks) = (starts[0] + 1, starts[1]);
         self.checks.extend((values..checks).zip(checks..self.pieces.len()).filter(|(value, check)| {
             [value, check].iter().all(|piece| self.pieces[**piece].region == Region::Control)
@@ -367,10 +369,10 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         }
     }
 
-    /// The bytes of a piece as they are now.
+    /// The current bytes of a piece.
     ///
     /// # Panics
-    /// If there is no such piece; so do the methods below.
+    /// If there is no such piece. The other methods that take the index of a piece panic then, too.
     #[must_use]
     pub fn bytes(&self, piece: usize) -> Vec<u8> {
         let piece = &self.pieces[piece];
@@ -386,51 +388,51 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         self.write(address, &[old[0] ^ 1 << (bit % 8)]);
     }
 
-    /// Zeroes the aligned 8-byte word around a byte of a piece (modulo its length). Neighbouring pieces in that word
-    /// are zeroed as well.
+    /// Zeroes the aligned 8-byte word around a byte of a piece (modulo its length), including bytes of other pieces
+    /// in that word.
     pub fn zero_word(&mut self, piece: usize, byte: usize) {
         let piece = &self.pieces[piece];
         let address = (piece.address + byte % piece.len) & !(UNIT - 1);
         self.write(address, &[0; UNIT]);
     }
 
-    /// Which word of its line of 64 bytes a piece starts in: 0 to 7. Words of filters and index fill whole lines.
+    /// The word, 0 to 7, of its line of 64 bytes that a piece starts in. Words of filters and index fill whole lines.
     #[must_use]
     pub fn place_in_line(&self, piece: usize) -> usize {
         self.pieces[piece].address / UNIT % LINE_WORDS
     }
 
-    /// Writes bytes over the start of a piece, as many as it has room for.
+    /// Writes bytes over the start of a piece, at most as many as its length.
     pub fn overwrite(&mut self, piece: usize, bytes: &[u8]) {
         let piece = &self.pieces[piece];
         let len = bytes.len().min(piece.len);
         self.write(piece.address, &bytes[..len]);
     }
 
-    /// Swaps the first bytes of two pieces, as many as the shorter one has: links for links.
+    /// Swaps the first bytes of two pieces, as many as the shorter one has.
     pub fn swap(&mut self, left: usize, right: usize) {
         let (left, right) = (&self.pieces[left], &self.pieces[right]);
         let len = left.len.min(right.len);
         self.exchange(left.address, right.address, len);
     }
 
-    /// Swaps header, digests, key and value of two entries (see [`entries`](Self::entries)) where they lie, as many
-    /// bytes as the shorter one has. Their links stay.
+    /// Swaps header, digests, key and value of two entries (see [`entries`](Self::entries)), as many bytes as the
+    /// shorter one has. Their links stay in place.
     pub fn swap_entries(&mut self, left: usize, right: usize) {
         let (left, right) = (&self.entries[left], &self.entries[right]);
         self.exchange(left.0, right.0, left.1.min(right.1));
     }
 
-    /// Copies up to `len` bytes from the start of one piece, and on through what lies after it, over another. Both
-    /// ends stay inside memory that pieces cover without a gap.
+    /// Copies up to `len` bytes from the start of one piece over another one and the pieces after it. Source and
+    /// target stay inside memory that pieces cover without a gap.
     pub fn copy(&mut self, from: usize, to: usize, len: usize) {
         let len = len.min(self.run(from)).min(self.run(to));
         let bytes = read(self.pieces[from].address, len);
         self.write(self.pieces[to].address, &bytes);
     }
 
-    /// Copies a piece and the ones listed after it over another one and those after that one, piece by piece, as many
-    /// bytes as the shorter of two has: a control word and its check over another one.
+    /// Copies `count` pieces from number `from` on over those from number `to` on, piece by piece, as many bytes as
+    /// the shorter of two has, such as a control word with its check over another one.
     pub fn copy_pieces(&mut self, from: usize, to: usize, count: usize) {
         let len = self.pieces.len();
         let sources: Vec<Vec<u8>> = (from..len).take(count).map(|piece| self.bytes(piece)).collect();
@@ -439,8 +441,8 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         }
     }
 
-    /// Copies the aligned line of 64 bytes around a piece over the one around another piece: each word that belongs to
-    /// pieces at both ends.
+    /// Copies the aligned line of 64 bytes around a piece over the line around another piece, but only words that
+    /// belong to pieces in both lines.
     pub fn copy_line(&mut self, from: usize, to: usize) {
         let [from, to] = [from, to].map(|piece| self.pieces[piece].address & !(LINE - 1));
         let inside = |word: usize| self.piece_around(word).is_some();
@@ -450,8 +452,8 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         words.into_iter().for_each(|(word, bytes)| self.write(word, &bytes));
     }
 
-    /// Puts the aligned word around a byte of a piece (modulo its length) back to one of the values that it held
-    /// before. `false`: it never held another one.
+    /// Puts the aligned word around a byte of a piece (modulo its length) back to one of its earlier values. `false`
+    /// if it never held another one.
     pub fn revert_word(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
         let piece = &self.pieces[piece];
         let address = (piece.address + byte % piece.len) & !(WORD - 1);
@@ -460,8 +462,8 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         old.inspect(|old| self.write(address, &old.to_ne_bytes())).is_some()
     }
 
-    /// Puts back the aligned line of 64 bytes: all its words as they were before one of its changes. Words that
-    /// belong to no piece stay.
+    /// Puts the aligned line of 64 bytes around a byte of a piece back to its state before one of its changes. Words
+    /// that belong to no piece stay.
     pub fn revert_line(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
         let piece = &self.pieces[piece];
         let line = (piece.address + byte % piece.len) & !(LINE - 1);
@@ -475,7 +477,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         changed
     }
 
-    /// Bytes from the start of a piece to the next byte that no piece covers.
+    /// Number of bytes from the start of a piece to the next byte that no piece covers.
     fn run(&self, piece: usize) -> usize {
         let start = self.pieces[piece].address;
         let mut end = start;
@@ -488,7 +490,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         end - start
     }
 
-    /// The pieces whose bytes differ now from what they were when the fault injector was opened, in their order.
+    /// Indices of the pieces whose bytes now differ from those when the fault injector was opened, ascending.
     #[must_use]
     pub fn changed(&self) -> Vec<usize> {
         let mut changed: Vec<usize> =
@@ -498,7 +500,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         changed
     }
 
-    /// The bytes of pieces that differ now, and what they were.
+    /// The bytes of pieces that now differ, by address, with their original values.
     fn differing(&self) -> BTreeMap<usize, u8> {
         let mut original: BTreeMap<usize, u8> = BTreeMap::new();
         for broken in self.journal.iter().rev() {
@@ -515,7 +517,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         (address < self.pieces[*place].end()).then_some(*place)
     }
 
-    /// How many bits of pieces differ now from what they were when the fault injector was opened.
+    /// Number of bits of pieces that now differ from those when the fault injector was opened.
     #[must_use]
     pub fn changed_bits(&self) -> u32 {
         self.differing().iter().map(|(address, old)| (read(*address, 1)[0] ^ old).count_ones()).sum()
@@ -540,7 +542,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
     }
 }
 
-/// Where target and tag stand in a back word, as (first byte, bytes), and where the header check does.
+/// The bytes of target and tag in a back word, as (first byte, bytes), and those of the header check.
 const BACK_BYTES: (usize, usize) = if cfg!(target_endian = "little") { (2, 6) } else { (0, 6) };
 const CHECK_AT: usize = if cfg!(target_endian = "little") { 0 } else { 6 };
 
@@ -560,7 +562,7 @@ fn write(address: usize, bytes: &[u8]) {
     unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
-/// The control words of a table, those of its writers among them.
+/// Visits the control words of a table, those of its writer shards included.
 fn each_control<C: Comparator>(core: &Core<C>, mut visit: impl FnMut(Words<'_>)) {
     core.control_words().for_each(&mut visit);
     core.shards.each_control(visit);
@@ -578,8 +580,8 @@ fn address_of(view: &View<'_>, offset: u32, len: usize) -> Result<usize> {
     }
 }
 
-/// A word as it lies there. The fault injector reads words without `Node`: what it lists must not depend on what it
-/// tests.
+/// A word of the arena. The fault injector does not read through `Node`, so that it does not depend on the code under
+/// test.
 fn raw_word(view: &View<'_>, offset: u32) -> Result<u64> {
     let word = view.word(offset).ok_or_else(lost)?;
     // ORDERING: Relaxed: nothing else runs (FAULT-1).

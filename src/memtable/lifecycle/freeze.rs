@@ -1,10 +1,10 @@
-//! Freeze: writing ends, the sums are sealed, and what answers for a frozen table is built.
+//! Freeze: ends writing, seals the sums, and builds the structures of a frozen table.
 //!
 //! ```text
 //!   shards closed, one after the other; writers inside have left -> sums sealed -> FROZEN set
 //!     -> a `Vector` table is sorted -> the tombstone index is rebuilt from the verified list
 //! ```
-//! Readers go on with what they have. Any thread; any number of freezers at once.
+//! Reads that are running finish with the structures that they hold. Any number of threads may freeze at once.
 
 #![forbid(unsafe_code)]
 
@@ -16,9 +16,9 @@ use crate::memtable::skiplist::control_block::ControlWord;
 /// Ends writing. Idempotent.
 pub(crate) fn freeze<C: Comparator>(core: &Core<C>) -> Result<()> {
     core.shards.freeze()?;
-    // All writers are out: the sums are exact, and whoever is second computes the same ones.
+    // All writers have left, so the sums are exact, and a second thread computes equal ones.
     let _ = core.sealed.set(core.shards.totals());
-    // Before anything compares keys: a comparator that panics here leaves a frozen table.
+    // Set before keys are compared, so that a comparator that panics leaves a frozen table.
     core.shards.while_registry_is_held(|| core.arena.control.set(ControlWord::FROZEN, 1));
     core.points.sort_once(core.ground(), &core.shards);
     core.tombstones.freeze(core.ground());

@@ -1,4 +1,4 @@
-//! From the last write to the file: flush, scrub and salvage; what `{:?}` shows; damage on purpose.
+//! From the last write to the file: freeze, flush, scrub, salvage, fault injection, and `Debug` of all types.
 
 mod debug;
 #[cfg(all(feature = "fault-injection", not(loom)))]

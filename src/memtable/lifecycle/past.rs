@@ -1,11 +1,11 @@
-//! What a table's words held before: noted between writes, so that the fault injector can put an earlier value back.
+//! Earlier values of a table's words, noted between writes, so that the fault injector can put one of them back.
 //!
 //! ```text
 //!   look 1   | a | b |        seen: the runs of words as they were at the last look
 //!   look 2   | a | c | d |    before: (look 2, second word, b), (look 2, third word, 0)
 //! ```
-//! A lost write leaves a word, or a line of 64 bytes, at a value that it held before. What happens between two looks
-//! happens at once here. Pure data; one thread.
+//! A lost write leaves a word, or a line of 64 bytes, at a value that it held before. All changes between two looks
+//! count as one. Plain data; one thread.
 
 #![forbid(unsafe_code)]
 
@@ -15,33 +15,33 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const WORD: usize = 8;
 pub(crate) const LINE: usize = 64;
 
-/// What a run of words held before it was first seen.
+/// What a run of words held before the first look at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fresh {
     /// Zeros: memory that was handed out since the last look.
     Zeros,
-    /// Nothing else: it was made like this.
+    /// The values that it was made with.
     Made,
 }
 
 /// The earlier values of a table's words. Filled by [`FaultInjector::look`](crate::fault::FaultInjector::look).
 #[derive(Default)]
 pub struct Past {
-    /// Bytes of each run at the last look, by its address.
+    /// The bytes of each run at the last look, by address.
     seen: BTreeMap<usize, Vec<u8>>,
-    /// For each word that changed, by its address: at which look, and what it held before.
+    /// For each word that changed, by address: the number of the look, and the value before.
     before: BTreeMap<usize, Vec<(u32, u64)>>,
     looks: u32,
 }
 
 impl Past {
-    /// Nothing was looked at yet.
+    /// A history without looks.
     #[must_use]
     pub fn new() -> Self {
         Past::default()
     }
 
-    /// How many changes were noted.
+    /// Number of changes noted.
     #[must_use]
     pub fn changes(&self) -> usize {
         self.before.values().map(Vec::len).sum()
@@ -68,14 +68,15 @@ impl Past {
         *seen = now;
     }
 
-    /// One of the values other than `now` that the word at `address` held before.
+    /// One of the earlier values of the word at `address` that differ from `now`.
     pub(crate) fn word(&self, address: usize, now: u64, turn: usize) -> Option<u64> {
         let values: BTreeSet<u64> = self.before.get(&address)?.iter().map(|change| change.1).collect();
         let values: Vec<u64> = values.into_iter().filter(|value| *value != now).collect();
         values.get(turn.checked_rem(values.len())?).copied()
     }
 
-    /// The words of the line at `address` that changed at or after one of its looks, and what they held before it.
+    /// Picks one of the looks that noted a change in the line at `address`, and returns the words that changed at it
+    /// or later, with their values before it.
     pub(crate) fn line(&self, address: usize, turn: usize) -> Vec<(usize, u64)> {
         let words = self.before.range(address..address + LINE);
         let looks: BTreeSet<u32> =

@@ -1,4 +1,4 @@
-//! Pieces of a table's memory, as the fault injector lists them: what it is, whose it is, where it lies.
+//! Pieces of a table's memory, as the fault injector lists them: kind, owner and address.
 //!
 //! Pure data; any thread.
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::key::SequenceNumber;
 
-/// What a piece of memory is.
+/// What a piece of memory contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Region {
@@ -16,27 +16,27 @@ pub enum Region {
     Header,
     /// The user key.
     Key,
-    /// The value (of a range tombstone: its end).
+    /// The value; for a range tombstone, its end.
     Value,
     /// Both digests.
     Digests,
     /// A link of an entry.
     Link,
-    /// A link of the head.
+    /// A link of the list's head.
     HeadLink,
     /// Target and tag of a back link.
     BackLink,
-    /// Bytes that mean nothing: up to the next unit after an entry, and the unused part of the head.
+    /// Unused bytes: up to the next unit after an entry, and in the list's head.
     Padding,
-    /// A word of a filter, or the control word of a line of it.
+    /// A word of a filter, or the control word of one of its lines.
     FilterWord,
     /// A slot of the point index.
     IndexSlot,
     /// The control word of a bucket of the point index.
     IndexControl,
-    /// Handed out to writers and not used yet.
+    /// Arena bytes that writers have taken and not used yet.
     Free,
-    /// A word of the tombstone index: live, or that of a frozen table.
+    /// A word of the live or the frozen tombstone index.
     TombstoneIndex,
     /// A word of the sorted array of a frozen `Vector` table.
     SortedWord,
@@ -44,7 +44,7 @@ pub enum Region {
     Control,
 }
 
-/// Which structure a piece belongs to.
+/// The structure that a piece belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Part {
@@ -58,16 +58,16 @@ pub enum Part {
     Control,
 }
 
-/// Whose bytes a piece holds.
+/// The entry that a piece belongs to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// The user key (of a range tombstone: its start).
+    /// The user key; for a range tombstone, its start.
     pub key: Arc<[u8]>,
     /// The sequence number.
     pub sequence: SequenceNumber,
 }
 
-/// A stretch of bytes in the fault model.
+/// A run of bytes that the fault model covers.
 #[derive(Clone)]
 pub struct Piece {
     /// What it is.
@@ -76,7 +76,7 @@ pub struct Piece {
     pub part: Part,
     /// The level that a link serves, else 0.
     pub level: u32,
-    /// The entry that it belongs to; none for the head, free bytes and control words.
+    /// The entry that it belongs to; `None` for the head, free bytes and control words.
     pub owner: Option<Owner>,
     pub(crate) address: usize,
     pub(crate) len: usize,

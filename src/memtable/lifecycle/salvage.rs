@@ -1,4 +1,4 @@
-//! Salvage: every entry that still verifies, whatever became of the links.
+//! Salvage: recovers every entry that still verifies, even where links are damaged.
 //!
 //! ```text
 //!   links   from the heads and from every node found: each level, and the back link, as far as tags match; and what
@@ -6,12 +6,13 @@
 //!   arena   every 8-byte boundary that was handed out: header check, then both digests       (4 or 8 protection bytes)
 //!   sort    by key, sequence number, revision; once each, but for duplicates that a `Vector` table took
 //! ```
-//! * SALVAGE-1: a link is derived data: with 4 or more protection bytes, damaged links lose no entry.
-//! * SALVAGE-2: what the arena holds at a boundary is copied word by word and verified in the copy before it is
-//!   opened: a concurrent reader may be mending a back link there.
-//! * SALVAGE-3: below 4 protection bytes, chance would pass for entries; only what links reach is returned.
+//! * SALVAGE-1: with 4 or more protection bytes, damaged links lose no entry.
+//! * SALVAGE-2: the bytes at a boundary are copied word by word, and the copy is verified, before they are read as a
+//!   node, because a concurrent reader may be repairing a back link there.
+//! * SALVAGE-3: with fewer than 4 protection bytes random bytes could pass as an entry, so only entries that links
+//!   reach are returned.
 //!
-//! Any thread, on a frozen table: nothing is being inserted.
+//! Any thread. The table is frozen, so nothing is being inserted.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -39,41 +40,42 @@ use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
-/// Where a salvage looked.
+/// Where a salvage searched for entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// Along every link that still verifies, and through the whole arena.
+    /// Along all links that verify, and through the whole arena.
     Arena,
-    /// Along the links only: with fewer than 4 protection bytes, or none, entries cannot be told from chance.
+    /// Along the links only, because with fewer than 4 protection bytes entries cannot be told from random bytes.
     Links,
 }
 
-/// An entry that still verifies, key and value.
+/// A recovered entry, whose key and value verify.
 #[derive(Debug, Clone, Copy)]
 pub struct Salvaged<'t> {
     /// The entry.
     pub entry: Entry<'t>,
-    /// How many equal entries it replaced: of equal keys and sequence numbers the largest one counts.
+    /// Number of earlier entries that it replaced. Among entries with equal keys and sequence numbers the largest
+    /// revision is the valid one.
     pub revision: u32,
 }
 
-/// What a salvage brought back.
+/// The result of a salvage.
 #[derive(Clone)]
 #[non_exhaustive]
 #[must_use]
 pub struct Salvage<'t> {
-    /// Entries and, among them, range tombstones (kind `RANGE_DELETE`; the value is the end): keys ascend, sequence
-    /// numbers and then revisions descend. Replaced equals are among them.
+    /// The recovered entries, in order: keys ascend, sequence numbers and then revisions descend. They include
+    /// replaced entries, and range tombstones (kind `RANGE_DELETE`, whose value is the end).
     pub entries: Vec<Salvaged<'t>>,
     /// Where it looked.
     pub reach: Reach,
-    /// Entries written, replaced ones included, that did not come back.
+    /// Number of entries written, replaced ones included, that were not recovered.
     pub missing: u64,
-    /// Damage that kept it from looking everywhere: in the control block.
+    /// Damage in the control block that kept the salvage from searching everywhere.
     pub failure: Option<Corruption>,
 }
 
-/// Every entry that still verifies.
+/// Implements [`ImmutableMemTable::salvage`](crate::ImmutableMemTable::salvage).
 pub(crate) fn salvage<C: Comparator>(core: &Core<C>) -> Salvage<'_> {
     let (found, reach, failure) =
         gather(core).unwrap_or_else(|corruption| (Vec::new(), Reach::Links, Some(corruption)));
@@ -82,7 +84,7 @@ pub(crate) fn salvage<C: Comparator>(core: &Core<C>) -> Salvage<'_> {
     Salvage { entries: found, reach, missing, failure }
 }
 
-/// What was found, where, and what kept it from looking further.
+/// The entries found, where the salvage searched, and the damage that kept it from searching further.
 type Gathered<'t> = (Vec<Salvaged<'t>>, Reach, Option<Corruption>);
 
 fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
@@ -107,7 +109,7 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
     Ok((sorted(core, view, verified.collect()), reach, failure))
 }
 
-/// The heads of both lists and of all chains, as far as they are known.
+/// The heads of both lists and of all chains whose control words verify.
 fn sentinels<C: Comparator>(core: &Core<C>, view: &View<'_>) -> impl Iterator<Item = u32> {
     let chains = core.shards.chains().into_iter().filter_map(Result::ok).filter(|chain| *chain != 0);
     [Head::Points, Head::Ranges].map(|head| view.head(head)).into_iter().chain(chains)
@@ -124,7 +126,7 @@ fn sorted<'t, C: Comparator>(
         let order = core.comparator.compare(left.key(), right.key());
         order.then_with(|| version(left).cmp(&version(right))).then(tombstone(left).cmp(&tombstone(right)))
     });
-    // What stands twice in a list was written once; a log has what it was given.
+    // A list contains each version once, so a second one is dropped; a log may contain duplicates.
     let listed = core.options.representation == Representation::SkipList;
     verified.dedup_by(|left, right| {
         version(left) == version(right)
@@ -137,7 +139,7 @@ fn sorted<'t, C: Comparator>(
     verified.into_iter().map(salvaged).collect()
 }
 
-/// Everything that can be reached from the head: each node leads on by every link and back link whose tag matches.
+/// Collects all nodes that can be reached from the head, through every link and back link whose tag matches.
 fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut BTreeSet<u32>) {
     let mut open = vec![sentinel];
     let mut seen = BTreeSet::from([sentinel]);
@@ -153,7 +155,8 @@ fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut BTreeSet<u32>) {
     offsets.extend(seen);
 }
 
-/// Everything in the arena that verifies as an entry. Returns what keeps a part of the arena from being known.
+/// Collects all nodes in the arena that verify as entries. Returns the damage that keeps a part of the arena from
+/// being searched.
 fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<Option<Corruption>, Corruption> {
     let (stretches, unknown) = view.arena().stretches()?;
     for (first, units) in stretches {
@@ -167,11 +170,11 @@ fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<Option<
     Ok(unknown)
 }
 
-/// Whether a key that verifies stands after this boundary (SALVAGE-2).
+/// Whether an entry that verifies begins at this boundary (SALVAGE-2).
 fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let word = |at: usize| {
         let word = view.word(offset.checked_add((at / UNIT) as u32)?)?;
-        // ORDERING: Acquire pairs with the Release in `exchange_back`; all other words stand still since the freeze.
+        // ORDERING: Acquire pairs with the Release in `exchange_back`; no other word changes after the freeze.
         Some(word.load(Ordering::Acquire))
     };
     let (lengths, sequence) = (Lengths(word(0)?), word(SEQUENCE_AT)?);

@@ -1,4 +1,4 @@
-//! Scrub: looks at everything that a table keeps and reports every finding.
+//! Scrub: verifies everything that a table stores and reports every finding.
 //!
 //! ```text
 //!   control words
@@ -9,12 +9,12 @@
 //!   beside       filters: both copies of every word; point index: every slot and control word
 //!   frozen       counts and digest sums == those sealed at the freeze; tombstones of list and indexes equally many
 //! ```
-//! * SCRUB-1: a finding never ends the scrub; what stands after a gap is visited as well.
-//! * SCRUB-2: an undamaged table has no findings, also while it is being written to or frozen: sums are compared only
-//!   if they were sealed before the walk began, since only then must it meet every entry.
+//! * SCRUB-1: a finding never ends the scrub; entries after a gap are visited as well.
+//! * SCRUB-2: an undamaged table has no findings, even while it is being written to or frozen. Sums are compared only
+//!   if they were sealed before the walk began, because only then the walk must meet every entry.
 //! * SCRUB-3: the walk ends: it never takes more steps than the arena has room for entries.
 //!
-//! Any thread; takes locks only where a word does not verify and its writer may still be at work. Not promised:
+//! Any thread. It takes locks only where a word does not verify and its writer may still be at work. Not promised:
 //! entries inserted while the scrub runs.
 
 #![forbid(unsafe_code)]
@@ -38,11 +38,11 @@ use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
 
-/// How far a scrub has come.
+/// The progress of a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ScrubProgress {
-    /// Entries looked at, damaged ones included.
+    /// Number of entries visited, damaged ones included.
     pub entries: u64,
     /// Bytes of their keys and values that verified.
     pub bytes: u64,
@@ -50,21 +50,21 @@ pub struct ScrubProgress {
     pub findings: u64,
 }
 
-/// What a scrub found.
+/// The result of a scrub.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 #[must_use]
 pub struct ScrubReport {
-    /// Every finding, in the order met: control block, then each list, then sums.
+    /// All findings, in order: control block, then each list, then sums.
     pub findings: Vec<Corruption>,
-    /// Entries looked at, damaged ones included.
+    /// Number of entries visited, damaged ones included.
     pub entries: u64,
     /// Bytes of their keys and values that verified.
     pub bytes: u64,
 }
 
 impl ScrubReport {
-    /// The first finding as an error.
+    /// Returns the first finding as an error.
     ///
     /// # Errors
     /// `Corruption` if there is any finding.
@@ -76,7 +76,7 @@ impl ScrubReport {
 /// Entries between two calls of the progress callback.
 const PROGRESS_EVERY: u64 = 1024;
 
-/// Looks at everything that a table keeps. O(entries).
+/// Implements [`TableReader::scrub`](crate::TableReader::scrub). O(entries).
 pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
     let sealed = core.sealed.get();
     let (report, seen) = (ScrubReport::default(), Totals::default());
@@ -108,21 +108,21 @@ pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubPro
     scrub.report
 }
 
-/// A scrub under way.
+/// A running scrub.
 struct Scrub<'a, C, P> {
     core: &'a Core<C>,
-    /// The sums to compare with, if the table was sealed when the scrub began (SCRUB-2).
+    /// The sealed sums, if the table was frozen when the scrub began (SCRUB-2).
     sealed: Option<&'a Totals>,
     report: ScrubReport,
     seen: Totals,
     progress: P,
 }
 
-/// A node met on level 0.
+/// A node that the walk along level 0 met.
 #[derive(Debug, Clone, Copy)]
 struct Met {
     node: u32,
-    /// Its levels, if its header and key verified.
+    /// The height of its tower, if its header and key verified.
     height: Option<u32>,
 }
 
@@ -142,8 +142,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         });
     }
 
-    /// Words that disagree with their checks. One that is being set right now is right, or another one, once whoever
-    /// sets it has been waited for.
+    /// Reports words that disagree with their checks. A word that is being set is looked at again after its writer
+    /// has left.
     fn control(&mut self, words: Words<'_>) {
         let mut found: Vec<Corruption> = words.damages().collect();
         if found.is_empty() {
@@ -154,7 +154,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         found.into_iter().for_each(|corruption| self.find(corruption));
     }
 
-    /// Filters and point index. A writer between two of its steps is waited out before anything is reported.
+    /// Verifies filters and point index. A finding is reported only if it remains after all writers at work have
+    /// left.
     fn accelerators(&mut self) {
         let core = self.core;
         let mut findings = Vec::new();
@@ -167,7 +168,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         }
     }
 
-    /// Chains in order of arrival, then the sorted array.
+    /// Verifies a `Vector` table: its chains, then the sorted array.
     fn vector(&mut self) {
         let core = self.core;
         let search = match core.point_search() {
@@ -175,7 +176,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
             Err(corruption) => return self.find(corruption),
         };
         for sentinel in core.shards.chains() {
-            // A chain whose word is damaged was reported above.
+            // A damaged word that names a chain was reported with the control words.
             if let Ok(sentinel @ 1..) = sentinel {
                 let mut findings = Vec::new();
                 let nodes = chain_nodes(&search.view, sentinel, &mut |found| findings.push(found));
@@ -191,7 +192,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         let mut left: Option<Verified<'_>> = None;
         for entry in order.entries() {
             let checked = entry.and_then(|right| {
-                // A log takes duplicates: the freeze has named them, and they stand side by side.
+                // A log may contain duplicates, which the freeze reported and which are adjacent here.
                 if !left.is_some_and(|left| is_same_version(&core.comparator, &left, &right)) {
                     search.check_order(left.as_ref(), Some(&right))?;
                 }
@@ -270,13 +271,13 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         Some(entry)
     }
 
-    /// Looks at the link of every node that is tall enough, linked there or not.
+    /// Verifies the links of one level, of every node that is tall enough, whether or not it is linked there yet.
     fn upper_level(&mut self, search: &Search<'a, C>, level: u32, met: &[Met], places: &HashMap<u32, usize>) {
         let tall = met.iter().enumerate().filter(|(_, met)| met.height.is_some_and(|height| height > level));
         let known = tall.map(|(place, met)| (met.node, Some(place)));
         for (node, place) in [(search.sentinel, None)].into_iter().chain(known) {
             let (mut node, mut place) = (node, place);
-            // A node of unknown height after this one is looked at from here.
+            // Nodes of unknown height are visited along the links of the node before them.
             while let Some(next) = self.upper_link(search, level, node, place, places) {
                 let unknown = met.get(next).is_some_and(|met| met.height.is_none());
                 if !unknown || place == Some(next) {
@@ -287,7 +288,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         }
     }
 
-    /// One link: its tag, and that it leads further on to a node of this level. Returns the place that it leads to.
+    /// Verifies the tag of one link, and that it leads forward to a node of this level. Returns the place of that
+    /// node.
     fn upper_link(
         &mut self,
         search: &Search<'a, C>,
@@ -309,7 +311,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         let to = places.get(&target).copied();
         let forward = match (from, to) {
             (Some(from), Some(to)) => from < to,
-            // A node that level 0 did not show: inserted meanwhile, or after a gap that was reported.
+            // The walk along level 0 did not meet this node: it was inserted meanwhile, or it is after a reported
+            // gap.
             _ => true,
         };
         if !forward {
@@ -329,7 +332,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         to
     }
 
-    /// A back link is a hint: it names the entry before, or the head, after a tag that matches.
+    /// Verifies back links: each must have a matching tag and name the head or an entry before its own.
     fn back_links(&mut self, search: &Search<'a, C>, met: &[Met], places: &HashMap<u32, usize>) {
         let last = (search.sentinel, met.len());
         let nodes = met.iter().enumerate().map(|(place, met)| (met.node, place));

@@ -1,6 +1,7 @@
-//! Entries as stored, and what is made of them: their parts, copies, pinned entries.
+//! Entries as stored, and their parts, copies and pinned forms.
 //!
-//! * ENTRY-1: a copy is made first and verified afterwards: what the caller holds is what was checked.
+//! * ENTRY-1: bytes are copied first, and the copy is verified, so that the caller gets exactly the bytes that were
+//!   checked.
 //!
 //! Any thread.
 
@@ -16,7 +17,7 @@ use crate::memtable::core::Core;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Pinned, Verified};
 
-/// An entry as stored. Its key was verified; its value is verified when asked for.
+/// An entry as stored. Its key is verified; its value is verified by the methods that return it.
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     entry: Verified<'a>,
@@ -29,7 +30,7 @@ impl<'a> Entry<'a> {
         Entry { entry, seal: frame.seal() }
     }
 
-    /// Whether it stands before a position.
+    /// Whether it is before a position.
     #[inline]
     pub(crate) fn is_before<C: Comparator>(&self, comparator: &C, position: &Target<'_>) -> bool {
         self.entry.node().order(comparator, position).is_lt()
@@ -66,14 +67,13 @@ impl<'a> Entry<'a> {
     /// The value, verified now. O(length).
     ///
     /// # Errors
-    /// `Corruption` if the value is not what was written.
+    /// `Corruption` if the value is damaged.
     #[inline]
     pub fn value(&self) -> Result<&'a [u8]> {
         Ok(self.entry.value(self.seal)?)
     }
 
-    /// Key, sequence number, kind and value together, verified now by one comparison for all of them, however long the
-    /// entry was held. O(length).
+    /// Key, sequence number, kind and value, all verified now, by one comparison. O(length).
     ///
     /// ```
     /// use paranoid_memtable::{Kind, MemTable};
@@ -89,7 +89,7 @@ impl<'a> Entry<'a> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if one of them is not what was written.
+    /// `Corruption` if one of them is damaged.
     #[inline]
     pub fn parts(&self) -> Result<EntryParts<'a>> {
         let (user_key, value) = (self.entry.key(), self.entry.value_unverified());
@@ -97,8 +97,8 @@ impl<'a> Entry<'a> {
         Ok(EntryParts { user_key, sequence: self.sequence(), kind: self.kind(), value })
     }
 
-    /// A copy of the whole entry, verified after it was made: `'static`, and cheap to clone. Holds no share in the
-    /// table; [`pin`](crate::TableReader::pin) does, and copies nothing.
+    /// A copy of the whole entry, verified after it was made: `'static`, and cheap to clone. It does not keep the
+    /// table alive; [`pin`](crate::TableReader::pin) does, and copies nothing.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -112,7 +112,7 @@ impl<'a> Entry<'a> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if the copy is not what was written.
+    /// `Corruption` if the copy does not verify.
     pub fn to_bytes(&self) -> Result<EntryBytes> {
         let (key, value) = (self.entry.key(), self.entry.value_unverified());
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, key.len() + value.len()).collect();
@@ -126,10 +126,10 @@ impl<'a> Entry<'a> {
         Ok(copy)
     }
 
-    /// A copy of the value in a buffer, verified after it was copied.
+    /// Copies the value into a buffer and verifies the copy.
     ///
     /// # Errors
-    /// `Corruption` if the copy is not what was written; the buffer is then empty.
+    /// `Corruption` if the copy does not verify; the buffer is then empty.
     pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
         copy_verified(&self.entry, self.seal, buffer)
     }
@@ -146,7 +146,7 @@ impl fmt::Debug for Entry<'_> {
     }
 }
 
-/// Copies first and verifies the copy: what the caller holds is what was checked.
+/// Copies a value and verifies the copy (ENTRY-1).
 pub(crate) fn copy_verified(entry: &Verified<'_>, seal: Seal, buffer: &mut Vec<u8>) -> Result<()> {
     buffer.clear();
     buffer.extend_from_slice(entry.value_unverified());
@@ -156,7 +156,7 @@ pub(crate) fn copy_verified(entry: &Verified<'_>, seal: Seal, buffer: &mut Vec<u
     })
 }
 
-/// What an entry consists of, verified together. Made by [`Entry::parts`].
+/// The parts of an entry, verified together. Made by [`Entry::parts`].
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct EntryParts<'a> {
@@ -177,7 +177,7 @@ impl fmt::Debug for EntryParts<'_> {
     }
 }
 
-/// The bytes of keys and values are the user's: only their lengths are shown.
+/// Prints lengths instead of keys and values, which are the user's.
 fn debug_parts(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -192,7 +192,8 @@ fn debug_parts(
         .finish_non_exhaustive()
 }
 
-/// The getters that [`EntryBytes`] and [`PinnedEntry`] offer alike, by their method `whole`: key and value in one piece.
+/// The getters of [`EntryBytes`] and [`PinnedEntry`], both of which have a method `whole` that returns key and value
+/// in one slice.
 macro_rules! getters {
     ($self:ident) => {
         /// The user key.
@@ -244,7 +245,7 @@ impl fmt::Debug for EntryBytes {
     }
 }
 
-/// An entry with a share in its table: `'static`, cheap to clone, and nothing was copied. Made by
+/// An entry that owns a share in its table: `'static`, cheap to clone, and without a copy. Made by
 /// [`pin`](crate::TableReader::pin).
 #[derive(Clone)]
 pub struct PinnedEntry {
@@ -268,7 +269,7 @@ impl fmt::Debug for PinnedEntry {
     }
 }
 
-/// An entry with a share in its table, verified now.
+/// Verifies an entry and pins it.
 pub(crate) fn pin<C: Comparator>(core: &Arc<Core<C>>, entry: &Entry<'_>) -> Result<PinnedEntry> {
     entry.parts()?;
     let whole = entry.entry.bytes_in(&core.arena.view()?);

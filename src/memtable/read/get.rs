@@ -3,11 +3,12 @@
 //! ```text
 //!   search (key, snapshot) -> newest visible entry -> tombstones newer than it -> value verified -> out
 //! ```
-//! * GET-1: the order of questions is free, but no structure's "no" hides a covering tombstone.
-//! * GET-2: a damaged newest version is `Corruption`, never an older version: the bracket before the answer is
-//!   verified as well.
+//! * GET-1: filter, index, list and tombstones may be asked in any order, but a filter's "no" never skips the range
+//!   tombstones.
+//! * GET-2: if the newest version is damaged, the answer is `Corruption`, never an older version, because the entry
+//!   before the answer is verified too.
 //!
-//! Any thread; lock-free; a read that finds no range tombstones writes nothing.
+//! Any thread; lock-free. A read that finds no range tombstone writes no memory.
 
 #![forbid(unsafe_code)]
 
@@ -39,16 +40,16 @@ impl From<Gap> for Error {
 pub enum Lookup<'a, C: Comparator = Bytewise> {
     /// The key has this value.
     Value(ValueRef<'a>),
-    /// The key is deleted. Final: older tables need not be asked.
+    /// The key is deleted, so older tables need not be read.
     Deleted {
         /// The tombstone's sequence number.
         sequence: SequenceNumber,
         /// What deleted it.
         by: DeletedBy,
     },
-    /// Merge operands, newest first, and what they stand on.
+    /// Merge operands, newest first, and the base that they apply to.
     Merge(Operands<'a, C>),
-    /// This table says nothing about the key.
+    /// The table has no visible entry of the key; older tables may.
     NotFound,
 }
 
@@ -61,11 +62,11 @@ pub enum DeletedBy {
     Single,
     /// A range tombstone.
     Range,
-    /// A point tombstone of a kind of the engine's own, see [`Kind::custom_delete`].
+    /// A point tombstone of a custom kind, see [`Kind::custom_delete`].
     Custom(Kind),
 }
 
-/// A value in the table's memory, verified when it was handed out. Borrows the table.
+/// A value in the table's memory, verified when it was returned. Borrows the table.
 #[derive(Clone, Copy)]
 pub struct ValueRef<'a> {
     value: BytesIn<'a>,
@@ -74,7 +75,7 @@ pub struct ValueRef<'a> {
     owner: &'a dyn Pins,
 }
 
-/// Hands out another owner of the arena.
+/// Creates owners of the arena, for pinned values.
 pub(crate) trait Pins: Send + Sync {
     fn pin(&self) -> Arc<dyn KeepsArena>;
 }
@@ -99,17 +100,17 @@ impl ValueRef<'_> {
         self.sequence
     }
 
-    /// The kind of the entry: `PUT`, or one of the engine's own.
+    /// The kind of the entry: `PUT` or a custom kind.
     #[must_use]
     #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// This value with a share in the table: nothing is copied, but the memory of the whole table lives as long.
+    /// This value as a pinned one, which copies nothing and keeps the memory of the whole table alive.
     ///
     /// # Panics
-    /// Never: the value comes from the table that is pinned.
+    /// Never.
     #[must_use]
     pub fn to_pinned(&self) -> PinnedValue {
         match Pinned::new(self.owner.pin(), self.value) {
@@ -141,7 +142,7 @@ impl fmt::Debug for ValueRef<'_> {
     }
 }
 
-/// A value that keeps its table alive: `'static`, cheap to clone.
+/// A value that owns a share in its table: `'static`, and cheap to clone.
 #[derive(Clone)]
 pub struct PinnedValue {
     pinned: Arc<Pinned>,
@@ -190,9 +191,9 @@ pub enum Found {
         /// What deleted it.
         by: DeletedBy,
     },
-    /// Merge operands: ask `get` for them.
+    /// The key has merge operands, which `get` returns.
     Merge,
-    /// This table says nothing about the key.
+    /// The table has no visible entry of the key; older tables may.
     NotFound,
 }
 
@@ -205,24 +206,24 @@ pub struct Operand<'a> {
     pub value: &'a [u8],
 }
 
-/// What merge operands stand on.
+/// The base that merge operands apply to.
 #[derive(Clone, Copy)]
 pub enum Base<'a> {
     /// This value, verified.
     Value(&'a [u8]),
-    /// Nothing: the key was deleted below them.
+    /// None, because the key was deleted before the first operand.
     Deleted,
-    /// Whatever older tables say.
+    /// Not in this table: older tables have it, if any does.
     Below,
 }
 
-/// The merge operands of a key, newest first: a fallible iterator, fused after its end or its first error.
+/// The merge operands of a key, newest first: an iterator of results, which ends after its first error.
 pub struct Operands<'a, C: Comparator = Bytewise> {
     core: &'a Core<C>,
-    /// The copy that the first operand was found in, if the table is not kept in order.
+    /// The sorted copy that the first operand was found in, for mutable `Vector` tables.
     sorted: Option<Arc<Sorted>>,
     next: Option<Spot<'a>>,
-    /// The newest tombstone that covers the key below the first operand.
+    /// Sequence number of the newest range tombstone that covers the key and is older than the first operand.
     cover: Option<SequenceNumber>,
     base: Base<'a>,
 }
@@ -246,10 +247,10 @@ impl<C: Comparator> fmt::Debug for Operands<'_, C> {
 }
 
 impl<'a, C: Comparator> Operands<'a, C> {
-    /// What the operands stand on. Walks to the end of what is left. O(operands left).
+    /// The base that the operands apply to. Walks over the remaining operands. O(operands left).
     ///
     /// # Errors
-    /// `Corruption` if an operand or the base does not verify.
+    /// `Corruption` if an operand or the base is damaged.
     pub fn base(&self) -> Result<Base<'a>> {
         let mut rest = self.clone();
         for operand in rest.by_ref() {
@@ -258,7 +259,7 @@ impl<'a, C: Comparator> Operands<'a, C> {
         Ok(rest.base)
     }
 
-    /// The order that the operands were found in. Small results matter more than quick merges: it is looked up again.
+    /// The order that the operands were found in. It is looked up again per call, which keeps `Operands` small.
     fn order(&self) -> Result<Order<'a, C>> {
         match &self.sorted {
             None => Ok(Order::List(self.core.point_search()?)),
@@ -299,10 +300,10 @@ impl<'a, C: Comparator> Iterator for Operands<'a, C> {
     }
 }
 
-/// The newest visible entry, and what deletes the key.
+/// The newest visible entry of a key, and the deletion that hides it.
 type Resolved<'a> = (Option<Spot<'a>>, Option<(SequenceNumber, DeletedBy)>);
 
-/// Newest visible entry and what deletes it.
+/// Finds the newest visible entry of a key, and the deletion that hides it.
 #[inline(always)]
 fn resolve<'a, C: Comparator>(
     core: &Core<C>,
@@ -315,8 +316,8 @@ fn resolve<'a, C: Comparator>(
     Ok((spot, deleted))
 }
 
-/// What deletes a key whose newest visible entry is known. Tombstones are asked whatever found that entry, or found
-/// that there is none (GET-1).
+/// The deletion of a key whose newest visible entry is known. Range tombstones are asked whether or not there is such
+/// an entry (GET-1).
 #[inline]
 pub(crate) fn deletion<C: Comparator>(
     core: &Core<C>,
@@ -328,7 +329,7 @@ pub(crate) fn deletion<C: Comparator>(
     Ok(deletion_by(core.covering(key, snapshot, floor)?, spot))
 }
 
-/// Which deletion hides an entry, once the newest range tombstone over the key is known.
+/// The deletion that hides an entry, from the newest range tombstone that covers the key.
 #[inline]
 pub(crate) fn deletion_by(
     cover: Option<SequenceNumber>,
@@ -347,7 +348,7 @@ pub(crate) fn deletion_by(
     deleted
 }
 
-/// What the table knows about a key at a snapshot.
+/// Implements [`TableReader::get`](crate::TableReader::get).
 pub(crate) fn get<'t, C: Comparator>(
     core: &'t Arc<Core<C>>,
     key: &[u8],
@@ -358,7 +359,7 @@ pub(crate) fn get<'t, C: Comparator>(
     answer(core, key, spot, deleted, &order)
 }
 
-/// The lookup that follows from what was found.
+/// Makes a `Lookup` of the newest visible entry and its deletion.
 #[inline]
 pub(crate) fn answer<'a, C: Comparator>(
     core: &'a Arc<Core<C>>,
@@ -380,7 +381,7 @@ pub(crate) fn answer<'a, C: Comparator>(
     Ok(Lookup::Value(ValueRef { value, sequence, kind: spot.entry.kind(), owner: core }))
 }
 
-/// The operands of a key from the newest visible one on.
+/// The merge operands of a key, from its newest visible one on.
 pub(crate) fn operands<'a, C: Comparator>(
     core: &'a Core<C>,
     order: &Order<'a, C>,
@@ -410,7 +411,7 @@ pub(crate) fn get_exact<'t, C: Comparator>(
     Ok(get_entry(core, key, sequence)?.filter(|entry| entry.sequence() == sequence))
 }
 
-/// Copies a value into a buffer that is cleared first, and verifies the copy.
+/// Implements [`TableReader::get_into`](crate::TableReader::get_into): copies a value and verifies the copy.
 pub(crate) fn get_into<C: Comparator>(
     core: &Core<C>,
     key: &[u8],

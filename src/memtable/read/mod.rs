@@ -1,4 +1,4 @@
-//! Point reads: one key, many keys, and what range tombstones say about them.
+//! Point reads: of one key or many, with range tombstones applied.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Memory that the system backs ahead of writers: no more than was promised, and every byte as it was.
+//! Memory that the system backs ahead of writers: it stays within its limits, and changes no byte.
 //!
-//! What is resident is read from `/proc/self/pagemap`. Where the system cannot back memory ahead (Linux before 5.14)
-//! only the upper bounds are tested.
+//! `/proc/self/pagemap` tells which pages are resident. Where the system cannot back memory ahead (Linux before 5.14)
+//! only the upper limits are tested.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
@@ -26,7 +26,7 @@ fn table(write_buffer_size: u64, representation: Representation) -> MemTable {
     MemTable::new(options.build().unwrap()).unwrap()
 }
 
-/// Bytes of a chunk that are in memory.
+/// Number of resident bytes of a chunk.
 fn resident(table: &MemTable<Bytewise>, chunk: usize) -> u64 {
     let control = &table.core().arena.control;
     let first = control.get(ControlWord::base(chunk)).unwrap() / PAGE;
@@ -35,11 +35,11 @@ fn resident(table: &MemTable<Bytewise>, chunk: usize) -> u64 {
     map.seek(SeekFrom::Start(8 * first)).unwrap();
     let mut words = vec![0; 8 * pages as usize];
     map.read_exact(&mut words).unwrap();
-    // Bit 63 of a page's word: it is in memory.
+    // Bit 63 of a page's word says that the page is resident.
     words.chunks_exact(8).filter(|word| word[7] & 0x80 != 0).count() as u64 * PAGE
 }
 
-/// Whether this system backs memory when it is asked to.
+/// Whether this system can back memory ahead.
 fn is_supported() -> bool {
     let map = memmap2::MmapMut::map_anon(1 << 16).unwrap();
     map.advise(memmap2::Advice::PopulateWrite).is_ok()
@@ -79,7 +79,7 @@ fn maintain_backs_no_more_than_the_table_holds() {
             if is_supported() && handed >= HUGE_PAGE {
                 assert!(after + HUGE_PAGE > handed + ahead, "{after} of {handed} and {ahead}");
             }
-            // What the system keeps ready is not the table's yet.
+            // Memory that is only backed does not count as allocated.
             assert_eq!((table.allocated_bytes(), table.used_bytes()), (allocated, used));
         }
         table.freeze().unwrap();
@@ -115,7 +115,8 @@ fn a_reservation_is_backed_and_nothing_beyond_it() {
         let backed = resident(&table, chunk);
         assert!(backed <= whole(bytes) + HUGE_PAGE, "{backed} of {bytes}");
         assert!(!is_supported() || backed >= bytes, "{backed} of {bytes}");
-        // Reserved bytes are allocated, and in use once entries are in them; a writer's shard is some memory as well.
+        // Reserved bytes count as allocated at once, and as used once they hold entries. A writer's shard takes some
+        // memory, too.
         assert!(table.allocated_bytes() - allocated >= bytes);
         assert!(table.used_bytes() - used < 64 << 10);
     }

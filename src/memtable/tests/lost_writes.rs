@@ -18,10 +18,10 @@ use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-/// Every word of the arena that was handed out, by unit.
+/// All words of the arena that were handed out, by unit.
 type Image = BTreeMap<u32, u64>;
 
-/// What a trial runs on.
+/// The table that a trial runs on.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     representation: Representation,
@@ -36,8 +36,8 @@ enum Arrival {
     Ascending,
     Descending,
     Mixed,
-    /// Every other key, descending, then the keys between them: nodes that lie side by side in memory, the later key
-    /// first, get a node between them.
+    /// Every other key, descending, then the keys between them, so that new nodes are linked between nodes that are
+    /// adjacent in memory.
     Between,
 }
 
@@ -70,7 +70,7 @@ fn put_back(table: &MemTable<Bytewise>, words: impl IntoIterator<Item = (u32, u6
     }
 }
 
-/// A table, what is true about it, and its memory before each write and at the end.
+/// Builds a table. Returns it with its true content, and its memory before each write and at the end.
 fn build(shape: Shape, seed: u64) -> (MemTable<Bytewise>, Rows, Vec<Image>) {
     let options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(seed);
     let table = MemTable::new(options.representation(shape.representation).build().unwrap()).unwrap();
@@ -91,7 +91,7 @@ fn build(shape: Shape, seed: u64) -> (MemTable<Bytewise>, Rows, Vec<Image>) {
     (table, rows, past)
 }
 
-/// The words to put back, one case after the other: single words, then whole lines.
+/// The cases: for each the words to put back, first single words, then whole lines.
 fn cases(past: &[Image], last: &Image) -> Vec<Vec<(u32, u64)>> {
     let mut cases = BTreeSet::new();
     for earlier in past {
@@ -109,7 +109,7 @@ fn cases(past: &[Image], last: &Image) -> Vec<Vec<(u32, u64)>> {
     cases.into_iter().collect()
 }
 
-/// What a read must not do. `Ok`: it answered; `Err`: it reported damage.
+/// Checks a read that answered; one that reported damage passes. Returns whether it answered.
 fn right_or_reported<T>(answer: Result<T>, check: impl FnOnce(T)) -> bool {
     match answer {
         Ok(answer) => {
@@ -137,7 +137,7 @@ fn gets(table: &MemTable<Bytewise>, rows: &Rows, entries: u64) -> bool {
     silent
 }
 
-/// A scan that reports nothing shows everything; one that does shows nothing wrong.
+/// Checks a scan: without an error it shows every entry, and with an error it shows no wrong one.
 fn scan<'t>(steps: impl Iterator<Item = Result<Entry<'t>>>, rows: &Rows) -> bool {
     let (mut shown, mut silent) = (Vec::new(), true);
     for step in steps.take(4 * rows.len() + 4) {
@@ -215,7 +215,7 @@ fn a_word_or_line_of_a_vector_that_went_back_hides_nothing() {
     }
 }
 
-/// A link and the back link that vouches for it never share a line: entries this short would, side by side.
+/// A link and the back link that vouches for it never share a cache line, although adjacent entries are short enough.
 #[test]
 fn a_line_with_a_link_and_a_back_link_that_went_back_hides_nothing() {
     let (representation, arrival) = (Representation::SkipList, Arrival::Between);
@@ -224,7 +224,7 @@ fn a_line_with_a_link_and_a_back_link_that_went_back_hides_nothing() {
     }
 }
 
-/// A write into the gap that a lost link leaves is refused, or goes where it belongs: nothing is hidden by it.
+/// A write into the gap of a lost link is refused, or linked where it belongs, and hides no entry.
 #[test]
 fn a_write_behind_a_lost_link_buries_nothing() {
     let shape = Shape {

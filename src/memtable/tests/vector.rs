@@ -1,4 +1,4 @@
-//! Chains and sorted arrays with words that are broken from inside.
+//! Chains and sorted arrays with damaged words.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
@@ -28,7 +28,7 @@ fn found(table: &MemTable<Bytewise>, key: &[u8]) -> Result<bool> {
     table.get(key, u64::MAX).map(|answer| matches!(answer, Lookup::Value(value) if *value == *key))
 }
 
-/// VECTOR-1: each link of the chain in turn names another node; every entry is still found.
+/// VECTOR-1: with each link of a chain in turn naming another node, every entry is still found.
 #[test]
 fn a_broken_chain_is_read_from_its_other_end() {
     for broken in 0..=KEYS.len() {
@@ -47,7 +47,7 @@ fn a_broken_chain_is_read_from_its_other_end() {
     }
 }
 
-/// VECTOR-2: a word of the frozen array that stands at another index is noticed.
+/// VECTOR-2: a word of the frozen array that moved to another index is noticed.
 #[test]
 fn a_word_at_another_index_is_noticed() {
     for (index, other) in [(0, 3), (2, 4), (4, 0)] {
