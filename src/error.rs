@@ -9,6 +9,16 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The result of every fallible call of this crate.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// fn fill(table: &MemTable) -> paranoid_memtable::Result<()> {
+///     table.put(1, b"k", b"v")?;
+///     Ok(())
+/// }
+/// assert!(fill(&MemTable::default()).is_ok());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. A call that fails leaves the table unchanged; only `BatchInterrupted` leaves part of a batch
@@ -90,6 +100,13 @@ pub enum Error {
 
 impl Error {
     /// The report of damage, if this is `Corruption`, or `BatchInterrupted` because of one.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// let error = WriteBatch::from_bytes(b"short").unwrap_err();
+    /// assert!(error.corruption().is_some());
+    /// assert!(Error::Frozen.corruption().is_none());
+    /// ```
     #[must_use]
     pub fn corruption(&self) -> Option<&Corruption> {
         match self {
@@ -107,6 +124,17 @@ impl From<Corruption> for Error {
 }
 
 /// Which kind of memory was found damaged.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::integrity::Place;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// let cut = &batch.as_bytes()[..14];
+/// let report = *WriteBatch::from_bytes(cut).unwrap_err().corruption().expect("a report");
+/// assert_eq!(report.place, Place::Encoding);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Place {
@@ -154,6 +182,18 @@ impl Place {
 
 /// A report of damaged memory: what was hit, where, and both check values. It holds no bytes of the user, so that it
 /// may be logged, and no heap memory.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::integrity::Place;
+/// let mut batch = WriteBatch::with_protection(8)?;
+/// batch.put(b"apple", b"red")?;
+/// batch.flip_buffer_bit(8 * 20);
+/// let error = batch.entries().find_map(|entry| entry.err()).expect("damage is noticed");
+/// let report = error.corruption().expect("a report");
+/// assert_eq!((report.place, report.offset, report.flipped_bit), (Place::Encoding, 12, Some(8 * 8)));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Corruption {

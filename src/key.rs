@@ -14,6 +14,14 @@ use std::cmp::Ordering;
 use std::fmt;
 
 /// A sequence number: the engine's logical time of a write. All 64 bits belong to the engine.
+///
+/// ```
+/// use paranoid_memtable::{Lookup, MemTable, SequenceNumber};
+/// let (table, snapshot): (MemTable, SequenceNumber) = (MemTable::default(), 5);
+/// table.put(snapshot + 1, b"k", b"later")?;
+/// assert!(matches!(table.get(b"k", snapshot)?, Lookup::NotFound));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub type SequenceNumber = u64;
 
 /// What an entry means: a put, a delete, a merge operand and so on. Numbers from 0x80 up belong to the engine: those
@@ -101,30 +109,59 @@ impl Kind {
 
     /// The number of an engine's own kind, as given to [`custom`](Self::custom) or
     /// [`custom_delete`](Self::custom_delete); [`is_point_delete`](Self::is_point_delete) tells which of the two.
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// assert_eq!(Kind::custom(5).custom_number(), Some(5));
+    /// assert_eq!(Kind::PUT.custom_number(), None);
+    /// ```
     #[must_use]
     pub const fn custom_number(self) -> Option<u8> {
         if self.0 >= Kind::FIRST_CUSTOM.0 { Some(self.0 % Kind::CUSTOM_COUNT) } else { None }
     }
 
     /// The kind with this number. Every number is a kind; [`Kind::is_known`] tells whether tables accept it.
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// assert_eq!(Kind::from_u8(1), Kind::PUT);
+    /// assert!(!Kind::from_u8(0x30).is_known());
+    /// ```
     #[must_use]
     pub const fn from_u8(number: u8) -> Kind {
         Kind(number)
     }
 
     /// The stored number.
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// assert_eq!(Kind::RANGE_DELETE.as_u8(), 15);
+    /// ```
     #[must_use]
     pub const fn as_u8(self) -> u8 {
         self.0
     }
 
     /// Whether reads answer entries of this kind as values.
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// assert!(Kind::PUT.is_value() && Kind::custom(0).is_value());
+    /// assert!(!Kind::MERGE.is_value() && !Kind::DELETE.is_value());
+    /// ```
     #[must_use]
     pub const fn is_value(self) -> bool {
         self.0 == Kind::PUT.0 || (self.0 >= Kind::FIRST_CUSTOM.0 && self.0 < Kind::FIRST_CUSTOM_DELETE.0)
     }
 
     /// Whether this is a point tombstone: delete, single delete, or one of the engine's own.
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// assert!(Kind::SINGLE_DELETE.is_point_delete() && Kind::custom_delete(0).is_point_delete());
+    /// assert!(!Kind::RANGE_DELETE.is_point_delete());
+    /// ```
     #[must_use]
     pub const fn is_point_delete(self) -> bool {
         self.is_bare() || self.0 >= Kind::FIRST_CUSTOM_DELETE.0
@@ -136,6 +173,12 @@ impl Kind {
     }
 
     /// Whether a table takes entries of this kind; others are `InvalidArgument`.
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// assert!(Kind::MERGE.is_known() && Kind::custom(63).is_known());
+    /// assert!(!Kind::from_u8(0x7f).is_known());
+    /// ```
     #[must_use]
     pub const fn is_known(self) -> bool {
         self.is_value() || self.is_point_delete() || self.0 == Kind::MERGE.0 || self.0 == Kind::RANGE_DELETE.0
@@ -160,6 +203,12 @@ impl fmt::Debug for Kind {
 }
 
 /// Whether keys that a comparator calls equal have equal bytes. Filters and the point index need that.
+///
+/// ```
+/// use paranoid_memtable::comparator::KeyEquality;
+/// use paranoid_memtable::{Bytewise, Comparator};
+/// assert_eq!(Bytewise::EQUALITY, KeyEquality::Bytes);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyEquality {
     /// Two keys are equal exactly if their bytes are.
@@ -170,6 +219,12 @@ pub enum KeyEquality {
 
 /// Whether a comparator orders keys by their bytes. If so, comparisons may skip the bytes that all keys of a set
 /// begin with.
+///
+/// ```
+/// use paranoid_memtable::comparator::KeyOrder;
+/// use paranoid_memtable::{Bytewise, Comparator};
+/// assert_eq!(Bytewise::ORDER, KeyOrder::Bytes);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
     /// Keys are ordered by their bytes, like slices in Rust and `memcmp`.
@@ -221,6 +276,12 @@ pub trait Comparator: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Lexicographic order of bytes, the default.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Comparator};
+/// assert!(Bytewise.compare(b"a", b"ab").is_lt());
+/// assert!(Bytewise.prefix(b"a") < Bytewise.prefix(b"b"));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bytewise;
 

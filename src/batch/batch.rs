@@ -84,6 +84,13 @@ impl Default for WriteBatch {
 
 impl WriteBatch {
     /// An empty batch without digests.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let batch = WriteBatch::new();
+    /// assert!(batch.is_empty());
+    /// assert_eq!(batch.protection_bytes(), 0);
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         WriteBatch::empty(CallerDigests::None)
@@ -120,6 +127,18 @@ impl WriteBatch {
     }
 
     /// This batch with another way of numbering. The encoding does not record it.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, WriteBatch};
+    /// use paranoid_memtable::batch::SequenceMode;
+    /// let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+    /// batch.put(b"a", b"1")?;
+    /// batch.put(b"b", b"2")?;
+    /// let table = MemTable::default();
+    /// table.write_batch(7, &batch)?;
+    /// assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(7), Some(7)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn with_sequence_mode(mut self, mode: SequenceMode) -> Self {
         self.mode = mode;
@@ -133,6 +152,12 @@ impl WriteBatch {
     }
 
     /// Bytes of digest per entry: 0 or 8.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// assert_eq!(WriteBatch::with_protection(8)?.protection_bytes(), 8);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn protection_bytes(&self) -> u8 {
         match self.protection {
@@ -143,6 +168,14 @@ impl WriteBatch {
 
     /// Sets `key` to `value`.
     ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"apple", b"red")?;
+    /// assert_eq!(batch.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, or `InvalidArgument` for more than 2^32 - 1 entries. The batch is then
     /// unchanged.
@@ -152,6 +185,15 @@ impl WriteBatch {
 
     /// Deletes `key`.
     ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.delete(b"apple")?;
+    /// let entry = batch.entries().next().expect("one entry")?;
+    /// assert_eq!((entry.kind(), entry.key(), entry.value()), (Kind::DELETE, b"apple".as_slice(), b"".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`WriteBatch::put`].
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
@@ -159,6 +201,14 @@ impl WriteBatch {
     }
 
     /// Deletes `key` under the condition that it was put exactly once.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.single_delete(b"apple")?;
+    /// assert_eq!(batch.entries().next().expect("one entry")?.kind(), Kind::SINGLE_DELETE);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`WriteBatch::put`].
@@ -168,6 +218,14 @@ impl WriteBatch {
 
     /// Adds a merge operand to `key`.
     ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let mut batch = WriteBatch::new();
+    /// batch.merge(b"counter", b"+1")?;
+    /// assert_eq!(batch.entries().next().expect("one entry")?.value(), b"+1");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`WriteBatch::put`].
     pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
@@ -176,6 +234,16 @@ impl WriteBatch {
 
     /// Deletes all keys from `start` up to `end`, exclusive. An inverted range is accepted here and refused by the
     /// table, which knows the order of keys; [`MemTable::check_batch`](crate::MemTable::check_batch) finds it.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.delete_range(b"a", b"m")?;
+    /// assert!(matches!(batch.delete_range(b"a", b"a"), Err(Error::InvalidArgument(_))));
+    /// let entry = batch.entries().next().expect("one entry")?;
+    /// assert_eq!((entry.key(), entry.value()), (b"a".as_slice(), b"m".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`WriteBatch::put`], both ends counting as keys, and `InvalidArgument` if the ends are equal.
@@ -210,6 +278,16 @@ impl WriteBatch {
     }
 
     /// Removes all entries and keeps the buffers, the protection and the mode. The sequence number becomes 0.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// batch.put(b"k", b"v")?;
+    /// batch.clear();
+    /// assert!(batch.is_empty());
+    /// assert_eq!(batch.protection_bytes(), 8);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn clear(&mut self) {
         self.buffer.truncate(HEADER_LEN);
         self.caller_digests.clear();
@@ -229,6 +307,15 @@ impl WriteBatch {
     }
 
     /// Bytes of the encoded batch, its header of 12 bytes included.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let mut batch = WriteBatch::new();
+    /// assert_eq!(batch.data_size(), 12);
+    /// batch.put(b"k", b"v")?; // tag, length, "k", length, "v"
+    /// assert_eq!(batch.data_size(), 12 + 5);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn data_size(&self) -> usize {
         self.buffer.len()
@@ -268,6 +355,14 @@ impl WriteBatch {
     }
 
     /// Sets the sequence number in the header.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let mut batch = WriteBatch::new();
+    /// batch.set_sequence(100);
+    /// assert_eq!(WriteBatch::from_bytes(batch.as_bytes())?.sequence(), 100);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn set_sequence(&mut self, sequence: SequenceNumber) {
         self.set_header(Header { sequence, ..self.header });
     }
@@ -281,6 +376,14 @@ impl WriteBatch {
 
     /// The batch in RocksDB's WriteBatch encoding. Digests and mode are not part of it. Custom kinds are an extension
     /// of the format: their records look like those of puts.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// assert_eq!(batch.as_bytes()[12..], [1, 1, b'k', 1, b'v']); // after sequence number and count
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.buffer
@@ -327,6 +430,16 @@ impl WriteBatch {
     ///
     /// A batch may have been damaged in memory since it was filled. A caller that must not apply half of it reads all
     /// entries once before it applies the first.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"a", b"1")?;
+    /// batch.delete(b"b")?;
+    /// let keys: Result<Vec<&[u8]>, Error> = batch.entries().map(|entry| Ok(entry?.key())).collect();
+    /// assert_eq!(keys?, [b"a", b"b"]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn entries(&self) -> BatchEntries<'_> {
         let agreed = match Header::read(&self.buffer) {
@@ -440,6 +553,16 @@ impl<'b> BatchEntry<'b> {
 
     /// The digest over kind, key and value that was computed when the entry was added, if the batch carries digests.
     /// It agreed when the entry was read.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// use paranoid_memtable::integrity::Protected;
+    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// batch.put(b"k", b"v")?;
+    /// let entry = batch.entries().next().expect("one entry")?;
+    /// assert_eq!(entry.caller_digest(), Some(Protected::of(b"k", b"v", Kind::PUT)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn caller_digest(&self) -> Option<Protected<Kvo>> {
         self.caller_digest
@@ -453,6 +576,16 @@ enum State {
 }
 
 /// Iterator over the entries of a [`WriteBatch`].
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"a", b"1")?;
+/// let mut entries = batch.entries();
+/// assert_eq!(entries.next().expect("one entry")?.key(), b"a");
+/// assert!(entries.next().is_none());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub struct BatchEntries<'b> {
     batch: &'b WriteBatch,
     records: Records<'b>,

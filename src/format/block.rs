@@ -68,6 +68,11 @@ impl TableMagic {
     pub(crate) const ALL: [TableMagic; 3] = [TableMagic::BlockBased, TableMagic::Plain, TableMagic::Cuckoo];
 
     /// The magic number of format versions 1 and up.
+    ///
+    /// ```
+    /// use paranoid_memtable::format::TableMagic;
+    /// assert_eq!(TableMagic::BlockBased.number(), 0x88e2_41b7_85f4_cff7);
+    /// ```
     #[must_use]
     pub const fn number(self) -> u64 {
         match self {
@@ -78,6 +83,12 @@ impl TableMagic {
     }
 
     /// Length of the trailer after each block of such a table: 5 or 0 bytes.
+    ///
+    /// ```
+    /// use paranoid_memtable::format::TableMagic;
+    /// assert_eq!(TableMagic::BlockBased.trailer_len(), 5);
+    /// assert_eq!(TableMagic::Plain.trailer_len(), 0);
+    /// ```
     #[must_use]
     pub const fn trailer_len(self) -> u64 {
         match self {
@@ -114,6 +125,13 @@ pub struct BlockChecks {
 
 impl BlockChecks {
     /// Checksums that do not depend on file or place, as in format versions up to 5.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::BlockChecks;
+    /// let checks = BlockChecks::new(ChecksumKind::Xxh3);
+    /// assert_eq!((checks.kind(), checks.context_base()), (ChecksumKind::Xxh3, None));
+    /// ```
     #[must_use]
     pub const fn new(kind: ChecksumKind) -> Self {
         BlockChecks { kind, base: None }
@@ -121,6 +139,14 @@ impl BlockChecks {
 
     /// Checksums that depend on file and place, as in format versions 6 and up. `base` should be random, and another
     /// one per file.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::BlockChecks;
+    /// let base = std::num::NonZeroU32::MIN;
+    /// let checks = BlockChecks::with_context(ChecksumKind::Xxh3, base);
+    /// assert_ne!(checks.trailer(b"block", 0, 0), checks.trailer(b"block", 0, 4096)); // bound to the place
+    /// ```
     #[must_use]
     pub const fn with_context(kind: ChecksumKind, base: NonZeroU32) -> Self {
         BlockChecks { kind, base: Some(base) }
@@ -157,6 +183,15 @@ impl BlockChecks {
     }
 
     /// The five bytes to write after `block`, which lies at `offset` of its file. O(length); allocates nothing.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::BlockChecks;
+    /// let checks = BlockChecks::new(ChecksumKind::Crc32c);
+    /// let [kind, checksum @ ..] = checks.trailer(b"block", 7, 0);
+    /// assert_eq!(kind, 7);
+    /// assert_eq!(u32::from_le_bytes(checksum), ChecksumKind::Crc32c.checksum(b"block\x07"));
+    /// ```
     #[must_use]
     pub fn trailer(&self, block: &[u8], compression: u8, offset: u64) -> [u8; 5] {
         let value = self.kind.checksum_with_last_byte(block, compression);
@@ -166,6 +201,17 @@ impl BlockChecks {
 
     /// Verifies a block with its trailer, as read from `offset` of its file, and returns the block and its
     /// compression type. O(length); allocates nothing.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::BlockChecks;
+    /// let checks = BlockChecks::new(ChecksumKind::Crc32c);
+    /// let mut stored = [b"block".as_slice(), &checks.trailer(b"block", 0, 0)].concat();
+    /// assert_eq!(checks.verify(&stored, 0)?, (b"block".as_slice(), 0));
+    /// stored[1] ^= 4;
+    /// assert_eq!(checks.verify(&stored, 0).unwrap_err().corruption().unwrap().flipped_bit, Some(8 + 2));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Corruption` at `offset` (counted in the file) if there is no room for a trailer, or if the checksum does not

@@ -127,6 +127,16 @@ impl Footer {
     /// A footer of format version 6 or 7, whose checksums are bound to their places. Its metaindex block must be the
     /// last one of the file, and names the index.
     ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::{BlockChecks, BlockHandle, Footer, TableMagic};
+    /// let metaindex = BlockHandle { offset: 1210, size: 300 };
+    /// let checks = BlockChecks::with_context(ChecksumKind::Xxh3, std::num::NonZeroU32::MIN);
+    /// let footer = Footer::with_context(TableMagic::BlockBased, 6, checks, metaindex)?;
+    /// assert_eq!((footer.metaindex(), footer.index()), (metaindex, None));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for another version and for checks without a base. `NotSupported` for a metaindex of 4 GiB or
     /// more.
@@ -179,6 +189,16 @@ impl Footer {
     }
 
     /// The bytes to write at `footer_offset` of the file: 48 in version 0, 53 in all others.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::{BlockHandle, Footer, TableMagic};
+    /// let (metaindex, index) = (BlockHandle { offset: 1210, size: 300 }, BlockHandle { offset: 1005, size: 200 });
+    /// let footer = Footer::with_index(TableMagic::BlockBased, 5, ChecksumKind::Crc32c, metaindex, index)?;
+    /// assert_eq!(footer.encode(1515)?.len(), 53);
+    /// assert!(footer.encode(1400).is_err()); // before the end of the metaindex block
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` if a block with its trailer would end after `footer_offset`, or, in versions 6 and 7, if the
@@ -234,6 +254,17 @@ impl Footer {
     /// Reads the footer at the end of `tail`, which holds the last bytes of a file of `file_size` bytes: all of a
     /// short file, at least [`Footer::LEN_MAX`] bytes of a longer one. Arbitrary bytes are safe. O(1); allocates
     /// nothing unless it fails.
+    ///
+    /// ```
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::format::{BlockHandle, Footer, TableMagic};
+    /// let (metaindex, index) = (BlockHandle { offset: 1210, size: 300 }, BlockHandle { offset: 1005, size: 200 });
+    /// let footer = Footer::with_index(TableMagic::BlockBased, 5, ChecksumKind::Crc32c, metaindex, index)?;
+    /// let bytes = footer.encode(1515)?;
+    /// assert_eq!(Footer::decode(&bytes, 1515 + 53)?, footer);
+    /// assert!(Footer::decode(&bytes[1..], 1515 + 53).is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Corruption` whose `offset` is counted in the file, for: a file too short, an unknown magic number, format

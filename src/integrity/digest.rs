@@ -33,10 +33,24 @@ const SEED_LENGTHS: u64 = splitmix(105);
 const SEED_PLACE: u64 = splitmix(106);
 
 /// Covers key, value and kind.
+///
+/// ```
+/// use paranoid_memtable::Kind;
+/// use paranoid_memtable::integrity::{Kvo, Protected};
+/// let digest: Protected<Kvo> = Protected::of(b"key", b"value", Kind::PUT);
+/// assert_eq!(digest.with_sequence(7).without_sequence(7), digest);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kvo;
 
 /// Covers key, value, kind and sequence number.
+///
+/// ```
+/// use paranoid_memtable::Kind;
+/// use paranoid_memtable::integrity::{Kvos, Protected};
+/// let digest: Protected<Kvos> = Protected::of(b"key", b"value", Kind::PUT).with_sequence(7);
+/// assert_ne!(digest, Protected::of(b"key", b"value", Kind::PUT).with_sequence(8));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kvos;
 
@@ -62,6 +76,13 @@ impl<Cover> Protected<Cover> {
     }
 
     /// The 64 bits, for storing or sending the digest.
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// use paranoid_memtable::integrity::Protected;
+    /// let digest = Protected::of(b"key", b"value", Kind::PUT);
+    /// assert_eq!(Protected::carried(digest.to_bits()), digest);
+    /// ```
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.bits
@@ -70,6 +91,14 @@ impl<Cover> Protected<Cover> {
 
 impl Protected<Kvo> {
     /// Digest of an entry in the caller's own buffers. O(length of both).
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// use paranoid_memtable::integrity::Protected;
+    /// let digest = Protected::of(b"key", b"value", Kind::PUT);
+    /// assert_ne!(digest, Protected::of(b"key", b"value", Kind::MERGE));
+    /// assert_ne!(digest, Protected::of(b"keyv", b"alue", Kind::PUT));
+    /// ```
     #[must_use]
     pub fn of(key: &[u8], value: &[u8], kind: Kind) -> Self {
         Protected::of_parts(key_part(key), value_part(value), kind)
@@ -88,6 +117,16 @@ impl Protected<Kvo> {
     }
 
     /// Adds the sequence number to what is covered.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, MemTable};
+    /// use paranoid_memtable::integrity::Protected;
+    /// let table = MemTable::default();
+    /// let digest = Protected::of(b"key", b"value", Kind::PUT);
+    /// table.insert_protected(7, Kind::PUT, b"key", b"value", digest)?;
+    /// assert_eq!(digest.with_sequence(7).without_sequence(7), digest);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn with_sequence(self, sequence: SequenceNumber) -> Protected<Kvos> {
         Protected::from_bits(self.bits ^ sequence_part(sequence))
@@ -161,6 +200,14 @@ pub struct StoredProtection {
 impl StoredProtection {
     /// Digests of 8 bytes each over an entry in the caller's own buffers, for entries that do not come from a table.
     /// O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// use paranoid_memtable::integrity::StoredProtection;
+    /// let stored = StoredProtection::of(b"key", b"value", 7, Kind::PUT);
+    /// assert!(stored.check(b"key", b"value", 7, Kind::PUT).is_some());
+    /// assert!(stored.check(b"key", b"valve", 7, Kind::PUT).is_none());
+    /// ```
     #[must_use]
     pub fn of(key: &[u8], value: &[u8], sequence: SequenceNumber, kind: Kind) -> Self {
         StoredProtection::of_parts(key_part(key), value_part(value), sequence, kind)
@@ -196,6 +243,15 @@ impl StoredProtection {
 
     /// Compares an entry, as the caller holds it now, with the stored digests, and returns its untruncated digest if
     /// they agree. O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// use paranoid_memtable::integrity::{Protected, StoredProtection};
+    /// let stored = StoredProtection::of(b"key", b"value", 7, Kind::PUT);
+    /// let digest = stored.check(b"key", b"value", 7, Kind::PUT).expect("all agree");
+    /// assert_eq!(digest, Protected::of(b"key", b"value", Kind::PUT).with_sequence(7));
+    /// assert!(stored.check(b"key", b"value", 8, Kind::PUT).is_none());
+    /// ```
     #[inline]
     #[must_use]
     pub fn check(

@@ -50,6 +50,13 @@ impl Default for ParanoidOptions {
 
 impl ParanoidOptions {
     /// A builder with the defaults: 8 protection bytes, the rest off.
+    ///
+    /// ```
+    /// use paranoid_memtable::ParanoidOptions;
+    /// let options = ParanoidOptions::builder().build()?;
+    /// assert_eq!((options.protection_bytes(), options.checksum_on_seek(), options.order_checks()), (8, false, false));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn builder() -> ParanoidOptionsBuilder {
         ParanoidOptionsBuilder::default()
@@ -89,6 +96,13 @@ impl ParanoidOptions {
 }
 
 /// Builder of [`ParanoidOptions`].
+///
+/// ```
+/// use paranoid_memtable::ParanoidOptions;
+/// let options = ParanoidOptions::builder().protection_bytes(4).order_checks(true).build()?;
+/// assert_eq!((options.protection_bytes(), options.order_checks()), (4, true));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct ParanoidOptionsBuilder {
     protection_bytes: u8,
@@ -110,6 +124,13 @@ impl ParanoidOptionsBuilder {
     /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8 (default). Random damage to an entry goes
     /// unnoticed with probability 2^-8 at 1 byte, 2^-16 at 2, 2^-32 at 4, 2^-64 at 8; at 0 only links, lengths and
     /// sequence numbers are checked.
+    ///
+    /// ```
+    /// use paranoid_memtable::ParanoidOptions;
+    /// assert_eq!(ParanoidOptions::builder().protection_bytes(2).build()?.protection_bytes(), 2);
+    /// assert!(ParanoidOptions::builder().protection_bytes(3).build().is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn protection_bytes(mut self, bytes: u8) -> Self {
         self.protection_bytes = bytes;
@@ -117,6 +138,14 @@ impl ParanoidOptionsBuilder {
     }
 
     /// Also verify the key digest of every node that a search enters (default off). Needs protection bytes.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions, ParanoidOptions};
+    /// let paranoid = ParanoidOptions::builder().checksum_on_seek(true).build()?;
+    /// let table = MemTable::new(MemTableOptions::builder().paranoid(paranoid).build()?)?;
+    /// assert!(table.options().paranoid().checksum_on_seek());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
     #[must_use]
     pub fn checksum_on_seek(mut self, on: bool) -> Self {
@@ -126,6 +155,12 @@ impl ParanoidOptionsBuilder {
 
     /// Compare neighbours in searches and steps, and report what is out of order (default off). Finds comparators
     /// that disagree with themselves.
+    ///
+    /// ```
+    /// use paranoid_memtable::ParanoidOptions;
+    /// assert!(ParanoidOptions::builder().order_checks(true).build()?.order_checks());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
     #[must_use]
     pub fn order_checks(mut self, on: bool) -> Self {
@@ -134,6 +169,13 @@ impl ParanoidOptionsBuilder {
     }
 
     /// The options.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, ParanoidOptions};
+    /// assert!(ParanoidOptions::builder().build().is_ok());
+    /// let contradiction = ParanoidOptions::builder().protection_bytes(0).checksum_on_seek(true);
+    /// assert!(matches!(contradiction.build(), Err(Error::InvalidArgument(_))));
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for other protection bytes than 0, 1, 2, 4, 8, and for `checksum_on_seek` without any.

@@ -16,6 +16,17 @@ use crate::sync::Counter;
 pub(crate) const LINES_BYTES_MIN: u64 = 440;
 
 /// The data structure that keeps a table's entries in order.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, MemTableOptions, Representation};
+/// let options = MemTableOptions::builder().representation(Representation::Vector).build()?;
+/// let table = MemTable::new(options)?;
+/// table.put(2, b"b", b"")?;
+/// table.put(1, b"a", b"")?;
+/// let frozen = table.freeze()?; // sorts
+/// assert_eq!(frozen.range(..).next().expect("two entries")?.user_key(), b"a");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Representation {
@@ -96,6 +107,14 @@ impl Default for MemTableOptions {
 impl MemTableOptions {
     /// A builder with the defaults: 64 MiB write buffer, no hard limit but the addressing limit of 32 GiB, 8 protection
     /// bytes, skiplist, duplicates rejected.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTableOptions;
+    /// let options = MemTableOptions::builder().build()?;
+    /// assert_eq!(options.write_buffer_size(), 64 << 20);
+    /// assert_eq!(options.paranoid().protection_bytes(), 8);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn builder() -> MemTableOptionsBuilder {
         MemTableOptionsBuilder { options: MemTableOptions::default(), shares: Shares::default() }
@@ -165,6 +184,13 @@ fn process_seed() -> u64 {
 }
 
 /// Builder of [`MemTableOptions`].
+///
+/// ```
+/// use paranoid_memtable::MemTableOptions;
+/// let options = MemTableOptions::builder().write_buffer_size(8 << 20).point_index(0.1).build()?;
+/// assert_eq!(options.write_buffer_size(), 8 << 20);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct MemTableOptionsBuilder {
     options: MemTableOptions,
@@ -223,6 +249,14 @@ impl Shares {
 impl MemTableOptionsBuilder {
     /// Soft limit in bytes (default 64 MiB). `should_flush` compares with it, and the first large chunk has this
     /// size.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().write_buffer_size(1 << 20).build()?)?;
+    /// table.put(1, b"key", &vec![0; 2 << 20])?;
+    /// assert!(table.should_flush());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn write_buffer_size(mut self, bytes: u64) -> Self {
         self.options.write_buffer_size = bytes;
@@ -231,6 +265,14 @@ impl MemTableOptionsBuilder {
 
     /// Hard limit of allocated memory in bytes (default: the addressing limit, 32 GiB). Inserts beyond it return
     /// `MemTableFull`.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    /// let options = MemTableOptions::builder().write_buffer_size(1 << 20).hard_limit(2 << 20).build()?;
+    /// let table = MemTable::new(options)?;
+    /// assert!(matches!(table.put(1, b"key", &vec![0; 3 << 20]), Err(Error::MemTableFull { .. })));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn hard_limit(mut self, bytes: u64) -> Self {
         self.options.hard_limit = bytes;
@@ -238,6 +280,14 @@ impl MemTableOptionsBuilder {
     }
 
     /// Integrity options (default: 8 protection bytes, the rest off).
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTableOptions, ParanoidOptions};
+    /// let paranoid = ParanoidOptions::builder().protection_bytes(4).build()?;
+    /// let options = MemTableOptions::builder().paranoid(paranoid).build()?;
+    /// assert_eq!(options.paranoid().protection_bytes(), 4);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn paranoid(mut self, paranoid: ParanoidOptions) -> Self {
         self.options.paranoid = paranoid;
@@ -245,6 +295,16 @@ impl MemTableOptionsBuilder {
     }
 
     /// What happens when an entry with this user key and sequence number exists (default `Reject`).
+    ///
+    /// ```
+    /// use paranoid_memtable::{DuplicatePolicy, MemTable, MemTableOptions};
+    /// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::KeepFirst).build()?;
+    /// let table = MemTable::new(options)?;
+    /// table.put(1, b"key", b"first")?;
+    /// table.put(1, b"key", b"second")?;
+    /// assert_eq!(table.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn duplicates(mut self, policy: DuplicatePolicy) -> Self {
         self.options.duplicates = policy;
@@ -252,6 +312,13 @@ impl MemTableOptionsBuilder {
     }
 
     /// The data structure that keeps entries in order (default `SkipList`).
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTableOptions, Representation};
+    /// let options = MemTableOptions::builder().representation(Representation::Vector).build()?;
+    /// assert_eq!(options.representation(), Representation::Vector);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn representation(mut self, representation: Representation) -> Self {
         self.options.representation = representation;
@@ -259,6 +326,13 @@ impl MemTableOptionsBuilder {
     }
 
     /// Longest key that the table takes, in bytes (default and limit 2^24 - 1).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().key_len_max(3).build()?)?;
+    /// assert!(matches!(table.put(1, b"long", b""), Err(Error::KeyTooLarge { len: 4, max: 3 })));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn key_len_max(mut self, bytes: u64) -> Self {
         self.options.key_len_max = bytes;
@@ -266,6 +340,13 @@ impl MemTableOptionsBuilder {
     }
 
     /// Longest value that the table takes, in bytes (default and limit 2^32 - 1).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().value_len_max(3).build()?)?;
+    /// assert!(matches!(table.put(1, b"k", b"long"), Err(Error::ValueTooLarge { len: 4, max: 3 })));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn value_len_max(mut self, bytes: u64) -> Self {
         self.options.value_len_max = bytes;
@@ -273,6 +354,14 @@ impl MemTableOptionsBuilder {
     }
 
     /// Number of range deletions from which on `should_flush` is true (default 0: no limit).
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().max_range_deletions(1).build()?)?;
+    /// table.delete_range(1, b"a", b"b")?;
+    /// assert!(table.should_flush());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn max_range_deletions(mut self, count: u64) -> Self {
         self.options.range_deletions_max = count;
@@ -283,6 +372,15 @@ impl MemTableOptionsBuilder {
     /// Most reads of absent keys then touch one cache line and a control word. With entries of 140 bytes a share of
     /// 0.015 is 17 bits per key, and about 0.5 % of absent keys pass. Reads look for range tombstones whether or not
     /// the key passes.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().whole_key_filter(0.015).build()?)?;
+    /// table.put(1, b"present", b"")?;
+    /// assert!(matches!(table.get(b"absent", 1)?, Lookup::NotFound));
+    /// assert!(MemTableOptions::builder().whole_key_filter(0.5).build().is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn whole_key_filter(mut self, share: f64) -> Self {
         self.shares.key_filter = Some(share);
@@ -309,6 +407,14 @@ impl MemTableOptionsBuilder {
     /// Adds a point index, which takes this share of the write buffer (default: none; above 0, up to 0.5). A point
     /// read then touches two cache lines instead of searching the list. With entries of 140 bytes a share of 0.1 is
     /// 14 bytes per entry. With less, some keys do not fit the index and are searched for in the list.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().point_index(0.1).statistics(true).build()?)?;
+    /// table.put(1, b"key", b"value")?;
+    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"value"));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn point_index(mut self, share: f64) -> Self {
         self.shares.point_index = Some(share);
@@ -317,6 +423,14 @@ impl MemTableOptionsBuilder {
 
     /// Counts reads, for [`stats`](crate::TableReader::stats) (default off). Each of the first 16 threads counts in a
     /// cache line of its own; further threads share these lines.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().statistics(true).build()?)?;
+    /// table.get(b"key", 1)?;
+    /// assert_eq!(table.stats().gets, 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
     #[must_use]
     pub fn statistics(mut self, on: bool) -> Self {
@@ -326,6 +440,17 @@ impl MemTableOptionsBuilder {
 
     /// Seed of tower heights and tags (default: a new one for each table). With a fixed seed, single-threaded runs
     /// produce equal memory.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// let options = MemTableOptions::builder().seed(42).build()?;
+    /// let tables = [MemTable::new(options.clone())?, MemTable::new(options)?];
+    /// for table in &tables {
+    ///     table.put(1, b"key", b"value")?;
+    /// }
+    /// assert_eq!(tables[0].used_bytes(), tables[1].used_bytes());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.options.seed = Some(seed);
@@ -333,6 +458,13 @@ impl MemTableOptionsBuilder {
     }
 
     /// The options.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTableOptions};
+    /// assert!(MemTableOptions::builder().build().is_ok());
+    /// let contradiction = MemTableOptions::builder().write_buffer_size(2 << 20).hard_limit(1 << 20);
+    /// assert!(matches!(contradiction.build(), Err(Error::InvalidArgument(_))));
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for sizes of 0 or beyond the limits, a hard limit below the write buffer size, shares out of

@@ -59,6 +59,12 @@ pub struct FixedPrefix {
 
 impl FixedPrefix {
     /// The extractor for prefixes of `len` bytes.
+    ///
+    /// ```
+    /// use paranoid_memtable::filter::{FixedPrefix, PrefixExtractor};
+    /// assert_eq!(FixedPrefix::new(3).prefix(b"abcdef"), Some(b"abc".as_slice()));
+    /// assert_eq!(FixedPrefix::new(3).prefix(b"ab"), None);
+    /// ```
     #[must_use]
     pub const fn new(len: usize) -> Self {
         FixedPrefix { len }
@@ -90,6 +96,11 @@ pub struct CappedPrefix {
 
 impl CappedPrefix {
     /// The extractor for prefixes of at most `len` bytes.
+    ///
+    /// ```
+    /// use paranoid_memtable::filter::{CappedPrefix, PrefixExtractor};
+    /// assert_eq!(CappedPrefix::new(3).prefix(b"ab"), Some(b"ab".as_slice()));
+    /// ```
     #[must_use]
     pub const fn new(len: usize) -> Self {
         CappedPrefix { len }

@@ -49,6 +49,18 @@ use crate::tombstone::fragment::fragments::Fragments;
 /// The reading side of a table, mutable or frozen: see [`MemTable::reader`] and [`ImmutableMemTable::reader`].
 ///
 /// A read at snapshot S sees each entry with sequence number <= S whose insert returned before the read began.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, TableReader};
+/// fn count(table: &TableReader) -> usize {
+///     table.range(..).filter(|entry| entry.is_ok()).count()
+/// }
+/// let table = MemTable::default();
+/// table.put(1, b"key", b"value")?;
+/// assert_eq!(count(table.reader()), 1);
+/// assert_eq!(count(table.freeze()?.reader()), 1);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub struct TableReader<C = Bytewise> {
     pub(crate) core: Arc<Core<C>>,
 }
@@ -71,6 +83,16 @@ pub struct MemTable<C = Bytewise> {
 
 /// A frozen table. It takes no writes, answers reads until it is dropped, and can be flushed. Dropping it takes
 /// O(chunks).
+///
+/// ```
+/// use paranoid_memtable::{Lookup, MemTable};
+/// let table = MemTable::default();
+/// table.put(1, b"key", b"value")?;
+/// let frozen = table.freeze()?;
+/// drop(table);
+/// assert!(matches!(frozen.get(b"key", 1)?, Lookup::Value(value) if *value == *b"value"));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub struct ImmutableMemTable<C = Bytewise> {
     pub(crate) reader: TableReader<C>,
 }
@@ -108,6 +130,13 @@ impl<C> Clone for ImmutableMemTable<C> {
 
 impl MemTable {
     /// An empty table under bytewise order. Takes a few microseconds and about 10 KiB.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// assert!(table.is_empty());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `MemTableFull` if the system has no memory for the first chunk.
@@ -174,6 +203,14 @@ impl MemTable {
 
     /// The most arena bytes that an entry of these lengths takes, at any tower height and protection. A reservation
     /// of the sum over all entries is always enough. `u64::MAX` if the sum of the lengths overflows.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// let inserted = table.put(1, b"key", b"value")?;
+    /// assert!(inserted.bytes <= MemTable::max_entry_bytes(3, 5));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub const fn max_entry_bytes(key_len: u64, value_len: u64) -> u64 {
         entry_bytes_max(key_len, value_len)
@@ -202,6 +239,25 @@ impl Default for MemTable {
 impl<C: Comparator> MemTable<C> {
     /// An empty table whose keys are ordered by `comparator`.
     ///
+    /// ```
+    /// use paranoid_memtable::comparator::KeyEquality;
+    /// use paranoid_memtable::{Comparator, MemTable, MemTableOptions};
+    /// use std::cmp::Ordering;
+    /// #[derive(Debug)]
+    /// struct Descending;
+    /// impl Comparator for Descending {
+    ///     const EQUALITY: KeyEquality = KeyEquality::Bytes;
+    ///     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+    ///         right.cmp(left)
+    ///     }
+    /// }
+    /// let table = MemTable::with_comparator(MemTableOptions::default(), Descending)?;
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// assert_eq!(table.range(..).next().expect("two entries")?.user_key(), b"b");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`MemTable::new`].
     pub fn with_comparator(options: MemTableOptions, comparator: C) -> Result<Self> {
@@ -209,6 +265,17 @@ impl<C: Comparator> MemTable<C> {
     }
 
     /// An empty table with this table's options and comparator, to write to after a freeze of this one.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"key", b"value")?;
+    /// let next = table.fork()?;
+    /// table.freeze()?;
+    /// assert!(next.is_empty());
+    /// next.put(2, b"key", b"newer")?;
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`MemTable::new`].
@@ -221,6 +288,16 @@ impl<C: Comparator> MemTable<C> {
 
     /// Ends writing and returns the frozen table. Later writes return `Frozen`. Idempotent; many threads may call it
     /// at once. Waits only for writes that are still running.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable};
+    /// let table = MemTable::default();
+    /// table.put(1, b"key", b"value")?;
+    /// let frozen = table.freeze()?;
+    /// assert!(matches!(table.put(2, b"key", b"newer"), Err(Error::Frozen)));
+    /// assert_eq!(frozen.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Corruption` if the control block is damaged; `DuplicateEntry` if a `Vector` table was given two entries with
@@ -261,6 +338,15 @@ impl<C: Comparator> MemTable<C> {
     /// Inserts an entry. Expected O(log n), and O(1) if the entry follows the one that its writer shard inserted
     /// last. Once it has returned, every read at a snapshot of at least `sequence` sees the entry.
     ///
+    /// ```
+    /// use paranoid_memtable::{Error, Kind, MemTable};
+    /// let table = MemTable::default();
+    /// table.insert(1, Kind::custom(3), b"key", b"address of a blob")?;
+    /// assert_eq!(table.get_entry(b"key", 1)?.map(|entry| entry.kind()), Some(Kind::custom(3)));
+    /// assert!(matches!(table.insert(1, Kind::PUT, b"key", b""), Err(Error::DuplicateEntry { sequence: 1, .. })));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point delete with a value, an
     /// empty or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if damage hides the
@@ -274,6 +360,17 @@ impl<C: Comparator> MemTable<C> {
 
     /// Inserts an entry with a digest that the caller computed over its own buffers. The digest is compared with the
     /// bytes in the arena before the entry becomes visible.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, Kind, MemTable};
+    /// use paranoid_memtable::integrity::Protected;
+    /// let table = MemTable::default();
+    /// let digest = Protected::of(b"key", b"value", Kind::PUT);
+    /// table.insert_protected(1, Kind::PUT, b"key", b"value", digest)?;
+    /// let damaged = table.insert_protected(2, Kind::PUT, b"key", b"valve", digest);
+    /// assert!(matches!(damaged, Err(Error::Corruption(_))));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`insert`](Self::insert), and `Corruption` if the bytes do not have that digest.
@@ -319,6 +416,16 @@ impl<C: Comparator> MemTable<C> {
     /// Inserts an entry whose value is the concatenation of several slices, with the caller's digest over key, kind
     /// and the whole value. The digest is compared with the bytes in the arena before the entry becomes visible.
     ///
+    /// ```
+    /// use paranoid_memtable::{Kind, Lookup, MemTable};
+    /// use paranoid_memtable::integrity::Protected;
+    /// let table = MemTable::default();
+    /// let digest = Protected::of(b"key", b"headbody", Kind::PUT);
+    /// table.insert_parts_protected(1, Kind::PUT, b"key", &[b"head", b"body"], digest)?;
+    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"headbody"));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`insert_parts`](Self::insert_parts), and `Corruption` if the bytes do not have that digest.
     pub fn insert_parts_protected(
@@ -334,6 +441,17 @@ impl<C: Comparator> MemTable<C> {
     }
 
     /// A writer with a splice, a sub-chunk and counters of its own, for a thread that writes much.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = std::sync::Arc::new(MemTable::default());
+    /// let mut writer = table.writer();
+    /// for sequence in 1..=3 {
+    ///     writer.put(sequence, &sequence.to_be_bytes(), b"value")?;
+    /// }
+    /// assert_eq!(table.len(), 3);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn writer(&self) -> Writer<C> {
         Writer::new(self.core())
@@ -343,6 +461,14 @@ impl<C: Comparator> MemTable<C> {
     /// entries fit the reservation (see [`MemTable::max_entry_bytes`]). On Linux 5.14 and later the system backs the
     /// space with memory before this returns, which takes time in proportion to it, so that the inserts do not wait
     /// for page faults.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// let mut writer = table.try_reserve(MemTable::max_entry_bytes(3, 5))?;
+    /// writer.put(1, b"key", b"value")?; // cannot fail with `MemTableFull`
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `MemTableFull`, and then nothing is reserved; `Frozen`.
@@ -409,6 +535,14 @@ impl<C: Comparator> MemTable<C> {
 
     /// Whether the engine should freeze and flush this table: it was marked, exceeds its write buffer size, or has
     /// `max_range_deletions` range tombstones. O(shards).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// assert!(!table.should_flush());
+    /// table.mark_for_flush();
+    /// assert!(table.should_flush());
+    /// ```
     #[must_use]
     pub fn should_flush(&self) -> bool {
         // ORDERING: Relaxed: advice.
@@ -427,6 +561,17 @@ impl<C: Comparator> MemTable<C> {
     /// given so far, at most 8 MiB, and none for a table of less than 2 MiB. Meant to be called by a background
     /// thread, about every millisecond. Returns at once if another thread is in it. Reads and writes never wait for
     /// it.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable};
+    /// let table = MemTable::default();
+    /// for sequence in 1..=100 {
+    ///     table.delete_range(sequence, b"a", b"b")?;
+    /// }
+    /// table.maintain();
+    /// assert!(matches!(table.get(b"apple", 50)?, Lookup::Deleted { sequence: 50, .. }));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn maintain(&self) {
         if !self.is_frozen() {
             self.core().arena.back_ahead();
@@ -435,12 +580,27 @@ impl<C: Comparator> MemTable<C> {
     }
 
     /// Makes `should_flush` return true from now on.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.mark_for_flush();
+    /// assert!(table.should_flush());
+    /// ```
     pub fn mark_for_flush(&self) {
         // ORDERING: Relaxed: advice.
         self.core().flush_mark.store(1, Ordering::Relaxed);
     }
 
     /// Stores a word that belongs to the engine, such as a log number; see [`tag`](crate::TableReader::tag).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.set_tag(42); // the number of the table's log, for example
+    /// assert_eq!(table.freeze()?.tag(), 42);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn set_tag(&self, tag: u64) {
         // ORDERING: Release pairs with the Acquire in `tag`.
         self.core().tag.store(tag, Ordering::Release);
@@ -470,6 +630,15 @@ macro_rules! reads {
 
         /// Number of entries: point entries and range tombstones, without replaced ones. Exact while no write is
         /// running. O(shards).
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// table.put(1, b"key", b"value")?;
+        /// table.delete_range(2, b"a", b"b")?;
+        /// assert_eq!(table.len(), 2);
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn len(&$self) -> usize {
             usize::try_from($self.core().shards.totals().entries).unwrap_or(usize::MAX)
@@ -483,6 +652,15 @@ macro_rules! reads {
 
         /// Number of point tombstones among the entries: deletes, single deletes, and custom kinds that count as
         /// deletes.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// table.delete(1, b"key")?;
+        /// table.delete_range(2, b"a", b"b")?;
+        /// assert_eq!((table.num_deletes(), table.num_range_deletes()), (1, 1));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn num_deletes(&$self) -> u64 {
             $self.core().shards.totals().deletes
@@ -495,12 +673,29 @@ macro_rules! reads {
         }
 
         /// Number of entries that another one replaced (policy `Replace`).
+        ///
+        /// ```
+        /// use paranoid_memtable::{MemTable, MemTableOptions};
+        /// let table = MemTable::replacing(MemTableOptions::default())?;
+        /// table.put(1, b"key", b"first")?;
+        /// table.put(1, b"key", b"second")?;
+        /// assert_eq!((table.len(), table.num_displaced()), (1, 1));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn num_displaced(&$self) -> u64 {
             $self.core().shards.totals().displaced
         }
 
         /// Bytes of keys and values, without those of replaced entries.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// table.put(1, b"key", b"value")?;
+        /// assert_eq!(table.data_bytes(), 8);
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn data_bytes(&$self) -> u64 {
             $self.core().shards.totals().data_bytes
@@ -535,6 +730,14 @@ macro_rules! reads {
         }
 
         /// Bytes between the allocated memory and the hard limit, as `MemTableFull` reports them.
+        ///
+        /// ```
+        /// use paranoid_memtable::{MemTable, MemTableOptions};
+        /// let options = MemTableOptions::builder().write_buffer_size(1 << 20).hard_limit(2 << 20).build()?;
+        /// let table = MemTable::new(options)?;
+        /// assert!(table.remaining() <= 2 << 20);
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn remaining(&$self) -> u64 {
             $self.core().arena.remaining_bytes()
@@ -586,6 +789,15 @@ macro_rules! reads {
         }
 
         /// Counters of reads; all zero unless the table was made with `statistics`. O(shards).
+        ///
+        /// ```
+        /// use paranoid_memtable::{MemTable, MemTableOptions};
+        /// let table = MemTable::new(MemTableOptions::builder().statistics(true).build()?)?;
+        /// table.put(1, b"key", b"value")?;
+        /// table.get(b"key", 1)?;
+        /// assert_eq!(table.stats().hits, 1);
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn stats(&$self) -> Stats {
             $self.core().accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
@@ -598,6 +810,16 @@ macro_rules! reads {
         }
 
         /// Largest sequence number of all entries.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// assert_eq!(table.largest_sequence(), None);
+        /// table.put(9, b"a", b"")?;
+        /// table.put(4, b"b", b"")?;
+        /// assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(4), Some(9)));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn largest_sequence(&$self) -> Option<SequenceNumber> {
             $self.core().shards.sequences().map(|(_, largest)| largest)
@@ -605,6 +827,11 @@ macro_rules! reads {
 
         /// A word that belongs to the engine, such as a log number. 0 until [`set_tag`](crate::MemTable::set_tag) is
         /// called.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// assert_eq!(MemTable::default().tag(), 0);
+        /// ```
         #[must_use]
         pub fn tag(&$self) -> u64 {
             // ORDERING: Acquire pairs with the Release in `set_tag`.
@@ -614,6 +841,17 @@ macro_rules! reads {
         /// What the table knows about `key` at `snapshot` (inclusive): its value, that it is deleted, merge operands,
         /// or nothing. Expected O(log n).
         ///
+        /// ```
+        /// use paranoid_memtable::{Lookup, MemTable};
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// table.put(5, b"apple", b"green")?;
+        /// assert!(matches!(table.get(b"apple", 4)?, Lookup::Value(value) if *value == *b"red"));
+        /// assert!(matches!(table.get(b"apple", 5)?, Lookup::Value(value) if *value == *b"green"));
+        /// assert!(matches!(table.get(b"pear", 5)?, Lookup::NotFound));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// `Corruption` if damaged memory could change the answer.
         pub fn get(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
@@ -622,6 +860,16 @@ macro_rules! reads {
 
         /// The newest entry of `key` at or below `snapshot`, as stored; range tombstones are not applied. Expected
         /// O(log n).
+        ///
+        /// ```
+        /// use paranoid_memtable::{Kind, MemTable};
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// table.delete(5, b"apple")?;
+        /// let entry = table.get_entry(b"apple", 9)?.expect("two versions");
+        /// assert_eq!((entry.sequence(), entry.kind()), (5, Kind::DELETE));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         ///
         /// # Errors
         /// `Corruption` if damaged memory could change the answer.
@@ -673,6 +921,17 @@ macro_rules! reads {
         /// Copies the value of `key` at `snapshot` into `buffer`, which is cleared first, and verifies the copy.
         /// Allocates only if the buffer is too small.
         ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// use paranoid_memtable::read::Found;
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// let mut buffer = Vec::with_capacity(16);
+        /// assert!(matches!(table.get_into(b"apple", 1, &mut buffer)?, Found::Value { .. }));
+        /// assert_eq!(buffer, b"red");
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// Those of [`get`](Self::get); the buffer is then empty.
         pub fn get_into(&$self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
@@ -706,6 +965,17 @@ macro_rules! reads {
 
         /// Looks up several keys, as [`multi_get`](Self::multi_get) does, into a buffer that is cleared first.
         /// Allocates only if the buffer is too small.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Lookup, MemTable};
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// let mut lookups = Vec::with_capacity(2);
+        /// table.multi_get_into(&[b"apple".as_slice(), b"pear"], 1, &mut lookups);
+        /// assert!(matches!(&lookups[0], Ok(Lookup::Value(value)) if **value == *b"red"));
+        /// assert!(matches!(lookups[1], Ok(Lookup::NotFound)));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         pub fn multi_get_into<'a, K: AsRef<[u8]>>(
             &'a $self,
             keys: &[K],
@@ -740,11 +1010,34 @@ macro_rules! reads {
         }
 
         /// Iterates over every version of the keys in a range, from both ends. An inverted range is empty.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Error, MemTable};
+        /// let table = MemTable::default();
+        /// for (sequence, key) in (1..).zip([b"a", b"b", b"c"]) {
+        ///     table.put(sequence, key, b"")?;
+        /// }
+        /// let range = table.range(b"a".as_slice()..b"c");
+        /// let keys: Result<Vec<&[u8]>, Error> = range.map(|entry| Ok(entry?.user_key())).collect();
+        /// assert_eq!(keys?, [b"a", b"b"]);
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         pub fn range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Range<'_, C> {
             EntryRange::new(Borrowed(&**$self.core()), Raw, key_bounds(&range))
         }
 
         /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Error, MemTable};
+        /// let table = MemTable::default();
+        /// table.put(1, b"a", b"")?;
+        /// table.put(2, b"b", b"")?;
+        /// table.delete(3, b"a")?;
+        /// let keys: Result<Vec<&[u8]>, Error> = table.range_at(3, ..).map(|entry| Ok(entry?.user_key())).collect();
+        /// assert_eq!(keys?, [b"b"]);
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         pub fn range_at<'k>(
             &$self,
             snapshot: SequenceNumber,
@@ -756,11 +1049,35 @@ macro_rules! reads {
 
         /// Iterates over every entry between two positions (user key, sequence number). Sequence numbers descend
         /// within a key, so `(k, u64::MAX)` is the first position of key k and `(k, 0)` the last one.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Error, MemTable};
+        /// let table = MemTable::default();
+        /// for sequence in 1..=3 {
+        ///     table.put(sequence, b"k", b"")?;
+        /// }
+        /// let range = table.range_versions((b"k".as_slice(), 2)..=(b"k", 0));
+        /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
+        /// assert_eq!(versions?, [2, 1]);
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         pub fn range_versions<'k>(&$self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_, C> {
             EntryRange::new(Borrowed(&**$self.core()), Raw, version_bounds(&range))
         }
 
         /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Error, MemTable};
+        /// let table = MemTable::default();
+        /// for (sequence, key) in (1..).zip([b"a", b"b", b"b"]) {
+        ///     table.put(sequence, key, b"")?;
+        /// }
+        /// let range = table.range_descending(..);
+        /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
+        /// assert_eq!(versions?, [3, 2, 1]); // b@3, b@2, a@1
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         pub fn range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
             DescendingRange::new(Borrowed(&**$self.core()), key_bounds(&range))
         }
@@ -832,6 +1149,16 @@ macro_rules! reads {
 
         /// Estimates the number and the bytes of the entries in a range of keys. Expected O(log n).
         ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// table.put(1, b"a", b"1")?;
+        /// table.put(2, b"b", b"2")?;
+        /// let stats = table.approximate_range_stats(b"a".as_slice()..b"b")?;
+        /// assert_eq!((stats.entries, stats.data_bytes), (1, 2)); // exact for few entries
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// `Corruption` if damage makes an estimate impossible.
         pub fn approximate_range_stats<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
@@ -840,6 +1167,17 @@ macro_rules! reads {
 
         /// A cursor over every version of every key, except range tombstones, which are not applied either. It is not
         /// positioned yet.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// table.put(2, b"apple", b"green")?;
+        /// let mut cursor = table.cursor();
+        /// assert_eq!(cursor.first()?.map(|entry| entry.sequence()), Some(2)); // newest version first
+        /// assert_eq!(cursor.next()?.map(|entry| entry.sequence()), Some(1));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn cursor(&$self) -> TableCursor<'_, C> {
             Cursor::new(Borrowed(&*$self.core()), Raw)
@@ -847,18 +1185,49 @@ macro_rules! reads {
 
         /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
         /// deletes applied. For a key with merge operands it shows the newest operand. It is not positioned yet.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// table.put(2, b"apple", b"green")?;
+        /// let mut cursor = table.cursor_at(1);
+        /// assert_eq!(cursor.first()?.map(|entry| entry.sequence()), Some(1));
+        /// assert!(cursor.next()?.is_none());
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn cursor_at(&$self, snapshot: SequenceNumber) -> TableCursor<'_, C, AtSnapshot> {
             Cursor::new(Borrowed(&*$self.core()), AtSnapshot { sequence: snapshot })
         }
 
         /// A [`cursor`](Self::cursor) that owns a share in the table: `'static`, `Send` and `Sync`.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// let mut cursor = table.owned_cursor();
+        /// drop(table); // the cursor keeps the memory alive
+        /// assert_eq!(cursor.first()?.expect("one entry").value()?, b"red");
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn owned_cursor(&$self) -> OwnedCursor<C> {
             Cursor::new(Owned(Arc::clone($self.core())), Raw)
         }
 
         /// A [`cursor_at`](Self::cursor_at) that owns a share in the table: `'static`, `Send` and `Sync`.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// let mut cursor = table.owned_cursor_at(1);
+        /// let thread = std::thread::spawn(move || cursor.first().map(|entry| entry.is_some()));
+        /// assert!(thread.join().expect("no panic")?);
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         #[must_use]
         pub fn owned_cursor_at(&$self, snapshot: SequenceNumber) -> OwnedCursor<C, AtSnapshot> {
             Cursor::new(Owned(Arc::clone($self.core())), AtSnapshot { sequence: snapshot })
@@ -900,6 +1269,12 @@ impl<C: Comparator> MemTable<C> {
     }
 
     /// The reading side of this table, for code that reads both mutable and frozen tables.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// assert!(table.reader().is_empty());
+    /// ```
     #[must_use]
     pub fn reader(&self) -> &TableReader<C> {
         &self.reader
@@ -915,6 +1290,13 @@ impl<C: Comparator> ImmutableMemTable<C> {
     }
 
     /// The reading side of this table, for code that reads both mutable and frozen tables.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let frozen = MemTable::default().freeze()?;
+    /// assert!(frozen.reader().is_frozen());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn reader(&self) -> &TableReader<C> {
         &self.reader
@@ -960,6 +1342,29 @@ impl<C: Comparator> ImmutableMemTable<C> {
     }
 
     /// Flushes as [`flush`](Self::flush) does; `hidden` says what happens to versions that no snapshot sees.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+    /// use paranoid_memtable::tombstone::Fragment;
+    /// struct Count(usize);
+    /// impl FlushSink for Count {
+    ///     fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+    ///         self.0 += 1;
+    ///         Ok(())
+    ///     }
+    ///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+    ///         Ok(())
+    ///     }
+    /// }
+    /// let table = MemTable::default();
+    /// table.put(1, b"key", b"old")?;
+    /// table.put(2, b"key", b"new")?;
+    /// let mut sink = Count(0);
+    /// table.freeze()?.flush_with(&[], HiddenVersions::Keep, &mut sink)?;
+    /// assert_eq!(sink.0, 2);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).

@@ -25,6 +25,19 @@ pub(crate) enum Fresh {
 }
 
 /// The earlier values of a table's words. Filled by [`FaultInjector::look`](crate::fault::FaultInjector::look).
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::fault::{FaultInjector, Past};
+/// let (table, mut past) = (MemTable::default(), Past::new());
+/// for sequence in 1..=2 {
+///     table.put(sequence, b"key", b"value")?;
+///     // SAFETY: one thread, and nothing borrowed is held.
+///     unsafe { FaultInjector::look(table.reader(), &mut past) }?;
+/// }
+/// assert!(past.changes() > 0); // the links to the first entry, for example
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Default)]
 pub struct Past {
     /// The bytes of each run at the last look, by address.

@@ -9,6 +9,18 @@ use std::sync::Arc;
 use crate::key::SequenceNumber;
 
 /// What a piece of memory contains.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::fault::{FaultInjector, Region};
+/// let table = MemTable::default();
+/// table.put(1, b"key", b"value")?;
+/// // SAFETY: one thread, and nothing borrowed is held.
+/// let injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let value = injector.pieces().iter().find(|piece| piece.region == Region::Value).expect("the entry's value");
+/// assert_eq!(value.len(), 5);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Region {
@@ -45,6 +57,18 @@ pub enum Region {
 }
 
 /// The structure that a piece belongs to.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::fault::{FaultInjector, Part, Region};
+/// let table = MemTable::default();
+/// table.delete_range(1, b"a", b"b")?;
+/// // SAFETY: one thread, and nothing borrowed is held.
+/// let injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let end = injector.pieces().iter().find(|piece| piece.region == Region::Value).expect("the end of the range");
+/// assert_eq!(end.part, Part::Ranges);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Part {
@@ -59,6 +83,18 @@ pub enum Part {
 }
 
 /// The entry that a piece belongs to.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::fault::FaultInjector;
+/// let table = MemTable::default();
+/// table.put(7, b"key", b"value")?;
+/// // SAFETY: one thread, and nothing borrowed is held.
+/// let injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let owner = injector.owner(0).expect("one entry");
+/// assert_eq!((&*owner.key, owner.sequence), (b"key".as_slice(), 7));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The user key; for a range tombstone, its start.
@@ -68,6 +104,20 @@ pub struct Owner {
 }
 
 /// A run of bytes that the fault model covers.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::fault::{FaultInjector, Region};
+/// let table = MemTable::default();
+/// table.put(7, b"key", b"value")?;
+/// // SAFETY: one thread, and nothing borrowed is held.
+/// let injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let pieces = injector.pieces();
+/// let digests = pieces.iter().find(|piece| piece.region == Region::Digests).expect("8 protection bytes");
+/// assert_eq!(digests.len(), 16);
+/// assert_eq!(digests.owner.as_ref().map(|owner| owner.sequence), Some(7));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Piece {
     /// What it is.

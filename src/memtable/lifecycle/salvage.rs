@@ -41,6 +41,14 @@ use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
 /// Where a salvage searched for entries.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::repair::Reach;
+/// let table = MemTable::default();
+/// assert_eq!(table.freeze()?.salvage().reach, Reach::Arena); // 8 protection bytes
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reach {
     /// Along all links that verify, and through the whole arena.
@@ -50,6 +58,16 @@ pub enum Reach {
 }
 
 /// A recovered entry, whose key and value verify.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.put(7, b"key", b"value")?;
+/// let frozen = table.freeze()?;
+/// let salvaged = &frozen.salvage().entries[0];
+/// assert_eq!((salvaged.entry.user_key(), salvaged.entry.value()?), (b"key".as_slice(), b"value".as_slice()));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Salvaged<'t> {
     /// The entry.
@@ -60,6 +78,16 @@ pub struct Salvaged<'t> {
 }
 
 /// The result of a salvage.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.put(7, b"key", b"value")?;
+/// let frozen = table.freeze()?;
+/// let salvage = frozen.salvage();
+/// assert_eq!((salvage.entries.len(), salvage.missing, salvage.failure), (1, 0, None));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 #[must_use]

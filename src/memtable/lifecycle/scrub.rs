@@ -39,6 +39,17 @@ use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
 
 /// The progress of a scrub.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::repair::ScrubProgress;
+/// let table = MemTable::default();
+/// table.put(1, b"key", b"value")?;
+/// let mut last = 0;
+/// table.scrub(|progress: ScrubProgress| last = progress.entries);
+/// assert_eq!(last, 1);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ScrubProgress {
@@ -51,6 +62,16 @@ pub struct ScrubProgress {
 }
 
 /// The result of a scrub.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.put(1, b"key", b"value")?;
+/// let report = table.scrub(|_| ());
+/// assert!(report.findings.is_empty());
+/// assert_eq!((report.entries, report.bytes), (1, 8));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone, Default)]
 #[non_exhaustive]
 #[must_use]
@@ -65,6 +86,14 @@ pub struct ScrubReport {
 
 impl ScrubReport {
     /// Returns the first finding as an error.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"key", b"value")?;
+    /// table.scrub(|_| ()).check()?;
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Corruption` if there is any finding.

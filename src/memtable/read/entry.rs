@@ -18,6 +18,16 @@ use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Pinned, Verified};
 
 /// An entry as stored. Its key is verified; its value is verified by the methods that return it.
+///
+/// ```
+/// use paranoid_memtable::{Kind, MemTable};
+/// let table = MemTable::default();
+/// table.put(7, b"key", b"value")?;
+/// let entry = table.get_entry(b"key", 7)?.expect("it was put");
+/// assert_eq!((entry.user_key(), entry.sequence(), entry.kind()), (b"key".as_slice(), 7, Kind::PUT));
+/// assert_eq!(entry.value()?, b"value");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     entry: Verified<'a>,
@@ -65,6 +75,14 @@ impl<'a> Entry<'a> {
     }
 
     /// The value, verified now. O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(7, b"key", b"value")?;
+    /// assert_eq!(table.get_entry(b"key", 7)?.expect("it was put").value()?, b"value");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Corruption` if the value is damaged.
@@ -128,6 +146,16 @@ impl<'a> Entry<'a> {
 
     /// Copies the value into a buffer and verifies the copy.
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(7, b"key", b"value")?;
+    /// let mut buffer = Vec::new();
+    /// table.get_entry(b"key", 7)?.expect("it was put").value_into(&mut buffer)?;
+    /// assert_eq!(buffer, b"value");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Corruption` if the copy does not verify; the buffer is then empty.
     pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
@@ -157,6 +185,15 @@ pub(crate) fn copy_verified(entry: &Verified<'_>, seal: Seal, buffer: &mut Vec<u
 }
 
 /// The parts of an entry, verified together. Made by [`Entry::parts`].
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.put(7, b"key", b"value")?;
+/// let parts = table.get_entry(b"key", 7)?.expect("it was put").parts()?;
+/// assert_eq!((parts.user_key, parts.sequence, parts.value), (b"key".as_slice(), 7, b"value".as_slice()));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct EntryParts<'a> {
@@ -223,6 +260,16 @@ macro_rules! getters {
 }
 
 /// A verified copy of an entry: `'static`, and cheap to clone. Made by [`Entry::to_bytes`].
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.put(7, b"key", b"value")?;
+/// let bytes = table.get_entry(b"key", 7)?.expect("it was put").to_bytes()?;
+/// drop(table);
+/// assert_eq!((bytes.user_key(), bytes.value()), (b"key".as_slice(), b"value".as_slice()));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct EntryBytes {
     bytes: Arc<[u8]>,
@@ -247,6 +294,17 @@ impl fmt::Debug for EntryBytes {
 
 /// An entry that owns a share in its table: `'static`, cheap to clone, and without a copy. Made by
 /// [`pin`](crate::TableReader::pin).
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.put(7, b"key", b"value")?;
+/// let entry = table.get_entry(b"key", 7)?.expect("it was put");
+/// let pinned = table.pin(&entry)?;
+/// drop(table); // the pinned entry keeps the memory alive
+/// assert_eq!((pinned.user_key(), pinned.value()), (b"key".as_slice(), b"value".as_slice()));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct PinnedEntry {
     pinned: Arc<Pinned>,

@@ -36,6 +36,19 @@ impl From<Gap> for Error {
 }
 
 /// What a table knows about a key at a snapshot.
+///
+/// ```
+/// use paranoid_memtable::{Lookup, MemTable};
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// table.delete(2, b"pear")?;
+/// table.merge(3, b"counter", b"+1")?;
+/// assert!(matches!(table.get(b"apple", 3)?, Lookup::Value(value) if *value == *b"red"));
+/// assert!(matches!(table.get(b"pear", 3)?, Lookup::Deleted { sequence: 2, .. }));
+/// assert!(matches!(table.get(b"counter", 3)?, Lookup::Merge(_)));
+/// assert!(matches!(table.get(b"plum", 3)?, Lookup::NotFound));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Lookup<'a, C: Comparator = Bytewise> {
     /// The key has this value.
@@ -54,6 +67,16 @@ pub enum Lookup<'a, C: Comparator = Bytewise> {
 }
 
 /// What deleted a key.
+///
+/// ```
+/// use paranoid_memtable::{Lookup, MemTable};
+/// use paranoid_memtable::read::DeletedBy;
+/// let table = MemTable::default();
+/// table.delete_range(1, b"a", b"b")?;
+/// let lookup = table.get(b"apple", 1)?;
+/// assert!(matches!(lookup, Lookup::Deleted { sequence: 1, by: DeletedBy::Range }));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeletedBy {
     /// A point tombstone.
@@ -67,6 +90,15 @@ pub enum DeletedBy {
 }
 
 /// A value in the table's memory, verified when it was returned. Borrows the table.
+///
+/// ```
+/// use paranoid_memtable::{Kind, Lookup, MemTable};
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// let Lookup::Value(value) = table.get(b"apple", 1)? else { panic!("it was put") };
+/// assert_eq!((&*value, value.sequence(), value.kind()), (b"red".as_slice(), 1, Kind::PUT));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct ValueRef<'a> {
     value: BytesIn<'a>,
@@ -109,6 +141,17 @@ impl ValueRef<'_> {
 
     /// This value as a pinned one, which copies nothing and keeps the memory of the whole table alive.
     ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable};
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let Lookup::Value(value) = table.get(b"apple", 1)? else { panic!("it was put") };
+    /// let pinned = value.to_pinned();
+    /// drop(table); // the pinned value keeps the memory alive
+    /// assert_eq!(*pinned, *b"red");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// Never.
     #[must_use]
@@ -143,6 +186,18 @@ impl fmt::Debug for ValueRef<'_> {
 }
 
 /// A value that owns a share in its table: `'static`, and cheap to clone.
+///
+/// ```
+/// use paranoid_memtable::{Lookup, MemTable};
+/// use paranoid_memtable::read::PinnedValue;
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// let Lookup::Value(value) = table.get(b"apple", 1)? else { panic!("it was put") };
+/// let pinned: PinnedValue = value.to_pinned();
+/// let thread = std::thread::spawn(move || pinned.len());
+/// assert_eq!(thread.join().expect("no panic"), 3);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct PinnedValue {
     pinned: Arc<Pinned>,
@@ -175,6 +230,17 @@ impl From<PinnedValue> for bytes::Bytes {
 }
 
 /// What `get_into` found.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::read::Found;
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// let mut buffer = Vec::new();
+/// assert!(matches!(table.get_into(b"apple", 1, &mut buffer)?, Found::Value { sequence: 1, .. }));
+/// assert_eq!(buffer, b"red");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// The buffer holds the value of this entry.
@@ -198,6 +264,16 @@ pub enum Found {
 }
 
 /// One merge operand.
+///
+/// ```
+/// use paranoid_memtable::{Lookup, MemTable};
+/// let table = MemTable::default();
+/// table.merge(3, b"counter", b"+1")?;
+/// let Lookup::Merge(mut operands) = table.get(b"counter", 3)? else { panic!("a merge operand") };
+/// let operand = operands.next().expect("one operand")?;
+/// assert_eq!((operand.sequence, operand.value), (3, b"+1".as_slice()));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     /// Its sequence number.
@@ -207,6 +283,17 @@ pub struct Operand<'a> {
 }
 
 /// The base that merge operands apply to.
+///
+/// ```
+/// use paranoid_memtable::{Lookup, MemTable};
+/// use paranoid_memtable::read::Base;
+/// let table = MemTable::default();
+/// table.put(1, b"counter", b"40")?;
+/// table.merge(2, b"counter", b"+1")?;
+/// let Lookup::Merge(operands) = table.get(b"counter", 2)? else { panic!("a merge operand") };
+/// assert!(matches!(operands.base()?, Base::Value(b"40")));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub enum Base<'a> {
     /// This value, verified.
@@ -218,6 +305,17 @@ pub enum Base<'a> {
 }
 
 /// The merge operands of a key, newest first: an iterator of results, which ends after its first error.
+///
+/// ```
+/// use paranoid_memtable::{Error, Lookup, MemTable};
+/// let table = MemTable::default();
+/// table.merge(1, b"counter", b"+1")?;
+/// table.merge(2, b"counter", b"+2")?;
+/// let Lookup::Merge(operands) = table.get(b"counter", 2)? else { panic!("merge operands") };
+/// let values: Result<Vec<&[u8]>, Error> = operands.map(|operand| Ok(operand?.value)).collect();
+/// assert_eq!(values?, [b"+2", b"+1"]); // newest first
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub struct Operands<'a, C: Comparator = Bytewise> {
     core: &'a Core<C>,
     /// The sorted copy that the first operand was found in, for mutable `Vector` tables.
@@ -248,6 +346,17 @@ impl<C: Comparator> fmt::Debug for Operands<'_, C> {
 
 impl<'a, C: Comparator> Operands<'a, C> {
     /// The base that the operands apply to. Walks over the remaining operands. O(operands left).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable};
+    /// use paranoid_memtable::read::Base;
+    /// let table = MemTable::default();
+    /// table.delete(1, b"counter")?;
+    /// table.merge(2, b"counter", b"+1")?;
+    /// let Lookup::Merge(operands) = table.get(b"counter", 2)? else { panic!("a merge operand") };
+    /// assert!(matches!(operands.base()?, Base::Deleted));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Corruption` if an operand or the base is damaged.

@@ -18,12 +18,40 @@ use crate::tombstone::fragment::fragments::{Fragment, FragmentView};
 
 impl<'a, C: Comparator> FragmentView<'a, C> {
     /// A cursor over the visible fragments. It is not positioned yet.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// let fragments = fragmenter.finish();
+    /// let mut cursor = fragments.view(..).cursor();
+    /// assert!(cursor.fragment().is_none()); // not positioned yet
+    /// cursor.first();
+    /// assert_eq!(cursor.fragment().map(|fragment| fragment.start()), Some(b"a".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn cursor(&self) -> FragmentCursor<'a, C> {
         FragmentCursor { view: *self, at: None }
     }
 
     /// A cursor over the visible (fragment, sequence number) pairs. It is not positioned yet.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// let fragments = fragmenter.finish();
+    /// let mut pairs = fragments.view(..).pairs();
+    /// pairs.first();
+    /// assert_eq!(pairs.sequence(), Some(5));
+    /// pairs.next();
+    /// assert_eq!(pairs.sequence(), Some(3));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn pairs(&self) -> PairCursor<'a, C> {
         PairCursor { cursor: self.cursor(), depth: 0 }
@@ -55,11 +83,38 @@ pub struct FragmentCursor<'a, C> {
 
 impl<'a, C: Comparator> FragmentCursor<'a, C> {
     /// Goes to the first visible fragment that covers `key` or starts after it.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("m", "p", 4)?;
+    /// let fragments = fragmenter.finish();
+    /// let mut cursor = fragments.view(..).cursor();
+    /// cursor.seek(b"b"); // inside the first one
+    /// assert_eq!(cursor.fragment().map(|fragment| fragment.start()), Some(b"a".as_slice()));
+    /// cursor.seek(b"c"); // after its end
+    /// assert_eq!(cursor.fragment().map(|fragment| fragment.start()), Some(b"m".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn seek(&mut self, key: &[u8]) {
         self.forward_from(self.view.fragments().ended_before(key));
     }
 
     /// Goes to the last visible fragment that starts at or before `key`.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// let fragments = fragmenter.finish();
+    /// let mut cursor = fragments.view(..).cursor();
+    /// cursor.seek_for_prev(b"x");
+    /// assert_eq!(cursor.fragment().map(|fragment| fragment.end()), Some(b"c".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn seek_for_prev(&mut self, key: &[u8]) {
         self.backward_from(self.view.fragments().started_by(key));
     }
@@ -75,6 +130,19 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
     }
 
     /// Goes to the next visible fragment.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// let fragments = fragmenter.finish();
+    /// let mut cursor = fragments.view(..).cursor();
+    /// cursor.first();
+    /// cursor.next();
+    /// assert!(cursor.fragment().is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn next(&mut self) {
         if let Some((index, _)) = self.at {
             self.forward_from(index + 1);
@@ -132,6 +200,19 @@ pub struct PairCursor<'a, C> {
 
 impl<'a, C: Comparator> PairCursor<'a, C> {
     /// Goes to the newest visible pair of the first visible fragment that covers `key` or starts after it.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("b", "c", 5)?;
+    /// let fragments = fragmenter.finish();
+    /// let mut pairs = fragments.view(..).pairs();
+    /// pairs.seek(b"b");
+    /// assert_eq!(pairs.sequence(), Some(5));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn seek(&mut self, key: &[u8]) {
         self.cursor.seek(key);
         self.depth = 0;
@@ -139,6 +220,18 @@ impl<'a, C: Comparator> PairCursor<'a, C> {
 
     /// Goes to the newest visible pair of the last visible fragment that starts at or before `key`. If that fragment
     /// covers `key`, the pair is the newest visible deletion of `key`.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// let fragments = fragmenter.finish();
+    /// let mut pairs = fragments.view(..).pairs();
+    /// pairs.seek_for_prev(b"x");
+    /// assert_eq!(pairs.sequence(), Some(3));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn seek_for_prev(&mut self, key: &[u8]) {
         self.cursor.seek_for_prev(key);
         self.depth = 0;

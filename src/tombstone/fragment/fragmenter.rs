@@ -65,6 +65,16 @@ pub struct Fragmenter<C> {
 
 impl<C: Comparator> Fragmenter<C> {
     /// A fragmenter that keeps every sequence number.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5, 3]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn new(comparator: C) -> Self {
         Fragmenter { comparator, spans: Vec::new(), bytes: 0, stripes: None }
@@ -73,6 +83,16 @@ impl<C: Comparator> Fragmenter<C> {
     /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can tell apart: for
     /// ascending snapshots s1 < ... < sn the newest one in each of [0, s1], (s1, s2], ..., (sn, max]. An empty list
     /// keeps one number per fragment.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise).with_snapshots(&[]);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn with_snapshots(mut self, snapshots: &[SequenceNumber]) -> Self {
         let mut stripes = snapshots.to_vec();
@@ -84,6 +104,16 @@ impl<C: Comparator> Fragmenter<C> {
     }
 
     /// Adds a tombstone. Tombstones may come in any order, and several may have one range.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Bytewise, Error};
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// assert!(matches!(fragmenter.add("c", "a", 4), Err(Error::InvalidArgument(_))));
+    /// assert_eq!(fragmenter.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `start` is before `end`; nothing is added.
@@ -98,6 +128,15 @@ impl<C: Comparator> Fragmenter<C> {
     }
 
     /// Adds a [`RangeTombstone`].
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::{Fragmenter, RangeTombstone};
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add_tombstone(RangeTombstone::new(&Bytewise, "a", "c", 3)?)?;
+    /// assert_eq!(fragmenter.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if its start is not before its end in this
@@ -127,6 +166,18 @@ impl<C: Comparator> Fragmenter<C> {
 
     /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time proportional to the size of the
     /// result.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "g", 3)?;
+    /// fragmenter.add("c", "k", 7)?;
+    /// let fragments = fragmenter.finish();
+    /// let shown: Vec<_> = fragments.iter().map(|f| (f.start(), f.end(), f.sequences())).collect();
+    /// assert_eq!(shown[1], (b"c".as_slice(), b"g".as_slice(), [7, 3].as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn finish(mut self) -> Fragments<C> {
         self.sort_by_start();

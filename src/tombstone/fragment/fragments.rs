@@ -63,6 +63,16 @@ impl<'a> Fragment<'a> {
     }
 
     /// The newest visible sequence number.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").newest(), 5);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn newest(&self) -> SequenceNumber {
         self.sequences.first().copied().unwrap_or(0)
@@ -146,6 +156,17 @@ impl<C: Comparator> Fragments<C> {
     }
 
     /// The fragment number `index` in key order, with all its sequence numbers.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// let fragments = fragmenter.finish();
+    /// assert_eq!(fragments.get(0).map(|fragment| fragment.sequences()), Some([3].as_slice()));
+    /// assert!(fragments.get(1).is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Fragment<'_>> {
         let row = self.rows.get(index)?;
@@ -157,6 +178,17 @@ impl<C: Comparator> Fragments<C> {
     }
 
     /// Iterates over all fragments in key order, with all their sequence numbers.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("b", "d", 5)?;
+    /// let starts: Vec<Vec<u8>> = fragmenter.finish().iter().map(|fragment| fragment.start().to_vec()).collect();
+    /// assert_eq!(starts, [b"a", b"b", b"c"]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator {
         (0..self.len()).map(|index| Fragment {
             start: run(&self.keys, self.rows[index].start),
@@ -166,6 +198,18 @@ impl<C: Comparator> Fragments<C> {
     }
 
     /// The largest sequence number, at most `snapshot`, of the tombstones that cover `key`.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// let fragments = fragmenter.finish();
+    /// assert_eq!(fragments.max_covering_sequence(b"b", 4), Some(3));
+    /// assert_eq!(fragments.max_covering_sequence(b"c", 4), None);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn max_covering_sequence(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
         self.view(..=snapshot).max_covering_sequence(key)
@@ -240,6 +284,15 @@ impl<C: Comparator> Fragments<C> {
     }
 
     /// Recomputes the digest over all keys and sequence numbers and compares it with the stored one. O(bytes).
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.finish().verify()?;
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Corruption`](crate::Error::Corruption) if the memory of the fragments was damaged since they were
@@ -316,6 +369,17 @@ impl<C> Copy for FragmentView<'_, C> {}
 
 impl<'a, C: Comparator> FragmentView<'a, C> {
     /// The largest visible sequence number of the tombstones that cover `key`.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// let fragments = fragmenter.finish();
+    /// assert_eq!(fragments.view(..=4).max_covering_sequence(b"b"), Some(3));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn max_covering_sequence(&self, key: &[u8]) -> Option<SequenceNumber> {
         let index = self.fragments.ended_before(key);

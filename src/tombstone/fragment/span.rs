@@ -39,6 +39,15 @@ pub struct RangeTombstone {
 impl RangeTombstone {
     /// A range tombstone over `start..end`.
     ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::RangeTombstone;
+    /// let tombstone = RangeTombstone::new(&Bytewise, "a", "c", 3)?;
+    /// assert_eq!((tombstone.start(), tombstone.end(), tombstone.sequence()), (b"a".as_slice(), b"c".as_slice(), 3));
+    /// assert!(RangeTombstone::new(&Bytewise, "c", "a", 3).is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `start` is before `end` under `comparator`.
     pub fn new<C: Comparator>(
@@ -71,6 +80,16 @@ impl RangeTombstone {
     }
 
     /// Whether this tombstone deletes the entry (`key`, `sequence`).
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::RangeTombstone;
+    /// let tombstone = RangeTombstone::new(&Bytewise, "a", "c", 3)?;
+    /// assert!(tombstone.covers(&Bytewise, b"b", 2));
+    /// assert!(!tombstone.covers(&Bytewise, b"b", 3)); // not older
+    /// assert!(!tombstone.covers(&Bytewise, b"c", 2)); // the end is exclusive
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn covers<C: Comparator>(&self, comparator: &C, key: &[u8], sequence: SequenceNumber) -> bool {
         sequence < self.sequence
@@ -79,6 +98,14 @@ impl RangeTombstone {
     }
 
     /// Takes start, end and sequence number out, without a copy.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::RangeTombstone;
+    /// let (start, end, sequence) = RangeTombstone::new(&Bytewise, "a", "c", 3)?.into_parts();
+    /// assert_eq!((start.as_slice(), end.as_slice(), sequence), (b"a".as_slice(), b"c".as_slice(), 3));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn into_parts(self) -> (Vec<u8>, Vec<u8>, SequenceNumber) {
         (self.start, self.end, self.sequence)
