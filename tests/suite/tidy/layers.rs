@@ -2,155 +2,87 @@
 
 use std::collections::BTreeMap;
 
-use super::lexer::{Ground, Source};
+use super::source::{Source, line_of, words};
 
-/// One line of the list.
-#[derive(Debug)]
-pub(crate) struct Room {
-    pub(crate) layer: u8,
-    /// A file, or a folder with a trailing slash.
-    pub(crate) path: String,
-}
+/// One line of the list: a layer, and a file or a folder with a trailing slash.
+pub(crate) type Room = (u8, String);
 
 /// Reads the block: a number, a path and what it is for, on each line.
 pub(crate) fn rooms(architecture: &str) -> Result<Vec<Room>, String> {
-    let mut inside = false;
-    let mut rooms: Vec<Room> = vec![];
-    for (index, line) in architecture.lines().enumerate() {
-        match line.trim() {
-            "```layers" => inside = true,
-            "```" => inside = false,
-            "" => {}
-            text if inside => {
-                let mut words = text.split_whitespace();
-                let layer = words.next().and_then(|word| word.parse().ok());
-                let (Some(layer), Some(path), Some(_)) = (layer, words.next(), words.next()) else {
-                    return Err(format!(
-                        "ARCHITECTURE.md:{}: write a layer line as `number path purpose`",
-                        index + 1
-                    ));
-                };
-                rooms.push(Room { layer, path: path.into() });
-            }
-            _ => {}
-        }
-    }
-    if rooms.is_empty() {
-        return Err("ARCHITECTURE.md:1: add a fenced block that opens with ```layers".into());
-    }
-    Ok(rooms)
+    let block = architecture.split_once("```layers\n").and_then(|(_, rest)| rest.split_once("```"));
+    let (block, _) = block.ok_or("ARCHITECTURE.md:1: add a fenced block that opens with ```layers")?;
+    let room = |line: &str| {
+        let mut parts = line.split_whitespace();
+        let layer = parts.next().and_then(|word| word.parse().ok());
+        let (Some(layer), Some(path), Some(_)) = (layer, parts.next(), parts.next()) else {
+            return Err(format!(
+                "ARCHITECTURE.md: write a layer line as `number path purpose`, not {line:?}"
+            ));
+        };
+        Ok((layer, path.to_string()))
+    };
+    block.lines().filter(|line| !line.trim().is_empty()).map(room).collect()
 }
 
-/// A path as code names it: `crate::key::Kind`, groups taken apart.
-#[derive(Debug)]
-pub(crate) struct Named {
-    pub(crate) segments: Vec<String>,
-    pub(crate) line: usize,
-    pub(crate) ground: Ground,
-    inline_mods: Vec<String>,
-}
-
-fn is_word(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_alphabetic() || c == '_')
-}
-
-/// Every path of two segments or more, and everything that `use` and `extern crate` name.
-pub(crate) fn paths(source: &Source) -> Vec<Named> {
+/// The paths and use trees of a file that begin with one of `roots`, groups taken apart, with their lines.
+pub(crate) fn paths(source: &Source, roots: &[&str]) -> Vec<(Vec<String>, usize)> {
+    let text = source.text();
     let mut found = vec![];
-    for (index, token) in source.tokens.iter().enumerate() {
-        if !is_word(&token.text) || matches!(token.text.as_str(), "use" | "in") {
-            continue;
-        }
-        let before = |back: usize| index.checked_sub(back).map_or("", |i| source.text(i));
-        let continues = before(1) == "::" && (is_word(before(2)) || matches!(before(2), ">" | "$"));
-        let imported = before(1) == "use" || (before(1) == "crate" && before(2) == "extern");
-        let follows = source.text(index + 1) == "::";
-        if !continues && before(1) != "in" && (follows || imported) {
+    for (at, word) in words(&text).filter(|(_, word)| roots.contains(word)) {
+        let before = text[..at].trim_end();
+        let goes_on =
+            before.strip_suffix("::").is_some_and(|b| b.ends_with(|c: char| c.is_alphanumeric() || c == '>'));
+        let is_path =
+            text[at + word.len()..].starts_with("::") || ["use", "crate"].iter().any(|w| before.ends_with(w));
+        if is_path && !goes_on && !before.ends_with("(in") {
             let mut tree = vec![];
-            walk(source, index, &mut vec![], &mut tree);
-            found.extend(tree.into_iter().map(|segments| Named {
-                segments,
-                line: token.line,
-                ground: token.ground,
-                inline_mods: token.inline_mods.clone(),
-            }));
+            walk(&text[at..], &[], &mut tree);
+            found.extend(tree.into_iter().map(|segments| (segments, line_of(&text, at))));
         }
     }
     found
 }
 
-/// Takes the use tree at `index` apart; returns the index after it.
-fn walk(source: &Source, mut index: usize, prefix: &mut Vec<String>, out: &mut Vec<Vec<String>>) -> usize {
-    let depth = prefix.len();
+/// Takes the use tree at the start of `text` apart; returns its length.
+fn walk(text: &str, prefix: &[String], out: &mut Vec<Vec<String>>) -> usize {
+    let (mut path, mut at) = (prefix.to_vec(), 0);
     loop {
-        prefix.push(source.text(index).into());
-        index += 1;
-        if source.text(index) != "::" {
-            break;
-        }
-        let next = source.text(index + 1);
-        if next == "{" {
-            index += 2;
-            while !matches!(source.text(index), "}" | "") {
-                if is_word(source.text(index)) || source.text(index) == "*" {
-                    index = walk(source, index, prefix, out);
-                } else {
-                    index += 1;
-                }
+        let len =
+            words(&text[at..]).next().filter(|(start, _)| *start == 0).map_or(1, |(_, word)| word.len());
+        path.push(text[at..at + len].into());
+        at += len;
+        match text[at..].strip_prefix("::").and_then(|rest| rest.chars().next()) {
+            Some('{') => break,
+            Some(c) if c.is_alphabetic() || matches!(c, '_' | '*') => at += 2,
+            _ => {
+                out.push(path);
+                return at;
             }
-            prefix.truncate(depth);
-            return index + 1;
         }
-        if !is_word(next) && next != "*" {
-            break;
+    }
+    at += 3;
+    while let Some(c) = text[at..].chars().next().filter(|c| *c != '}') {
+        let is_name = c.is_alphabetic() || matches!(c, '_' | '*');
+        at += if is_name { walk(&text[at..], &path, out) } else { c.len_utf8() };
+        if let Some(rest) = text[at..].strip_prefix(" as ") {
+            at += 4 + words(rest).next().map_or(0, |(_, name)| name.len());
         }
-        index += 1;
     }
-    if source.text(index) == "as" {
-        index += 2;
-    }
-    out.push(prefix.clone());
-    prefix.truncate(depth);
-    index
+    at + 1
 }
 
 /// The module path of a file in src/.
 pub(crate) fn module_path(path: &str) -> Vec<String> {
     let inner = path.trim_start_matches("src/").trim_end_matches(".rs");
     let mut segments: Vec<String> = inner.split('/').map(String::from).collect();
-    if matches!(segments.last().map(String::as_str), Some("mod" | "lib")) {
-        segments.pop();
-    }
+    segments.pop_if(|last| *last == "mod" || *last == "lib");
     segments
 }
 
 /// The list's line that decides about `path`: the longest that matches.
 fn room_of<'r>(rooms: &'r [Room], path: &str) -> Option<(usize, &'r Room)> {
-    let matches =
-        |room: &Room| room.path == path || (room.path.ends_with('/') && path.starts_with(&room.path));
-    rooms.iter().enumerate().filter(|(_, room)| matches(room)).max_by_key(|(_, room)| room.path.len())
-}
-
-/// One file that names another, and where.
-struct Import<'s> {
-    from: &'s Source,
-    to: &'s str,
-    named: Named,
-}
-
-/// Every import of shipped code that leads to one of our files.
-fn imports(sources: &[Source]) -> Vec<Import<'_>> {
-    let files: BTreeMap<Vec<String>, &str> =
-        sources.iter().map(|source| (module_path(&source.path), source.path.as_str())).collect();
-    let mut found = vec![];
-    for from in sources.iter().filter(|source| !is_test(source, sources)) {
-        for named in paths(from).into_iter().filter(|named| named.ground == Ground::Code) {
-            if let Some(to) = resolve(from, &named, &files) {
-                found.push(Import { from, to, named });
-            }
-        }
-    }
-    found
+    let matches = |(_, room): &Room| room == path || (room.ends_with('/') && path.starts_with(room));
+    rooms.iter().enumerate().filter(|(_, room)| matches(room)).max_by_key(|(_, room)| room.1.len())
 }
 
 /// Whether the file is a test module, or below one.
@@ -163,88 +95,55 @@ fn is_test(source: &Source, sources: &[Source]) -> bool {
     })
 }
 
-/// Every import that does not go downward, and every line of the list that stands for nothing. If the order within
-/// layers is at fault, a list that would do is added.
+/// Every import that does not go downward, every file without a line, and every line without a file.
 pub(crate) fn check(rooms: &[Room], sources: &[Source]) -> Vec<String> {
     let mut findings = vec![];
-    for room in rooms {
-        if !sources.iter().any(|s| s.path == room.path || s.path.starts_with(&room.path)) {
-            findings
-                .push(format!("ARCHITECTURE.md:1: no file stands after `{}`; remove its line", room.path));
+    for (_, room) in rooms.iter().filter(|(_, room)| !sources.iter().any(|s| s.path.starts_with(room))) {
+        findings.push(format!("ARCHITECTURE.md:1: there is no file `{room}`; remove its line"));
+    }
+    let files: BTreeMap<Vec<String>, &str> =
+        sources.iter().map(|source| (module_path(&source.path), source.path.as_str())).collect();
+    for source in sources {
+        if room_of(rooms, &source.path).is_none() {
+            findings.push(format!("{}:1: give the file a line in ARCHITECTURE.md's layers", source.path));
         }
-    }
-    for source in sources.iter().filter(|source| room_of(rooms, &source.path).is_none()) {
-        findings.push(format!("{}:1: give the file a line in ARCHITECTURE.md's layers", source.path));
-    }
-    let imports = imports(sources);
-    for Import { from, to, named } in &imports {
-        if let Some(wrong) = judge(rooms, &from.path, to) {
-            let path = named.segments.join("::");
-            findings.push(format!("{}:{}: `{path}` {wrong}", from.path, named.line));
-        }
-    }
-    for layer in 0..=u8::MAX {
-        let marker = format!("stays in layer {layer};");
-        if findings.iter().any(|finding| finding.contains(&marker)) {
-            findings.push(proposal(rooms, sources, &imports, layer));
+        let named =
+            if is_test(source, sources) { vec![] } else { paths(source, &["crate", "super", "self"]) };
+        for (segments, line) in named.into_iter().filter(|(_, line)| !source.is_test[*line]) {
+            let to = resolve(source, &segments, line, &files);
+            if let Some(wrong) = to.and_then(|to| judge(rooms, &source.path, to)) {
+                findings.push(format!("{}:{line}: `{}` {wrong}", source.path, segments.join("::")));
+            }
         }
     }
     findings
 }
 
-/// The lines of one layer in an order that its imports allow; what is left over imports itself in a circle.
-fn proposal(rooms: &[Room], sources: &[Source], imports: &[Import<'_>], layer: u8) -> String {
-    let is_here = |path: &str| room_of(rooms, path).is_some_and(|(_, room)| room.layer == layer);
-    let mut left: Vec<&Source> = sources
-        .iter()
-        .filter(|s| is_here(&s.path) && !s.path.ends_with("mod.rs") && !is_test(s, sources))
-        .collect();
-    let mut text = format!("layer {layer} could be listed as\n");
-    while let Some(next) = left.iter().position(|file| {
-        let waits = |import: &Import<'_>| {
-            import.from.path == file.path
-                && import.to != file.path
-                && left.iter().any(|other| other.path == import.to)
-        };
-        !imports.iter().any(waits)
-    }) {
-        let file = left.remove(next);
-        let purpose = file.comments.get(1).map_or("", |line| line.trim_start_matches(['/', '!', ' ']));
-        text += &format!("{layer}  {:<36} {}\n", file.path, purpose.trim_end_matches('.'));
-    }
-    if !left.is_empty() {
-        let circle: Vec<&str> = left.iter().map(|file| file.path.as_str()).collect();
-        text += &format!("and a circle has to be cut among {}", circle.join(", "));
-    }
-    text
-}
-
 /// The file that a path leads to, if it is one of ours.
-fn resolve<'f>(source: &Source, named: &Named, files: &BTreeMap<Vec<String>, &'f str>) -> Option<&'f str> {
+fn resolve<'f>(
+    source: &Source,
+    segments: &[String],
+    line: usize,
+    files: &BTreeMap<Vec<String>, &'f str>,
+) -> Option<&'f str> {
     let mut module = module_path(&source.path);
-    let mut segments = named.segments.iter().map(String::as_str).peekable();
-    match segments.peek() {
-        Some(&"crate") => {
-            module.clear();
-            segments.next();
-        }
-        Some(&"super" | &"self") => {
-            module.extend(named.inline_mods.iter().cloned());
-            while let Some(step @ ("super" | "self")) = segments.peek().copied() {
-                if step == "super" {
-                    module.pop();
-                }
-                segments.next();
-            }
-        }
-        Some(first) => {
-            module.push((*first).into());
-            files.get(&module)?;
-            segments.next();
-        }
-        None => return None,
+    let margin = source.code[..line].iter().rev().find(|text| text.starts_with('}') || text.contains("mod "));
+    if source.code[line].starts_with(' ')
+        && margin.is_some_and(|text| text.ends_with('{') && !text.starts_with(' '))
+    {
+        module.push("inline".into());
     }
-    module.extend(segments.map(String::from));
+    let mut rest = segments;
+    while let [step, after @ ..] = rest {
+        match step.as_str() {
+            "crate" => module.clear(),
+            "super" => drop(module.pop()),
+            "self" => {}
+            _ => break,
+        }
+        rest = after;
+    }
+    module.extend(rest.iter().cloned());
     (0..=module.len()).rev().find_map(|len| files.get(&module[..len]).copied())
 }
 
@@ -255,23 +154,17 @@ fn judge(rooms: &[Room], from: &str, to: &str) -> Option<String> {
         return None;
     }
     let ((from_line, from_room), (to_line, to_room)) = (room_of(rooms, from)?, room_of(rooms, to)?);
-    if to == "src/lib.rs" || (to.ends_with("/mod.rs") && to_room.path != to) {
+    let (low, high) = (to_room.0, from_room.0);
+    if to == "src/lib.rs" || (to.ends_with("/mod.rs") && to_room.1 != to) {
         return Some(format!("goes through the facade {to}; import from the file that defines it"));
     }
-    if to_room.layer < from_room.layer {
-        return None;
-    }
-    if to_room.layer > from_room.layer {
+    if low > high {
         return Some(format!(
-            "goes up from layer {} to {} ({to}); move the shared part down, or hand it in from above",
-            from_room.layer, to_room.layer
+            "goes up from layer {high} to {low} ({to}); move the shared part down, or hand it in from above"
         ));
     }
-    if to_room.path != to || from_room.path != from || to_line > from_line {
-        return Some(format!(
-            "stays in layer {}; list `{to}` and below it `{from}` in ARCHITECTURE.md, or move the shared part down",
-            from_room.layer
-        ));
-    }
-    None
+    let in_order = to_room.1 == to && from_room.1 == from && to_line < from_line;
+    (low == high && !in_order).then(|| {
+        format!("stays in layer {high}; list `{to}` and below it `{from}` in ARCHITECTURE.md, or move the shared part down")
+    })
 }
