@@ -1,6 +1,6 @@
-//! A thread's own way into a table: a writer shard that it holds, and the table.
+//! The writer of one thread: a share in the table, and a writer shard that no other thread uses.
 //!
-//! One thread at a time has a writer; any number of writers work on a table at once.
+//! A writer belongs to one thread at a time; any number of writers may write to a table at once.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,8 @@ use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::write::write_batch::{BatchWritten, apply_batch, read_batch};
 use crate::memtable::write::writer::{Inserted, admit, apply, with_slices, writes};
 
-/// A thread's own way into a table: inserts that follow each other in order cost O(1). Keeps the table alive.
+/// A writer for one thread, with a splice, a sub-chunk and counters of its own: inserts in ascending order take O(1).
+/// Keeps the table alive.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -36,9 +37,9 @@ impl<C: Comparator> Writer<C> {
         Writer { shard: core.shards.lease(), core: Arc::clone(core) }
     }
 
-    /// A writer with `bytes` of arena space taken.
+    /// A writer with `bytes` of arena space reserved.
     pub(crate) fn reserving(core: &Arc<Core<C>>, bytes: u64) -> Result<Self> {
-        // Not the control word: a damaged one counts as frozen, and the shard decides.
+        // The control word is not used here, because a damaged one counts as frozen; the shard's gate decides.
         if core.sealed.get().is_some() {
             return Err(frozen());
         }
@@ -53,7 +54,16 @@ impl<C: Comparator> Writer<C> {
 
     writes!(self: &mut Self);
 
-    /// Inserts an entry: as [`MemTable::insert`](crate::MemTable::insert).
+    /// Inserts an entry; see [`MemTable::insert`](crate::MemTable::insert).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, MemTable};
+    /// let table = MemTable::default();
+    /// let mut writer = table.writer();
+    /// writer.insert(1, Kind::PUT, b"key", b"value")?;
+    /// assert_eq!(table.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`MemTable::insert`](crate::MemTable::insert).
@@ -67,7 +77,16 @@ impl<C: Comparator> Writer<C> {
         self.write(&Fields::new(sequence, kind, key, value, None))
     }
 
-    /// Inserts an entry whose value lies in several slices: as [`MemTable::insert_parts`](crate::MemTable::insert_parts).
+    /// Inserts an entry whose value is the concatenation of several slices; see
+    /// [`MemTable::insert_parts`](crate::MemTable::insert_parts).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, Lookup, MemTable};
+    /// let table = MemTable::default();
+    /// table.writer().insert_parts(1, Kind::PUT, b"key", &[b"head", b"body"])?;
+    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"headbody"));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`MemTable::insert_parts`](crate::MemTable::insert_parts).
@@ -88,7 +107,17 @@ impl<C: Comparator> Writer<C> {
         apply(&self.core, &mut entered, write)
     }
 
-    /// Writes the entries of a batch: as [`MemTable::write_batch`](crate::MemTable::write_batch).
+    /// Writes the entries of a batch; see [`MemTable::write_batch`](crate::MemTable::write_batch).
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, WriteBatch};
+    /// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
+    /// batch.put(b"a", b"1")?;
+    /// batch.delete(b"b")?;
+    /// let written = table.writer().write_batch(7, &batch)?;
+    /// assert_eq!((written.entries, table.largest_sequence()), (2, Some(8)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`MemTable::write_batch`](crate::MemTable::write_batch).
