@@ -66,7 +66,7 @@ impl<C: Comparator> Writer<C> {
     /// ```
     ///
     /// # Errors
-    /// As [`MemTable::insert`](crate::MemTable::insert).
+    /// Those of [`MemTable::insert`](crate::MemTable::insert).
     pub fn insert(
         &mut self,
         sequence: SequenceNumber,
@@ -89,7 +89,7 @@ impl<C: Comparator> Writer<C> {
     /// ```
     ///
     /// # Errors
-    /// As [`MemTable::insert_parts`](crate::MemTable::insert_parts).
+    /// Those of [`MemTable::insert_parts`](crate::MemTable::insert_parts).
     pub fn insert_parts(
         &mut self,
         sequence: SequenceNumber,
@@ -120,7 +120,7 @@ impl<C: Comparator> Writer<C> {
     /// ```
     ///
     /// # Errors
-    /// As [`MemTable::write_batch`](crate::MemTable::write_batch).
+    /// Those of [`MemTable::write_batch`](crate::MemTable::write_batch).
     pub fn write_batch(
         &mut self,
         first_sequence: SequenceNumber,
