@@ -72,12 +72,10 @@ fn owner(header: &str) -> (String, Option<String>) {
     }
 }
 
-/// The function that a line declares, if it is public.
-fn declared(code: &str, in_trait: bool) -> Option<&str> {
-    let rest = if in_trait { code.trim_start() } else { code.trim_start().strip_prefix("pub ")? };
-    let rest = ["const ", "unsafe ", "async "]
-        .iter()
-        .fold(rest, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
+/// The function that a line declares with this visibility.
+fn declared<'c>(code: &'c str, visibility: &str) -> Option<&'c str> {
+    let rest = code.trim_start().strip_prefix(visibility)?;
+    let rest = ["const ", "unsafe "].iter().fold(rest, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
     words(rest.strip_prefix("fn ")?).next().map(|(_, name)| name)
 }
 
@@ -108,28 +106,25 @@ pub(crate) fn public(sources: &[Source]) -> Public {
                 }
             }
             let Some((name, of)) = &within else { continue };
-            match (of.as_deref(), declared(code, of.as_deref().is_some_and(|of| TRAITS.contains(&of)))) {
-                (Some("!"), Some(function)) => {
-                    macros.entry(name.clone()).or_default().push(function.into());
-                    public.functions.0 += 1;
-                    public.functions.1 += usize::from(has_example(source, line));
+            let of = of.as_deref();
+            let of_trait = of.is_some_and(|of| TRAITS.contains(&of));
+            let function = declared(code, if of_trait { "" } else { "pub " });
+            let call = function.map(|function| (name.clone(), function.to_string()));
+            if of.is_none_or(|of| of == "!") && call.is_some() {
+                public.functions.0 += 1;
+                public.functions.1 += usize::from(has_example(source, line));
+            }
+            match call {
+                Some(call) if of.is_none() || of_trait => drop(public.calls.insert(call)),
+                Some(call) if of == Some("!") => macros.entry(call.0).or_default().push(call.1),
+                None if of.is_none() => {
+                    written.extend(code.trim().split_once('!').map(|it| (name.clone(), it.0.into())))
                 }
-                (None, Some(function)) => {
-                    public.calls.insert((name.clone(), function.into()));
-                    public.functions.0 += 1;
-                    public.functions.1 += usize::from(has_example(source, line));
-                }
-                (Some(of), Some(function)) if TRAITS.contains(&of) => {
-                    public.calls.insert((name.clone(), function.into()));
-                }
-                (None, None) => written.extend(
-                    code.trim().split_once('!').map(|(called, _)| (name.clone(), called.to_string())),
-                ),
                 _ => {}
             }
         }
     }
-    for (name, called) in written {
+    for (name, called) in written as Vec<Call> {
         let functions = macros.get(&called).into_iter().flatten();
         public.calls.extend(functions.map(|function| (name.clone(), function.clone())));
     }
