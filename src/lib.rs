@@ -29,7 +29,7 @@
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`] into a [`flush::FlushSink`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
 //! | choose what is checked | [`ParanoidOptions`]; [`MemTable::scrub`] looks at everything, [`ImmutableMemTable::salvage`] saves what is left; more in [`repair`] and [`integrity`] |
 //! | make reads faster | filters and the point index of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
-//! | order keys otherwise | [`Comparator`] |
+//! | order keys otherwise | [`Comparator`]; [`comparator::SharedComparator`] where the order is chosen at run time |
 //! | check blocks of table files | [`ChecksumKind`]; more in [`mod@format`] |
 //! | cut range deletions into fragments | [`tombstone`] |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
@@ -46,6 +46,7 @@ mod key;
 mod memtable;
 mod planted;
 mod prefetch;
+mod shared_order;
 mod sync;
 pub mod tombstone;
 
@@ -82,11 +83,11 @@ pub mod scan {
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 
-/// The properties of an order that a [`Comparator`](crate::Comparator) declares, and the order of a table as a
-/// comparator.
+/// The properties of an order that a [`Comparator`](crate::Comparator) declares; orders that are chosen at run time.
 pub mod comparator {
     pub use crate::key::{KeyEquality, KeyOrder};
     pub use crate::memtable::scan::tombstones::TableOrder;
+    pub use crate::shared_order::{DynComparator, SharedComparator};
 }
 
 /// Prefix extractors, for filters of key prefixes.

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use paranoid_memtable::batch::SequenceMode;
-use paranoid_memtable::comparator::{KeyEquality, KeyOrder};
+use paranoid_memtable::comparator::{KeyEquality, KeyOrder, SharedComparator};
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
@@ -33,11 +33,12 @@ const DOORS: [&str; 5] = [
 ];
 
 /// Traits and names for other types.
-const NOT_TYPES: [&str; 8] = [
+const NOT_TYPES: [&str; 9] = [
     "Result",
     "SequenceNumber",
     "SinkError",
     "Comparator",
+    "DynComparator",
     "FlushSink",
     "Handle",
     "Visibility",
@@ -304,6 +305,7 @@ fn plain(out: &mut Outputs) {
     out.show("Kvos", &Kvos);
     out.show("Bytewise", &Bytewise);
     out.show("KeyEquality", &KeyEquality::Bytes);
+    out.show("SharedComparator", &SharedComparator::default());
     out.show("KeyOrder", &KeyOrder::Bytes);
     out.show("Kind", &Kind::from_u8(0x99));
     out.show("SequenceMode", &SequenceMode::WholeBatch);

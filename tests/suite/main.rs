@@ -35,6 +35,7 @@ mod pulled_flush;
 mod ranges;
 mod room;
 mod scrub_and_freeze;
+mod shared_order;
 mod slow_freeze;
 mod span_threads;
 mod spans;

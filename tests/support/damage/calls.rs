@@ -183,6 +183,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("BatchEntry", "*", "as WriteBatch"),
     ("BatchEntries", "*", "as WriteBatch"),
     ("FlushEntry", "new", PLAIN),
+    ("SharedComparator", "*", "suite shared_order: an order, no memory of a table"),
     ("Fragment", "*", OWN),
     ("Fragments", "*", OWN),
     ("FragmentView", "*", OWN),
