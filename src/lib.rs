@@ -83,7 +83,7 @@ pub mod scan {
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 
-/// The properties of an order that a [`Comparator`](crate::Comparator) declares; orders that are chosen at run time.
+/// The properties of an order that a [`Comparator`] declares; orders that are chosen at run time.
 pub mod comparator {
     pub use crate::key::{KeyEquality, KeyOrder};
     pub use crate::memtable::scan::tombstones::TableOrder;

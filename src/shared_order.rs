@@ -17,6 +17,31 @@ use crate::key::{Bytewise, Comparator, KeyEquality};
 
 /// An order of user keys behind a pointer, with a name: what an engine takes from its users at run time. It keeps what
 /// [`Comparator`] asks for.
+///
+/// ```
+/// use std::cmp::Ordering;
+/// use std::sync::Arc;
+/// use paranoid_memtable::comparator::{DynComparator, KeyEquality, SharedComparator};
+///
+/// /// Numbers of 8 bytes, little-endian; shorter keys before them.
+/// #[derive(Debug)]
+/// struct Numbers;
+/// impl DynComparator for Numbers {
+///     fn name(&self) -> &str {
+///         "example.Numbers"
+///     }
+///     fn equality(&self) -> KeyEquality {
+///         KeyEquality::Bytes
+///     }
+///     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+///         left.len().cmp(&right.len()).then_with(|| left.iter().rev().cmp(right.iter().rev()))
+///     }
+/// }
+/// let order: Arc<dyn DynComparator> = Arc::new(Numbers);
+/// assert_eq!(order.compare(&[0, 1], &[1, 0]), Ordering::Greater);
+/// assert_eq!(SharedComparator::new(order)?.name(), "example.Numbers");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub trait DynComparator: fmt::Debug + Send + Sync + 'static {
     /// The name under which an engine writes down this order, so that nobody opens its files under another one.
     fn name(&self) -> &str;

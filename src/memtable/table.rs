@@ -1082,7 +1082,8 @@ macro_rules! reads {
             DescendingRange::new(Borrowed(&**$self.core()), key_bounds(&range))
         }
 
-        /// As [`range`](Self::range), with a share in the table: `'static`, `Send` and `Sync`.
+        /// Every version of the keys in a range, from both ends. The range has a share in the table: it is `'static`,
+        /// `Send` and `Sync`, lends entries, and is an iterator over verified copies of them. An inverted one is empty.
         ///
         /// ```
         /// use paranoid_memtable::MemTable;
@@ -1100,7 +1101,21 @@ macro_rules! reads {
             EntryRange::new(Owned(Arc::clone($self.core())), Raw, key_bounds(&range))
         }
 
-        /// As [`range_at`](Self::range_at), with a share in the table: `'static`, `Send` and `Sync`.
+        /// What a snapshot sees of the keys in a range, from both ends. The range has a share in the table: it is
+        /// `'static`, `Send` and `Sync`. An inverted one is empty.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::default();
+        /// table.put(1, b"a", b"old")?;
+        /// table.put(5, b"a", b"new")?;
+        /// let mut range = table.owned_range_at(4, ..);
+        /// drop(table);
+        /// let entry = range.next().expect("it is there")?;
+        /// assert_eq!((entry.sequence(), entry.value()), (1, b"old".as_slice()));
+        /// # Ok(()) }
+        /// ```
         pub fn owned_range_at<'k>(
             &$self,
             snapshot: SequenceNumber,
@@ -1110,7 +1125,22 @@ macro_rules! reads {
             EntryRange::new(Owned(Arc::clone($self.core())), visibility, key_bounds(&range))
         }
 
-        /// As [`range_versions`](Self::range_versions), with a share in the table: `'static`, `Send` and `Sync`.
+        /// Every entry between two positions (user key, sequence number), from both ends; sequence numbers descend within
+        /// a key. The range has a share in the table: it is `'static`, `Send` and `Sync`.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::default();
+        /// for sequence in 1..=5 {
+        ///     table.put(sequence, b"k", b"")?;
+        /// }
+        /// let (from, to) = ((b"k".as_slice(), 4), (b"k".as_slice(), 2));
+        /// let mut range = table.owned_range_versions(from..to);
+        /// assert_eq!(range.next_entry()?.map(|entry| entry.sequence()), Some(4));
+        /// assert_eq!(range.next_back_entry()?.map(|entry| entry.sequence()), Some(3));
+        /// # Ok(()) }
+        /// ```
         pub fn owned_range_versions<'k>(
             &$self,
             range: impl RangeBounds<(&'k [u8], SequenceNumber)>,
@@ -1118,7 +1148,22 @@ macro_rules! reads {
             EntryRange::new(Owned(Arc::clone($self.core())), Raw, version_bounds(&range))
         }
 
-        /// As [`range_descending`](Self::range_descending), with a share in the table: `'static`, `Send` and `Sync`.
+        /// Every version of the keys in a range, keys descending, the newest version of each first. The range has a share
+        /// in the table: it is `'static`, `Send` and `Sync`.
+        ///
+        /// ```
+        /// use paranoid_memtable::MemTable;
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::default();
+        /// for (sequence, key) in [(1, b"a"), (2, b"b"), (3, b"b")] {
+        ///     table.put(sequence, key, b"")?;
+        /// }
+        /// let range = table.owned_range_descending(..);
+        /// drop(table);
+        /// let found = range.map(|copy| Ok(copy?.sequence())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
+        /// assert_eq!(found, [3, 2, 1]);
+        /// # Ok(()) }
+        /// ```
         pub fn owned_range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedDescending<C> {
             DescendingRange::new(Owned(Arc::clone($self.core())), key_bounds(&range))
         }
@@ -1377,8 +1422,26 @@ impl<C: Comparator> ImmutableMemTable<C> {
         flush(self.core(), snapshots, hidden, sink)
     }
 
-    /// As [`flush`](Self::flush), pulled: the caller takes one item after the other, and holds what was made of them
-    /// back until the end, where counts and sums are compared. See [`FlushIter`](crate::flush::FlushIter).
+    /// Everything that [`flush`](Self::flush) hands to a sink, pulled: the caller takes one item after the other, and
+    /// holds back what it made of them until the end, where counts and sums are compared.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// use paranoid_memtable::flush::FlushItem;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"k", b"value")?;
+    /// let frozen = table.freeze()?;
+    /// let mut flush = frozen.flush_iter(&[])?;
+    /// let mut bytes = 0;
+    /// while let Some(item) = flush.next()? {
+    ///     if let FlushItem::Entry(entry) = item {
+    ///         bytes += entry.value.len();
+    ///     }
+    /// }
+    /// assert_eq!((bytes, flush.summary().map(|summary| summary.entries)), (5, Some(1)));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// `Corruption` if the table's control words, or its beginning, are damaged.
@@ -1386,10 +1449,25 @@ impl<C: Comparator> ImmutableMemTable<C> {
         self.flush_iter_with(snapshots, HiddenVersions::Drop)
     }
 
-    /// As [`flush_iter`](Self::flush_iter); `hidden` says what happens to versions that no snapshot sees.
+    /// A flush that is pulled, as by [`flush_iter`](Self::flush_iter); `hidden` says what happens to versions that no
+    /// snapshot sees.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// use paranoid_memtable::flush::HiddenVersions;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"k", b"old")?;
+    /// table.put(2, b"k", b"new")?;
+    /// let frozen = table.freeze()?;
+    /// let mut flush = frozen.flush_iter_with(&[], HiddenVersions::Keep)?;
+    /// while flush.next()?.is_some() {}
+    /// assert_eq!(flush.summary().map(|summary| summary.entries), Some(2));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`flush_iter`](Self::flush_iter).
+    /// Those of [`flush_iter`](Self::flush_iter).
     pub fn flush_iter_with(
         &self,
         snapshots: &[SequenceNumber],

@@ -240,6 +240,19 @@ impl<H: Handle> DescendingRange<H> {
 
     /// The next entry, lent until the next call. `None`: the range is over.
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// let mut range = table.owned_range_descending(..);
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
+    /// assert!(range.next_entry()?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// `Corruption` for a damaged place; the next call goes on at its other side.
     pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
@@ -267,6 +280,18 @@ impl<H: Handle> DescendingRange<H> {
     }
 
     /// Sets the bounds anew, in place of those before; the range begins there.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// let mut range = table.owned_range_descending(..);
+    /// range.set_bounds(.."b");
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
+    /// # Ok(()) }
+    /// ```
     pub fn set_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) {
         self.descent.set_bounds(key_bounds(&range));
     }
@@ -274,12 +299,37 @@ impl<H: Handle> DescendingRange<H> {
     /// Sets bounds of (user key, sequence number) anew. They are positions in the table's order, in which sequence
     /// numbers descend within a key, as for [`range_versions`](crate::MemTable::range_versions): the range has the
     /// entries between them, in its own order.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// for (sequence, key) in [(1, b"a"), (2, b"a"), (3, b"b"), (4, b"b")] {
+    ///     table.put(sequence, key, b"")?;
+    /// }
+    /// let mut range = table.owned_range_descending(..);
+    /// range.set_version_bounds((b"a", 1)..(b"b", 3));
+    /// let found = range.map(|copy| Ok(copy?.sequence())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
+    /// assert_eq!(found, [4, 1], "a@2 stands before the lower bound, b@3 at the upper one");
+    /// # Ok(()) }
+    /// ```
     pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
         self.descent.set_bounds(version_bounds(&range));
     }
 
     /// This range with bounds of (user key, sequence number) in place of those before: see
     /// [`set_version_bounds`](Self::set_version_bounds).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"a", b"")?;
+    /// let range = table.range_descending(..).with_version_bounds((b"a", 1)..);
+    /// assert_eq!(range.count(), 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_version_bounds<K: AsRef<[u8]>>(
         mut self,
@@ -290,6 +340,15 @@ impl<H: Handle> DescendingRange<H> {
     }
 
     /// Whether the last step ended in damage; see [`Cursor::status`](crate::scan::Cursor::status).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let mut range = MemTable::default().owned_range_descending(..);
+    /// assert!(!matches!(range.next_entry(), Ok(Some(_))));
+    /// range.status()?; // the end, not damage
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// `Corruption`, as the step answered it.

@@ -309,6 +309,19 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
 
     /// The next entry from the back, lent until the next call: see [`next_entry`](Self::next_entry).
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// let mut range = table.owned_range(..);
+    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
+    /// assert!(range.next_back_entry()?.is_none(), "the ends have met");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`next_entry`](Self::next_entry).
     #[inline]
@@ -340,6 +353,18 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
 
     /// The next entry from the back is the last one whose user key is `key` or before it: of the range, and after the
     /// place that the front has come to. Looks at nothing yet: see [`seek`](Self::seek).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"c", b"")?;
+    /// let mut range = table.owned_range(..);
+    /// range.seek_for_prev(b"b");
+    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
+    /// # Ok(()) }
+    /// ```
     pub fn seek_for_prev(&mut self, key: &[u8]) {
         self.ends.seek(Way::Backward, ScanBound::after(key, 0));
     }
@@ -365,6 +390,15 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     }
 
     /// Whether the last step of either end ended in damage; see [`Cursor::status`](crate::scan::Cursor::status).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let mut range = MemTable::default().owned_range(..);
+    /// assert!(!matches!(range.next_entry(), Ok(Some(_))));
+    /// range.status()?; // the end, not damage
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// `Corruption`, as the step answered it.
@@ -393,6 +427,20 @@ impl<H: Handle> EntryRange<H, Raw> {
 
     /// Sets bounds of (user key, sequence number) anew: as [`set_bounds`](Self::set_bounds), and as the bounds of
     /// [`range_versions`](crate::MemTable::range_versions).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// for sequence in 1..=5 {
+    ///     table.put(sequence, b"k", b"")?;
+    /// }
+    /// let mut range = table.owned_range(..);
+    /// range.set_version_bounds((b"k", 4)..=(b"k", 2));
+    /// let found = range.map(|copy| Ok(copy?.sequence())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
+    /// assert_eq!(found, [4, 3, 2]);
+    /// # Ok(()) }
+    /// ```
     pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
         self.ends.set_bounds(version_bounds(&range));
     }

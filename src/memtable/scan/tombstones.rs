@@ -21,7 +21,21 @@ use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragments;
 
-/// A table's order of keys, with a share in the table: the order of the fragments that a table hands out.
+/// A table's order of keys, with a share in the table: the order of the fragments that
+/// [`range_tombstones`](crate::MemTable::range_tombstones) makes.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::comparator::TableOrder;
+/// use paranoid_memtable::tombstone::Fragments;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let table = MemTable::default();
+/// table.delete_range(3, b"a", b"g")?;
+/// let kept: Fragments<TableOrder> = table.range_tombstones(u64::MAX)?;
+/// drop(table);
+/// assert_eq!(kept.max_covering_sequence(b"b", u64::MAX), Some(3));
+/// # Ok(()) }
+/// ```
 pub struct TableOrder<C = Bytewise>(Arc<Core<C>>);
 
 impl<C> Clone for TableOrder<C> {
