@@ -3,7 +3,7 @@
 //! ```text
 //!   cargo bench --bench table                                           prints the table
 //!   cargo bench --bench table -- --date 2026-01-31 --name laptop        also writes benches/records/DATE-NAME.{md,json}
-//!   with --readme                                                       also puts the short table into README.md
+//!   with --readme                                                       also puts the short table into docs/measured.md
 //!   options: --entries 250000,1000000  --rounds 200
 //! ```
 //! Absolute times drift with the machine's mood, ratios hardly do. So all tables live in one process and work in turns: a
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     let record = arguments.record(candidates, slices.rounds, slices.steps, sections);
     let page = page::markdown(&record);
     println!("{page}");
-    // A quick look tries the README's table out and throws it away.
+    // A quick run makes the short table, too, and discards it.
     let written = readme::block(&record, "tried-out").map_err(|error| error.to_string()).and_then(|_| {
         let stem = arguments.save(extent, &record, &page)?;
         match stem.filter(|_| arguments.readme == Readme::Rewrite) {

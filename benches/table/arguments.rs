@@ -6,7 +6,7 @@ use measure::record::{Record, Section};
 use crate::rivals::{KEY_LEN, VALUE_LEN};
 use crate::sizes::Extent;
 
-/// Whether the README gets the results.
+/// Whether docs/measured.md gets the results.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readme {
     #[default]

@@ -1,4 +1,4 @@
-//! The short table of the README, between its two marks.
+//! The short table of docs/measured.md, between its two marks.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,9 +11,9 @@ use crate::page::{BTREE, CROSSBEAM, PLAIN, PROTECTED, speed};
 const BEGIN: &str = "<!-- results: begin -->\n";
 const END: &str = "<!-- results: end -->";
 
-/// Puts the results of a record into the README.
+/// Puts the results of a record into docs/measured.md.
 pub(crate) fn rewrite(record: &Record, stem: &str) -> Result<(), String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measured.md");
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let old = std::fs::read_to_string(&path).map_err(failed)?;
     let (front, rest) = old.split_once(BEGIN).ok_or_else(|| format!("{}: no {BEGIN}", path.display()))?;
@@ -33,7 +33,7 @@ pub(crate) fn block(record: &Record, stem: &str) -> Result<String, std::fmt::Err
     writeln!(text, "on {} ({}, {}).", environment.processor, environment.compiler, environment.date)?;
     writeln!(
         text,
-        "Spreads, times, the cost of each check and all budgets: [{stem}](benches/records/{stem}.md)."
+        "Spreads, times, the cost of each check and all budgets: [{stem}](../benches/records/{stem}.md)."
     )?;
     Ok(text)
 }
