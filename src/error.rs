@@ -186,12 +186,11 @@ impl Place {
 /// ```
 /// use paranoid_memtable::WriteBatch;
 /// use paranoid_memtable::integrity::Place;
-/// let mut batch = WriteBatch::with_protection(8)?;
-/// batch.put(b"apple", b"red")?;
-/// batch.flip_buffer_bit(8 * 20);
-/// let error = batch.entries().find_map(|entry| entry.err()).expect("damage is noticed");
-/// let report = error.corruption().expect("a report");
-/// assert_eq!((report.place, report.offset, report.flipped_bit), (Place::Encoding, 12, Some(8 * 8)));
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// let cut = &batch.as_bytes()[..16];
+/// let report = *WriteBatch::from_bytes(cut).unwrap_err().corruption().expect("a report");
+/// assert_eq!((report.place, report.offset, report.flipped_bit), (Place::Encoding, 15, None));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

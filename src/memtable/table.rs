@@ -97,14 +97,14 @@ pub struct ImmutableMemTable<C = Bytewise> {
     pub(crate) reader: TableReader<C>,
 }
 
-/// Another handle of this reading side.
+/// Makes another handle of this table's reading side.
 impl<C> Clone for TableReader<C> {
     fn clone(&self) -> Self {
         TableReader { core: Arc::clone(&self.core) }
     }
 }
 
-/// Another handle of this table: what one writes, all read.
+/// Makes another handle of this table. All handles read and write one table.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -121,7 +121,7 @@ impl<C> Clone for MemTable<C> {
     }
 }
 
-/// Another handle of this table.
+/// Makes another handle of this table.
 impl<C> Clone for ImmutableMemTable<C> {
     fn clone(&self) -> Self {
         ImmutableMemTable { reader: self.reader.clone() }
@@ -1168,10 +1168,10 @@ macro_rules! reads {
             DescendingRange::new(Owned(Arc::clone($self.core())), key_bounds(&range))
         }
 
-        /// The range tombstones that a snapshot (inclusive) sees, as fragments, each with the newest sequence number that
-        /// it sees: for engines that merge this table with other sources. Each was read from the table's list and
-        /// verified. O(n log n) for n range tombstones: those of a frozen table do not change, so keep them. They have a
-        /// share in the table.
+        /// The range tombstones that a snapshot (inclusive) sees, as fragments with the newest visible sequence
+        /// number each, for engines that merge this table with other sources. Every tombstone is verified. O(n log n)
+        /// for n range tombstones; those of a frozen table never change, so the result may be kept. It owns a share
+        /// in the table.
         ///
         /// ```
         /// use paranoid_memtable::MemTable;
@@ -1187,7 +1187,7 @@ macro_rules! reads {
         /// ```
         ///
         /// # Errors
-        /// `Corruption` if one of the stored range tombstones is not what was written.
+        /// `Corruption` if a stored range tombstone is damaged.
         pub fn range_tombstones(&$self, snapshot: SequenceNumber) -> Result<Fragments<TableOrder<C>>> {
             range_tombstones($self.core(), snapshot)
         }
@@ -1444,7 +1444,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if the table's control words, or its beginning, are damaged.
+    /// `Corruption` if the table's control words, or the start of its list, are damaged.
     pub fn flush_iter(&self, snapshots: &[SequenceNumber]) -> Result<FlushIter<'_, C>> {
         self.flush_iter_with(snapshots, HiddenVersions::Drop)
     }

@@ -110,7 +110,6 @@ fn the_campaign_calls_every_public_function() {
 
 /// Every public type has an example, and so have three of five public functions.
 #[test]
-#[ignore = "examples of cursors, ranges, sinks and writes are still missing"]
 fn public_items_have_examples() {
     report(public::without_examples(&public::public(&sources(&["src"]))));
 }

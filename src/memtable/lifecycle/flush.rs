@@ -1,16 +1,17 @@
-//! Flush: every entry in order, verified, pulled one by one or handed to a sink, and the sums compared with those of
-//! the freeze.
+//! Flush: passes every entry, verified and in order, to a sink or to a caller that pulls, and compares the sums with
+//! those sealed by the freeze.
 //!
 //! ```text
 //!   control block -> point entries: key verified, value copied, copy verified -> an entry
 //!                 -> range tombstones, verified, cut into fragments by snapshots -> a fragment
 //!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes -> the end
 //! ```
-//! * FLUSH-1: what is handed out has been verified; a pass that came to its end has seen every entry that was written.
-//! * FLUSH-2: `Err` means that what was handed out must be thrown away: it is a prefix at best. It is final.
-//! * FLUSH-3: with `HiddenVersions::Drop` a version is left out only if a newer one of the same key stands between it
-//!   and every snapshot. What merge operands stand on, single deletes, and all below one, is kept. Duplicates that a
-//!   `Vector` table took are not newer than each other: all of them are handed out, or none.
+//! * FLUSH-1: every item is verified before it is passed on. A flush that reaches its end has seen every entry that
+//!   was written.
+//! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is incomplete.
+//! * FLUSH-3: with `HiddenVersions::Drop` a version is left out only if every snapshot that could see it sees a newer
+//!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
+//!   Duplicates of a `Vector` table are all passed on, or none is.
 //!
 //! Any thread; several flushes of one table may run at once.
 
@@ -33,26 +34,63 @@ use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
 use crate::tombstone::fragment::fragments::{Fragment, Fragments};
 
-/// Why a sink refuses.
+/// The error of a sink.
+///
+/// ```
+/// use paranoid_memtable::flush::SinkError;
+/// let error: SinkError = "the disk is full".into();
+/// assert_eq!(error.to_string(), "the disk is full");
+/// ```
 pub type SinkError = Box<dyn StdError + Send + Sync>;
 
-/// Takes what a flush produces: first all entries, then all fragments, each in ascending order.
+/// Receives the output of a flush: first all entries, then all fragments, both in ascending order.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+/// use paranoid_memtable::tombstone::Fragment;
+/// #[derive(Default)]
+/// struct Keys(Vec<Vec<u8>>);
+/// impl FlushSink for Keys {
+///     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
+///         self.0.push(entry.user_key.to_vec());
+///         Ok(())
+///     }
+///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+///         Ok(())
+///     }
+/// }
+/// let table = MemTable::default();
+/// table.put(2, b"b", b"")?;
+/// table.put(1, b"a", b"")?;
+/// let mut keys = Keys::default();
+/// table.freeze()?.flush(&[], &mut keys)?;
+/// assert_eq!(keys.0, [b"a", b"b"]);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub trait FlushSink {
-    /// The next entry: user keys ascend, sequence numbers descend within a key. Both may be those of the entry before
-    /// only if [`freeze`](crate::MemTable::freeze) answered `DuplicateEntry`.
+    /// Receives the next entry. User keys ascend, and sequence numbers descend within a key. Two entries in a row
+    /// have equal keys and sequence numbers only if [`freeze`](crate::MemTable::freeze) returned `DuplicateEntry`.
     ///
     /// # Errors
-    /// Whatever stops the flush; it comes back as `Error::Sink`.
+    /// Any error stops the flush, which returns it as `Error::Sink`.
     fn entry(&mut self, entry: FlushEntry<'_>) -> std::result::Result<(), SinkError>;
 
-    /// The next range tombstone fragment: starts ascend.
+    /// Receives the next fragment of range tombstones. Starts ascend.
     ///
     /// # Errors
-    /// Whatever stops the flush; it comes back as `Error::Sink`.
+    /// Any error stops the flush, which returns it as `Error::Sink`.
     fn fragment(&mut self, fragment: Fragment<'_>) -> std::result::Result<(), SinkError>;
 }
 
 /// A verified entry on its way to a file.
+///
+/// ```
+/// use paranoid_memtable::Kind;
+/// use paranoid_memtable::flush::FlushEntry;
+/// let entry = FlushEntry::new(b"key", 7, Kind::PUT, b"value");
+/// assert!(entry.protection.check(entry.user_key, entry.value, entry.sequence, entry.kind).is_some());
+/// ```
 #[derive(Clone, Copy)]
 pub struct FlushEntry<'a> {
     /// The user key.
@@ -63,12 +101,19 @@ pub struct FlushEntry<'a> {
     pub kind: Kind,
     /// A copy of the value, verified after it was made.
     pub value: &'a [u8],
-    /// The digests that the table stored when the entry was written: the next stage compares its own bytes with them.
+    /// The digests that the table stored when the entry was written. The next stage compares its own bytes with them.
     pub protection: StoredProtection,
 }
 
 impl<'a> FlushEntry<'a> {
-    /// An entry from somewhere else than a table. Its digests are computed here, over the caller's bytes. O(length).
+    /// An entry that does not come from a table. Its digests are computed here, over the caller's bytes. O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::Kind;
+    /// use paranoid_memtable::flush::FlushEntry;
+    /// let entry = FlushEntry::new(b"key", 7, Kind::PUT, b"value");
+    /// assert_eq!(entry.protection.bytes(), 8);
+    /// ```
     #[must_use]
     pub fn new(user_key: &'a [u8], sequence: SequenceNumber, kind: Kind, value: &'a [u8]) -> Self {
         let protection = StoredProtection::of(user_key, value, sequence, kind);
@@ -77,30 +122,41 @@ impl<'a> FlushEntry<'a> {
 }
 
 /// What a flush does with versions that no snapshot sees.
+///
+/// ```
+/// use paranoid_memtable::flush::HiddenVersions;
+/// assert_eq!(HiddenVersions::default(), HiddenVersions::Drop);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum HiddenVersions {
-    /// It leaves them out (default).
+    /// They are left out (default).
     #[default]
     Drop,
-    /// It hands them out as well.
+    /// They are passed on as well.
     Keep,
 }
 
-/// What a flush handed out.
+/// Counts of a flush.
+///
+/// ```
+/// use paranoid_memtable::flush::FlushSummary;
+/// let summary = FlushSummary::default();
+/// assert_eq!((summary.entries, summary.hidden, summary.fragments, summary.data_bytes), (0, 0, 0, 0));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FlushSummary {
-    /// Entries given to the sink.
+    /// Number of entries passed on.
     pub entries: u64,
-    /// Entries verified and left out.
+    /// Number of entries that were verified and left out.
     pub hidden: u64,
-    /// Fragments given to the sink.
+    /// Number of fragments passed on.
     pub fragments: u64,
-    /// Bytes of the keys and values given to the sink.
+    /// Bytes of the keys and values passed on.
     pub data_bytes: u64,
 }
 
-/// Hands everything that a read at one of `snapshots` or at the newest sequence number could need to the sink.
+/// Passes everything that a read at one of `snapshots`, or at the newest sequence number, could need to the sink.
 pub(crate) fn flush<C: Comparator>(
     core: &Arc<Core<C>>,
     snapshots: &[SequenceNumber],
@@ -118,7 +174,21 @@ pub(crate) fn flush<C: Comparator>(
     }
 }
 
-/// What a flush hands out, one after the other: first all entries, then all fragments, each in ascending order.
+/// One item of a flush: first come all entries, then all fragments, both in ascending order.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::flush::FlushItem;
+/// let table = MemTable::default();
+/// table.put(1, b"key", b"value")?;
+/// table.delete_range(2, b"a", b"b")?;
+/// let frozen = table.freeze()?;
+/// let mut flush = frozen.flush_iter(&[])?;
+/// assert!(matches!(flush.next()?, Some(FlushItem::Entry(entry)) if entry.user_key == b"key"));
+/// assert!(matches!(flush.next()?, Some(FlushItem::Fragment(fragment)) if fragment.start() == b"a"));
+/// assert!(flush.next()?.is_none());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub enum FlushItem<'a> {
     /// A verified entry: see [`FlushSink::entry`].
@@ -127,7 +197,7 @@ pub enum FlushItem<'a> {
     Fragment(Fragment<'a>),
 }
 
-/// A flush that is pulled: it lends one item after the other, and compares the sums at its end. Made by
+/// A flush whose caller pulls one item after the other. It compares the sums at its end. Made by
 /// [`flush_iter`](crate::ImmutableMemTable::flush_iter).
 ///
 /// ```
@@ -165,23 +235,23 @@ pub struct FlushIter<'t, C: Comparator = Bytewise> {
 /// How far a flush has come.
 enum Stage<'t, C> {
     Entries(Entries<'t, C>),
-    /// The fragments, and which of them comes next.
+    /// The fragments, and the index of the next one.
     Fragments(Fragments<TableOrder<C>>, usize),
     Ended,
-    /// It answers this from now on (FLUSH-2).
+    /// The error that every further call returns (FLUSH-2).
     Failed(Error),
 }
 
 /// A walk over the point entries.
 struct Entries<'t, C> {
     order: Order<'t, C>,
-    /// Asked for ahead of the entry that is handed out.
+    /// The entry after the current one, which is prefetched.
     next: Option<Spot<'t>>,
     newer: Option<Verified<'t>>,
     read_ahead: ReadAhead,
 }
 
-/// What comes next of a flush.
+/// The next item, by where it comes from.
 enum Came<'t> {
     Entry(Verified<'t>, StoredProtection),
     Fragment(usize),
@@ -208,12 +278,12 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         })
     }
 
-    /// The next item, lent until the next call. `None`: everything was handed out, and the sums agree with those of the
-    /// freeze; only now may what was made of the items be kept.
+    /// The next item, borrowed until the next call. `None` means that all items were returned and that the sums agree
+    /// with those of the freeze. Only then may the caller keep what it made of the items.
     ///
     /// # Errors
-    /// `Corruption` for the first damage met, also if sums differ (`Place::Sum`). What was made of the items must be
-    /// thrown away (FLUSH-2), and every later call answers the same. The table is as before.
+    /// `Corruption` for the first damage found, also if sums differ (`Place::Sum`). The caller must discard what it
+    /// made of the items (FLUSH-2), and every later call returns this error. The table is unchanged.
     #[expect(
         clippy::should_implement_trait,
         reason = "items are lent: it is no iterator of the standard library"
@@ -234,13 +304,13 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         })
     }
 
-    /// What was handed out, once [`next`](Self::next) has answered `None`.
+    /// The counts of this flush, once [`next`](Self::next) has returned `None`.
     #[must_use]
     pub fn summary(&self) -> Option<FlushSummary> {
         matches!(self.stage, Stage::Ended).then_some(self.summary)
     }
 
-    /// What was handed out so far.
+    /// The counts so far.
     fn so_far(&self) -> FlushSummary {
         self.summary
     }
@@ -258,7 +328,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
                     return Ok(Came::Fragment(*next - 1));
                 }
                 Stage::Fragments(fragments, _) => {
-                    // Fragments are a chain of their own: what was handed out is still what was built.
+                    // Verifies that the fragments were not damaged while they were passed on.
                     fragments.verify()?;
                     if !planted(Bug::FlushForgetsSums) {
                         self.core.compare_sums(&self.seen)?;
@@ -271,7 +341,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         }
     }
 
-    /// The next entry that a reader could need, its value copied and the copy verified.
+    /// The next entry that a reader could need, with a verified copy of its value.
     #[inline]
     fn next_entry(&mut self) -> Result<Option<Came<'t>>> {
         let Stage::Entries(Entries { order, next, newer, read_ahead }) = &mut self.stage else {
@@ -339,7 +409,7 @@ struct VersionFilter {
     /// Ascending.
     snapshots: Vec<SequenceNumber>,
     hidden: HiddenVersions,
-    /// The shard that a newer version already answers: snapshots below index n do not see it.
+    /// The snapshots from this index on see a newer version that was admitted.
     shard: Option<usize>,
     /// A single delete of this key was met.
     below_single: bool,
@@ -348,7 +418,7 @@ struct VersionFilter {
 }
 
 impl VersionFilter {
-    /// For the versions of one key after the other.
+    /// A filter for the versions of one key after another.
     fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
         let mut snapshots = snapshots.to_vec();
         snapshots.sort_unstable();
@@ -362,7 +432,7 @@ impl VersionFilter {
     }
 
     fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
-        // Snapshots from here on see this version; those before do not.
+        // Snapshots from this index on see this version, those before do not.
         let shard = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
         let answered = self.shard == Some(shard);
         self.below_single |= kind == Kind::SINGLE_DELETE;

@@ -223,6 +223,7 @@ impl fmt::Debug for PinnedValue {
 }
 
 #[cfg(feature = "bytes")]
+#[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
 impl From<PinnedValue> for bytes::Bytes {
     fn from(value: PinnedValue) -> Self {
         bytes::Bytes::from_owner(value)

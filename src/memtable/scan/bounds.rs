@@ -1,4 +1,5 @@
-//! Positions that a walk keeps in its own memory: the ends of what it may show, and how far it has come.
+//! Scan bounds: positions between entries, which a walk keeps in its own memory. They are the ends of a range, and
+//! mark how far a walk has come.
 //!
 //! ```text
 //!     a@9   a@5   |   b@7        a scan bound stands between entries: before every version of a key, after all of them,
@@ -14,7 +15,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::skiplist::node::Node;
 
-/// A position between entries. It owns its key: memory that is damaged later does not move it.
+/// A position between entries. It owns a copy of its key, so later damage of the table does not move it.
 #[derive(Clone)]
 pub(crate) struct ScanBound {
     key: Box<[u8]>,
@@ -55,7 +56,7 @@ impl ScanBound {
         ScanBound { revision: node.revision(), ..ScanBound::after(node.key(), node.sequence()) }
     }
 
-    /// The position on the other side of the entry that this one is right beside.
+    /// The position on the other side of the adjacent entry.
     pub(crate) fn across(&self) -> ScanBound {
         let side = match self.side {
             Side::Before => Side::After,
@@ -75,12 +76,12 @@ impl ScanBound {
         ScanBound { key: Box::default(), sequence: 0, revision: 0, side: Side::End }
     }
 
-    /// Where this position stands relative to another one.
+    /// Compares this position with another one.
     pub(crate) fn order<C: Comparator>(&self, comparator: &C, other: &ScanBound) -> Ordering {
         self.target(comparator).order(comparator, &other.target(comparator))
     }
 
-    /// The scan bound before which a range begins.
+    /// The position where a range begins.
     pub(crate) fn lower(bound: Bound<(&[u8], Option<SequenceNumber>)>) -> Option<ScanBound> {
         match bound {
             Bound::Included((key, sequence)) => {
@@ -91,7 +92,7 @@ impl ScanBound {
         }
     }
 
-    /// The scan bound before which a range ends.
+    /// The position where a range ends.
     pub(crate) fn upper(bound: Bound<(&[u8], Option<SequenceNumber>)>) -> Option<ScanBound> {
         match bound {
             Bound::Included((key, sequence)) => Some(ScanBound::after(key, sequence.unwrap_or(0))),

@@ -1,6 +1,7 @@
-//! Cursors: a walk together with the table that it goes through, borrowed or by a share in it.
+//! Cursors: a walk together with its table, which is borrowed or shared.
 //!
-//! Moves and their invariants stand in `walk`. One thread at a time moves a cursor; tables may be written meanwhile.
+//! See `walk` for the moves and their invariants. One thread at a time moves a cursor; tables may be written
+//! meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -17,8 +18,8 @@ use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 use crate::memtable::scan::walk::Walk;
 
-/// A position in a table. Made by [`cursor`](crate::MemTable::cursor), [`cursor_at`](crate::MemTable::cursor_at) and their
-/// owned forms.
+/// A position in a table that moves in both directions. Made by [`cursor`](crate::MemTable::cursor),
+/// [`cursor_at`](crate::MemTable::cursor_at) and their owned forms.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -35,15 +36,34 @@ use crate::memtable::scan::walk::Walk;
 /// ```
 ///
 /// Every move verifies the entry that it leads to and returns it. [`entry`](Self::entry) verifies the entry under the
-/// cursor once more, however long the cursor has stood there.
+/// cursor once more.
 pub struct Cursor<H: Handle, L: Visibility = Raw> {
     handle: H,
     walk: Walk<L>,
 }
 
 /// A cursor that borrows its table.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, TableCursor};
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// let mut cursor: TableCursor<'_> = table.cursor();
+/// assert!(cursor.seek(b"apple")?.is_some());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub type TableCursor<'t, C = Bytewise, L = Raw> = Cursor<Borrowed<'t, C>, L>;
 /// A cursor that keeps its table alive: `'static`, `Send` and `Sync`.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, OwnedCursor};
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// let mut cursor: OwnedCursor = table.owned_cursor();
+/// drop(table); // the cursor keeps the memory alive
+/// assert!(cursor.seek(b"apple")?.is_some());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub type OwnedCursor<C = Bytewise, L = Raw> = Cursor<Owned<C>, L>;
 
 impl<H: Handle, L: Visibility> fmt::Debug for Cursor<H, L> {
@@ -57,8 +77,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         Cursor { handle, walk: Walk::new(visibility) }
     }
 
-    /// This cursor, restricted to user keys in `range`. It stands nowhere. An inverted range is empty. Where the
-    /// type of the keys is open, as with `..` or a pair of [`Bound`](std::ops::Bound)s, name it:
+    /// This cursor, restricted to user keys in `range` and not positioned. An inverted range is empty. If the
+    /// compiler cannot infer the type of keys, as with `..` or a pair of [`Bound`](std::ops::Bound)s, name it:
     /// `with_bounds::<&[u8]>(..)`.
     ///
     /// ```
@@ -78,8 +98,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self
     }
 
-    /// Sets the bounds anew, in place of those before and of a prefix: as [`with_bounds`](Self::with_bounds), for a
-    /// cursor that is kept. It stands nowhere afterwards.
+    /// Replaces the bounds, or the prefix; see [`with_bounds`](Self::with_bounds). The cursor is not positioned
+    /// afterwards.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -99,12 +119,13 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.walk.set_bounds(lower, upper);
     }
 
-    /// This cursor in prefix mode: restricted to user keys that start with `prefix`, in place of any bounds. If the
-    /// table has a prefix filter, seeks ask it first and go nowhere when it says that there are none. It stands
-    /// nowhere.
+    /// This cursor in prefix mode: restricted to user keys that start with `prefix`, instead of any bounds, and not
+    /// positioned. If the table has a prefix filter, a seek asks it first, and finds no entry if the filter says that
+    /// no key has the prefix.
     ///
-    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::comparator::KeyOrder::Bytes)) these keys are neighbours, and only they
-    /// are looked at. In any other order they may stand anywhere: a move passes the others, O(entries passed).
+    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::comparator::KeyOrder::Bytes)) these keys are adjacent,
+    /// and a move visits no others. In any other order they may be anywhere, and a move passes the other keys,
+    /// O(entries passed).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -126,15 +147,14 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self
     }
 
-    /// Sets the prefix anew, in place of the one before and of any bounds: as [`with_prefix`](Self::with_prefix), for
-    /// a cursor that is kept. It stands nowhere afterwards.
+    /// Replaces the prefix, or the bounds; see [`with_prefix`](Self::with_prefix). The cursor is not positioned
+    /// afterwards.
     pub fn set_prefix(&mut self, prefix: &[u8]) {
         self.walk.set_prefix::<H::Order>(prefix);
     }
 
-    /// Whether the last seek or step ended in damage: `Ok` on an entry, off an end and before the first move; else the
-    /// error that the move answered, until the next move that ends elsewhere. For callers whose own moves answer
-    /// nothing, as those of RocksDB's iterators.
+    /// The error of the last seek or step, until the next move. `Ok` if the cursor is on an entry, past an end, or
+    /// was not moved yet. Meant for wrappers whose own moves return nothing, such as RocksDB's iterators.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -147,23 +167,44 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption`, as the move answered it.
+    /// `Corruption`, as the move returned it.
     pub fn status(&self) -> Result<()> {
         self.walk.status()
     }
 
-    /// Whether the cursor stands on an entry.
+    /// Whether the cursor is on an entry.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let mut cursor = table.cursor();
+    /// assert!(!cursor.is_valid());
+    /// cursor.first()?;
+    /// assert!(cursor.is_valid());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.walk.is_valid()
     }
 
-    /// The entry under the cursor, verified now. `None`: the cursor stands on none.
+    /// The entry under the cursor, verified now; `None` if the cursor is not on an entry.
     ///
-    /// A move returns the entry that it led to, verified by the move: a loop over moves need not ask again.
+    /// A move verifies and returns the entry that it leads to, so a loop over moves need not call this.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let mut cursor = table.cursor();
+    /// cursor.first()?;
+    /// assert_eq!(cursor.entry()?.expect("one entry").value()?, b"red");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `Corruption` if the entry under the cursor does not verify any more. The cursor stays where it is: the next step
+    /// `Corruption` if the entry under the cursor was damaged meanwhile. The cursor stays there, and the next step
     /// goes on along the entry's links.
     #[inline]
     pub fn entry(&self) -> Result<Option<Entry<'_>>> {
@@ -172,24 +213,54 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 
     /// Goes to the first entry shown whose user key is `key` or after it, and returns it.
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"b", b"")?;
+    /// let mut cursor = table.cursor();
+    /// assert_eq!(cursor.seek(b"a")?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    /// assert!(cursor.seek(b"c")?.is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// `Corruption` if the place cannot be certified; the next step goes on at the other side of the damage.
+    /// `Corruption` if damage hides the place; the next step goes on at the other side of the damage.
     pub fn seek(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
         self.seek_version(key, SequenceNumber::MAX)
     }
 
     /// Goes to the first entry shown at or after (`key`, `sequence`), and returns it.
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"old")?;
+    /// table.put(5, b"a", b"new")?;
+    /// let mut cursor = table.cursor();
+    /// assert_eq!(cursor.seek_version(b"a", 4)?.map(|entry| entry.sequence()), Some(1));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`seek`](Self::seek).
+    /// Those of [`seek`](Self::seek).
     pub fn seek_version(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Entry<'_>>> {
         self.walk.seek_version(self.handle.core(), key, sequence)
     }
 
     /// Goes to the last entry shown whose user key is `key` or before it, and returns it.
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"b", b"")?;
+    /// let mut cursor = table.cursor();
+    /// assert_eq!(cursor.seek_for_prev(b"c")?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    /// assert!(cursor.seek_for_prev(b"a")?.is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`seek`](Self::seek).
+    /// Those of [`seek`](Self::seek).
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
         let core = self.handle.core();
         self.walk.go_to(core, Way::Backward, &Target::behind_key(&core.comparator, key))
@@ -210,7 +281,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`seek`](Self::seek).
+    /// Those of [`seek`](Self::seek).
     pub fn seek_before(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
         let core = self.handle.core();
         self.walk.go_to(core, Way::Backward, &Target::new(&core.comparator, key, SequenceNumber::MAX))
@@ -218,16 +289,34 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 
     /// Goes to the first entry shown, and returns it.
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"b", b"")?;
+    /// table.put(2, b"a", b"")?;
+    /// assert_eq!(table.cursor().first()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`seek`](Self::seek).
+    /// Those of [`seek`](Self::seek).
     pub fn first(&mut self) -> Result<Option<Entry<'_>>> {
         self.walk.begin(self.handle.core(), Way::Forward, None)
     }
 
     /// Goes to the last entry shown, and returns it.
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"b", b"")?;
+    /// table.put(2, b"a", b"")?;
+    /// assert_eq!(table.cursor().last()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`seek`](Self::seek).
+    /// Those of [`seek`](Self::seek).
     pub fn last(&mut self) -> Result<Option<Entry<'_>>> {
         self.walk.begin(self.handle.core(), Way::Backward, None)
     }
@@ -248,7 +337,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if what follows cannot be told; the next step goes on after the damage.
+    /// `Corruption` if damage hides the next entry; the next step goes on after the damage.
     #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
@@ -257,8 +346,19 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 
     /// Goes to the previous entry shown, and returns it.
     ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// let mut cursor = table.cursor();
+    /// cursor.last()?;
+    /// assert_eq!(cursor.prev()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// `Corruption` if the entry before cannot be told; the next step goes on before the damage.
+    /// `Corruption` if damage hides the previous entry; the next step goes on before the damage.
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
         self.walk.step(self.handle.core(), Way::Backward)
@@ -266,10 +366,22 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 }
 
 impl<'t, C: Comparator, L: Visibility> Cursor<Borrowed<'t, C>, L> {
-    /// As [`entry`](Self::entry), for as long as the table is borrowed.
+    /// The entry under the cursor, verified now, with the lifetime of the table's borrow.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let mut cursor = table.cursor();
+    /// cursor.first()?;
+    /// let entry = cursor.table_entry()?.expect("one entry");
+    /// drop(cursor); // the entry borrows the table
+    /// assert_eq!(entry.value()?, b"red");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`entry`](Self::entry).
+    /// Those of [`entry`](Self::entry).
     #[inline]
     pub fn table_entry(&self) -> Result<Option<Entry<'t>>> {
         self.walk.entry(self.handle.0)
@@ -277,8 +389,8 @@ impl<'t, C: Comparator, L: Visibility> Cursor<Borrowed<'t, C>, L> {
 }
 
 impl<H: Handle> Cursor<H, AtSnapshot> {
-    /// The merge operands of the key under the cursor, newest first, and what they stand on: what
-    /// [`get`](crate::TableReader::get) answers for it. `None`: the cursor stands on none, or on a value.
+    /// The merge operands of the key under the cursor, newest first, and their base, as
+    /// [`get`](crate::TableReader::get) returns them; `None` if the cursor is not on a merge operand.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -296,8 +408,8 @@ impl<H: Handle> Cursor<H, AtSnapshot> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if the entry under the cursor does not verify any more, or if damaged memory could matter for what
-    /// the operands stand on.
+    /// `Corruption` if the entry under the cursor was damaged meanwhile, or if damage could change the base of the
+    /// operands.
     pub fn operands(&self) -> Result<Option<Operands<'_, H::Order>>> {
         self.walk.operands(self.handle.core())
     }

@@ -1,4 +1,4 @@
-//! Descending ranges: keys descend, the versions of each ascend in age.
+//! Descending ranges: keys descend, and the newest version of each key comes first.
 //!
 //! ```text
 //!   a@9   b@7   b@4   c@2          Back: from the first version of a key to the key before it
@@ -26,8 +26,8 @@ use crate::memtable::scan::visibility::Raw;
 use crate::memtable::scan::walk::{Mark, Walk};
 use crate::planted::{Bug, planted};
 
-/// Keys descending, the newest version of each first. A damaged place is reported once; the range goes on at its other
-/// side. Made by [`range_descending`](crate::MemTable::range_descending) and
+/// A range with keys descending and the newest version of each key first. A damaged place is reported once, and the
+/// range goes on at its other side. Made by [`range_descending`](crate::MemTable::range_descending) and
 /// [`owned_range_descending`](crate::MemTable::owned_range_descending).
 ///
 /// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
@@ -53,8 +53,30 @@ pub struct DescendingRange<H: Handle> {
 }
 
 /// A descending range that borrows its table.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::scan::Descending;
+/// let table = MemTable::default();
+/// table.put(1, b"a", b"")?;
+/// table.put(2, b"b", b"")?;
+/// let mut range: Descending<'_> = table.range_descending(..);
+/// assert_eq!(range.next().expect("two entries")?.user_key(), b"b");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub type Descending<'t, C = Bytewise> = DescendingRange<Borrowed<'t, C>>;
 /// A descending range that keeps its table alive: `'static`, `Send` and `Sync`.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::scan::OwnedDescending;
+/// let table = MemTable::default();
+/// table.put(1, b"a", b"1")?;
+/// let mut range: OwnedDescending = table.owned_range_descending(..);
+/// drop(table); // the range keeps the memory alive
+/// assert_eq!(range.next().expect("one entry")?.value(), b"1");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub type OwnedDescending<C = Bytewise> = DescendingRange<Owned<C>>;
 
 impl<H: Handle> fmt::Debug for DescendingRange<H> {
@@ -63,15 +85,15 @@ impl<H: Handle> fmt::Debug for DescendingRange<H> {
     }
 }
 
-/// How far a descending range has come, without a borrow of its table: each call is given the table.
+/// The state of a descending range, without a borrow of its table, which each call is given.
 struct Descent {
     walk: Walk<Raw>,
     phase: Phase,
-    /// Where it begins, if it was sought.
+    /// Where it begins, after a seek.
     from: Option<ScanBound>,
     /// The key whose versions are shown, in the range's own memory.
     key: Option<Vec<u8>>,
-    /// Its first version, or the gap before it: where the way back goes on.
+    /// The key's first version, or the gap before it, from where the walk goes back.
     first: Option<Mark>,
     /// The sides of the gap that was reported last.
     reported: Option<(u32, u32)>,
@@ -89,7 +111,7 @@ enum Phase {
     Done,
 }
 
-/// What comes of one move of a descending range.
+/// The result of one move of a descending range.
 enum Came<'a> {
     /// An entry, an error, or the end.
     Out(Option<Result<Entry<'a>>>),
@@ -110,14 +132,14 @@ impl Descent {
         }
     }
 
-    /// Begins anew, at the end of the range or at a place.
+    /// Restarts at the end of the range or at a position.
     fn reset(&mut self, from: Option<ScanBound>) {
         self.walk.leave();
         (self.phase, self.from, self.key) = (Phase::Fresh, from, None);
         (self.first, self.reported, self.limit) = (None, None, StepLimit::default());
     }
 
-    /// Between these bounds from now on.
+    /// Replaces the bounds.
     fn set_bounds(&mut self, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) {
         self.reset(None);
         self.walk.set_bounds(lower, upper);
@@ -153,7 +175,7 @@ impl Descent {
         }
     }
 
-    /// The walk went forward: another version of the key, or the key is done.
+    /// Handles a step forward: it led to another version of the key, or the key is done.
     fn version<'a, C: Comparator>(
         &mut self,
         core: &'a Core<C>,
@@ -171,7 +193,7 @@ impl Descent {
         Came::On
     }
 
-    /// The walk went back: on to the first version of the key that it came to.
+    /// Handles a step back: goes on to the first version of the key that it led to.
     fn key_before<'a, C: Comparator>(
         &mut self,
         core: &'a Core<C>,
@@ -208,13 +230,13 @@ impl Descent {
         }
     }
 
-    /// How an entry's key stands to the one that is shown.
+    /// Compares an entry's key with the one whose versions are being shown.
     fn order_of<C: Comparator>(&self, core: &Core<C>, entry: &Entry<'_>) -> std::cmp::Ordering {
         let key = self.key.as_deref().unwrap_or_default();
         core.comparator.compare(entry.user_key(), key)
     }
 
-    /// Whether the walk is in a gap that was reported (DESCENDING-1). If not, it is from now on.
+    /// Whether the gap of the walk was reported already (DESCENDING-1); marks it as reported.
     fn knows_gap(&mut self) -> bool {
         let sides = self.walk.gap().map(|gap| (gap.before, gap.after));
         let known = sides.is_some() && sides == self.reported && !planted(Bug::DescendingForgetsGap);
@@ -233,12 +255,12 @@ impl Descent {
 }
 
 impl<H: Handle> DescendingRange<H> {
-    /// A descending range of a table between two bounds; an inverted one is empty.
+    /// A descending range between two bounds; an inverted one is empty.
     pub(crate) fn new(handle: H, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) -> Self {
         DescendingRange { handle, descent: Descent::new(Walk::new(Raw).between(lower, upper)) }
     }
 
-    /// The next entry, lent until the next call. `None`: the range is over.
+    /// The next entry, borrowed until the next call; `None` at the end of the range.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -259,8 +281,8 @@ impl<H: Handle> DescendingRange<H> {
         self.descent.next(self.handle.core()).transpose()
     }
 
-    /// The next entry is the newest version of the last key of the range that is `key` or before it. Looks at nothing
-    /// yet: the next step does. A range that is over goes on.
+    /// Moves the range to the last of its keys that is at or before `key`: the next entry is that key's newest
+    /// version. Reads nothing before the next step. A range at its end goes on from there, too.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -279,7 +301,7 @@ impl<H: Handle> DescendingRange<H> {
         self.descent.reset(Some(ScanBound::after(key, 0)));
     }
 
-    /// Sets the bounds anew, in place of those before; the range begins there.
+    /// Replaces the bounds and restarts the range.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -296,9 +318,9 @@ impl<H: Handle> DescendingRange<H> {
         self.descent.set_bounds(key_bounds(&range));
     }
 
-    /// Sets bounds of (user key, sequence number) anew. They are positions in the table's order, in which sequence
-    /// numbers descend within a key, as for [`range_versions`](crate::MemTable::range_versions): the range has the
-    /// entries between them, in its own order.
+    /// Replaces the bounds by positions (user key, sequence number) in the table's order, as for
+    /// [`range_versions`](crate::MemTable::range_versions), and restarts the range. It shows the entries between
+    /// them, in its own order.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -317,8 +339,7 @@ impl<H: Handle> DescendingRange<H> {
         self.descent.set_bounds(version_bounds(&range));
     }
 
-    /// This range with bounds of (user key, sequence number) in place of those before: see
-    /// [`set_version_bounds`](Self::set_version_bounds).
+    /// This range with bounds of (user key, sequence number); see [`set_version_bounds`](Self::set_version_bounds).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -339,7 +360,7 @@ impl<H: Handle> DescendingRange<H> {
         self
     }
 
-    /// Whether the last step ended in damage; see [`Cursor::status`](crate::scan::Cursor::status).
+    /// The error of the last step; see [`Cursor::status`](crate::scan::Cursor::status).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -351,7 +372,7 @@ impl<H: Handle> DescendingRange<H> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption`, as the step answered it.
+    /// `Corruption`, as the step returned it.
     pub fn status(&self) -> Result<()> {
         self.descent.walk.status()
     }
@@ -367,7 +388,7 @@ impl<'t, C: Comparator> Iterator for DescendingRange<Borrowed<'t, C>> {
 
 impl<C: Comparator> std::iter::FusedIterator for DescendingRange<Borrowed<'_, C>> {}
 
-/// Copies of entries, each verified after it was made.
+/// Yields copies of entries, each verified after it was made.
 impl<C: Comparator> Iterator for DescendingRange<Owned<C>> {
     type Item = Result<EntryBytes>;
 

@@ -1,4 +1,4 @@
-//! About how much lies in a range: counted if that is little, else from the towers of the list.
+//! Estimates of the size of a range: counted if it is small, else computed from the towers of the list.
 //!
 //! Any thread.
 
@@ -11,20 +11,30 @@ use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::Ordered;
 use crate::memtable::scan::bounds::ScanBound;
 
-/// About how much lies in a range.
+/// An estimate of the size of a range.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::scan::RangeStats;
+/// let table = MemTable::default();
+/// table.put(1, b"a", b"1")?;
+/// let stats: RangeStats = table.approximate_range_stats(..)?;
+/// assert_eq!((stats.entries, stats.data_bytes), (1, 2));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeStats {
-    /// Entries: exact up to 64, standard error about 1/8 beyond.
+    /// Number of entries: exact up to 64, with a standard error of about 1/8 above.
     pub entries: u64,
-    /// Bytes of their keys and values, from the table's mean.
+    /// Bytes of their keys and values, computed from the mean of the table.
     pub data_bytes: u64,
 }
 
-/// Ranges of up to so many entries are counted entry by entry.
+/// Ranges of up to this many entries are counted.
 const EXACT_MOST: u64 = 64;
 
-/// Entries between two positions, each verified by the step to it; `None`: more than a few.
+/// Number of entries between two positions, each verified; `None` if there are more than `EXACT_MOST`.
 fn count_few<'a, C: Comparator>(
     order: &impl Ordered<'a>,
     comparator: &C,
@@ -45,7 +55,7 @@ fn count_few<'a, C: Comparator>(
     Ok(Some(count))
 }
 
-/// About how many entries, and how many bytes of them, lie between two bounds.
+/// Estimates the number and the bytes of the entries between two bounds.
 pub(crate) fn approximate_range_stats<C: Comparator>(
     core: &Core<C>,
     (lower, upper): (Option<ScanBound>, Option<ScanBound>),

@@ -1,4 +1,4 @@
-//! Gaps that were reported, with their sides in the walk's own memory.
+//! Reported gaps, with the positions of both sides in the walk's own memory.
 //!
 //! ```text
 //!   a@9   [ damaged ]   c@4
@@ -16,8 +16,8 @@ use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::Gap;
 
-/// A gap that was reported, and where it begins and ends, in the cursor's own memory. A scan bound is missing where the
-/// entry beside the gap did not verify any more.
+/// A gap that was reported, and the positions where it begins and ends. A position is missing if the entry beside the
+/// gap no longer verified.
 #[derive(Clone)]
 pub(crate) struct ReportedGap {
     pub(crate) gap: Gap,
@@ -25,26 +25,26 @@ pub(crate) struct ReportedGap {
     end: Option<ScanBound>,
 }
 
-/// The position after which a walk goes on that has shown an entry.
+/// The position from which a walk goes on after it has shown an entry.
 #[inline]
 pub(crate) fn passed<L: Visibility>(way: Way, key: &[u8], sequence: SequenceNumber) -> ScanBound {
     let (newest, oldest) = L::extent(sequence);
     if way == Way::Forward { ScanBound::after(key, oldest) } else { ScanBound::before(key, newest) }
 }
 
-/// The position at which a walk in this direction has passed everything.
+/// The end of the table for a walk in this direction.
 pub(crate) fn far_end(way: Way) -> ScanBound {
     if way == Way::Forward { ScanBound::end() } else { ScanBound::start() }
 }
 
 impl ReportedGap {
-    /// A gap and the positions of the entries beside it, as far as they verify.
+    /// A gap with the positions of the entries beside it, as far as these verify.
     #[cold]
     pub(crate) fn around<'a, O: Ordered<'a>>(order: Option<&O>, gap: Gap) -> ReportedGap {
         let beside = |at: u32| order.and_then(|order| order.entry(at).ok()).filter(|_| at != END);
         let (before, after) = (beside(gap.before), beside(gap.after));
         let (begin, end) = if gap.before == gap.after {
-            // One entry on both sides: what covers its key cannot be told.
+            // One entry is on both sides: damage hides which range tombstone covers its key.
             let begin = before.map(|entry| ScanBound::before(entry.key(), SequenceNumber::MAX));
             (begin, after.map(|entry| ScanBound::after(entry.key(), 0)))
         } else {
@@ -58,8 +58,8 @@ impl ReportedGap {
         ReportedGap { gap, begin, end }
     }
 
-    /// Whether an entry lies beyond the gap, as far as its near side is known. Duplicates of a `Vector` table stand
-    /// at the same position.
+    /// Whether an entry is beyond the gap, if the near side of the gap is known. Duplicates of a `Vector` table have
+    /// equal positions.
     pub(crate) fn is_passed_at<C: Comparator>(&self, comparator: &C, way: Way, entry: &Verified<'_>) -> bool {
         let is_before =
             |scan_bound: &ScanBound| entry.node().order(comparator, &scan_bound.target(comparator)).is_lt();

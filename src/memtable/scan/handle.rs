@@ -1,4 +1,4 @@
-//! How a cursor holds its table: borrowed, or by a share in it.
+//! Handles: how cursors and ranges hold their table, by a borrow or by a share in it.
 //!
 //! Any thread.
 
@@ -9,7 +9,23 @@ use std::sync::Arc;
 use crate::key::Comparator;
 use crate::memtable::core::Core;
 
-/// How a cursor holds its table.
+/// How a cursor or range holds its table: [`Borrowed`] or [`Owned`]. Sealed.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::scan::{Cursor, Handle};
+/// fn count<H: Handle>(mut cursor: Cursor<H>) -> paranoid_memtable::Result<usize> {
+///     let (mut count, mut entry) = (0, cursor.first()?.is_some());
+///     while entry {
+///         (count, entry) = (count + 1, cursor.next()?.is_some());
+///     }
+///     Ok(count)
+/// }
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// assert_eq!((count(table.cursor())?, count(table.owned_cursor())?), (1, 1));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub trait Handle: sealed::Holds {}
 
 pub(crate) mod sealed {
@@ -24,6 +40,14 @@ pub(crate) mod sealed {
 }
 
 /// A borrowed table.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, MemTable};
+/// use paranoid_memtable::scan::{Borrowed, Cursor};
+/// let table = MemTable::default();
+/// let cursor: Cursor<Borrowed<'_, Bytewise>> = table.cursor();
+/// assert!(!cursor.is_valid());
+/// ```
 #[derive(Debug)]
 pub struct Borrowed<'t, C>(pub(crate) &'t Core<C>);
 
@@ -36,6 +60,14 @@ impl<C> Clone for Borrowed<'_, C> {
 impl<C> Copy for Borrowed<'_, C> {}
 
 /// A share in a table.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, MemTable};
+/// use paranoid_memtable::scan::{Cursor, Owned};
+/// let table = MemTable::default();
+/// let cursor: Cursor<Owned<Bytewise>> = table.owned_cursor();
+/// assert!(!cursor.is_valid());
+/// ```
 #[derive(Debug)]
 pub struct Owned<C>(pub(crate) Arc<Core<C>>);
 

@@ -1,4 +1,4 @@
-//! Scans: cursors and ranges, and what they show.
+//! Scans: cursors and ranges, and the entries that they show.
 
 #![forbid(unsafe_code)]
 

@@ -3,8 +3,8 @@
 //! ```text
 //!   front ->  a@9  a@5  [gap]  c@4  <- back        the two ends stop where they meet, once
 //! ```
-//! * RANGE-1: each end has a place in its own memory: how far it has come, over entries and gaps, or where it was
-//!   sought. An end stops where the place of the other one is, whatever lies there.
+//! * RANGE-1: each end keeps a position in its own memory: how far it has come, over entries and gaps, or where a
+//!   seek put it. An end stops at the position of the other end, whatever is there.
 //! * RANGE-2: a gap is reported by the end that reaches it first.
 //!
 //! One thread at a time moves a range; tables may be written meanwhile.
@@ -26,8 +26,8 @@ use crate::memtable::scan::visibility::{Raw, Visibility};
 use crate::memtable::scan::walk::Walk;
 use crate::planted::{Bug, planted};
 
-/// Entries between two bounds, from both ends. A damaged place is reported once by the end that reaches it, which then
-/// goes on after it. Made by [`range`](crate::MemTable::range), [`range_at`](crate::MemTable::range_at),
+/// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
+/// which then goes on after it. Made by [`range`](crate::MemTable::range), [`range_at`](crate::MemTable::range_at),
 /// [`range_versions`](crate::MemTable::range_versions) and their owned forms.
 ///
 /// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
@@ -54,8 +54,31 @@ pub struct EntryRange<H: Handle, L: Visibility = Raw> {
 }
 
 /// A range that borrows its table.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, Range};
+/// let table = MemTable::default();
+/// for (sequence, key) in (1..).zip([b"a", b"b", b"c"]) {
+///     table.put(sequence, key, b"")?;
+/// }
+/// let mut range: Range<'_> = table.range(..);
+/// assert_eq!(range.next().expect("three entries")?.user_key(), b"a");
+/// assert_eq!(range.next_back().expect("three entries")?.user_key(), b"c");
+/// assert_eq!(range.count(), 1);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub type Range<'t, C = Bytewise, L = Raw> = EntryRange<Borrowed<'t, C>, L>;
 /// A range that keeps its table alive: `'static`, `Send` and `Sync`.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, OwnedRange};
+/// let table = MemTable::default();
+/// table.put(1, b"a", b"1")?;
+/// let mut range: OwnedRange = table.owned_range(..);
+/// drop(table); // the range keeps the memory alive
+/// assert_eq!(range.next().expect("one entry")?.value(), b"1");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub type OwnedRange<C = Bytewise, L = Raw> = EntryRange<Owned<C>, L>;
 
 impl<H: Handle, L: Visibility> fmt::Debug for EntryRange<H, L> {
@@ -65,11 +88,11 @@ impl<H: Handle, L: Visibility> fmt::Debug for EntryRange<H, L> {
     }
 }
 
-/// Both ends of a range, without a borrow of its table: each call is given the table.
+/// Both ends of a range, without a borrow of its table, which each call is given.
 struct Ends<L> {
     front: Tip<L>,
     back: Tip<L>,
-    /// Whether they have met, or one came to the end of the range; until an end is sought.
+    /// Whether the ends have met, or one has reached the other side of the range, since the last seek.
     is_over: bool,
 }
 
@@ -77,11 +100,11 @@ struct Ends<L> {
 struct Tip<L> {
     walk: Walk<L>,
     state: End,
-    /// How far it has come (RANGE-1). Not known before the other end moves, unless it was sought.
+    /// How far it has come (RANGE-1). Unknown until the other end moves, except after a seek.
     place: Option<ScanBound>,
 }
 
-/// Where an end goes on.
+/// Where the next step of an end begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// At its end of the range.
@@ -97,8 +120,8 @@ impl<L: Visibility> Tip<L> {
         Tip { walk, state: End::Fresh, place: None }
     }
 
-    /// One step; the first one goes to where the end begins, in the order that the other end walks. Not called once
-    /// the range is over.
+    /// Takes one step; the first one goes to the beginning of this end. A walk over a sorted copy shares the copy of
+    /// the other end. Not called once the range is over.
     #[inline(always)]
     fn advance<'a, C: Comparator>(
         &mut self,
@@ -114,7 +137,7 @@ impl<L: Visibility> Tip<L> {
         self.walk.begin(core, way, self.place.as_ref())
     }
 
-    /// Whether the range is over with this move: at its end, or with an error that no gap explains.
+    /// Whether this move ends the range: it reached the end, or met an error without a gap.
     #[inline(always)]
     fn is_over(&self, moved: &Result<Option<Entry<'_>>>) -> bool {
         match moved {
@@ -123,7 +146,7 @@ impl<L: Visibility> Tip<L> {
         }
     }
 
-    /// Takes down how far it has come.
+    /// Notes how far it has come.
     fn note_place<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<(), Corruption> {
         if self.state == End::Moving && self.place.is_none() {
             self.place = Some(self.walk.progress(core, way)?);
@@ -131,11 +154,11 @@ impl<L: Visibility> Tip<L> {
         Ok(())
     }
 
-    /// Takes back a move that led beyond the other end: what it found is neither shown nor reported.
+    /// Undoes a move that led beyond the other end. Its result is neither shown nor reported.
     fn take_back(&mut self, way: Way) {
         self.walk.leave();
         self.state = End::Sought;
-        // Nothing was shown before it.
+        // This end has shown nothing yet.
         self.place.get_or_insert_with(|| far_end(opposite(way)));
     }
 
@@ -152,7 +175,7 @@ fn opposite(way: Way) -> Way {
 }
 
 impl<L: Visibility> Ends<L> {
-    /// The end that goes this way, and the other one.
+    /// The end that moves in this direction, and the other one.
     #[inline(always)]
     fn tips(&mut self, way: Way) -> (&mut Tip<L>, &mut Tip<L>) {
         match way {
@@ -161,15 +184,15 @@ impl<L: Visibility> Ends<L> {
         }
     }
 
-    /// A step of one end. An entry goes straight to the caller while the other end has not moved; all else is decided
-    /// out of the way.
+    /// Takes a step of one end. While the other end has not moved, an entry is returned at once; all other cases are
+    /// handled in functions that are not inlined.
     #[inline(always)]
     fn step<'a, C: Comparator>(&mut self, core: &'a Core<C>, way: Way) -> Option<Result<Entry<'a>>> {
         let (tip, other) = self.tips(way);
         if tip.state != End::Moving || other.state != End::Fresh {
             return self.step_with_both(core, way);
         }
-        // A range that is over has no walk that still stands somewhere: it ends here as well.
+        // The walks of a range that is over are not positioned, so it ends here as well.
         match tip.walk.advance(core, way) {
             Ok(Some(entry)) => Some(Ok(entry)),
             moved => self.settle(way, moved),
@@ -203,7 +226,7 @@ impl<L: Visibility> Ends<L> {
         self.meet(core, way, moved)
     }
 
-    /// What a move comes to while the other end has not moved.
+    /// Handles the result of a move while the other end has not moved.
     #[inline(never)]
     fn settle<'a>(&mut self, way: Way, moved: Result<Option<Entry<'a>>>) -> Option<Result<Entry<'a>>> {
         let (tip, _) = self.tips(way);
@@ -214,7 +237,7 @@ impl<L: Visibility> Ends<L> {
         moved.transpose()
     }
 
-    /// An end has moved, and so has the other one: what it reached is shown or reported if it lies before the place
+    /// Handles the result of a move when both ends have moved: it is shown or reported if it is before the position
     /// of the other end (RANGE-1, RANGE-2).
     #[inline(never)]
     fn meet<'a, C: Comparator>(
@@ -258,13 +281,13 @@ impl<L: Visibility> Ends<L> {
         }
     }
 
-    /// The end that goes this way goes on at a place.
+    /// Moves the end of this direction to a position.
     fn seek(&mut self, way: Way, place: ScanBound) {
         self.tips(way).0.reset(Some(place));
         self.is_over = false;
     }
 
-    /// Between these bounds from now on; both ends begin anew.
+    /// Replaces the bounds and restarts both ends.
     fn set_bounds(&mut self, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) {
         for tip in [&mut self.front, &mut self.back] {
             tip.reset(None);
@@ -275,7 +298,7 @@ impl<L: Visibility> Ends<L> {
 }
 
 impl<H: Handle, L: Visibility> EntryRange<H, L> {
-    /// A range of a table between two bounds; an inverted one is empty.
+    /// A range between two bounds; an inverted one is empty.
     pub(crate) fn new(
         handle: H,
         visibility: L,
@@ -286,7 +309,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
         EntryRange { handle, ends: Ends { front: Tip::new(front), back: Tip::new(back), is_over: false } }
     }
 
-    /// The next entry from the front, lent until the next call. `None`: the ends have met.
+    /// The next entry from the front, borrowed until the next call; `None` once the ends have met.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -301,13 +324,13 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` for a damaged place that this end comes to; the next call goes on after it.
+    /// `Corruption` for a damaged place that this end reaches; the next call goes on after it.
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
         self.ends.step(self.handle.core(), Way::Forward).transpose()
     }
 
-    /// The next entry from the back, lent until the next call: see [`next_entry`](Self::next_entry).
+    /// The next entry from the back, borrowed until the next call; see [`next_entry`](Self::next_entry).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -323,15 +346,15 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`next_entry`](Self::next_entry).
+    /// Those of [`next_entry`](Self::next_entry).
     #[inline]
     pub fn next_back_entry(&mut self) -> Result<Option<Entry<'_>>> {
         self.ends.step(self.handle.core(), Way::Backward).transpose()
     }
 
-    /// The next entry from the front is the first one whose user key is `key` or after it, forward or back: of the
-    /// range, and before the place that the back has come to. Looks at nothing yet: the next step does. A range that
-    /// is over goes on.
+    /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is
+    /// at or after `key`, if the back has not passed it. Reads nothing before the next step. A range at its end goes
+    /// on from there, too.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -351,8 +374,8 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
         self.ends.seek(Way::Forward, ScanBound::before(key, SequenceNumber::MAX));
     }
 
-    /// The next entry from the back is the last one whose user key is `key` or before it: of the range, and after the
-    /// place that the front has come to. Looks at nothing yet: see [`seek`](Self::seek).
+    /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, if
+    /// the front has not passed it. Reads nothing before the next step; see [`seek`](Self::seek).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -369,7 +392,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
         self.ends.seek(Way::Backward, ScanBound::after(key, 0));
     }
 
-    /// Sets the bounds anew, in place of those before; both ends begin there. For a range that is kept.
+    /// Replaces the bounds and restarts both ends.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -389,7 +412,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
         self.ends.set_bounds(key_bounds(&range));
     }
 
-    /// Whether the last step of either end ended in damage; see [`Cursor::status`](crate::scan::Cursor::status).
+    /// The error of the last step of either end; see [`Cursor::status`](crate::scan::Cursor::status).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -401,14 +424,15 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption`, as the step answered it.
+    /// `Corruption`, as the step returned it.
     pub fn status(&self) -> Result<()> {
         self.ends.front.walk.status().and_then(|()| self.ends.back.walk.status())
     }
 }
 
 impl<H: Handle> EntryRange<H, Raw> {
-    /// The next entry from the front is the first one at or after (`key`, `sequence`): see [`seek`](Self::seek).
+    /// Moves the front so that its next entry is the first one at or after (`key`, `sequence`); see
+    /// [`seek`](Self::seek).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -425,8 +449,8 @@ impl<H: Handle> EntryRange<H, Raw> {
         self.ends.seek(Way::Forward, ScanBound::before(key, sequence));
     }
 
-    /// Sets bounds of (user key, sequence number) anew: as [`set_bounds`](Self::set_bounds), and as the bounds of
-    /// [`range_versions`](crate::MemTable::range_versions).
+    /// Replaces the bounds by positions (user key, sequence number), as those of
+    /// [`range_versions`](crate::MemTable::range_versions), and restarts both ends.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -464,7 +488,7 @@ impl<C: Comparator, L: Visibility> DoubleEndedIterator for EntryRange<Borrowed<'
 
 impl<C: Comparator, L: Visibility> std::iter::FusedIterator for EntryRange<Borrowed<'_, C>, L> {}
 
-/// Copies of entries, each verified after it was made.
+/// Yields copies of entries, each verified after it was made.
 impl<C: Comparator, L: Visibility> Iterator for EntryRange<Owned<C>, L> {
     type Item = Result<EntryBytes>;
 

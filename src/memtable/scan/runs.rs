@@ -1,11 +1,11 @@
-//! Where a walk stands, and how it passes runs of entries of which it shows one at most.
+//! Runs: adjacent entries of which a scan shows at most one, and how a walk passes them.
 //!
 //! ```text
 //!   a@9   m@5 r3   m@5 r2   m@5 r1   m@5 r0   z@2        a run of equals: r3 replaced the others
 //!   a@9   m@8      m@7      m@6      m@5      z@2        a run of versions of one key
 //!   <---- before   first             after --->          a few steps, then one search
 //! ```
-//! The invariants stand in `visibility`: VISIBILITY-2 to VISIBILITY-5.
+//! See `visibility` for the invariants, VISIBILITY-2 to VISIBILITY-5.
 //!
 //! Any thread.
 
@@ -22,14 +22,14 @@ use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::skiplist::search::Gap;
 
-/// Which way a step goes.
+/// The direction of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Forward,
     Backward,
 }
 
-/// Where a cursor stands, without a borrow.
+/// The entry that a walk is on, without a borrow of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Stand {
     pub(crate) at: u32,
@@ -72,11 +72,11 @@ impl Stand {
     }
 }
 
-/// Steps that a walk may take before every table has room for them.
+/// Steps that every walk may take, however small its table.
 const STEPS_SPARE: u64 = 64;
 
-/// How many steps a walk may take (VISIBILITY-5): twice as many as there are entries, and a few. An honest walk takes
-/// one step for each entry and one for each gap.
+/// The number of steps that a walk may take (VISIBILITY-5): a few more than twice the number of entries. Under a
+/// consistent comparator a walk takes at most one step per entry and one per gap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepLimit {
     taken: u64,
@@ -90,7 +90,8 @@ impl Default for StepLimit {
 }
 
 impl StepLimit {
-    /// Counts a step; an error once there were too many. Entries are counted when the limit is met: O(shards).
+    /// Counts a step, and fails once there were too many. The table's entries are counted only when the limit is
+    /// reached, in O(shards).
     #[inline]
     pub(crate) fn count<C>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
         self.taken += 1;
@@ -116,7 +117,7 @@ pub(crate) fn same_key<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &S
     core.comparator.compare(left.entry.key(), right.entry.key()).is_eq()
 }
 
-/// Neighbours of which a scan shows one at most (VISIBILITY-3).
+/// Which adjacent entries a scan shows at most one of (VISIBILITY-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
     /// One key and one sequence number: the first replaced the others.
@@ -183,7 +184,7 @@ pub(crate) fn past_run<'a, C: Comparator, O: Ordered<'a>>(
     }
 }
 
-/// What follows a gap, if nothing in it can be of the run that `spot` belongs to (VISIBILITY-2).
+/// The entry after a gap, if no damaged entry in the gap can belong to the run of `spot` (VISIBILITY-2).
 #[cold]
 pub(crate) fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
@@ -198,9 +199,9 @@ pub(crate) fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
     })
 }
 
-/// The first entry of the run that `spot` belongs to: a few steps, then a search (VISIBILITY-3). A gap before it that
-/// is proved not to be of the run is left for the next step (VISIBILITY-2). A search may end at a gap elsewhere, so
-/// one that a step met counts.
+/// The first entry of the run of `spot`: a few steps, then a search (VISIBILITY-3). A gap before it whose entries are
+/// proved not to belong to the run is left to the next step (VISIBILITY-2). If both a step and the search meet a gap,
+/// that of the step is reported.
 pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
     order: &O,
@@ -212,7 +213,7 @@ pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
         match order.prev(first.at) {
             Ok(Some(before)) if run.holds(core, order, &Stand::on(&first), &before)? => first = before,
             Ok(_) => return Ok(first),
-            // A search may know a way around the gap.
+            // A search may find a way around the gap.
             Err(gap) => {
                 met = Some(gap);
                 break;
@@ -229,14 +230,14 @@ pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
     }
 }
 
-/// A gap without sides: where the walk could go on is not known.
+/// A gap without sides, after which the walk cannot go on.
 #[cold]
 pub(crate) fn no_way(corruption: Corruption) -> Gap {
     Gap { corruption, before: END, after: END }
 }
 
-/// Where keys are not verified (0 protection bytes), a scan that searches its way could go round in a circle over a
-/// damaged key: each move must lead further in the order of the keys as they read.
+/// With 0 protection bytes keys are not verified, and a scan that searches could loop over a damaged key. So each
+/// move must lead further in the order of the keys as read.
 #[inline(always)]
 pub(crate) fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
@@ -250,7 +251,7 @@ pub(crate) fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
     let (here, there) = (from.entry.node(), next.entry.node());
     let moved = core.comparator.compare(next.entry.key(), from.entry.key());
     let moved = moved.then(here.sequence().cmp(&there.sequence()));
-    // Duplicates of a `Vector` table differ in their places only.
+    // Duplicates of a `Vector` table differ only in their places.
     let moved = moved.then(here.revision().cmp(&there.revision()));
     if moved.then(next.at.cmp(&from.at)) == way {
         return Ok(to);

@@ -1,4 +1,4 @@
-//! What a walk may show, and where its steps lead.
+//! Scopes: which entries a walk may show, and where its steps lead.
 //!
 //! ```text
 //!   arrive   position, or near bound -> find ----------------------------> show
@@ -7,8 +7,8 @@
 //!            gap ----------------> its far side, strictly beyond it -----> show
 //!   show     visibility ----> inside the far bound
 //! ```
-//! Nothing here moves: `walk` does, and the invariants of walks stand there. A scope keeps no borrow of its table:
-//! each call is given the table.
+//! A scope computes moves and `walk` makes them; see there for the invariants. A scope does not borrow its table,
+//! which each call is given.
 //!
 //! Any thread.
 
@@ -34,23 +34,23 @@ use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::{Node, Verified};
 use crate::memtable::skiplist::search::{Course, Gap, Search};
 
-/// Where a walk stands.
+/// The place of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum State {
     Nowhere,
     At(Stand),
-    /// In the gap that was met last.
+    /// In the last gap.
     Gap,
 }
 
-/// What a walk keeps of its table's order.
+/// The order of the table, as a walk keeps it between calls.
 #[derive(Debug, Clone)]
 enum Kept {
     List(Course),
     Sorted(Arc<Sorted>),
 }
 
-/// What a walk may show, and the order that it goes through.
+/// See the head of the file.
 pub(crate) struct Scope<L> {
     pub(crate) visibility: L,
     /// The table's checked values as of the last seek.
@@ -61,13 +61,13 @@ pub(crate) struct Scope<L> {
     prefix: Option<Box<[u8]>>,
 }
 
-/// Where a move ended: an entry, an end, or a gap; or a control block that is damaged.
+/// Where a move ended: on an entry, at an end, in a gap, or at a damaged control block.
 pub(super) type Arrival = Result<Result<Option<Stand>, Gap>, Corruption>;
 
-/// Where a move ended: an entry, an end, or a gap.
+/// Where a move ended: on an entry, at an end, or in a gap.
 type Outcome<'a> = Result<Option<Spot<'a>>, Gap>;
 
-/// What a walk keeps of an entry.
+/// Converts an entry to what a walk keeps of it.
 #[inline(always)]
 fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
     spot.as_ref().map(Stand::on)
@@ -101,12 +101,12 @@ impl<L: Visibility> Scope<L> {
         Scope { visibility, kept: None, lower: None, upper: None, prefix: None }
     }
 
-    /// Between these bounds from now on, in place of those before and of a prefix.
+    /// Replaces the bounds, or the prefix.
     pub(super) fn set_bounds(&mut self, lower: Option<ScanBound>, upper: Option<ScanBound>) {
         (self.lower, self.upper, self.prefix) = (lower, upper, None);
     }
 
-    /// Keys that start with this from now on, in place of all bounds.
+    /// Replaces the bounds, or the prefix, by this prefix.
     pub(super) fn set_prefix<C: Comparator>(&mut self, prefix: &[u8]) {
         (self.lower, self.upper) = match C::ORDER {
             KeyOrder::Bytes => prefix_bounds(prefix),
@@ -127,7 +127,7 @@ impl<L: Visibility> Scope<L> {
         self.kept.as_ref().map(|(frame, _)| frame)
     }
 
-    /// Whether the order is a copy that was sorted for this walk.
+    /// Whether this walk has a sorted copy of its own.
     pub(super) fn has_sorted(&self) -> bool {
         matches!(self.kept, Some((_, Kept::Sorted(_))))
     }
@@ -141,14 +141,14 @@ impl<L: Visibility> Scope<L> {
         Ok(())
     }
 
-    /// Takes over the copy that was sorted for another walk, if there is one: the two then agree on what a gap is.
+    /// Takes over the sorted copy of another walk, if it has one, so that both meet the same gaps.
     pub(super) fn share_order(&mut self, other: &Self) {
         if let Some((frame, Kept::Sorted(sorted))) = &other.kept {
             self.kept = Some((*frame, Kept::Sorted(Arc::clone(sorted))));
         }
     }
 
-    /// The table's list, if that is its order, through the values kept from the last seek.
+    /// The table's list, if it is kept as one, opened with the values kept from the last seek.
     #[inline(always)]
     pub(super) fn list<'a, C: Comparator>(&self, core: &'a Core<C>) -> Option<Search<'a, C>> {
         let Some((frame, Kept::List(course))) = &self.kept else { return None };
@@ -156,7 +156,7 @@ impl<L: Visibility> Scope<L> {
         Some(Search { view, comparator: &core.comparator, course: *course })
     }
 
-    /// The table's order through the values kept from the last seek.
+    /// The table's order, opened with the values kept from the last seek.
     #[inline]
     pub(super) fn order<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Order<'a, C>, Corruption> {
         if let Some(search) = self.list(core) {
@@ -168,7 +168,7 @@ impl<L: Visibility> Scope<L> {
         Ok(Order::Sorted(SortedSearch { view, comparator, sorted }))
     }
 
-    /// The entry shown at or after a position (or before it), inside the bounds.
+    /// The first entry shown at or after a position, or the last one before it, inside the bounds.
     pub(super) fn arrive<C: Comparator>(&self, core: &Core<C>, way: Way, target: &Target<'_>) -> Arrival {
         let order = self.order(core)?;
         if let Some(prefix) = &self.prefix
@@ -187,7 +187,8 @@ impl<L: Visibility> Scope<L> {
         way: Way,
         target: &Target<'_>,
     ) -> Outcome<'a> {
-        // From a position outside the near bound a walk starts at the bound: damage outside is none of its own.
+        // A walk that would begin outside its near bound begins at the bound, because damage outside does not concern
+        // it.
         let outside = if way == Way::Forward { Ordering::Less } else { Ordering::Greater };
         let bound = self.near(way).map(|scan_bound| scan_bound.target(&core.comparator));
         let bound = bound.as_ref().filter(|bound| target.order(&core.comparator, bound) == outside);
@@ -221,7 +222,7 @@ impl<L: Visibility> Scope<L> {
         }
     }
 
-    /// What the visibility shows from a stored entry on, inside the far bound.
+    /// The first entry from a stored one on that the visibility shows, inside the far bound.
     #[inline(always)]
     fn show<'a, C: Comparator, O: Ordered<'a>>(
         &self,
@@ -240,8 +241,8 @@ impl<L: Visibility> Scope<L> {
         Ok((in_front == (way == Way::Forward)).then_some(spot))
     }
 
-    /// A step where nothing has to be decided: in a list, from an entry to a neighbour that is shown. `None`: it is
-    /// no such step, or it met something unusual; `step` decides.
+    /// A step in a list from an entry to the adjacent one, if the two entries alone show that it is visible. `None`
+    /// in all other cases, which `step` handles.
     #[inline(always)]
     pub(super) fn step_fast<'a, C: Comparator>(
         &self,
@@ -272,7 +273,7 @@ impl<L: Visibility> Scope<L> {
         Some((in_front == (way == Way::Forward)).then_some(entry))
     }
 
-    /// Any step, from where a walk stands and the gap that it reported last.
+    /// Any step, from the place of a walk and the gap that it reported last.
     #[inline]
     pub(super) fn step<C: Comparator>(
         &self,
@@ -314,7 +315,7 @@ impl<L: Visibility> Scope<L> {
         self.show(core, order, way, next)
     }
 
-    /// The first entry from `spot` on that is not outside the near bound: a gap may lie outside of it.
+    /// The first entry from `spot` on that is inside the near bound. Gaps outside it are passed.
     #[cold]
     fn first_inside<'a, C: Comparator, O: Ordered<'a>>(
         &self,
@@ -355,7 +356,7 @@ impl<L: Visibility> Scope<L> {
         }
         let entry = match order.entry(at) {
             Ok(entry) => entry,
-            // The far side was damaged since then: on along its links.
+            // The far side of the gap was damaged since it was reported, so the walk goes on along its links.
             Err(corruption) => return Err(order.gap_at(at, corruption)),
         };
         let spot = Spot { at, entry };
@@ -381,7 +382,7 @@ impl<L: Visibility> Scope<L> {
         self.show(core, order, way, before)
     }
 
-    /// How far a walk in this direction has come: all that lies on the near side of the scan bound is done.
+    /// How far a walk in this direction has come: it is done with everything before the returned position.
     #[cold]
     pub(super) fn progress<C: Comparator>(
         &self,
@@ -399,7 +400,7 @@ impl<L: Visibility> Scope<L> {
         if let Ok(entry) = stand.parked.verify(order.view()) {
             return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
         }
-        // Damaged since then: the walk has come to where its link leads.
+        // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
         let (next, beside) = match way {
             Way::Forward => (order.next(stand.at), ScanBound::just_before as fn(&Node<'_>) -> ScanBound),
             Way::Backward => (order.prev(stand.at), ScanBound::just_after as fn(&Node<'_>) -> ScanBound),

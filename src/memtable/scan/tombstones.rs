@@ -1,5 +1,5 @@
-//! The range tombstones of a table as fragments: each one is read from the list that is the truth, copied, and the copy
-//! is verified.
+//! The range tombstones of a table as fragments. Each tombstone is read from its list and copied, and the copy is
+//! verified.
 //!
 //! ```text
 //!   list        [a, g) @ 3   [c, k) @ 7   [m, p) @ 9
@@ -63,14 +63,14 @@ impl<C: Comparator> Comparator for TableOrder<C> {
     }
 }
 
-/// What a pass over the list does with a tombstone.
+/// Whether a pass over the list uses a tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Take {
     Yes,
     No,
 }
 
-/// The fragments of the range tombstones that `take` admits: of all that are stored, each verified.
+/// The fragments of those stored range tombstones that `take` admits, each verified.
 pub(crate) fn fragments<C: Comparator>(
     core: &Arc<Core<C>>,
     stripes: Option<&[SequenceNumber]>,
@@ -88,7 +88,8 @@ pub(crate) fn fragments<C: Comparator>(
         copy(&order, &spot, &mut end)?;
         if take(&spot.entry, order.view()) == Take::Yes {
             let sequence = spot.entry.node().sequence();
-            // It was written in order: the keys, or the comparator, are not what they were.
+            // The table accepts only tombstones whose start is before their end, so a key was damaged or the
+            // comparator changed.
             fragmenter.add(spot.entry.key(), end.as_slice(), sequence).map_err(|_| {
                 Corruption::new(Place::Entry, bytes_of(spot.at), 0, 0).with_sequence(sequence)
             })?;
@@ -102,12 +103,12 @@ pub(crate) fn range_tombstones<C: Comparator>(
     core: &Arc<Core<C>>,
     snapshot: SequenceNumber,
 ) -> Result<Fragments<TableOrder<C>>> {
-    // One with the sequence number 0 deletes nothing.
+    // A tombstone with sequence number 0 deletes nothing.
     let is_seen = |entry: &Verified<'_>| (1..=snapshot).contains(&entry.node().sequence());
     fragments(core, Some(&[]), |entry, _| if is_seen(entry) { Take::Yes } else { Take::No })
 }
 
-/// Steps that give up the far side of a gap, for passes that stop there.
+/// Steps for passes that stop at the first gap.
 pub(crate) trait NextOf<'a> {
     fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption>;
 }
@@ -115,7 +116,7 @@ pub(crate) trait NextOf<'a> {
 impl<'a, O: Ordered<'a>> NextOf<'a> for O {
     fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption> {
         let next = self.next(at).map_err(|gap| gap.corruption)?;
-        // A representation that stays where it is would never end.
+        // A step that stays in place would never end.
         match next {
             Some(spot) if spot.at == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
             next => Ok(next),

@@ -1,19 +1,19 @@
-//! Which entries a scan shows: all of them as stored, or what a snapshot sees.
+//! Visibilities: whether a scan shows all entries as stored, or what a snapshot sees.
 //!
 //! ```text
 //!   stored      a@9  a@5  b@7d  c@4 c@2          d = delete, and a range delete [c, d) @ 3
 //!   raw         a@9  a@5  b@7d  c@4 c@2
 //!   snapshot 8       a@5        c@4              newest version <= 8 of each key that is not deleted
 //! ```
-//! * VISIBILITY-1: raw scans show the first of equals only (policy `Replace`), in both directions.
+//! * VISIBILITY-1: of entries with equal keys and sequence numbers (policy `Replace`) a raw scan shows the newest, in
+//!   both directions.
 //! * VISIBILITY-2: a gap may have held a newer version of the entry after it, or what replaced that entry. The entry
 //!   is shown if every damaged entry of the gap is proved to have another key (or, of equals, another sequence
 //!   number), as a point read does it; else it stays hidden, and the error that was reported stands for it.
-//! * VISIBILITY-3: a run of entries that are not shown, of one key or equals, costs a few steps and then one search.
-//! * VISIBILITY-4: what a step asks of the entry that it leaves, it verifies again; whether keys differ is told by
-//!   their hashes, which the walk keeps in its own memory.
-//! * VISIBILITY-5: under a comparator that contradicts itself a walk ends as well: it takes no more steps than
-//!   `StepLimit` allows.
+//! * VISIBILITY-3: a run of entries that are not shown takes a few steps and then one search to pass.
+//! * VISIBILITY-4: a step verifies again whatever it reads of the entry that it leaves. Whether two keys differ is
+//!   decided by their hashes, which the walk keeps in its own memory.
+//! * VISIBILITY-5: a walk ends even under a comparator that contradicts itself, because `StepLimit` bounds its steps.
 //!
 //! Any thread.
 
@@ -34,19 +34,38 @@ use crate::memtable::skiplist::search::Gap;
 use crate::planted::{Bug, planted};
 use crate::tombstone::index::live::CoveringRun;
 
-/// Decides which entries a scan shows.
+/// Which entries a scan shows: [`Raw`] or [`AtSnapshot`]. Sealed.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, MemTable, TableCursor};
+/// use paranoid_memtable::scan::Visibility;
+/// fn keys<L: Visibility>(mut cursor: TableCursor<'_, Bytewise, L>) -> paranoid_memtable::Result<Vec<Vec<u8>>> {
+///     let (mut keys, mut entry) = (Vec::new(), cursor.first()?);
+///     while let Some(found) = entry {
+///         keys.push(found.user_key().to_vec());
+///         entry = cursor.next()?;
+///     }
+///     Ok(keys)
+/// }
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// table.delete(2, b"apple")?;
+/// assert_eq!((keys(table.cursor())?.len(), keys(table.cursor_at(2))?.len()), (2, 0));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 pub trait Visibility: sealed::Look {}
 
 pub(crate) mod sealed {
     use super::{Comparator, Core, Gap, Ordered, SequenceNumber, Spot, Stand, Verified, View, Way};
 
-    /// The workings of a visibility.
+    /// The private methods of a visibility.
     pub trait Look: Clone + std::fmt::Debug + Send + Sync {
-        /// Whether steps this way from one entry shown to the next are plain: the two alone tell what is shown.
+        /// Whether two adjacent entries decide visibility for steps in this direction.
         #[expect(private_interfaces, reason = "sealed")]
         fn is_plain<C: Comparator>(&self, core: &Core<C>, way: Way) -> bool;
 
-        /// Whether the neighbour of an entry shown is shown, where steps are plain. `false`: it takes more to tell.
+        /// Whether the entry adjacent to a shown one is shown too, for steps that two entries decide. `false` if
+        /// deciding takes more.
         #[expect(private_interfaces, reason = "sealed")]
         fn shows_neighbour<C: Comparator>(
             &self,
@@ -59,10 +78,11 @@ pub(crate) mod sealed {
         /// Where a search for (key, `sequence`) starts: at that version, or at the key's first one.
         fn search_from(sequence: SequenceNumber) -> SequenceNumber;
 
-        /// The newest and the oldest version of its key that an entry shown stands for.
+        /// The newest and the oldest version of its key that a shown entry represents.
         fn extent(sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber);
 
-        /// The first entry shown at or after a stored one, which is the first of its key unless all versions are shown.
+        /// The first entry shown at or after a stored one. Unless all versions are shown, the stored one is the first
+        /// of its key.
         #[expect(private_interfaces, private_bounds, reason = "sealed")]
         fn forward<'a, C: Comparator, O: Ordered<'a>>(
             &self,
@@ -80,7 +100,7 @@ pub(crate) mod sealed {
             spot: Option<Spot<'a>>,
         ) -> Result<Option<Spot<'a>>, Gap>;
 
-        /// The first stored entry that could be shown after one that was.
+        /// The first stored entry after a shown one that may be shown next.
         #[expect(private_interfaces, private_bounds, reason = "sealed")]
         fn after<'a, C: Comparator, O: Ordered<'a>>(
             &self,
@@ -89,7 +109,7 @@ pub(crate) mod sealed {
             from: &Stand,
         ) -> Result<Option<Spot<'a>>, Gap>;
 
-        /// The last stored entry that could be shown before one that was.
+        /// The last stored entry before a shown one that may be shown next.
         #[expect(private_interfaces, private_bounds, reason = "sealed")]
         fn before<'a, C: Comparator, O: Ordered<'a>>(
             &self,
@@ -98,7 +118,7 @@ pub(crate) mod sealed {
             from: &Stand,
         ) -> Result<Option<Spot<'a>>, Gap>;
 
-        /// The first stored entry to go on with after a gap that ends at `spot` (VISIBILITY-2).
+        /// The first stored entry at or after `spot`, where a gap ends, that may be shown next (VISIBILITY-2).
         #[expect(private_interfaces, private_bounds, reason = "sealed")]
         fn after_gap<'a, C: Comparator, O: Ordered<'a>>(
             &self,
@@ -110,11 +130,31 @@ pub(crate) mod sealed {
     }
 }
 
-/// Every version and every kind; range tombstones are not applied. What merges and flush read.
+/// Shows every version of every key; range tombstones are not applied. Flushes and merges read this.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Kind, MemTable, TableCursor};
+/// use paranoid_memtable::scan::Raw;
+/// let table = MemTable::default();
+/// table.delete(1, b"apple")?;
+/// let mut cursor: TableCursor<'_, Bytewise, Raw> = table.cursor();
+/// assert_eq!(cursor.first()?.map(|entry| entry.kind()), Some(Kind::DELETE));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Raw;
 
-/// What a snapshot sees: the newest version of each key, deletes and range deletes applied.
+/// Shows what a snapshot sees: the newest visible version of each key, deletes and range deletes applied.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, MemTable, TableCursor};
+/// use paranoid_memtable::scan::AtSnapshot;
+/// let table = MemTable::default();
+/// table.delete(1, b"apple")?;
+/// let mut cursor: TableCursor<'_, Bytewise, AtSnapshot> = table.cursor_at(1);
+/// assert!(cursor.first()?.is_none());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct AtSnapshot {
     pub(crate) sequence: SequenceNumber,
@@ -189,7 +229,7 @@ impl sealed::Look for Raw {
         from: &Stand,
     ) -> Result<Option<Spot<'a>>, Gap> {
         if replaces(core) {
-            // An equal entry before this one was inserted after this one was shown.
+            // An equal entry was inserted before this one after this one was shown.
             return past_run(core, order, from, Run::Equals, Way::Backward);
         }
         order.prev(from.at)
@@ -232,8 +272,8 @@ impl AtSnapshot {
         Ok(after.filter(|found| same_key(core, found, spot)))
     }
 
-    /// Whether the stored entry `spot`, the oldest version of its key, is the only one to look at: the one before it
-    /// belongs to another key or is too new. Before a gap it takes a search to tell.
+    /// Whether `spot`, the oldest version of its key, is the only version that may be shown, because the entry before
+    /// it has another key or is newer than the snapshot. `false` after a gap, where that takes a search.
     fn is_alone<'a, C: Comparator, O: Ordered<'a>>(
         &self,
         core: &Core<C>,
@@ -248,7 +288,7 @@ impl AtSnapshot {
         }
     }
 
-    /// Whether a visible entry is shown: not a tombstone, not covered by one.
+    /// Whether a visible entry is shown: it is no tombstone and no tombstone covers it.
     fn shows<C: Comparator>(&self, core: &Core<C>, spot: &Spot<'_>) -> Result<bool, Gap> {
         if spot.entry.kind().is_point_delete() {
             return Ok(false);
@@ -260,8 +300,8 @@ impl AtSnapshot {
         }
     }
 
-    /// The first stored entry that may be shown after a hidden key: after the whole run if its tombstone is newer
-    /// than every entry that the snapshot sees, else after the key.
+    /// The first stored entry that may be shown after a hidden key: after the whole interval of its tombstone if that
+    /// is newer than every entry that the snapshot sees, else after the key.
     fn behind_hidden<'a, C: Comparator, O: Ordered<'a>>(
         &self,
         core: &Core<C>,
@@ -274,7 +314,7 @@ impl AtSnapshot {
         }
     }
 
-    /// Passes what is hidden in the other direction.
+    /// The last stored entry that may be shown before a hidden key.
     fn before_hidden<'a, C: Comparator, O: Ordered<'a>>(
         &self,
         core: &Core<C>,
@@ -287,7 +327,7 @@ impl AtSnapshot {
         }
     }
 
-    /// The run around a hidden key in which nothing can be shown.
+    /// The interval around a hidden key in which no entry can be shown.
     fn dead_run<C: Comparator>(&self, core: &Core<C>, spot: &Spot<'_>) -> Option<CoveringRun> {
         let mut run = CoveringRun::default();
         if !core.tombstones.may_be_any(&core.arena)
@@ -295,7 +335,7 @@ impl AtSnapshot {
         {
             return None;
         }
-        // Strictly newer: an entry of the tombstone's own sequence number is not covered.
+        // The tombstone must be strictly newer, because it does not cover entries with its own sequence number.
         let newest = core.shards.largest_point().min(self.sequence);
         (run.sequence > newest).then_some(run)
     }
@@ -308,7 +348,7 @@ impl sealed::Look for AtSnapshot {
         way == Way::Forward && !core.tombstones.may_be_any(&core.arena)
     }
 
-    /// The first version of another key, visible and no tombstone.
+    /// The first version of another key that is visible and no tombstone.
     #[inline(always)]
     fn shows_neighbour<C: Comparator>(
         &self,

@@ -8,17 +8,17 @@
 //! ```
 //! * WALK-1: a walk reports a gap once and keeps the positions of both its sides in its own memory; the next step
 //!   goes on at the other side, strictly beyond what was reported.
-//! * WALK-2: a walk that stands nowhere has no entry, and steps leave it there. So does a control block that is
-//!   damaged.
+//! * WALK-2: a walk that is not positioned has no entry, and steps do not move it. A damaged control block makes a
+//!   walk so.
 //! * WALK-3: a step never shows an entry twice; entries inserted after the walk are not shown, those before it may
 //!   be.
-//! * WALK-4: what a call hands out, it has verified itself: a move the entry that it led to, `entry` the one that the
-//!   walk is parked on. A step takes nothing else from the node that it leaves than its link, whose tag is bound to
-//!   it, and its key, verified again where the key decides.
+//! * WALK-4: a call returns only what it has verified itself: a move the entry that it led to, `entry` the one that
+//!   the walk is parked on. From the node that it leaves a step uses only the link, whose tag is bound to the node,
+//!   and the key, which it verifies again where the key decides.
 //! * WALK-5: however a comparator lies, a walk in one direction ends (`StepLimit`).
 //!
-//! Every call is given the table: the one that the walk was made for. Whoever holds the walk holds the table too,
-//! borrowed or by a share in it; cursors and ranges of both sorts have their walks from here.
+//! Every call is given the table that the walk was made for. Cursors and ranges hold a walk together with its table,
+//! which they borrow or share.
 //!
 //! One thread at a time moves a walk; tables may be written meanwhile. Steps are expected O(1), seeks O(log n).
 
@@ -39,7 +39,7 @@ use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::search::Gap;
 
-/// How long a walk has gone on in one direction by steps that decide.
+/// The number of slow steps that a walk has taken in one direction.
 #[derive(Debug, Clone, Copy)]
 struct Heading {
     way: Way,
@@ -52,9 +52,9 @@ pub(crate) struct Walk<L> {
     state: State,
     reported: Option<Box<ReportedGap>>,
     heading: Heading,
-    /// How far memory was asked for in advance.
+    /// How far memory was prefetched.
     read_ahead: ReadAhead,
-    /// Why a move ended nowhere, if that was damage.
+    /// The damage because of which the walk is not positioned.
     failed: Option<Box<Corruption>>,
 }
 
@@ -85,24 +85,24 @@ impl<L: Visibility> Walk<L> {
         self
     }
 
-    /// Sets the bounds anew. It stands nowhere afterwards.
+    /// Replaces the bounds. The walk is not positioned afterwards.
     pub(crate) fn set_bounds(&mut self, lower: Option<ScanBound>, upper: Option<ScanBound>) {
         self.scope.set_bounds(lower, upper);
         self.leave();
     }
 
-    /// Sets the prefix anew. It stands nowhere afterwards.
+    /// Replaces the prefix. The walk is not positioned afterwards.
     pub(crate) fn set_prefix<C: Comparator>(&mut self, prefix: &[u8]) {
         self.scope.set_prefix::<C>(prefix);
         self.leave();
     }
 
-    /// Stands nowhere, and not because of damage.
+    /// Makes the walk not positioned, without an error.
     pub(crate) fn leave(&mut self) {
         (self.state, self.failed) = (State::Nowhere, None);
     }
 
-    /// The damage in which the last move ended, if it did.
+    /// The error of the last move, if it met damage.
     pub(crate) fn status(&self) -> Result<()> {
         match (&self.state, &self.reported, &self.failed) {
             (State::Gap, Some(reported), _) => Err(reported.gap.corruption.into()),
@@ -111,12 +111,12 @@ impl<L: Visibility> Walk<L> {
         }
     }
 
-    /// Whether it stands on an entry.
+    /// Whether the walk is on an entry.
     pub(crate) fn is_valid(&self) -> bool {
         matches!(self.state, State::At(..))
     }
 
-    /// The entry under it, verified again (WALK-4).
+    /// The entry that the walk is on, verified again (WALK-4).
     #[inline]
     pub(crate) fn entry<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
@@ -124,7 +124,7 @@ impl<L: Visibility> Walk<L> {
         Ok(Some(Entry::new(stand.parked.verify(&view)?, &view)))
     }
 
-    /// The entry that the call which asks has just verified.
+    /// The entry that the walk is on, for calls that have just verified it.
     #[inline(always)]
     pub(crate) fn shown<'a, C: Comparator>(&self, core: &'a Core<C>) -> Option<Entry<'a>> {
         let State::At(stand) = &self.state else { return None };
@@ -141,7 +141,7 @@ impl<L: Visibility> Walk<L> {
     ) -> Result<Option<Entry<'a>>> {
         let target = Target::new(&core.comparator, key, L::search_from(sequence));
         let shown = self.go_to(core, Way::Forward, &target)?;
-        // A key's only version shown may stand before the position.
+        // The only version of a key that is shown may be before the position.
         let in_front = sequence < SequenceNumber::MAX
             && shown.is_some_and(|entry| {
                 entry.sequence() > sequence && core.comparator.compare(entry.user_key(), key).is_eq()
@@ -163,7 +163,7 @@ impl<L: Visibility> Walk<L> {
         Ok(self.shown(core))
     }
 
-    /// Goes to the entry with which a walk in this direction begins: at a position, or else at its end of the table.
+    /// Goes to the first entry of a walk in this direction, from a position or from the end of the table.
     pub(crate) fn begin<'a, C: Comparator>(
         &mut self,
         core: &'a Core<C>,
@@ -175,7 +175,7 @@ impl<L: Visibility> Walk<L> {
         self.go_to(core, way, &target)
     }
 
-    /// One step, and the entry that it led to, as a cursor makes it.
+    /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn step<'a, C: Comparator>(
         &mut self,
@@ -187,7 +187,7 @@ impl<L: Visibility> Walk<L> {
         Ok(self.shown(core))
     }
 
-    /// One step of a walk without a prefix, and the entry that it led to.
+    /// Takes one step of a walk without a prefix, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn advance<'a, C: Comparator>(
         &mut self,
@@ -207,7 +207,7 @@ impl<L: Visibility> Walk<L> {
         Ok(self.shown(core))
     }
 
-    /// Passes entries without the prefix, where the order does not keep those with it together.
+    /// Passes entries without the prefix, in orders where keys with a common prefix are not adjacent.
     #[inline(always)]
     fn pass_others<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
         if C::ORDER == KeyOrder::Bytes || self.scope.prefix().is_none() {
@@ -259,7 +259,7 @@ impl<L: Visibility> Walk<L> {
         landed
     }
 
-    /// Ends a move that is no step: a new walk begins.
+    /// Ends a seek, after which the count of steps starts again.
     #[inline(always)]
     fn land<C: Comparator>(&mut self, core: &Core<C>, outcome: Arrival) -> Result<()> {
         self.read_ahead = ReadAhead::default();
@@ -278,7 +278,7 @@ impl<L: Visibility> Walk<L> {
         Ok(())
     }
 
-    /// Nowhere, by damage that no gap tells of (WALK-2).
+    /// Makes the walk not positioned, because of damage outside of a gap (WALK-2).
     #[cold]
     pub(crate) fn fail(&mut self, corruption: Corruption) -> Result<()> {
         self.state = State::Nowhere;
@@ -286,7 +286,7 @@ impl<L: Visibility> Walk<L> {
         Err(corruption.into())
     }
 
-    /// Into a gap: the positions of its sides are copied while they verify (WALK-1).
+    /// Puts the walk into a gap, and copies the positions of its sides if they verify (WALK-1).
     #[cold]
     #[inline(never)]
     fn fall<C: Comparator>(&mut self, core: &Core<C>, gap: Gap) -> Result<()> {
@@ -296,7 +296,7 @@ impl<L: Visibility> Walk<L> {
         Err(gap.corruption.into())
     }
 
-    /// Looks at the control block again. A copy that was sorted for this walk is kept.
+    /// Reads the control block again, but keeps a sorted copy.
     fn refresh<C: Comparator>(&mut self, core: &Core<C>) -> Result<()> {
         self.failed = None;
         if self.scope.has_sorted() {
@@ -306,23 +306,23 @@ impl<L: Visibility> Walk<L> {
         self.scope.refresh(core).or_else(|corruption| self.fail(corruption))
     }
 
-    /// Takes over the copy that was sorted for another walk, if there is one.
+    /// Takes over the sorted copy of another walk, if it has one.
     pub(crate) fn share_order(&mut self, other: &Self) {
         self.scope.share_order(&other.scope);
     }
 
-    /// The gap that the walk is in, as long as it is in one.
+    /// The gap that the walk is in, if it is in one.
     pub(crate) fn gap(&self) -> Option<Gap> {
         self.reported.as_ref().filter(|_| matches!(self.state, State::Gap)).map(|reported| reported.gap)
     }
 
-    /// Where the gap that the walk is in begins, as seen by a walk in this direction.
+    /// The near side, for this direction, of the gap that the walk is in.
     pub(crate) fn gap_bound(&self, way: Way) -> Option<&ScanBound> {
         let reported = self.reported.as_ref().filter(|_| matches!(self.state, State::Gap))?;
         reported.near(way)
     }
 
-    /// How far a walk in this direction has come: all that lies on the near side of the scan bound is done.
+    /// How far a walk in this direction has come: it is done with everything before the returned position.
     #[cold]
     pub(crate) fn progress<C: Comparator>(&self, core: &Core<C>, way: Way) -> Result<ScanBound, Corruption> {
         self.scope.progress(core, (&self.state, self.reported.as_deref()), way)
@@ -330,7 +330,7 @@ impl<L: Visibility> Walk<L> {
 }
 
 impl Walk<AtSnapshot> {
-    /// The merge operands of the key under it, if it stands on one.
+    /// The merge operands of the key that the walk is on, if its entry is one.
     pub(crate) fn operands<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Option<Operands<'a, C>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
         let order = self.scope.order(core)?;
@@ -341,7 +341,7 @@ impl Walk<AtSnapshot> {
 }
 
 impl Walk<Raw> {
-    /// From any version of a key to its first one inside the bounds.
+    /// Goes from any version of a key to the key's first version inside the bounds.
     pub(crate) fn rewind_key<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = self.state else { return Ok(None) };
         let first = self.scope.order(core).map(|order| {
@@ -354,18 +354,18 @@ impl Walk<Raw> {
         Ok(self.shown(core))
     }
 
-    /// Where the walk stands, to come back to.
+    /// The place of the walk, for `return_to`.
     pub(crate) fn mark(&self) -> Mark {
         Mark { state: self.state, reported: self.reported.clone() }
     }
 
-    /// Back to where it stood.
+    /// Returns to a marked place.
     pub(crate) fn return_to(&mut self, mark: Mark) {
         (self.state, self.reported) = (mark.state, mark.reported);
     }
 }
 
-/// A place that a walk comes back to.
+/// A place that a walk can return to.
 #[derive(Clone)]
 pub(crate) struct Mark {
     state: State,

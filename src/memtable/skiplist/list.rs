@@ -85,6 +85,16 @@ pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, policy: Duplicat
 }
 
 /// What happens when (user key, sequence) exists.
+///
+/// ```
+/// use paranoid_memtable::{DuplicatePolicy, Lookup, MemTable, MemTableOptions};
+/// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).build()?;
+/// let table = MemTable::new(options)?;
+/// table.put(1, b"key", b"first")?;
+/// table.put(1, b"key", b"second")?;
+/// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"second"));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum DuplicatePolicy {
     /// The insert fails with `DuplicateEntry` (default).

@@ -34,6 +34,16 @@ use crate::memtable::skiplist::search::{Bracket, Search, Splice};
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
 
 /// What a batch did.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, WriteBatch};
+/// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
+/// batch.put(b"a", b"1")?;
+/// batch.delete(b"b")?;
+/// let written = table.write_batch(1, &batch)?;
+/// assert_eq!((written.entries, written.displaced), (2, 0));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct BatchWritten {

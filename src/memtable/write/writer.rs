@@ -29,6 +29,14 @@ use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
 
 /// What an insert did.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// let inserted = table.put(1, b"key", b"value")?;
+/// assert!(inserted.bytes > 0 && inserted.displaced.is_none());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inserted {
@@ -39,6 +47,15 @@ pub struct Inserted {
 }
 
 /// An entry that a replacing one hides from reads that start later.
+///
+/// ```
+/// use paranoid_memtable::{Kind, MemTable, MemTableOptions};
+/// let table = MemTable::replacing(MemTableOptions::default())?;
+/// table.put(1, b"key", b"first")?;
+/// let displaced = table.delete(1, b"key")?.displaced.expect("an equal entry");
+/// assert_eq!((displaced.kind, displaced.data_bytes), (Kind::PUT, 8));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Displaced {
@@ -236,6 +253,14 @@ macro_rules! writes {
     ($self:ident: $receiver:ty) => {
         /// Sets a key's value from `sequence` on.
         ///
+        /// ```
+        /// use paranoid_memtable::{Lookup, MemTable};
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// assert!(matches!(table.get(b"apple", 1)?, Lookup::Value(value) if *value == *b"red"));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// See [`insert`](Self::insert).
         #[inline]
@@ -244,6 +269,14 @@ macro_rules! writes {
         }
 
         /// Adds a merge operand.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Lookup, MemTable};
+        /// let table = MemTable::default();
+        /// table.merge(1, b"counter", b"+1")?;
+        /// assert!(matches!(table.get(b"counter", 1)?, Lookup::Merge(_)));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         ///
         /// # Errors
         /// See [`insert`](Self::insert).
@@ -258,6 +291,14 @@ macro_rules! writes {
 
         /// Deletes a key from `sequence` on.
         ///
+        /// ```
+        /// use paranoid_memtable::{Lookup, MemTable};
+        /// let table = MemTable::default();
+        /// table.delete(1, b"apple")?;
+        /// assert!(matches!(table.get(b"apple", 1)?, Lookup::Deleted { sequence: 1, .. }));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
+        ///
         /// # Errors
         /// See [`insert`](Self::insert).
         pub fn delete($self: $receiver, sequence: SequenceNumber, key: &[u8]) -> Result<Inserted> {
@@ -265,6 +306,15 @@ macro_rules! writes {
         }
 
         /// Deletes a key that was put exactly once.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Lookup, MemTable};
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// table.single_delete(2, b"apple")?;
+        /// assert!(matches!(table.get(b"apple", 2)?, Lookup::Deleted { sequence: 2, .. }));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         ///
         /// # Errors
         /// See [`insert`](Self::insert).
@@ -274,6 +324,15 @@ macro_rules! writes {
 
         /// Deletes every key with `start <= key < end` and a smaller sequence number; with sequence number 0 that is
         /// nothing.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Lookup, MemTable};
+        /// let table = MemTable::default();
+        /// table.put(1, b"apple", b"red")?;
+        /// table.delete_range(2, b"a", b"b")?;
+        /// assert!(matches!(table.get(b"apple", 2)?, Lookup::Deleted { sequence: 2, .. }));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
         ///
         /// # Errors
         /// `InvalidArgument` for an empty or inverted range; otherwise see [`insert`](Self::insert). A tombstone is
