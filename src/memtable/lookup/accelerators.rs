@@ -1,4 +1,4 @@
-//! What a table has beside its list: filters, point index, counters. Built once, empty.
+//! The accelerators of a table (filters and point index) and its counters. They are made once, empty.
 //!
 //! ```text
 //!   writer   hash, ask for the bucket's line -> filters -> (list) -> index
@@ -24,7 +24,7 @@ use crate::memtable::options::MemTableOptions;
 use crate::memtable::prefix::PrefixExtractor;
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 
-/// What a table asks before it asks its list.
+/// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Accelerators {
     keys: Option<Filter>,
@@ -33,7 +33,7 @@ pub(crate) struct Accelerators {
     pub(crate) statistics: Option<Statistics>,
 }
 
-/// What a word of filters or index is.
+/// The kind of a word of a filter or the index.
 #[cfg(feature = "fault-injection")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AcceleratorWord {
@@ -42,7 +42,7 @@ pub(crate) enum AcceleratorWord {
     Slot,
 }
 
-/// Whether a lookup has anything to ask before the list.
+/// Whether a table has accelerators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shortcuts {
     None,
@@ -50,7 +50,7 @@ pub(crate) enum Shortcuts {
 }
 
 impl Accelerators {
-    /// Empty structures of the sizes asked for.
+    /// Empty accelerators of the sizes that the options name.
     pub(crate) fn new<C: Comparator>(options: &MemTableOptions, arena: &Arena) -> Result<Accelerators> {
         let wanted = options.key_filter_bytes.or(options.prefix_filter_bytes).or(options.point_index_bytes);
         if wanted.is_some() && C::EQUALITY == KeyEquality::Custom {
@@ -79,7 +79,7 @@ impl Accelerators {
         Shortcuts::Some
     }
 
-    /// Before a node is published: its key and prefix go into the filters.
+    /// Adds key and prefix of a node that is not published yet to the filters.
     #[inline]
     pub(crate) fn announce(&self, view: &View<'_>, key: &[u8], key_part: u64) -> Result<(), Corruption> {
         if self.index.is_some() {
@@ -96,7 +96,7 @@ impl Accelerators {
         Ok(())
     }
 
-    /// Where the filter that answers for this key keeps its bits: the one of whole keys if there is one.
+    /// The bits of this key in the filter that point reads use: that of whole keys, if there is one.
     #[inline(always)]
     pub(crate) fn bits(&self, key: &[u8], key_part: u64) -> Option<Bits> {
         if let Some(filter) = &self.keys {
@@ -120,13 +120,13 @@ impl Accelerators {
         self.index.as_ref().and_then(|index| index.bucket(key_part))
     }
 
-    /// Reads a bucket of the index. `None`: it proves nothing.
+    /// Reads a bucket of the index. `None` if it does not verify.
     #[inline(always)]
     pub(crate) fn look(&self, view: &View<'_>, bucket: Bucket) -> Option<Sight> {
         self.index.as_ref().and_then(|index| index.look(view, bucket))
     }
 
-    /// Heap bytes; filters and index are in the arena.
+    /// Bytes of heap memory. Filters and index are in the arena.
     pub(crate) fn heap_bytes(&self) -> u64 {
         self.statistics.as_ref().map_or(0, Statistics::bytes)
     }
@@ -154,7 +154,7 @@ impl Accelerators {
         Ok(words)
     }
 
-    /// Checks filters and index and reports each word that disagrees; `settle` waits for the writers inside.
+    /// Verifies filters and index and reports each word that disagrees. `settle` waits for the writers at work.
     pub(crate) fn scrub(
         &self,
         view: &View<'_>,
@@ -178,7 +178,7 @@ impl Accelerators {
     }
 }
 
-/// K of a key, as far as the filters and the index are concerned.
+/// K of a key, from which filters and index start.
 #[inline(always)]
 pub(crate) fn hash_of(key: &[u8]) -> u64 {
     key_part(key)

@@ -1,4 +1,4 @@
-//! The filter: says "not here" about most keys that are not in the table, for one cache line and its control word.
+//! The filter: says for most keys that the table does not have them, by reading one cache line and its control word.
 //!
 //! ```text
 //!   line   | w0 | w1 | w2 | w3 | w4 | w5 | w6 | w7 |        its control word stands elsewhere (lines.rs)
@@ -13,7 +13,7 @@
 //! * FILTER-2: "absent" is an answer only if the word lacks a bit and the line's control word agrees. Damage costs a
 //!   search, never an entry. Lines that were never used agree (lines.rs, LINES-7): the filter answers from the first key
 //!   on.
-//! * FILTER-3: "absent" says nothing about range tombstones; who asks the filter asks them all the same.
+//! * FILTER-3: "absent" says nothing about range tombstones, which reads ask in any case.
 //! * FILTER-4: whole keys and prefixes have a filter each, with hashes of their own.
 //!
 //! Any thread; lock-free. Not promised: a rate of false positives beyond the intended load.
@@ -27,16 +27,17 @@ use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, lost};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::sync::Ordering;
 
-/// Bits that a key sets, all in one word: the cheapest write, and 0.6 % of absent keys pass at 16 bits of memory a key.
+/// Number of bits that a key sets, all in one word, which makes writes cheap. At 16 bits per key 0.6 % of absent keys
+/// pass.
 const PROBES: u32 = 5;
-/// Bits of a number of a bit in a word.
+/// Width of a bit's index in a word.
 const FIELD: u32 = 6;
-/// Bits of a number of a word in a line.
+/// Width of a word's index in a line.
 const WORD_FIELD: u32 = 3;
 
 const _: () = assert!(1 << FIELD == u64::BITS && 1 << WORD_FIELD == LINE_WORDS);
 
-/// What a filter holds (FILTER-4).
+/// What a filter contains (FILTER-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
     /// Whole user keys.
@@ -45,7 +46,7 @@ pub(crate) enum Holds {
     Prefixes,
 }
 
-/// What a filter says.
+/// The answer of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// No entry has this key or prefix.
@@ -61,7 +62,7 @@ pub(crate) struct Filter {
     holds: Holds,
 }
 
-/// Where a key's bits are.
+/// The bits of a key in a filter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bits {
     line: Line,
@@ -77,7 +78,7 @@ impl Filter {
         Ok(Filter { lines: Lines::carve(arena, sub, bytes)?, holds })
     }
 
-    /// Where the bits of a key or prefix with this K are. `None`: the filter's control block is damaged.
+    /// The bits of a key or prefix with this K. `None` if the filter's control words are damaged.
     #[inline(always)]
     pub(crate) fn bits(&self, key_part: u64) -> Option<Bits> {
         const SALTS: [u64; 2] = [splitmix(201), splitmix(202)];
@@ -96,8 +97,8 @@ impl Filter {
         let Bits { line, place, mask } = self.bits(key_part).ok_or_else(lost)?;
         line.prefetch(view);
         let word = line.word(view, place).ok_or_else(lost)?;
-        // ORDERING: Relaxed: the bit is ordered before the node by the Release in `publish_link`, also
-        // where another thread set it: what this load saw, whoever reads after that Release sees.
+        // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if another thread set
+        // it: a reader that sees the node sees what this load saw.
         if word.load(Ordering::Relaxed) & mask == mask {
             return Ok(());
         }
@@ -115,13 +116,13 @@ impl Filter {
         }
     }
 
-    /// The words that say where the lines are.
+    /// The control words of place and number of the lines.
     pub(crate) fn control_words(&self) -> Words<'_> {
         self.lines.control_words()
     }
 
-    /// Checks every line against its control word and reports what disagrees. `settle` waits for the writers inside.
-    /// O(lines).
+    /// Compares every line with its control word and reports those that disagree. `settle` waits for the writers at
+    /// work. O(lines).
     pub(crate) fn scrub(
         &self,
         view: &View<'_>,
@@ -139,22 +140,22 @@ impl Filter {
 }
 
 impl Bits {
-    /// Asks the word, and if a bit is missing the control word (FILTER-2).
+    /// Reads the word, and the control word if a bit is missing (FILTER-2).
     #[inline(always)]
     pub(crate) fn ask(&self, view: &View<'_>) -> Answer {
         let Some(word) = self.line.word(view, self.place) else { return Answer::Perhaps };
-        // ORDERING: Relaxed: who knows of an entry reads after its publication, see `Filter::add`.
+        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
         if word.load(Ordering::Relaxed) & self.mask == self.mask {
             return Answer::Perhaps;
         }
-        // ORDERING: Relaxed: who knows of an entry reads after its publication, see `Filter::add`.
+        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
         match self.line.read(view, Ordering::Relaxed) {
             Some(words) if words[self.place] & self.mask != self.mask => Answer::Absent,
             _ => Answer::Perhaps,
         }
     }
 
-    /// Asks for the line and its control word.
+    /// Prefetches the line and its control word.
     #[inline(always)]
     pub(crate) fn prefetch(&self, view: &View<'_>) {
         self.line.prefetch(view);

@@ -1,4 +1,5 @@
-//! Cache lines of words beside the entries, each with a control word elsewhere: where filter and index live.
+//! Lines: cache lines of words, each with a control word in another cache line. Filters and point index consist of
+//! them.
 //!
 //! ```text
 //!   arena   ... | pad | line 0: w0 w1 w2 w3 w4 w5 w6 w7 | line 1 | ... | line n-1 | gap | c0 c1 ... c7 | c8 ... | ...
@@ -10,14 +11,13 @@
 //!
 //! * LINES-1: the stretch is at most as long as the bytes asked for, padding to line boundaries included.
 //! * LINES-2: words of the stretch are only accessed as atomics, from the first access on.
-//! * LINES-3: start and count are control words. Lines that cannot be told are `None`: the list answers.
-//! * LINES-4: who changes a word by a read-modify-write then adds the weight of what it took out and of what it put
-//!   in to the control word. So a line and its control word agree whenever no writer is between its two steps.
+//! * LINES-3: start and count are control words. If they are damaged, lines are `None`, and the list answers.
+//! * LINES-4: a writer changes a word by a read-modify-write, and then adds the weights of the old and the new value
+//!   to the control word. So a line and its control word agree whenever no writer is between these two steps.
 //! * LINES-5: a line is believed only if its control word agrees. The two stand in different cache lines and both
 //!   change with each write, so a word or a line that went back to an earlier value disagrees, as a flipped, zeroed
 //!   or copied one does.
-//! * LINES-6: what damage adds to the difference between the two stays there, whatever is written later (LINES-4):
-//!   damage is never forgotten.
+//! * LINES-6: a difference between the two that damage made remains, whatever is written later (LINES-4).
 //! * LINES-7: a line of zeros whose control word is 0 was never used, and is believed. No block of 256 bytes reaches
 //!   from a line to its control word, so no single fault empties both.
 //!
@@ -45,13 +45,13 @@ const UNITS: u32 = 8;
 const _: () = assert!(UNITS as usize == LINE_WORDS && UNIT == 8);
 /// Bytes of a line.
 const LINE_BYTES: u64 = (LINE_WORDS * UNIT) as u64;
-/// Lines between the last line and the first control word (LINES-7).
+/// Number of lines between the last line and the first control word (LINES-7).
 const GAP: u64 = 4;
-// The least that options accept holds one line wherever it starts.
+// The smallest size that options accept holds one line at any alignment.
 const _: () = assert!(LINES_BYTES_MIN == PAD_MAX + (1 + GAP + 1) * LINE_BYTES);
-/// The most that comes before line 0.
+/// Most bytes before line 0.
 const PAD_MAX: u64 = LINE_BYTES - UNIT as u64;
-/// How often a disagreeing line that changes meanwhile is looked at again.
+/// How often a scrub reads a line again that disagrees and changes meanwhile.
 const SETTLE_ROUNDS: u32 = 3;
 
 /// See the head of the file.
@@ -73,7 +73,7 @@ pub(crate) struct Line {
     control: u32,
 }
 
-/// What a word is, for the fault injector.
+/// The kind of a word, for the fault injector.
 #[cfg(feature = "fault-injection")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -81,8 +81,8 @@ pub(crate) enum Role {
     Control,
 }
 
-/// What a word at a place in its line adds to the control word; nothing if it is 0. Each place has a multiplier of
-/// its own, so that equal changes of two words do not cancel.
+/// The weight of a word at a place in its line, which is 0 if the word is 0. Each place has its own multiplier, so
+/// that equal changes of two words do not cancel.
 #[inline(always)]
 const fn weight(secret: Secret, place: usize, word: u64) -> u64 {
     /// Even, and the factor is odd: no multiplier is 0.
@@ -117,7 +117,7 @@ impl Lines {
             )));
         }
         let room = (bytes - PAD_MAX) / LINE_BYTES - GAP;
-        // A line of control words for each eight lines.
+        // There is one line of control words per eight lines.
         let count = room - room.div_ceil(LINE_WORDS as u64 + 1);
         let units = (count + GAP + control_lines(count)) * u64::from(UNITS) + PAD_MAX / UNIT as u64;
         let reservation = arena.carve(sub, units)?;
@@ -131,7 +131,7 @@ impl Lines {
         Ok(Lines { place })
     }
 
-    /// The line that a hash belongs to: its high bits decide. `None`: the control block is damaged (LINES-3).
+    /// The line of a hash, chosen by its high bits. `None` if the control words are damaged (LINES-3).
     #[inline(always)]
     pub(crate) fn pick(&self, hash: u64) -> Option<Line> {
         let (start, count) = (self.place.get(START).ok()?, self.place.get(COUNT).ok()?);
@@ -139,7 +139,7 @@ impl Lines {
         line_at(start, count, index).filter(|_| start != 0 && count != 0)
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub(crate) fn count(&self) -> Result<u64, Corruption> {
         self.place.get(COUNT)
     }
@@ -149,13 +149,13 @@ impl Lines {
         line_at(self.place.get(START)?, self.count()?, index).ok_or_else(lost)
     }
 
-    /// The words that say where the lines are.
+    /// The control words of place and number of the lines.
     pub(crate) fn control_words(&self) -> Words<'_> {
         self.place.words()
     }
 
-    /// Looks at each line and reports what disagrees: what `inspect` finds in its words, and its control word. `settle`
-    /// waits for the writers inside: a writer between its two steps disagrees as well. O(lines).
+    /// Verifies each line: reports what `inspect` finds in its words, and a control word that disagrees. `settle`
+    /// waits for the writers at work, because a line disagrees while a writer is between its two steps. O(lines).
     pub(crate) fn scrub(
         &self,
         view: &View<'_>,
@@ -173,7 +173,8 @@ impl Lines {
                 let Some(before) = found else { break };
                 settle();
                 found = look();
-                // Whoever was between its steps has taken the second one: what did not change is damage.
+                // Writers that were between their steps have finished, so a difference that has not changed is
+                // damage.
                 if found == Some(before) {
                     report(before);
                     break;
@@ -224,7 +225,7 @@ const fn control_lines(count: u64) -> u64 {
     count.div_ceil(LINE_WORDS as u64)
 }
 
-/// Line `index`. Start and count are believed as far as the arena's bounds go: nothing here may overflow.
+/// Line `index`. Start and count may be damaged, so nothing here may overflow; the arena checks bounds.
 #[inline(always)]
 fn line_at(start: u64, count: u64, index: u64) -> Option<Line> {
     let first = start.wrapping_add(index.wrapping_mul(u64::from(UNITS)));
@@ -241,7 +242,7 @@ impl Line {
         self.first.wrapping_add(place as u32)
     }
 
-    /// The word at `place` (LINES-2). Who changes it says so to [`account`](Self::account).
+    /// The word at `place` (LINES-2). A caller that changes it must call [`account`](Self::account).
     #[inline(always)]
     pub(crate) fn word<'a>(self, view: &View<'a>, place: usize) -> Option<&'a AtomicU64> {
         view.word(self.unit(place))
@@ -265,10 +266,9 @@ impl Line {
     #[inline(always)]
     fn load(self, view: &View<'_>, order: Ordering) -> Option<([u64; LINE_WORDS], u64)> {
         let words = self.words(view)?;
-        // ORDERING: as the caller chose: it knows what its words publish.
+        // ORDERING: chosen by the caller, which knows what its words publish.
         let words = std::array::from_fn(|place| words[place].load(order));
-        // ORDERING: Relaxed: the control word proves nothing by its order; it agrees with the words that were read or
-        // not.
+        // ORDERING: Relaxed: only whether the control word agrees with the words that were read matters.
         Some((words, view.word(self.control)?.load(Ordering::Relaxed)))
     }
 
@@ -280,7 +280,7 @@ impl Line {
         agrees.then_some(words)
     }
 
-    /// Accounts for a change of the word at `place` (LINES-4). `None`: there is no such line.
+    /// Accounts for a change of the word at `place` (LINES-4). `None` if there is no such line.
     #[inline(always)]
     pub(crate) fn account(self, view: &View<'_>, place: usize, from: u64, to: u64) -> Option<()> {
         let taken = if planted(Bug::ControlKeepsOldWord) { 0 } else { weight(view.secret, place, from) };
@@ -289,7 +289,8 @@ impl Line {
         Some(())
     }
 
-    /// What is wrong with a line whose control word does not agree: the one flipped bit, if there is one.
+    /// The report for a line whose control word disagrees, with the one flipped bit that explains it, if there is
+    /// one.
     fn damage(self, view: &View<'_>, place: Place) -> Option<Corruption> {
         // ORDERING: Relaxed: only the words themselves are looked at.
         let (words, control) = self.load(view, Ordering::Relaxed)?;
@@ -313,7 +314,7 @@ impl Line {
         Some(named(Corruption::new(place, bytes_of(at), sum, control), difference))
     }
 
-    /// Asks for the line and its control word.
+    /// Prefetches the line and its control word.
     #[inline(always)]
     pub(crate) fn prefetch(self, view: &View<'_>) {
         for unit in [self.first, self.control] {
@@ -322,7 +323,7 @@ impl Line {
     }
 }
 
-/// Names the bit, if only one changed.
+/// Adds the flipped bit to a report, if only one changed.
 fn named(mut report: Corruption, change: u64) -> Corruption {
     report.flipped_bit = change.is_power_of_two().then(|| u64::from(change.trailing_zeros()));
     report

@@ -62,7 +62,7 @@ impl Bucket {
         }
     }
 
-    /// What is known never gets older, and is whole.
+    /// Checks that the newest known version never gets older, and is complete.
     fn watch(self: &Arc<Bucket>, key: &'static [u8]) -> JoinHandle<()> {
         let bucket = Arc::clone(self);
         spawn(move || {

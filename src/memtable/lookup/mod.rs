@@ -1,4 +1,4 @@
-//! What stands beside the entries and answers before they are searched: filters, the point index, counters.
+//! Accelerators, which are asked before the entries are searched: filters and the point index; and counters of reads.
 
 #![forbid(unsafe_code)]
 

@@ -5,8 +5,7 @@
 //!
 //!   slot      node offset (32) | key tag (16) | check (16)       check = over slot place, offset, tag, secret
 //! ```
-//! The list is the truth. The index answers only where it can prove its answer; otherwise it says "unsure" and the
-//! list is searched.
+//! The index answers only where it can prove its answer; otherwise it says "unsure", and the list is searched.
 //!
 //! * POINT-INDEX-1: slots of a bucket fill from the left by compare-and-swap and never empty again. Two writers of
 //!   one new key therefore meet at the same slot, and the loser finds the winner there: a key has at most one slot.
@@ -17,7 +16,7 @@
 //! * POINT-INDEX-4: no answer without an agreeing control word (lines.rs, LINES-5). A slot that was zeroed, flipped,
 //!   copied from elsewhere or went back to an older version disagrees, and so does a writer between its two steps:
 //!   readers of that bucket ask the list meanwhile. A bucket that was never used agrees: it has no key.
-//! * POINT-INDEX-5: a full bucket cannot tell who found no room. Its misses go to the list.
+//! * POINT-INDEX-5: a full bucket does not know which keys found no room, so its misses go to the list.
 //!
 //! Why a hit needs no bracket: an ordered answer says that nothing stands between two neighbours, so both are needed.
 //! A hit says "this node is the newest version of its key". That the node has the key is proved by its key digest and
@@ -46,7 +45,7 @@ use crate::sync::Ordering;
 
 /// Slots of a bucket.
 pub(crate) const SLOTS: usize = LINE_WORDS;
-/// A level that no link has: slot checks are link tags of it.
+/// Slot checks are link tags of this level, which no link has.
 const SLOT_LEVEL: u32 = 1 << 31;
 
 /// See the head of the file.
@@ -72,7 +71,7 @@ impl Version<'_> {
     }
 }
 
-/// Where a key's slot is, if it has one.
+/// The bucket of a key, and the tag of its slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     line: Line,
@@ -97,15 +96,15 @@ pub(crate) enum Known<'a> {
     Unsure,
 }
 
-/// What came of a writer's look at a slot.
+/// The result of a writer's step at a slot.
 enum Settled {
-    /// The slot is the key's, or nothing more is to be done.
+    /// The slot belongs to the key, or nothing more is to be done.
     Here,
     /// The slot belongs to another key.
     Elsewhere,
 }
 
-/// What the slot of a key may be.
+/// Whom a filled slot belongs to.
 enum Owner<'a> {
     Same(Verified<'a>),
     Other,
@@ -135,7 +134,7 @@ impl PointIndex {
         Ok(PointIndex { lines: Lines::carve(arena, sub, bytes)? })
     }
 
-    /// Reads a bucket. `None`: it proves nothing (POINT-INDEX-4).
+    /// Reads a bucket. `None` if its control word disagrees (POINT-INDEX-4).
     #[inline(always)]
     pub(crate) fn look(&self, view: &View<'_>, bucket: Bucket) -> Option<Sight> {
         // ORDERING: Acquire pairs with the Release in `settle`: the node named is visible after its slot.
@@ -143,7 +142,7 @@ impl PointIndex {
         Some(Sight { bucket, words: bucket.line.read(view, acquire)? })
     }
 
-    /// The bucket of a key with this K. `None`: the control words of the index are damaged.
+    /// The bucket of a key with this K. `None` if the control words of the index are damaged.
     #[inline(always)]
     pub(crate) fn bucket(&self, key_part: u64) -> Option<Bucket> {
         let hash = mix(key_part, const { splitmix(211) });
@@ -159,7 +158,7 @@ impl PointIndex {
         version: &Version<'_>,
         key_part: u64,
     ) {
-        // Control words that are damaged for a writer are so for readers: they ask the list.
+        // Readers find these control words damaged, too, and ask the list.
         let Some(bucket) = self.bucket(key_part) else { return };
         for slot in 0..SLOTS {
             match bucket.settle(view, comparator, version, slot) {
@@ -182,7 +181,7 @@ impl PointIndex {
         self.lines.control_words()
     }
 
-    /// Checks every slot and every control word and reports what disagrees. `settle` waits for the writers inside.
+    /// Verifies every slot and control word and reports those that disagree. `settle` waits for the writers at work.
     /// O(buckets).
     pub(crate) fn scrub(
         &self,
@@ -201,7 +200,7 @@ impl PointIndex {
     }
 }
 
-/// A filled slot whose check fails.
+/// The report for a filled slot whose check fails.
 fn damage(view: &View<'_>, line: Line, slot: usize) -> Option<Corruption> {
     let place = line.unit(slot);
     // ORDERING: Relaxed: only the word itself is looked at.
@@ -211,7 +210,7 @@ fn damage(view: &View<'_>, line: Line, slot: usize) -> Option<Corruption> {
 }
 
 impl Bucket {
-    /// Claims the slot for the version or moves it on. `None`: there is no such word.
+    /// Claims the slot for the version, or moves the slot to it. `None` if there is no such word.
     #[inline(always)]
     fn settle<C: Comparator>(
         &self,
@@ -262,7 +261,7 @@ impl Bucket {
         if word != slot_word(view.secret, place, offset_in(word), self.tag) {
             return Owner::Damaged;
         }
-        // A key that compares different is verified before that is believed.
+        // A key that compares as different is believed only once it is verified.
         match view.try_open(offset_in(word)).and_then(|node| node.try_verify(view)) {
             Some(named) if comparator.compare(named.key(), key).is_eq() => Owner::Same(named),
             Some(_) => Owner::Other,
@@ -270,7 +269,7 @@ impl Bucket {
         }
     }
 
-    /// Asks for the line and its control word.
+    /// Prefetches the line and its control word.
     #[inline(always)]
     pub(crate) fn prefetch(&self, view: &View<'_>) {
         self.line.prefetch(view);
@@ -278,7 +277,8 @@ impl Bucket {
 }
 
 impl Sight {
-    /// The nodes that may have the key: their slots carry its tag. Offsets are advice until `judge` has checked them.
+    /// The nodes that may have the key, because their slots have its tag. The offsets are hints until `judge` has
+    /// checked them.
     #[inline(always)]
     pub(crate) fn candidates(&self) -> impl Iterator<Item = u32> + '_ {
         let tag = self.bucket.tag;
@@ -288,7 +288,7 @@ impl Sight {
             .map(|word| offset_in(*word))
     }
 
-    /// What the bucket proves about a key.
+    /// Decides what the bucket proves about a key.
     #[inline(always)]
     pub(crate) fn judge<'a, C: Comparator>(&self, view: &View<'a>, comparator: &C, key: &[u8]) -> Known<'a> {
         for slot in 0..SLOTS {

@@ -1,16 +1,16 @@
-//! Counters of what reads did, for those who ask for them.
+//! Counters of reads, for tables made with `statistics`.
 //!
-//! Off by default: a read that counts writes a line, and without counters a read writes nothing at all. Switched on,
-//! each thread counts in a shard of its own (threads beyond the number of shards share one); sums are made on demand.
+//! Off by default, because a read that counts writes a cache line. Each thread counts in a shard of its own, and
+//! threads beyond the number of shards share one; sums are made on demand.
 //!
-//! Any thread. Not promised: sums that belong to one instant.
+//! Any thread. Not promised: that sums are taken at one instant.
 
 #![forbid(unsafe_code)]
 
 use crate::sync::thread_number;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Shards of counters.
+/// Number of shards of counters.
 const SHARDS: usize = 16;
 
 macro_rules! events {
@@ -19,8 +19,8 @@ macro_rules! events {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Event { $($(#[$note])* $event,)* }
 
-        /// What reads did since the table was made. All zero unless the table counts
-        /// ([`statistics`](crate::MemTableOptionsBuilder::statistics)).
+        /// Counters of reads since the table was made. All zero unless the table was made with
+        /// [`statistics`](crate::MemTableOptionsBuilder::statistics).
         ///
         /// ```
         /// use paranoid_memtable::{MemTable, MemTableOptions};

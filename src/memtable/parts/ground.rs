@@ -1,4 +1,4 @@
-//! What all parts of a table stand on: its memory and the order of its keys.
+//! The ground of all parts of a table: its arena and its comparator.
 //!
 //! Any thread.
 
@@ -6,7 +6,7 @@
 
 use crate::memtable::skiplist::arena::Arena;
 
-/// The memory and the order that a table's parts are called with.
+/// The arena and the comparator, which the methods of all parts take.
 #[derive(Debug)]
 pub(crate) struct Ground<'t, C> {
     pub(crate) arena: &'t Arena,

@@ -1,4 +1,4 @@
-//! Models of the gate: a freeze and the writers it meets. All actors are spawned threads.
+//! Loom models of the gate: a freeze beside writers. All actors are spawned threads.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use crate::sync::model::{self, JoinHandle, spawn};
 
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShards};
 
-/// A write of two halves: a freeze never sees one of them.
+/// A write of two halves. No freeze may see only one of them.
 fn count_twice(entered: &mut Entered<'_>) {
     let one = Totals { entries: 1, data_bytes: 8, ..Totals::default() };
     entered.count(&one, 7);
@@ -17,7 +17,7 @@ fn count_twice(entered: &mut Entered<'_>) {
     entered.count(&one, 9);
 }
 
-/// A write through the shared shards. Whether it was let in.
+/// A write through the shared shards. Returns whether it was admitted.
 fn put(gate: &Arc<WriterShards>) -> JoinHandle<bool> {
     let gate = Arc::clone(gate);
     spawn(move || gate.write(|entered| Some(count_twice(entered)), || None).is_some())
@@ -34,7 +34,7 @@ fn put_leased(gate: &Arc<WriterShards>) -> JoinHandle<bool> {
     })
 }
 
-/// Freezes; whoever was let in is counted whole from then on.
+/// Freezes, and returns the totals, which include every admitted write in full.
 fn freeze(gate: &Arc<WriterShards>) -> JoinHandle<Totals> {
     let gate = Arc::clone(gate);
     spawn(move || {

@@ -1,4 +1,4 @@
-//! What a table is made of: entries in order, in one of two representations, and what belongs to its writers.
+//! The parts of a table: point entries in one of two representations, range tombstones, and writer shards.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! The two representations as one type, for paths that are decided at run time.
+//! Both representations as one type, for code that chooses at run time.
 //!
-//! Any thread. Not promised: anything that the representation itself does not promise.
+//! Any thread. It promises what the representation promises.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Gap, Search};
 
-/// The order of a table's point entries, whichever representation keeps it.
+/// The point entries of a table in order, in either representation.
 #[derive(Debug)]
 pub(crate) enum Order<'a, C> {
     List(Search<'a, C>),

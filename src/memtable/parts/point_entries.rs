@@ -54,7 +54,7 @@ impl PointEntries {
         Ok(self.list.search(Head::Points, ground.arena.view()?, ground.comparator))
     }
 
-    /// The order of the entries. A mutable `Vector` table sorts a copy: of everything, or of one key's entries.
+    /// The entries in order. A mutable `Vector` table sorts a copy: of all entries, or of those of one key.
     #[inline(always)]
     pub(crate) fn order<'t, C: Comparator>(
         &self,
@@ -82,7 +82,8 @@ impl PointEntries {
         search_sorted(ground, sorted)
     }
 
-    /// Sorts a frozen `Vector` table, once. A second freezer may sort as well; a comparator may be that second one.
+    /// Sorts a frozen `Vector` table, once. If a second thread freezes it meanwhile, or a comparator does, both sort
+    /// and one result is kept.
     pub(crate) fn sort_once<C: Comparator>(&self, ground: Ground<'_, C>, shards: &WriterShards) {
         if self.representation == Representation::Vector
             && self.sorted.get().is_none()
@@ -102,7 +103,8 @@ impl PointEntries {
         self.duplicates == DuplicatePolicy::Replace
     }
 
-    /// Whether the entry before replaced this one. Duplicates of a `Vector` table replace nothing: all of them count.
+    /// Whether the entry before replaced this one. Duplicates of a `Vector` table replace nothing, so all of them
+    /// count.
     pub(crate) fn hidden_by<C: Comparator>(
         &self,
         comparator: &C,

@@ -1,4 +1,4 @@
-//! What range tombstones say about a key.
+//! The range tombstones of a table: which of them deletes a key.
 //!
 //! ```text
 //!   no tombstone at all ........................... one load
@@ -36,16 +36,16 @@ use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::Asked;
 
-/// A tombstone as it is read from the truth.
+/// Start, end and sequence number of a tombstone of the list.
 type Tombstone<'a> = (&'a [u8], &'a [u8], SequenceNumber);
 
-/// Range tombstones of a table: the list of them is the truth, and two indexes answer in its place.
+/// The range tombstones of a table: the list of their entries, and two indexes that answer for it.
 #[derive(Debug)]
 pub(crate) struct RangeTombstones {
     pub(crate) list: List,
-    /// What answers while the table is written.
+    /// The index of the mutable table.
     pub(crate) live: LiveIndex,
-    /// What answers once the table is frozen and this is built.
+    /// The index of the frozen table, once it is built.
     frozen: OnceLock<FrozenTombstones>,
 }
 
@@ -65,7 +65,7 @@ impl RangeTombstones {
         Ok(self.list.search(Head::Ranges, ground.arena.view()?, ground.comparator))
     }
 
-    /// Adds to the live index what the list has taken. If that fails, or the comparator panics, the list answers from
+    /// Adds a tombstone of the list to the live index. If that fails, or the comparator panics, the list answers from
     /// then on.
     pub(crate) fn index<C: Comparator>(&self, ground: Ground<'_, C>, write: &Fields<'_>) {
         let unless_indexed = ListAnswers { control: &ground.arena.control };
@@ -74,7 +74,7 @@ impl RangeTombstones {
         }
     }
 
-    /// Whether any range tombstone was written. Damage, and a flag that is being set, reads as yes.
+    /// Whether a range tombstone was written. A damaged flag, or one that is being set, counts as yes.
     #[inline(always)]
     pub(crate) fn may_be_any(&self, arena: &Arena) -> bool {
         if planted(Bug::ZeroedFlagBelieved) {
@@ -83,13 +83,13 @@ impl RangeTombstones {
         !matches!(arena.control.get(ControlWord::HAS_RANGES), Ok(0))
     }
 
-    /// Whether the live index has every tombstone. Damage reads as no.
+    /// Whether the live index has every tombstone. A damaged flag counts as no.
     #[inline(always)]
     fn index_complete(&self, arena: &Arena) -> bool {
         matches!(arena.control.get(ControlWord::INDEX_LOST), Ok(0))
     }
 
-    /// The largest sequence number <= `snapshot` and > `floor` among tombstones that cover `key`.
+    /// The largest sequence number <= `snapshot` and > `floor` of the tombstones that cover `key`.
     #[inline(always)]
     pub(crate) fn covering<C: Comparator>(
         &self,
@@ -112,8 +112,8 @@ impl RangeTombstones {
         answer.or_else(|_| self.covering_otherwise(ground, key, snapshot, floor))
     }
 
-    /// The newest range tombstone over each of many keys, above the floor of each. `None`: the keys have to be asked
-    /// about one by one.
+    /// The newest range tombstone over each of several keys, above the floor of each. `None` if the keys must be
+    /// asked one by one.
     pub(crate) fn covering_many<'k, C: Comparator, const N: usize>(
         &self,
         ground: Ground<'_, C>,
@@ -144,7 +144,7 @@ impl RangeTombstones {
         Some(answers)
     }
 
-    /// The next copies in turn (RANGE-TOMBSTONES-1).
+    /// Asks the other sources in turn (RANGE-TOMBSTONES-1).
     #[cold]
     fn covering_otherwise<C: Comparator>(
         &self,
@@ -160,7 +160,7 @@ impl RangeTombstones {
         live.or_else(|_| self.covering_truth(ground, key, snapshot, floor))
     }
 
-    /// Walks the tombstones that start at or before the key. O(tombstones).
+    /// Walks the list over the tombstones that start at or before the key. O(tombstones).
     #[cold]
     fn covering_truth<C: Comparator>(
         &self,
@@ -189,7 +189,7 @@ impl RangeTombstones {
         Ok((best > floor).then_some(best))
     }
 
-    /// The stretch around `key` that its newest visible covering tombstone covers, if an index can tell.
+    /// The interval of the newest visible tombstone that covers `key`, if an index answers.
     pub(crate) fn covering_run<C: Comparator>(
         &self,
         ground: Ground<'_, C>,
@@ -207,7 +207,8 @@ impl RangeTombstones {
         matches!(found, Ok(Some(())))
     }
 
-    /// Every stored tombstone, verified, by start and descending sequence number; damaged ones as what they are.
+    /// Iterates over all stored tombstones by start and descending sequence number. Each is verified; a damaged one
+    /// is an error.
     pub(crate) fn stored<'t, C: Comparator>(
         &self,
         ground: Ground<'t, C>,
@@ -219,7 +220,7 @@ impl RangeTombstones {
         let expected = self.live.len().unwrap_or(0);
         let mut tombstones = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
         let mut next = Ordered::find(&search, &Target::extreme(Side::Start)).map(|around| around.after);
-        // However the damage leads: no more steps than the arena has room for entries.
+        // The number of steps is bounded by the entries that fit the arena, wherever damaged links lead.
         let room = ground.arena.handed_bytes() / HEADER as u64;
         let mut from = END;
         for _ in 0..=room {
@@ -251,7 +252,8 @@ impl RangeTombstones {
         tombstones
     }
 
-    /// Whether each index holds as many tombstones as the list: `listed`. Of a frozen table. O(tombstones).
+    /// Compares the number of tombstones in each index of a frozen table with `listed`, that of the list.
+    /// O(tombstones).
     pub(crate) fn compare(&self, arena: &Arena, listed: u64) -> Result<(), Corruption> {
         let live = self.index_complete(arena).then(|| self.live.held());
         let frozen = self.frozen.get().and_then(FrozenTombstones::held);
@@ -261,8 +263,8 @@ impl RangeTombstones {
         }
     }
 
-    /// Builds what answers for the frozen table, off every lock that writers or readers take.
-    /// Readers use the live index until it is there; a second freezer may build it once more.
+    /// Builds the index of the frozen table, without holding a lock that writers or readers take. Readers use the
+    /// live index until then. If a second thread freezes meanwhile, both build one.
     pub(crate) fn freeze<C: Comparator>(&self, ground: Ground<'_, C>) {
         if !self.may_be_any(ground.arena) || self.frozen.get().is_some() {
             return;
@@ -274,7 +276,7 @@ impl RangeTombstones {
         }
     }
 
-    /// Reports what disagrees in the indexes; `settle` waits for the writers inside.
+    /// Reports damage of the indexes. `settle` waits for the writers at work.
     pub(crate) fn scrub(&self, settle: &mut dyn FnMut(), report: &mut dyn FnMut(Corruption)) {
         self.live.scrub(settle, report);
         if let Some(frozen) = self.frozen.get() {

@@ -1,4 +1,4 @@
-//! Who is asked for a key, and in which order: filter, index, list.
+//! Finds the newest visible entry of a key: asks filter, index and list, in this order.
 //!
 //! ```text
 //!   K(key) -> filter "absent" ------------------------------> no entry
@@ -8,8 +8,8 @@
 //!               | unsure, or too many versions are too new
 //!             list, certified ------------------------------> entry or none
 //! ```
-//! * FIND-ENTRY-1: what is found here is the newest visible entry as stored. Range tombstones are asked by the
-//!   caller, whatever a filter or an index said.
+//! * FIND-ENTRY-1: what is found here is the newest visible entry as stored. The caller asks range tombstones,
+//!   whatever filter or index answered.
 //! * FIND-ENTRY-2: filter before publication, index after it, both before the insert returns.
 //!
 //! Any thread; lock-free.
@@ -30,17 +30,18 @@ use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Tally};
 
-/// Versions that are passed at level 0 before the list is searched.
+/// Number of versions that are passed at level 0 before the list is searched.
 const STEPS_MAX: u32 = 4;
 
-/// What the shortcuts know about a key at a snapshot.
+/// The answer of the accelerators about a key at a snapshot.
 pub(crate) enum Shortcut<'a> {
     Found(Spot<'a>),
     Absent,
     AskList,
 }
 
-/// The newest entry of `key` at or below `snapshot`, as stored, by the shortest way (FIND-ENTRY-1).
+/// The newest entry of `key` at or below `snapshot`, as stored, by the fastest source that can prove it
+/// (FIND-ENTRY-1).
 #[inline]
 pub(crate) fn locate<'a, C: Comparator>(
     core: &Core<C>,
@@ -84,12 +85,12 @@ fn search_list_and_count<'a, C: Comparator>(
     let mut tally = Tally::default();
     let found = search.find(&Target::new(&core.comparator, key, snapshot), &mut tally);
     count_search(core, search, &found, &tally);
-    // Whether a gap matters for this key is decided elsewhere.
+    // `newest` decides whether the gap matters for this key.
     let Ok(bracket) = found else { return newest(core, search, key, snapshot) };
     Ok(bracket.entry.filter(|entry| core.comparator.compare(entry.key(), key).is_eq()).map(spot_of))
 }
 
-/// Counts what a search of the list did.
+/// Counts a search of the list.
 #[cold]
 pub(crate) fn count_search<C: Comparator>(
     core: &Core<C>,
@@ -162,7 +163,7 @@ fn locate_unfiltered<'a, C: Comparator>(
     }
 }
 
-/// The newest visible version, from what the index knows about the newest one of all.
+/// The newest visible version, starting from the newest one of all, which the index knows.
 #[inline(always)]
 pub(crate) fn visible<'a, C: Comparator>(
     core: &Core<C>,
@@ -186,7 +187,7 @@ pub(crate) fn visible<'a, C: Comparator>(
     }
 }
 
-/// The newest entry is too new: older ones follow at level 0.
+/// Goes to older versions along level 0, because the newest one is newer than the snapshot.
 fn visible_behind<'a, C: Comparator>(
     core: &Core<C>,
     search: &Search<'a, C>,
@@ -196,7 +197,7 @@ fn visible_behind<'a, C: Comparator>(
 ) -> Shortcut<'a> {
     let mut at = newest.node().offset();
     for steps in 1..=STEPS_MAX {
-        // Damage on the way: the list decides whether it matters.
+        // On damage the list is searched, which decides whether it matters.
         let Ok(next) = Ordered::next(search, at) else { return Shortcut::AskList };
         match next.filter(|next| core.comparator.compare(next.entry.key(), key).is_eq()) {
             Some(spot) if spot.entry.node().sequence() <= snapshot => {
@@ -242,7 +243,7 @@ pub(crate) fn newest<'a, C: Comparator, O: Ordered<'a>>(
     Ok(after.filter(|spot| core.comparator.compare(spot.entry.key(), key).is_eq()))
 }
 
-/// What follows a gap, if nothing in it can be of this key.
+/// The entry after a gap, if no damaged entry in the gap can have this key.
 #[cold]
 fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
@@ -253,8 +254,7 @@ fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
     past_proved(order, gap, |damaged, _| core.comparator.compare(damaged, key).is_ne())
 }
 
-/// The next older version of the same key; replaced equals are passed. What a `Vector` table took twice is there
-/// twice.
+/// The next older version of a key, with replaced entries skipped. Duplicates of a `Vector` table are both returned.
 pub(crate) fn older<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
     order: &O,
@@ -278,8 +278,8 @@ pub(crate) fn older<'a, C: Comparator, O: Ordered<'a>>(
     }
 }
 
-/// What follows a gap, if every damaged entry in it is proved to be another one: all that memory lost there are
-/// entries, and their keys and sequence numbers can be recovered.
+/// The entry after a gap, if every damaged entry in the gap is proved to be another one, by recovering its key and
+/// sequence number.
 #[cold]
 pub(crate) fn past_proved<'a, O: Ordered<'a>>(
     order: &O,

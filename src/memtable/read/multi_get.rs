@@ -1,4 +1,5 @@
-//! Many keys at once: stages instead of lookups, so that memory is waited for once per stage and not once per key.
+//! `multi_get`: the lookups of many keys advance in stages, so that they wait for memory once per stage instead of
+//! once per key.
 //!
 //! ```text
 //!   group of up to 32 keys
@@ -8,8 +9,8 @@
 //!     search    interleaved searches, 16 in flight
 //!     finish    tombstones, then the value, in the order asked
 //! ```
-//! * MULTI-GET-1: each key's result is what `get` would have returned; damage answers for its own key only.
-//! * MULTI-GET-2: nothing is allocated but the results' own buffer.
+//! * MULTI-GET-1: each key's result is what `get` returns for it. Damage affects only the keys whose lookups meet it.
+//! * MULTI-GET-2: nothing is allocated but the buffer of results.
 //!
 //! Any thread; lock-free.
 
@@ -34,12 +35,12 @@ use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search, Tally};
 /// Keys of a group.
 const GROUP: usize = 32;
 
-/// How far a key's lookup has come.
+/// The stage of a key's lookup.
 #[derive(Clone, Copy)]
 enum Stage<'a> {
-    /// The filter is to be asked, then the bucket to be read.
+    /// The filter is to be asked next, then the bucket.
     Hashed(Option<Bits>, Option<Bucket>),
-    /// The bucket was read; the nodes that it names are on their way.
+    /// The bucket was read, and the nodes that it names are prefetched.
     Seen(Sight),
     /// The list must be searched.
     AskList,
@@ -47,7 +48,7 @@ enum Stage<'a> {
     Done(Option<Spot<'a>>),
 }
 
-/// The keys of a group that a filter let pass.
+/// The keys of a group that passed the filter.
 #[derive(Debug, Clone, Copy, Default)]
 struct Passed(u32);
 
@@ -84,7 +85,7 @@ fn locate_group<'a, C: Comparator, K: AsRef<[u8]>>(
     }
 }
 
-/// Counts the keys whose lookup ends here. The others are looked up one by one, and counted there.
+/// Counts the keys whose lookup ends in a stage. The others are counted when they are looked up one by one.
 #[cold]
 fn count_group<C: Comparator>(core: &Core<C>, stages: &[Stage<'_>], passed: Passed) {
     for (place, stage) in stages.iter().enumerate() {
@@ -186,7 +187,7 @@ fn search_group<'a, C: Comparator, K: AsRef<[u8]>>(
             let entry = bracket.entry.filter(|entry| core.comparator.compare(entry.key(), key).is_eq());
             entry.map(|entry| Spot { at: entry.node().offset(), entry })
         });
-        // A gap is looked at again by a search of its own: it may be proved not to matter for this key.
+        // After a gap the key is searched for by itself, which may prove that the gap does not matter for it.
         stages[places[index]] = found.map_or(Stage::AskList, Stage::Done);
     };
     if core.accelerators.statistics.is_some() {
@@ -199,7 +200,7 @@ fn search_group<'a, C: Comparator, K: AsRef<[u8]>>(
     }
 }
 
-/// How many bytes of values may still be handed out.
+/// How many bytes of values may still be returned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Budget {
     Unlimited,
@@ -207,7 +208,7 @@ pub(crate) enum Budget {
 }
 
 impl Budget {
-    /// The refusal, if nothing is left.
+    /// The error, if nothing is left.
     fn refusal(&self) -> Option<Error> {
         match *self {
             Budget::Of { bytes, used } if used >= bytes => Some(Error::BudgetUsedUp { budget: bytes }),
@@ -263,7 +264,7 @@ pub(crate) fn multi_get<'a, C: Comparator, K: AsRef<[u8]>>(
     }
 }
 
-/// The newest tombstone over each key of a group. `None`: each is asked about by itself.
+/// The newest tombstone over each key of a group. `None` if the keys must be asked one by one.
 #[inline]
 fn covers<C: Comparator, K: AsRef<[u8]>>(
     core: &Core<C>,
@@ -278,7 +279,7 @@ fn covers<C: Comparator, K: AsRef<[u8]>>(
     core.tombstones.covering_many(core.ground(), asked, snapshot)
 }
 
-/// Tombstones, then the value.
+/// Completes a lookup: applies tombstones, then verifies the value.
 #[inline]
 fn finish<'a, C: Comparator>(
     core: &'a Arc<Core<C>>,
@@ -289,7 +290,7 @@ fn finish<'a, C: Comparator>(
 ) -> Result<Lookup<'a, C>> {
     let (spot, cover) = match stage {
         Stage::Done(found) => (*found, cover),
-        // A sorted table, whose order was made once for all keys, or damage.
+        // A table with a sorted order, which was made once for all keys; or damage.
         _ => (locate(core, order, key, snapshot)?, None),
     };
     let deleted = match cover {

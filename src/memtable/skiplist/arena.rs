@@ -44,16 +44,16 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 pub(crate) const FIRST_UNITS: u32 = 512;
 #[cfg(loom)]
 pub(crate) const FIRST_UNITS: u32 = 128;
-/// Units at the start of each chunk that are never handed out: offset 0 means nothing, and a sub-chunk that ends
-/// where its chunk does is not continued in the next one.
+/// Units at the start of each chunk that are never handed out, so that offset 0 names nothing, and a sub-chunk at the
+/// end of a chunk is not continued in the next one.
 const RESERVED_UNITS: u64 = 1;
 
 /// See the head of the file.
 pub(crate) struct Arena {
     pub(crate) control: Control,
-    /// Units handed out of each chunk, from its start.
+    /// Number of units handed out per chunk, from its start.
     used: [AtomicU64; CHUNKS_MAX],
-    /// Units handed out of all chunks; never above `limit`.
+    /// Number of units handed out of all chunks; at most `limit`.
     handed: AtomicU64,
     limit: u64,
     owners: Mutex<Vec<Memory>>,
@@ -61,12 +61,12 @@ pub(crate) struct Arena {
     model: model::Words,
 }
 
-/// What a table asks of its arena.
+/// The options of an arena.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ArenaOptions {
     /// Expected size, in bytes.
     pub(crate) write_buffer_size: u64,
-    /// Most bytes that are ever handed out.
+    /// Limit of the bytes that are handed out.
     pub(crate) hard_limit: u64,
     /// Stored bytes of each digest.
     pub(crate) width: Width,
@@ -74,7 +74,7 @@ pub(crate) struct ArenaOptions {
     pub(crate) secret: Secret,
 }
 
-/// A stretch of units that one writer bumps through (ARENA-3).
+/// A range of units from which one writer allocates by advancing `next` (ARENA-3).
 #[derive(Debug, Default)]
 pub(crate) struct SubChunk {
     next: u32,
@@ -132,15 +132,15 @@ impl Arena {
         Ok(arena)
     }
 
-    /// The values that every access needs, checked once for a whole operation.
+    /// A view: the checked control values, which an operation reads once.
     #[inline(always)]
     pub(crate) fn view(&self) -> Result<View<'_>, Corruption> {
         let near = self.near_view();
         if let Some(view) = near { Ok(view) } else { Ok(self.view_of_first()?) }
     }
 
-    /// The view once there is a second chunk. The values stay in registers: a call that might fail would write them
-    /// to memory.
+    /// The view of an arena with two or more chunks. Calls that may fail would force its values out of registers, so
+    /// there are none.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
         let salt = self.control.salt();
@@ -159,13 +159,14 @@ impl Arena {
         self.view_from((base, first), (start, units), shape, Secret { mask, factor })
     }
 
-    /// The view before there is a second chunk, or to name the word that is damaged.
+    /// The view of an arena with one chunk, or the report of the damaged control word.
     #[cold]
     #[inline(never)]
     fn view_of_first(&self) -> Result<View<'_>, Corruption> {
         let (shape, secret) = (self.control.shape()?, self.control.secret()?);
         let first = self.control.get(ControlWord::base(0))?;
-        // A base that was lost reads as "not yet": whoever follows an offset into that chunk finds the damage in `locate_elsewhere`.
+        // A lost base reads as that of a chunk that does not exist yet; `locate_elsewhere` finds the damage when an
+        // offset leads into the chunk.
         let base = self.control.get_so_far(ControlWord::base(1))?;
         let (start, index) = if base == 0 { (0, 0) } else { (1 << shape.shift(), 1) };
         let units = self.control.get(ControlWord::units(index))?;
@@ -192,13 +193,13 @@ impl Arena {
         })
     }
 
-    /// Bytes handed out to writers, including what their sub-chunks have left.
+    /// Bytes handed out to writers, including the unused rest of their sub-chunks.
     pub(crate) fn handed_bytes(&self) -> u64 {
         // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
         self.handed.load(Ordering::Relaxed) * UNIT as u64
     }
 
-    /// Bytes between what was handed out and the hard limit.
+    /// Bytes between those handed out and the hard limit.
     pub(crate) fn remaining_bytes(&self) -> u64 {
         (self.limit * UNIT as u64).saturating_sub(self.handed_bytes())
     }
@@ -245,12 +246,13 @@ impl Arena {
         }
         let reservation = self.carve(sub, units)?;
         let end = reservation.start + reservation.units;
-        // A reservation that continues the sub-chunk leaves it whole.
+        // A reservation right after the sub-chunk extends it.
         *sub = SubChunk { next: reservation.start, end: if sub.next == end { sub.end } else { end } };
         Ok(())
     }
 
-    /// Hands out at least `units`, or what is missing to them after `adjacent`. Lock-free but for a new chunk.
+    /// Hands out at least `units`, or the rest of them if the units from `adjacent` on are free. Takes a lock only to
+    /// make a chunk.
     fn hand_out(&self, units: u64, left: u64, adjacent: u32, wish: u64, shift: u32) -> Result<(u32, u32)> {
         for (index, used) in self.used.iter().enumerate() {
             if !self.ensure_chunk(index, shift, units)? {
@@ -296,7 +298,7 @@ impl Arena {
         None
     }
 
-    /// Makes chunk `index` exist if it can hold `need` units at all. `false`: it cannot, or the system refused.
+    /// Makes chunk `index` if it does not exist. `false` if it cannot hold `need` units, or the system has no memory.
     fn ensure_chunk(&self, index: usize, shift: u32, need: u64) -> Result<bool> {
         let base = ControlWord::base(index);
         if self.control.get_so_far(base)? != 0 {
@@ -307,9 +309,10 @@ impl Arena {
         // One unit short of 2^32, so that an end fits 32 bits.
         let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
         let mut owners = self.owners.lock();
-        // Only the lock's owner sets these: a base that reads 0 against its check is damage, never a new chunk.
+        // Only the owner of this lock sets bases, so a base of 0 whose check disagrees is damage, not a chunk being
+        // made.
         while self.control.get(base)? == 0 {
-            // Chunk 0 is there whole or not at all.
+            // Chunk 0 is made in full or not at all.
             if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
                 return Ok(false);
             }
@@ -323,8 +326,8 @@ impl Arena {
         Ok(true)
     }
 
-    /// Has the system back memory ahead of writers, in the chunk that came last: what a background thread does so that
-    /// inserts do not wait for it. See `memory.rs`.
+    /// Has the system back memory of the newest chunk ahead of writers; called by a background thread, so that
+    /// inserts do not wait for page faults. See `memory.rs`.
     pub(crate) fn back_ahead(&self) {
         let last = self.owners.lock().last().and_then(Memory::mapping).cloned();
         if let Some(mapping) = last {
@@ -344,8 +347,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Takes back the newest reservation of this sub-chunk; its bytes are zero again. Any other one stays a filler
-    /// of zeros.
+    /// Returns a reservation to its sub-chunk if it is the newest one, with its bytes zeroed. An older one is zeroed
+    /// and stays unused.
     pub(crate) fn give_back(&self, sub: &mut SubChunk, mut reservation: Reservation) -> Result<()> {
         let view = self.view()?;
         let bytes = reservation.bytes() as usize;
@@ -356,7 +359,8 @@ impl Arena {
         Ok(())
     }
 
-    /// The stretches of memory that were handed out: where a salvage looks, when nothing is being set.
+    /// The ranges of units that were handed out, which a salvage searches. Call it while no control word is being
+    /// set.
     pub(crate) fn stretches(&self) -> Result<Stretches, Corruption> {
         let shift = self.control.shape()?.shift();
         let (mut stretches, mut damage) = (Vec::new(), None);
@@ -376,7 +380,7 @@ impl Arena {
     }
 }
 
-/// Stretches of memory as (first unit, units), and what keeps further ones from being known.
+/// Ranges of units as (first unit, number), and the damage that hides further ones.
 type Stretches = (Vec<(u32, u32)>, Option<Corruption>);
 
 #[cold]
@@ -384,7 +388,7 @@ fn bad_control(found: u64) -> Corruption {
     Corruption::new(Place::Control, 0, 0, found)
 }
 
-/// An arena's checked values without a borrow: for cursors that keep them from step to step.
+/// The checked values of a `View`, without a borrow of the arena; cursors keep them from step to step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
     base: usize,
@@ -394,7 +398,7 @@ pub(crate) struct Frame {
     start: u32,
     units: u32,
     shape: Shape,
-    /// What tags are made with.
+    /// The secret of tags.
     pub(crate) secret: Secret,
     /// Stored bytes of each digest.
     pub(crate) width: Width,
@@ -409,21 +413,21 @@ impl Frame {
         self.shape.head(head)
     }
 
-    /// What values are checked with.
+    /// The nonce and width that values are verified with.
     #[inline(always)]
     pub(crate) fn seal(&self) -> Seal {
         Seal { nonce: self.secret.nonce(), width: self.width }
     }
 
-    /// The view that this frame was taken from. `None`: another arena's.
+    /// The view of `arena` with these values; `None` if they are another arena's.
     #[inline(always)]
     pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {
         (self.arena == std::ptr::from_ref(arena).addr()).then_some(View { frame: self, arena })
     }
 }
 
-/// An arena's checked values, held in registers during an operation. Stays valid as long as the arena lives; memory
-/// that is added later is found as well.
+/// The checked control values of an arena, held in registers during an operation. A view stays valid as long as the
+/// arena, and finds chunks that are added later.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) frame: Frame,
@@ -439,14 +443,14 @@ impl std::ops::Deref for View<'_> {
 }
 
 impl<'a> View<'a> {
-    /// The address of a unit in the chunk that most lie in.
+    /// The address of a unit, if it is in the chunk that holds most units.
     #[inline(always)]
     pub(crate) fn locate_near(&self, offset: u32) -> Option<usize> {
         let ahead = offset.wrapping_sub(self.start);
         if ahead < self.units { Some(self.base + ahead as usize * UNIT) } else { None }
     }
 
-    /// Where a unit lies if it lies in the chunk that most lie in: for hints that read nothing.
+    /// The address of a unit, assuming that it is in the chunk that holds most units; for prefetches only.
     #[inline(always)]
     pub(crate) fn likely_address(&self, offset: u32) -> usize {
         self.base.wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
@@ -458,13 +462,14 @@ impl<'a> View<'a> {
         if offset < FIRST_UNITS { Some(self.first + offset as usize * UNIT) } else { None }
     }
 
-    /// The end of the chunk that most lie in.
+    /// The end of the chunk that holds most units.
     #[inline(always)]
     pub(crate) fn near_end(&self) -> usize {
         self.end
     }
 
-    /// The address of a unit and the bytes from there to the end of its chunk, if the offset lies in one (ARENA-2).
+    /// The address of a unit, and the number of bytes from there to the end of its chunk, if the offset is inside a
+    /// chunk (ARENA-2).
     #[inline(always)]
     pub(crate) fn locate(&self, offset: u32) -> Option<(usize, usize)> {
         match self.locate_near(offset) {

@@ -1,5 +1,5 @@
-//! Which units lie in which chunk: chunk 0 at offset 0, chunk 1 from B on, and each later one twice as large as the
-//! one before.
+//! The mapping of units to chunks: chunk 0 is at offset 0, chunk 1 begins at B, and each later chunk is twice as
+//! large as the one before.
 //!
 //! B is a power of two, `1 << shift`. See the picture in `arena.rs`. Pure functions.
 
@@ -23,15 +23,15 @@ pub(crate) fn chunk_of(offset: u32, shift: u32) -> usize {
     (magnitude + 1 - shift) as usize
 }
 
-/// The chunk that units lie in, and their bytes counted from its start.
+/// The chunk of a range of units, and the range in bytes from the chunk's start.
 pub(crate) fn bytes_in_chunk(units: Range<u32>, shift: u32) -> (usize, Range<usize>) {
     let chunk = chunk_of(units.start, shift);
     let byte = |unit: u32| (u64::from(unit) - chunk_start(chunk, shift)) as usize * UNIT;
     (chunk, byte(units.start)..byte(units.end))
 }
 
-/// Whether units from `start` on continue a stretch that ends at `end`. The first unit of a chunk continues nothing:
-/// chunks are neighbours in numbers, not in memory.
+/// Whether units from `start` on directly follow a range that ends at `end`. The first unit of a chunk follows
+/// nothing, because chunks are adjacent in numbers but not in memory.
 #[inline]
 pub(crate) fn continues(start: u32, end: u32, shift: u32) -> bool {
     let first_of_chunk = start.is_power_of_two() && start >> shift != 0;

@@ -1,4 +1,4 @@
-//! The control words of a table: what each is, and where it stands among them.
+//! The control block of a table: its control words, and the index of each.
 //!
 //! ```text
 //!   values   | salt | mask | factor | shape | base 0 | base 1 | units 1 | has ranges |  what every operation needs: one line
@@ -33,9 +33,9 @@ impl ControlWord {
     pub(crate) const MASK: ControlWord = ControlWord(0);
     pub(crate) const FACTOR: ControlWord = ControlWord(1);
     pub(crate) const SHAPE: ControlWord = ControlWord(2);
-    /// 1 once a range tombstone is in.
+    /// 1 once the table has a range tombstone.
     pub(crate) const HAS_RANGES: ControlWord = ControlWord(6);
-    /// 1 once the live index lacks a tombstone that the list has: damage kept it out.
+    /// 1 once damage kept a tombstone of the list out of the live index.
     pub(crate) const INDEX_LOST: ControlWord = ControlWord(8);
     /// 1 once frozen.
     pub(crate) const FROZEN: ControlWord = ControlWord(9);
@@ -123,31 +123,31 @@ impl Control {
         control
     }
 
-    /// A word, or what was found instead.
+    /// A word whose check agrees, or a report of damage.
     #[inline(always)]
     pub(crate) fn get(&self, word: ControlWord) -> Result<u64, Corruption> {
         self.words.get(word.0)
     }
 
-    /// A word that may not be set yet: a 0 is believed whatever its check says.
+    /// A word that may not be set yet: 0 is returned without looking at its check.
     #[inline(always)]
     pub(crate) fn get_so_far(&self, word: ControlWord) -> Result<u64, Corruption> {
         self.words.get_so_far(word.0)
     }
 
-    /// What the checks of all words share.
+    /// The salt of the checks.
     #[inline(always)]
     pub(crate) fn salt(&self) -> u64 {
         self.words.salt()
     }
 
-    /// A word, and what does not fit its check: 0 if all does.
+    /// A word, and the difference between its check and what the check should be: 0 if they agree.
     #[inline(always)]
     pub(crate) fn get_with_mismatch(&self, salt: u64, word: ControlWord) -> (u64, u64) {
         self.words.get_with_mismatch(salt, word.0)
     }
 
-    /// The shape, and what does not fit its check: 0 if all does.
+    /// The shape, and the difference between its check and what the check should be: 0 if they agree.
     #[inline(always)]
     pub(crate) fn shape_with_mismatch(&self, salt: u64) -> (Shape, u64) {
         let (shape, mismatch) = self.get_with_mismatch(salt, ControlWord::SHAPE);
@@ -164,12 +164,12 @@ impl Control {
         Ok(Secret { mask: self.get(ControlWord::MASK)?, factor: self.get(ControlWord::FACTOR)? })
     }
 
-    /// Sets a word that was 0; two threads only set it to the same value.
+    /// Sets a word that was 0. Threads that set one word at a time set it to one value.
     pub(crate) fn set(&self, word: ControlWord, value: u64) {
         self.words.set(word.0, value);
     }
 
-    /// Says where a list's head is, while the table is being made.
+    /// Sets the head of a list, while the table is being made.
     pub(crate) fn set_head(&self, head: Head, sentinel: u32) -> Result<(), Corruption> {
         let sentinel =
             u16::try_from(sentinel).map_err(|_| Corruption::new(Place::Control, 0, 0, sentinel.into()))?;
@@ -178,7 +178,7 @@ impl Control {
         Ok(())
     }
 
-    /// All words, for passes over everything.
+    /// All words, for scrubs and the fault injector.
     pub(crate) fn words(&self) -> Words<'_> {
         self.words.words()
     }

@@ -1,4 +1,5 @@
-//! Which key a damaged entry had, where that can be proved. Cold: asked once an answer would be `Corruption`.
+//! Proves which key a damaged entry had, where that is possible. Runs only when the answer would otherwise be
+//! `Corruption`.
 //!
 //! ```text
 //!   before   d1   d2   after         a gap: damaged entries between intact ones, linked by links whose tags match
@@ -7,10 +8,10 @@
 //! * DAMAGED-KEY-1: a proof is 8 bytes of digest that match. Either the key digest does, over the fields and the key
 //!   with at most one bit of them put back; or the value digest does, which covers the key too, over the bytes as
 //!   they are.
-//! * DAMAGED-KEY-2: nothing else is taken for a proof: several flipped bits of a key or of a header stay
-//!   `Corruption`. So does all damage where digests are shorter, and keys that are too long to try all their bits.
+//! * DAMAGED-KEY-2: there is no other proof. Several flipped bits of a key or header stay `Corruption`, and so does
+//!   all damage with shorter digests, or of keys that are too long to try all their bits.
 //!
-//! What it misses: with n bits tried, damage passes for another key with probability n * 2^-64. Any thread.
+//! With n bits tried, random damage is taken for another key with probability n * 2^-64. Any thread.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "offsets of a small test arena"))]
@@ -37,7 +38,7 @@ impl View<'_> {
         }
     }
 
-    /// The header's check matched: digests, key or value are damaged.
+    /// Handles a header whose check matches: digests, key or value are damaged.
     fn proves_key(&self, node: &Node<'_>, holds: impl Fn(&[u8], SequenceNumber) -> bool) -> bool {
         let key = node.key();
         let holds = |key: &[u8]| holds(key, node.sequence());
@@ -48,7 +49,7 @@ impl View<'_> {
             && single_bit(key, |key| node.has_key(key, self) && holds(key)).is_some()
     }
 
-    /// The header's check did not match: it is damaged itself, or one bit of what it covers is.
+    /// Handles a header whose check fails: the check is damaged, or one bit of what it covers.
     fn proves_header(&self, offset: u32, holds: impl Fn(&[u8], SequenceNumber) -> bool) -> bool {
         let Some((fields, _)) = self.raw_header(offset) else { return false };
         let explains = |fields: &[u8]| {

@@ -1,7 +1,7 @@
 //! Writes the bytes of a node that is not published yet.
 //!
-//! * ENCODE-1: digests are computed from the arena's own bytes, not from the caller's. What the caller's buffers say
-//!   (K, and the caller's digest if there is one) is compared.
+//! * ENCODE-1: digests are computed from the arena's bytes, not from the caller's, and compared with K of the
+//!   caller's key and with the caller's digest, if there is one.
 //! * ENCODE-2: only the owner of the reservation can come here (ARENA-3), and publishing ends its ownership.
 //!
 //! One thread at a time has a reservation.
@@ -20,8 +20,7 @@ use crate::memtable::skiplist::node::no_node;
 use crate::sync::Ordering;
 
 impl View<'_> {
-    /// Writes header, digests, key and value of an unpublished node, and the hint what is before it. The links are set
-    /// apart.
+    /// Writes header, digests, key, value and back link of an unpublished node. Links are set elsewhere.
     #[inline(always)]
     pub(crate) fn build(
         &self,
@@ -42,7 +41,7 @@ impl View<'_> {
         let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
         copy_key(key, fields.key);
         copy_value(value, fields);
-        // ENCODE-1: from the arena's own bytes; the box keeps the compiler from answering with what it has just stored.
+        // ENCODE-1: `black_box` makes the compiler read the arena's bytes instead of reusing what it has just stored.
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
         let placed =
@@ -96,7 +95,7 @@ fn copy_key(to: &mut [u8], from: &[u8]) {
     to.copy_from_slice(from);
 }
 
-/// The value's slices one after the other; mostly it is one.
+/// Copies the slices of the value, of which there is mostly one.
 #[inline(always)]
 fn copy_value(to: &mut [u8], fields: &Fields<'_>) {
     let (first, rest) = to.split_at_mut(fields.value.len());
@@ -115,14 +114,14 @@ fn copy_rest(mut to: &mut [u8], slices: &[&[u8]]) {
     }
 }
 
-/// K and V of an entry, from the arena's own bytes.
+/// The digest parts K and V of an entry, from the arena's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts {
     pub(crate) key: u64,
     pub(crate) value: u64,
 }
 
-/// A node that was written and is not published.
+/// A node that is written and not published.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Built {
     /// Node address in arena units.
@@ -133,7 +132,7 @@ pub(crate) struct Built {
     pub(crate) parts: Option<Parts>,
 }
 
-/// What an entry consists of, on its way into a node, and what its owner says of it.
+/// The fields of an entry that is being inserted, in the caller's buffers.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'e> {
     /// The user key.
@@ -148,9 +147,9 @@ pub(crate) struct Fields<'e> {
     pub(crate) kind: Kind,
     /// Its sequence number.
     pub(crate) sequence: SequenceNumber,
-    /// K of the caller's own bytes, which the height is made from.
+    /// K of the key in the caller's buffer, from which the tower height is computed.
     pub(crate) key_part: u64,
-    /// What the caller promised.
+    /// The caller's digest, if there is one.
     pub(crate) caller_digest: Option<Protected<Kvo>>,
 }
 
@@ -205,14 +204,14 @@ impl<'e> Fields<'e> {
     }
 }
 
-/// What a node has besides its entry.
+/// The fields of a node besides those of its entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     /// Free units before its links.
     pub(crate) pad: u32,
     /// Its links.
     pub(crate) height: u32,
-    /// How many equals it displaced.
+    /// Number of equal entries that it replaced.
     pub(crate) revision: u32,
     /// The node before it.
     pub(crate) back: u32,

@@ -1,4 +1,4 @@
-//! Many searches in flight: while one waits for memory, the others move.
+//! Interleaved searches: while one search waits for memory, others move.
 //!
 //! ```text
 //!   search in flight 0   choose, prefetch | . . . . . . . . | step, prefetch | . . .
@@ -8,8 +8,8 @@
 //! Each search in flight drives the one step function of every search and ends like every search: in a certified
 //! bracket, or in the careful retry, which runs alone.
 //!
-//! * INTERLEAVED-SEARCH-1: a search in flight's outcome is what a search of its own would have found; searches in
-//!   flight share nothing but the caller's cache.
+//! * INTERLEAVED-SEARCH-1: each target has the outcome of a search of its own. Searches in flight share nothing but
+//!   the cache.
 //! * INTERLEAVED-SEARCH-2: every target gets exactly one outcome; the order of outcomes is not that of the targets.
 //!
 //! One thread drives all searches in flight. Nothing is allocated.
@@ -23,7 +23,7 @@ use crate::memtable::skiplist::search::{
 };
 use crate::prefetch::prefetch_read;
 
-/// Searches in flight. Most of the gain is there at 8; the knee is at 12 to 16.
+/// Number of searches in flight. Most of the gain comes with 8 of them, and none beyond 16.
 const IN_FLIGHT_MAX: usize = 16;
 
 /// One search in flight.
@@ -59,7 +59,7 @@ fn drive<'a, K: Checks, C: Comparator, T: Trail + Clone>(
         std::array::from_fn(|_| InFlight { walk: search.start(), trail: trail.clone(), index: 0 });
     let mut pending = (0..targets.len()).zip(targets);
     let mut used = 0;
-    // All searches begin at the same node: the first steps hit the cache.
+    // All searches begin at one node, so their first steps hit the cache.
     while used < IN_FLIGHT_MAX {
         if !begin(search, &mut flights[used], trail, &mut pending, done) {
             break;
@@ -129,13 +129,13 @@ fn conclude<'a, C: Comparator, T: Trail>(
 }
 
 impl<C: Comparator> Search<'_, C> {
-    /// Asks for the lines of the walk's candidate.
+    /// Prefetches the lines of the walk's candidate.
     #[inline(always)]
     fn prefetch(&self, walk: &Walk) {
         self.prefetch_node(walk.candidate(), walk.level());
     }
 
-    /// Asks for lines that a writer comes to in a few entries.
+    /// Prefetches lines that a writer reaches in a few entries.
     #[inline(always)]
     pub(crate) fn prefetch_ahead(&self, unit: u32) {
         if let Some(address) = self.view.locate_near(unit) {
@@ -145,7 +145,7 @@ impl<C: Comparator> Search<'_, C> {
         }
     }
 
-    /// Asks for the lines of a whole entry of usual size.
+    /// Prefetches the lines of a whole entry of usual size.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, node: u32) {
         if let Some((address, _)) = self.view.locate(node) {

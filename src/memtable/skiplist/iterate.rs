@@ -21,20 +21,20 @@ use crate::memtable::skiplist::witness::Doubt;
 use crate::planted::{Bug, planted};
 use crate::prefetch::prefetch_read;
 
-/// Neighbours at most so far apart (in arena units: 1 KiB) were written one after the other.
+/// Neighbours at most this far apart, in arena units, were probably written one after the other.
 const NEAR_UNITS: u32 = 128;
-/// How many bytes ahead such neighbours are asked for: the processor does so too, but not as far.
+/// Such neighbours are prefetched this many bytes ahead, farther than the processor does by itself.
 const NEAR_AHEAD: isize = 2048;
-/// How many nodes of level 1 the read-ahead is ahead: 2.7 entries each.
+/// The read-ahead is this many nodes of level 1 ahead, with 2.7 entries each.
 const LEAD: usize = 4;
-/// How many entries between two nodes of level 1 are asked for: more stand there once in seven times.
+/// Between two nodes of level 1 this many entries are prefetched; there are more in one case of seven.
 const FOLLOWERS: usize = 4;
-/// Steps without meeting the read-ahead's way after which it starts again: it may have been lost, or the walk is a
-/// new one.
+/// After this many steps without meeting its path the read-ahead starts again, because it went astray or the walk is
+/// a new one.
 const PATIENCE: u32 = 24;
 
-/// How far memory was asked for in advance: a read-ahead runs ahead on level 1, and followers go along level 0 from
-/// each node that it passed, one step a time. Nothing that they read is believed.
+/// The state of prefetching: a read-ahead runs ahead on level 1, and followers go along level 0 from each node that
+/// it passed, one step at a time. Nothing that they read is used for answers.
 ///
 /// ```text
 ///   level 1   at -------------> a -------------> b ------------> c      way: a, b, c; the walk meets a: c goes on
@@ -48,7 +48,7 @@ pub(crate) struct ReadAhead {
 }
 
 impl Default for ReadAhead {
-    /// Not on its way: it starts at the first two entries that do not lie side by side.
+    /// Not started: it starts at the first two entries that are not adjacent in memory.
     fn default() -> Self {
         ReadAhead { way: [0; LEAD], followers: [0; FOLLOWERS], steps: PATIENCE }
     }
@@ -58,7 +58,8 @@ impl Default for ReadAhead {
 const HINT_HOPS_MAX: u32 = 64;
 
 impl<'a, C: Comparator> Search<'a, C> {
-    /// The entry after `at` (the sentinel: the first one). `None`: nothing certain can be said, `next` says why.
+    /// The entry after `at`, or the first one if `at` is the sentinel. `None` if it cannot be certified; `next` then
+    /// tells why.
     #[inline(always)]
     pub(crate) fn try_next(&self, at: u32) -> Option<Option<Verified<'a>>> {
         let next = self.view.try_link(at, 0)?;
@@ -87,7 +88,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Asks for what a walk along level 0 needs next. Called for every step from `at` to `next`.
+    /// Prefetches what a walk along level 0 needs next. Called for every step from `at` to `next`.
     #[inline(always)]
     pub(crate) fn look_ahead(&self, read_ahead: &mut ReadAhead, at: u32, next: u32) {
         if next.wrapping_sub(at) <= NEAR_UNITS {
@@ -102,7 +103,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Asks for memory that later steps back need, as far as it is in order: only level 0 has back links.
+    /// Prefetches memory that later steps back need, if entries are in order in memory, because only level 0 has back
+    /// links.
     #[inline(always)]
     pub(crate) fn look_back(&self, at: u32, prev: u32) {
         if at.wrapping_sub(prev) <= NEAR_UNITS {
@@ -110,7 +112,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Asks for the lines of an entry that lies so many bytes away, if memory goes on as it did.
+    /// Prefetches the lines of the entry that is expected `distance` bytes away.
     #[inline(always)]
     fn prefetch_lines(&self, from: u32, distance: isize) {
         if let Some(address) = self.view.locate_near(from) {
@@ -121,8 +123,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// The walk reached the next node of the read-ahead's way: the read-ahead goes on by one, and so does everyone
-    /// after it.
+    /// Advances the read-ahead by one node, and its followers by one step, when the walk reaches the next node of its
+    /// path.
     #[inline(never)]
     fn advance_read_ahead(&self, read_ahead: &mut ReadAhead) {
         for follower in (1..FOLLOWERS).rev() {
@@ -136,7 +138,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         read_ahead.steps = 0;
     }
 
-    /// Starts at a node that stands on level 1, if `at` is one.
+    /// Starts the read-ahead at `at`, if that is a node on level 1.
     #[cold]
     fn start_read_ahead(&self, read_ahead: &mut ReadAhead, at: u32) {
         if self.view.try_link(at, 1).is_some() {
@@ -147,7 +149,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Asks for the node that a link names.
+    /// Prefetches the node that a link names.
     #[inline(always)]
     fn send(&self, from: u32, level: u32) -> Option<u32> {
         let to = self.view.peek_link(from, level).filter(|to| *to != self.sentinel)?;
@@ -155,7 +157,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         Some(to)
     }
 
-    /// Looks again, and says what is wrong. The search is taken by value: who steps keeps it in registers.
+    /// Repeats the step and reports what is wrong. Takes the search by value, so that its callers keep it in
+    /// registers.
     #[cold]
     #[inline(never)]
     fn next_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
@@ -193,7 +196,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         Ok(entry)
     }
 
-    /// The node `bad` after `at` is damaged; its own link leads on, to the next intact node.
+    /// The gap after `at`, where the node `bad` is damaged: its own link leads to the next intact node.
     #[cold]
     #[inline(never)]
     fn after_node(self, at: u32, bad: u32) -> Gap {
@@ -208,14 +211,14 @@ impl<'a, C: Comparator> Search<'a, C> {
         self.gap(self.node_report(bad), at, after)
     }
 
-    /// Nothing leads on from `at`, or its link went back to an earlier value.
+    /// The gap after `at`, whose link is damaged or went back to an earlier value.
     #[cold]
     #[inline(never)]
     fn after_link(self, at: u32) -> Gap {
         self.gap(self.link_report(at), at, self.resume_behind(at))
     }
 
-    /// Upper levels and back links find the node where order begins again after `at`.
+    /// The first intact node after `at` that upper levels and back links find.
     #[cold]
     pub(crate) fn resume_behind(self, at: u32) -> u32 {
         let target = match self.verified(at) {
@@ -229,7 +232,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// The entry before `at` (the sentinel: the last one). `None`: nothing certain can be said, `prev` says why.
+    /// The entry before `at`, or the last one if `at` is the sentinel. `None` if it cannot be certified; `prev` then
+    /// tells why.
     #[inline(always)]
     pub(crate) fn try_prev(&self, at: u32) -> Option<Option<Verified<'a>>> {
         let prev = self.confirmed_back(at)?;
@@ -252,7 +256,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Looks again, and says what is wrong.
+    /// Repeats the step and reports what is wrong.
     #[cold]
     #[inline(never)]
     fn prev_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
@@ -313,8 +317,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         None
     }
 
-    /// The hint leads nowhere: the bracket before `at`, or the gap there. Nothing is written over a hint whose tag
-    /// matches: it is late and renewed by now, or it is what a lost write is known by.
+    /// The entry before `at` by a search, where the hint does not lead to it. A hint whose tag matches is not
+    /// overwritten: either it is late and renewed by now, or it is the evidence of a lost write.
     #[cold]
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let found = match self.verified(at) {

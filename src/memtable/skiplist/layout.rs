@@ -34,15 +34,15 @@ pub(crate) const HEIGHT_MAX: usize = 20;
 pub(crate) const HEIGHT_MAX: usize = 2;
 /// Bytes of the fixed part, before the digests.
 pub(crate) const HEADER: usize = 28;
-/// Where the sequence number stands.
+/// Offset of the sequence number.
 pub(crate) const SEQUENCE_AT: usize = 8;
-/// Where the back word stands.
+/// Offset of the back word.
 pub(crate) const BACK_AT: usize = 16;
 /// From a node to its back word, in units.
 pub(crate) const BACK_UNITS: u32 = (BACK_AT / UNIT) as u32;
 /// Units of a cache line.
 pub(crate) const LINE_UNITS: u32 = 8;
-/// Where the revision stands.
+/// Offset of the revision.
 pub(crate) const REVISION_AT: usize = 24;
 /// Longest key, in bytes.
 pub(crate) const KEY_LEN_MAX: u64 = (1 << 24) - 1;
@@ -82,7 +82,7 @@ impl Lengths {
     }
 }
 
-/// Where the key starts, in bytes after the node address.
+/// Offset of the key from the node address, in bytes.
 #[inline(always)]
 pub(crate) const fn key_at(width: Width) -> usize {
     HEADER + 2 * width.bytes()
@@ -113,8 +113,8 @@ pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
 /// units after the back word of a node that was written before it, in the same line.
 pub(crate) const PAD_UNITS_MAX: u32 = LINE_UNITS - 2;
 
-/// Most bytes of the arena that an entry of these lengths takes, whatever its height, its place and the protection.
-/// `u64::MAX` for lengths whose sum is beyond it.
+/// The most arena bytes that an entry of these lengths takes, at any height, place and protection. `u64::MAX` if the
+/// sum of the lengths overflows.
 pub(crate) const fn entry_bytes_max(key_len: u64, value_len: u64) -> u64 {
     let fixed = ((HEIGHT_MAX + PAD_UNITS_MAX as usize) * UNIT + HEADER + 16) as u64;
     let bytes = fixed.saturating_add(key_len).saturating_add(value_len);
@@ -124,7 +124,7 @@ pub(crate) const fn entry_bytes_max(key_len: u64, value_len: u64) -> u64 {
     }
 }
 
-/// Units to be left free before a node for that: none for most. Two lines are passed by then.
+/// Number of units to leave free before a node, so that it stands apart (LAYOUT-3): 0 for most nodes.
 #[cold]
 pub(crate) fn pad_units(pred: u32, node: u32, succ: u32) -> u32 {
     (0..2 * LINE_UNITS).find(|pad| stand_apart(pred, node.wrapping_add(*pad), succ)).unwrap_or(0)

@@ -7,7 +7,7 @@
 //! ```
 //! * LINK-TOWER-1: a node is linked only between two that are verified, or that its bracket has just verified, and in
 //!   order.
-//! * LINK-TOWER-2: a level that is damaged here is left out, and so are those above it: that costs speed only.
+//! * LINK-TOWER-2: if a level is damaged here, the node is not linked at it nor above it, which costs only speed.
 //!
 //! Any thread; lock-free. The comparator may panic here: the node is published and counted already.
 
@@ -32,7 +32,7 @@ pub(crate) struct Tower {
 #[derive(Debug, Clone, Copy)]
 enum LevelLink {
     Linked,
-    /// To be tried again after this node.
+    /// Not linked: try again after this node.
     Not {
         after: u32,
     },
@@ -56,7 +56,7 @@ impl<C: Comparator> Search<'_, C> {
         }
     }
 
-    /// The splice was not up to date, or another writer was faster: goes on from here.
+    /// Searches on from `prev` and links, if the splice was outdated or another writer was faster.
     #[cold]
     #[inline(never)]
     fn link_from(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {

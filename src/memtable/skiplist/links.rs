@@ -4,9 +4,10 @@
 //!   slot(node, level) --load--> target (32) | tag (32) --tag matches slot, level and target--> a node may stand there
 //! ```
 //! * LINKS-1: a link is followed only after a tag that matched its slot, its level and its target.
-//! * LINKS-2: what a link names was whole before the link was published: Release here, Acquire in `load_link`.
+//! * LINKS-2: a node is complete before a link to it is published: Release here, Acquire in `load_link`.
 //!
-//! Any thread; lock-free. Not promised: that a link names what it named last; `witness.rs` asks that of level 0.
+//! Any thread; lock-free. Not promised: that a link did not go back to an earlier target; `witness.rs` checks that at
+//! level 0.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "words are packed of 32-bit halves")]
@@ -24,7 +25,7 @@ impl View<'_> {
         node.wrapping_sub(1).wrapping_sub(level)
     }
 
-    /// Follows a link: the target after a tag that matched (NODE-4).
+    /// Follows a link: its target, if the tag matches (NODE-4).
     #[inline(always)]
     pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
         let slot = Self::slot(node, level);
@@ -34,7 +35,7 @@ impl View<'_> {
         (link as u32 == tag || planted(Bug::LinkTagIgnored)).then_some(target)
     }
 
-    /// What a link names, unchecked: for hints that read nothing.
+    /// The target of a link, unchecked; for prefetches only.
     #[inline(always)]
     pub(crate) fn peek_link(&self, node: u32, level: u32) -> Option<u32> {
         Some((self.load_link(Self::slot(node, level))? >> 32) as u32)
@@ -46,7 +47,7 @@ impl View<'_> {
         self.try_link(node, level).ok_or_else(|| self.link_report(node, level))
     }
 
-    /// Why `try_link` refused.
+    /// The report for a link that `try_link` refused.
     #[cold]
     fn link_report(self, node: u32, level: u32) -> Corruption {
         let slot = Self::slot(node, level);
@@ -71,7 +72,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Makes `node` name `new` instead of `old` at `level`. `false`: somebody else was faster, or the link is damaged.
+    /// Changes the link of `node` at `level` from `old` to `new`. `false` if another writer changed it first, or the
+    /// link is damaged.
     #[inline(always)]
     pub(crate) fn publish_link(&self, node: u32, level: u32, old: u32, new: u32) -> Result<bool, Corruption> {
         let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;

@@ -45,14 +45,14 @@ pub(crate) struct List {
     order_checks: OrderChecks,
 }
 
-/// What a writer owns: its sub-chunk and the way of its last insert.
+/// The part of a writer that inserts: its sub-chunk, and the path of its last insert.
 #[derive(Debug)]
 pub(crate) struct Inserter {
     pub(crate) sub: SubChunk,
     splice: Splice,
     /// The list that the splice belongs to, by its sentinel; 0 = none.
     owner: u32,
-    /// Hops after the last insert that are worth a try: none after one whose place was elsewhere.
+    /// How many hops after the last insert to try: 0 after an insert at another place.
     hops: u32,
 }
 
@@ -68,14 +68,15 @@ impl Default for Inserter {
 }
 
 impl Inserter {
-    /// Goes on after a way that a search of this list has recorded.
+    /// Takes over a path that a search of this list has recorded.
     pub(crate) fn follow<C>(&mut self, search: &Search<'_, C>, way: &Splice) {
         self.splice.clone_from(way);
         (self.owner, self.hops) = (search.sentinel, NEAR_HOPS);
     }
 }
 
-/// Most bytes of the arena that an entry takes; under `Replace`, where the height depends on what it replaces.
+/// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that it replaces, so the
+/// tallest is assumed.
 pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
     let height = match policy {
         DuplicatePolicy::Replace => HEIGHT_MAX as u32,
@@ -84,7 +85,7 @@ pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, policy: Duplicat
     (node_units(view.width, fields.lengths(), height) + u64::from(PAD_UNITS_MAX)) * UNIT as u64
 }
 
-/// What happens when (user key, sequence) exists.
+/// What an insert does if an entry with its user key and sequence number exists.
 ///
 /// ```
 /// use paranoid_memtable::{DuplicatePolicy, Lookup, MemTable, MemTableOptions};
@@ -106,7 +107,7 @@ pub enum DuplicatePolicy {
     Replace,
 }
 
-/// What an insert did.
+/// The result of an insert.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Placement<'a> {
     /// The entry is in the list.
@@ -338,7 +339,7 @@ impl List {
         fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
         let target = &Target::new(search.comparator, fields.key, fields.sequence);
-        // The way is of use only once it is complete: a comparator may panic half-way (LIST-4).
+        // The path is invalid until it is complete, because the comparator may panic half-way (LIST-4).
         inserter.owner = 0;
         inserter.splice.prev = [search.sentinel; HEIGHT_MAX];
         let bracket = search.find(target, &mut inserter.splice).map_err(|gap| gap.corruption)?;
@@ -346,7 +347,7 @@ impl List {
         Ok(bracket)
     }
 
-    /// Builds the node, sets its links, and links it at level 0 (LIST-1). `None`: somebody else was faster.
+    /// Builds the node, sets its links, and links it at level 0 (LIST-1). `None` if another writer was faster.
     #[inline(always)]
     fn attempt<'a, C: Comparator>(
         &self,
@@ -401,8 +402,8 @@ impl List {
         }
     }
 
-    /// About how many entries stand between two positions: exact up to 64 of them, else counted on the lowest level
-    /// that shows more than that and multiplied by e a level. Expected O(log n). Standard error 1/8.
+    /// Estimates the number of entries between two positions: exact up to 64; otherwise the number of nodes on the
+    /// highest level with more than 64 of them, multiplied by e per level. Expected O(log n). Standard error 1/8.
     pub(crate) fn approximate_count<C: Comparator>(
         &self,
         search: &Search<'_, C>,

@@ -1,4 +1,4 @@
-//! Where chunks come from: the heap for small ones, lazily committed mappings for large ones.
+//! The memory of chunks: the heap for small ones, lazily committed mappings for large ones.
 //!
 //! ```text
 //!   a mapping    | 4 KiB pages | huge page | huge page | huge page | huge page |  ...      2 MiB each
@@ -7,9 +7,9 @@
 //! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, after their first 2 MiB, advised for
 //! huge pages: random reads gain 15 to 40 % from them, and a table that stays small does not pay 2 MiB for one entry.
 //!
-//! The system backs a page when it is touched first: an insert waits for it, unless the page was backed ahead. Backing
-//! changes no byte, so writers may be at work in the same pages. It is a wish: Linux grants it from 5.14 on, other
-//! systems do nothing, and a refusal costs time later.
+//! The system backs a page when it is first touched, and the insert that touches it waits, unless the page was backed
+//! ahead. Backing changes no byte, so writers may be at work in these pages. Linux supports it from 5.14 on;
+//! elsewhere it does nothing, and inserts wait.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ const MAP_FROM: usize = 256 << 10;
 /// Most bytes that are backed ahead of writers.
 const AHEAD_MAX: usize = 4 * HUGE_PAGE;
 
-/// The owner of a chunk's memory. Dropped with the arena, never earlier.
+/// The owner of a chunk's memory, dropped with the arena.
 pub(crate) enum Memory {
     /// Zeroed words on the heap.
     Heap(#[expect(dead_code, reason = "held for its drop, never asked")] Vec<u64>),
@@ -44,7 +44,7 @@ pub(crate) struct Mapping {
     chunk: usize,
     start: usize,
     bytes: usize,
-    /// Bytes from its start that were backed ahead of writers. Held by who is at it.
+    /// Number of bytes from its start that were backed ahead. A thread that backs memory holds the lock.
     ahead: Mutex<usize>,
 }
 
@@ -90,8 +90,8 @@ impl Mapping {
         self.chunk
     }
 
-    /// Has the system back these bytes of the chunk now, so that no insert waits for them. A huge page at a time: the
-    /// system's own locks are free in between.
+    /// Has the system back these bytes of the chunk now, so that no insert waits for them. One huge page at a time,
+    /// so that the kernel's locks are released in between.
     pub(crate) fn back(&self, bytes: Range<usize>) {
         let (mut from, end) = (bytes.start, bytes.end.min(self.bytes));
         while from < end {
@@ -101,7 +101,8 @@ impl Mapping {
         }
     }
 
-    /// Backs bytes ahead of writers, who were handed the first `used` ones. Returns at once if another thread is at it.
+    /// Backs bytes ahead of writers, who have taken the first `used` ones. Returns at once if another thread is in
+    /// it.
     pub(crate) fn back_ahead(&self, used: usize) {
         if let Some(mut done) = self.ahead.try_lock() {
             let wanted = wanted_ahead(used.min(self.bytes), *done);
@@ -111,9 +112,8 @@ impl Mapping {
     }
 }
 
-/// What is to be backed ahead once writers were handed `used` bytes and the first `done` ones have been backed: whole
-/// huge pages, as much as is used and no more than [`AHEAD_MAX`]. Nothing for a table that fits one page. Pages
-/// before the one that writers have come to are touched already.
+/// The bytes to back next, if writers have taken `used` bytes and the first `done` ones have been backed: whole huge
+/// pages, as much as is used and at most [`AHEAD_MAX`]. Nothing for a table that fits one page.
 fn wanted_ahead(used: usize, done: usize) -> Range<usize> {
     let ahead = if used < HUGE_PAGE { 0 } else { used.min(AHEAD_MAX) };
     let whole = |bytes: usize| bytes - bytes % HUGE_PAGE;
@@ -132,7 +132,7 @@ fn advise(map: &MmapMut, offset: usize, bytes: usize) {
 #[cfg(not(target_os = "linux"))]
 fn advise(_map: &MmapMut, _offset: usize, _bytes: usize) {}
 
-/// The kernel touches the pages: no byte is written from here.
+/// The kernel touches the pages; this writes no byte.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn back(map: &MmapMut, offset: usize, bytes: usize) {
     let _ = map.advise_range(memmap2::Advice::PopulateWrite, offset, bytes);
@@ -159,7 +159,7 @@ mod tests {
                     "{used}: {wanted:?}, {done}"
                 );
                 assert!(wanted.len() <= AHEAD_MAX + HUGE_PAGE, "{used}: {wanted:?}");
-                // No page between the writer and the end is left out.
+                // No page between the writers and the end is skipped.
                 assert!(wanted.start <= done.max(used), "{used}: {wanted:?}, {done}");
                 done = wanted.end;
                 assert!(used < HUGE_PAGE || done >= used - used % HUGE_PAGE + HUGE_PAGE, "{used}: {done}");

@@ -1,9 +1,9 @@
-//! Searches near a place: for a writer that goes on where it was.
+//! Nearby search: for a writer whose next entry is close to its last one.
 //!
 //! ```text
 //!   last -> . -> . -> [pred | succ]     a few hops on level 0, then a bracket like that of every search (SEARCH-2)
 //! ```
-//! Any thread; lock-free. What is unusual is left to a search from the top.
+//! Any thread; lock-free. Anything unusual is left to a search from the top.
 
 #![forbid(unsafe_code)]
 
@@ -14,8 +14,8 @@ use crate::memtable::skiplist::search::{Bracket, Search, Trail};
 use crate::planted::{Bug, planted};
 
 impl<'a, C: Comparator> Search<'a, C> {
-    /// At most `hops` steps on level 0 from `at`: for writers that go on where they were. Each node is opened once.
-    /// `None`: not found there, or anything unusual.
+    /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the place is not found
+    /// or anything unusual is met.
     #[inline(always)]
     pub(crate) fn find_near<T: Trail>(
         &self,
@@ -91,7 +91,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         Some(Bracket { pred: at, succ: next, entry })
     }
 
-    /// Order checks of two nodes by their offsets: those who do without keep what they opened in registers.
+    /// Order checks of two nodes, by offset, so that walks without these checks keep open nodes in registers.
     #[cold]
     #[inline(never)]
     fn is_in_order(self, left: u32, right: u32) -> bool {

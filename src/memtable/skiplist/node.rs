@@ -5,11 +5,12 @@
 //! ```
 //! Invariants:
 //! * NODE-1: a `Node` exists only if the entry ends inside its chunk, and its header check matched at its own offset;
-//!   one that was opened without (`open_as`) is good for nothing but to be verified.
-//! * NODE-2: lengths are read once; what was checked is what is used.
-//! * NODE-3: a `Verified` exists only if the key digest matched (or the width is 0); values come only out of one.
-//! * NODE-4: links and back words are atomics; who follows one goes by `links.rs` and `witness.rs`, after a tag that
-//!   matched.
+//!   one that was opened without that check (`open_as`) may only be verified.
+//! * NODE-2: lengths are read once, and the value that was checked is the one that is used.
+//! * NODE-3: a `Verified` exists only if the key digest matched, or the width is 0. Only a `Verified` gives out
+//!   values.
+//! * NODE-4: links and back words are atomics. They are followed only through `links.rs` and `witness.rs`, after
+//!   their tag matched.
 //!
 //! Who may call what: any thread. Not promised: that a node is linked, or where.
 
@@ -71,7 +72,7 @@ impl<'a> View<'a> {
         self.try_open_with_back(offset).map(|(node, _)| node)
     }
 
-    /// Opens the node at `offset`, and tells which node its back link names. That is a hint: its tag was not compared.
+    /// Opens the node at `offset`, and returns the target of its back link as a hint, whose tag was not compared.
     #[inline(always)]
     pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
         match self.locate_near(offset) {
@@ -169,7 +170,7 @@ impl<'a> View<'a> {
         self.try_open(offset).ok_or_else(|| self.header_report(offset))
     }
 
-    /// Why `try_open` refused.
+    /// The report for a node that `try_open` refused.
     #[cold]
     fn header_report(self, offset: u32) -> Corruption {
         match self.raw_header(offset) {
@@ -178,7 +179,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The fields that a header check covers, as they lie there, and the check: lengths, sequence number, revision.
+    /// The stored fields that a header check covers (lengths, sequence number, revision), and the check.
     #[cold]
     pub(super) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
         let (address, available) = self.locate(offset)?;
@@ -198,8 +199,8 @@ impl<'a> View<'a> {
         Some((fields, self.back_word(offset).map_or(0, BackWord::header_check)))
     }
 
-    /// The node at `offset` if these were its header's fields and its entry ended inside its chunk: to be verified,
-    /// since no header check vouches for it.
+    /// The node at `offset` with these header fields, if the entry then ends inside its chunk. It must be verified,
+    /// because no header check was made.
     #[cold]
     pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
         let (address, available) = self.locate(offset)?;
@@ -267,7 +268,7 @@ impl<'a> Node<'a> {
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
     }
 
-    /// Key and value, which lie side by side, not verified.
+    /// Key and value, which are adjacent, not verified.
     fn entry_bytes(&self) -> &'a [u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
         let len = self.lengths.key_len() + self.lengths.value_len();
@@ -283,7 +284,7 @@ impl<'a> Node<'a> {
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.value_len()) }
     }
 
-    /// Where this entry stands relative to the target.
+    /// Compares this entry with a position.
     #[inline(always)]
     pub(crate) fn order<C: Comparator>(&self, comparator: &C, target: &Target<'_>) -> Order {
         target.entry_order(comparator, self.key(), || (self.sequence, self.revision))
@@ -331,7 +332,7 @@ impl<'a> Node<'a> {
         self.placed().key_digest(key_part, nonce) & width.mask() == self.stored_digest(width, 0)
     }
 
-    /// The stored key digest: what the sealed sums add up. 0 if none is stored.
+    /// The stored key digest, which sums add up; 0 if none is stored.
     #[inline]
     pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
         if view.width.bytes() == 0 { 0 } else { self.stored_digest(view.width, 0) }
@@ -344,7 +345,7 @@ impl<'a> Node<'a> {
         digest & view.width.mask() == self.stored_digest(view.width, 0)
     }
 
-    /// Whether the value digest, which covers the key as well, matches key and value as they lie there.
+    /// Whether the value digest, which covers the key too, matches the stored key and value.
     #[cold]
     pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
         let key_part = key_part(self.key());
@@ -429,7 +430,7 @@ impl<'a> Verified<'a> {
         self.is_in(view).then(|| BytesIn { bytes: self.node.entry_bytes(), arena: view.arena() })
     }
 
-    /// Whether the key stands where this arena has it.
+    /// Whether the key is at its place in this arena.
     #[inline(always)]
     fn is_in(&self, view: &View<'_>) -> bool {
         matches!(
@@ -438,13 +439,13 @@ impl<'a> Verified<'a> {
         )
     }
 
-    /// The value as it lies there: for a copy that is verified afterwards.
+    /// The value, not verified, for a copy that is verified afterwards.
     pub(crate) fn value_unverified(&self) -> &'a [u8] {
         self.node.value_bytes()
     }
 
-    /// Verifies key and value together, where they lie or as copies. The other fields are those that this entry
-    /// holds in its user's memory: both digests cover them.
+    /// Verifies key and value together, in place or as copies. The other fields that the digests cover are those of
+    /// this `Verified`.
     #[inline]
     pub(crate) fn verify_parts(&self, key: &[u8], value: &[u8], seal: Seal) -> Result<(), Corruption> {
         let Seal { nonce, width } = seal;
@@ -458,7 +459,7 @@ impl<'a> Verified<'a> {
         Verified { key_part, ..*self }.verify_copy(value, seal)
     }
 
-    /// Verifies a copy of the value that was handed out.
+    /// Verifies a copy of the value.
     #[inline(always)]
     pub(crate) fn verify_copy(&self, value: &[u8], seal: Seal) -> Result<(), Corruption> {
         let width = seal.width;
@@ -489,21 +490,21 @@ impl<'a> Verified<'a> {
         report
     }
 
-    /// The stored digests, without their place: for whoever gets the entry. Reads no byte of key or value.
+    /// The stored digests, without their place, to hand on with the entry. Reads no byte of key or value.
     pub(crate) fn stored_protection(&self, seal: Seal) -> StoredProtection {
         let digest = |which| self.node.stored_digest(seal.width, which);
         self.node.placed().stripped(digest(0), digest(1), seal)
     }
 
-    /// The entry's own sum over key, value, kind and sequence, from the bytes as they are.
+    /// The caller's digest of the entry with its sequence number, computed from the bytes as they are now.
     pub(crate) fn carried(&self) -> Protected<Kvos> {
         self.node.placed().carried(self.key(), self.node.value_bytes())
     }
 }
 
 impl<'a> View<'a> {
-    /// A node again that was verified before: bounds are checked (NODE-1), nothing else (NODE-2, NODE-3). Whoever
-    /// asks has kept all of this in memory of its own.
+    /// Reopens a node that was verified before, from fields that the caller kept in its own memory. Only bounds are
+    /// checked (NODE-1).
     #[inline(always)]
     pub(super) fn again(
         &self,
@@ -528,9 +529,8 @@ pub(crate) trait KeepsArena: Send + Sync + 'static {
     fn arena(&self) -> &Arena;
 }
 
-/// Bytes of an entry that was verified, inside the chunks of this arena: the proof that they may be pinned. Made
-/// only of an entry whose key stands where the arena says (ARENA-2, NODE-1), so that its value ends inside the same
-/// chunk.
+/// Bytes of a verified entry inside the chunks of this arena, which may therefore be pinned. Made only of an entry
+/// whose key is at its place in the arena (ARENA-2, NODE-1), so that its value ends inside the same chunk.
 #[derive(Clone, Copy)]
 pub(crate) struct BytesIn<'a> {
     bytes: &'a [u8],
@@ -549,12 +549,12 @@ impl<'a> BytesIn<'a> {
 pub(crate) struct Pinned {
     address: usize,
     len: usize,
-    /// Held, never asked.
+    /// Held only for its drop.
     _owner: Arc<dyn KeepsArena>,
 }
 
 impl Pinned {
-    /// Pins verified bytes. `None` if the owner keeps another arena.
+    /// Pins verified bytes; `None` if `owner` keeps another arena alive.
     pub(crate) fn new(owner: Arc<dyn KeepsArena>, value: BytesIn<'_>) -> Option<Pinned> {
         let BytesIn { bytes, arena } = value;
         std::ptr::eq(owner.arena(), arena).then(|| Pinned {

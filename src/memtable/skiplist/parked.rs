@@ -1,10 +1,10 @@
-//! A verified node on hold, without a borrow: for cursors.
+//! Parked nodes: verified nodes that a cursor holds without a borrow of the arena.
 //!
 //! ```text
 //!   Verified ----> Parked (offset, lengths, versions, K) ----> resume: by the call that has just verified it
 //!                  in the caller's own memory            ----> verify: the key must have the same hash K as then
 //! ```
-//! Any thread. Not promised by `resume`: that the node still is what it was.
+//! Any thread. Not promised by `resume`: that the node was not damaged since.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
-    /// Puts a node on hold.
+    /// Parks a verified node.
     #[inline(always)]
     pub(crate) fn new(entry: &Verified<'_>) -> Self {
         let node = entry.node();
@@ -40,14 +40,14 @@ impl Parked {
         }
     }
 
-    /// The node again, for the call that has just verified it.
+    /// Reopens the node without verifying it, for the call that has just verified it.
     #[inline(always)]
     pub(crate) fn resume<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
         view.again((self.offset, self.revision), self.lengths, self.sequence, self.key_part)
     }
 
-    /// The node again, verified again: its key must have the hash that it had then. All else that is used of it was
-    /// kept in the caller's memory.
+    /// Reopens the node and verifies it: its key must have the hash that it had when it was parked. Everything else
+    /// was kept in the caller's memory.
     #[inline]
     pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
         match self.resume(view) {
@@ -57,7 +57,7 @@ impl Parked {
         }
     }
 
-    /// Why `verify` refused.
+    /// The report for a node that `verify` refused.
     #[cold]
     fn report(&self, view: &View<'_>) -> Corruption {
         let plain = Corruption::new(Place::Entry, bytes_of(self.offset), self.key_part, 0);
@@ -65,7 +65,7 @@ impl Parked {
         found.err().unwrap_or(plain.with_sequence(self.sequence))
     }
 
-    /// Whether the two are known to have different bytes as keys. `false`: that takes a look at the keys.
+    /// Whether the keys have different hashes and so differ. If `false`, the keys must be compared.
     #[inline(always)]
     pub(crate) fn has_other_key(&self, entry: &Verified<'_>) -> bool {
         self.key_part != entry.key_part()

@@ -1,12 +1,12 @@
-//! Where nodes and heads are built: apart from the words that vouch for their links.
+//! Placement: nodes and heads are built in other cache lines than the words that vouch for their links.
 //!
 //! ```text
 //!   reservation  | pad | link h-1 .. link 0 | header | .. |      pad: free units, none for most nodes
 //!                                           ^ node: stands apart (LAYOUT-3) from the two that it comes between
 //! ```
-//! * LAYOUT-3 (`layout.rs`) is kept here: the two neighbours of a node are known before its units are taken, and who
-//!   finds other neighbours in a second attempt asks again.
-//! * A node that is not published leaves zeros behind, before anything else runs.
+//! * This file keeps LAYOUT-3 (`layout.rs`): both neighbours of a node are known before its units are taken, and if a
+//!   second attempt finds other neighbours, the place is checked again.
+//! * The units of a node that is not published are zeroed before anything else runs.
 //!
 //! A site belongs to one writer.
 
@@ -18,7 +18,7 @@ use crate::memtable::skiplist::arena::{Reservation, SubChunk, View};
 use crate::memtable::skiplist::layout::{LINE_UNITS, UNIT, pad_units, stand_apart};
 use crate::planted::{Bug, planted};
 
-/// Units for one node, and where in them it stands.
+/// The units of one node, and the node's place in them.
 #[derive(Debug)]
 pub(crate) struct Site {
     reservation: Reservation,
@@ -27,7 +27,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Takes so many units for a node with so many links between `pred` and `succ`.
+    /// Takes units for a node between `pred` and `succ`.
     #[inline(always)]
     pub(super) fn take(
         view: &View<'_>,
@@ -39,7 +39,7 @@ impl Site {
         if site.fits(pred, succ) { Ok(site) } else { site.set_apart(view, sub, (pred, succ)) }
     }
 
-    /// A place with free units before the node.
+    /// Moves the node by free units before it, so that it stands apart.
     #[cold]
     #[inline(never)]
     fn set_apart(mut self, view: &View<'_>, sub: &mut SubChunk, (pred, succ): (u32, u32)) -> Result<Site> {
@@ -50,7 +50,7 @@ impl Site {
             if self.pad <= room {
                 return Ok(self);
             }
-            // A second turn only if the units that come now lie elsewhere.
+            // Repeats only if the next units are in another place.
             room = self.pad;
             self.give_back(view, sub)?;
             let reservation = view.arena().carve(sub, units + u64::from(room))?;
@@ -58,7 +58,7 @@ impl Site {
         }
     }
 
-    /// Whether a node here stands apart from these two.
+    /// Whether a node here stands apart from `pred` and `succ` (LAYOUT-3).
     #[inline(always)]
     pub(super) fn fits(&self, pred: u32, succ: u32) -> bool {
         stand_apart(pred, self.node(), succ) || planted(Bug::NodesStandTogether)
@@ -94,7 +94,7 @@ impl Site {
         &mut self.reservation
     }
 
-    /// Zeroes a node that lost its race: the search for its next place may end in a panic of the comparator.
+    /// Zeroes a node that lost its race, because the comparator may panic in the search for its next place.
     #[cold]
     #[inline(never)]
     pub(super) fn wipe(&mut self, view: &View<'_>) -> Result<()> {

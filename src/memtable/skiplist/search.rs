@@ -7,8 +7,8 @@
 //! ```
 //! S is the sentinel: its links lead to the first nodes, its back link to the last node, and it ends every level.
 //!
-//! * SEARCH-1: `at` only ever moves to a node that compared less than the target, so whatever misled the walk, it never
-//!   starts the last level after the target.
+//! * SEARCH-1: `at` moves only to nodes that compared less than the target. So whatever damage the walk met, it
+//!   enters level 0 before the target.
 //! * SEARCH-2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link whose tag matched and
 //!   for which succ's back link vouches (`witness.rs`), both key digests verified. It holds whatever path was taken
 //!   (tower, splice, hint, index).
@@ -71,7 +71,7 @@ impl Checks for Careful {
     const STEP_OVER: bool = true;
 }
 
-/// Who remembers the way.
+/// Records the path of a walk.
 pub(crate) trait Trail {
     /// The walk leaves `level` between these two nodes.
     fn record(&mut self, level: u32, at: u32);
@@ -102,7 +102,7 @@ impl Trail for NoTrail {
     fn record(&mut self, _level: u32, _at: u32) {}
 }
 
-/// The way of a writer's last insert: a node before it on each level.
+/// The path of a writer's last insert: the node before it on each level.
 #[derive(Debug, Clone)]
 pub(crate) struct Splice {
     pub(crate) prev: [u32; HEIGHT_MAX],
@@ -122,22 +122,22 @@ impl Trail for Splice {
 pub(crate) struct Bracket<'a> {
     pub(crate) pred: u32,
     pub(crate) succ: u32,
-    /// The entry of `succ`; `None`: the sentinel.
+    /// The entry of `succ`; `None` if that is the sentinel.
     pub(crate) entry: Option<Verified<'a>>,
 }
 
-/// A place where memory does not say what follows what. Where both sides name one entry, no entry is missing: what
-/// covers this one cannot be told.
+/// A place where damage hides which entry follows which. If both sides name one entry, no entry is missing, but
+/// damage hides which range tombstone covers it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gap {
     pub(crate) corruption: Corruption,
-    /// The last intact node before the gap, or the sentinel. Above the list: a position, or the end.
+    /// The last intact node before the gap, or the sentinel; in a sorted array, a position, or the end.
     pub(crate) before: u32,
-    /// The first intact node after it, likewise.
+    /// The first intact node after the gap, in the form of `before`.
     pub(crate) after: u32,
 }
 
-/// What a walk needs to know of its list, as numbers.
+/// The parameters of a walk, as numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Course {
     pub(crate) sentinel: u32,
@@ -147,7 +147,7 @@ pub(crate) struct Course {
     pub(crate) order_checks: OrderChecks,
 }
 
-/// What a walk needs to know.
+/// The parameters of a walk.
 #[derive(Debug)]
 pub(crate) struct Search<'a, C> {
     pub(crate) view: View<'a>,
@@ -195,7 +195,7 @@ impl Walk {
         self.level
     }
 
-    /// The node to be looked at next.
+    /// The node that the next step visits.
     #[inline(always)]
     pub(crate) fn candidate(&self) -> u32 {
         self.candidate
@@ -205,16 +205,16 @@ impl Walk {
 /// How a step ended.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// There is a candidate to look at.
+    /// The walk has a candidate.
     On,
     /// Level 0 ends between `at` and `greater`.
     Arrived,
-    /// Damage that this walk does not step over, at level 0 from this node on.
+    /// The walk met damage at level 0 after this node, and does not step over damage.
     Stopped(u32),
 }
 
 impl<'a, C: Comparator> Search<'a, C> {
-    /// Starts at the top.
+    /// A walk that starts at the top.
     #[inline(always)]
     pub(crate) fn start(&self) -> Walk {
         Walk {
@@ -249,7 +249,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Looks at the candidate and moves on: the one step of every search.
+    /// Visits the candidate and moves on: the one step that all searches share.
     #[inline(always)]
     pub(crate) fn step<K: Checks, T: Trail>(
         &self,
@@ -283,7 +283,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         self.choose(walk, from, trail)
     }
 
-    /// Asks for the node that the walk looks at next if it goes down: whatever the link names, it is only a hint.
+    /// Prefetches the node that the walk visits next if it goes down. The link is not checked, because this is a
+    /// hint.
     #[inline(always)]
     fn prefetch_below(&self, at: u32, level: u32) {
         if let Some(target) = self.view.peek_link(at, level) {
@@ -291,7 +292,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Asks for the lines of a node that a walk on this level reads: the link, the header, the key.
+    /// Prefetches the cache lines of a node that a walk on this level reads: link, header, key.
     #[inline(always)]
     pub(crate) fn prefetch_node(&self, node: u32, level: u32) {
         for unit in [View::slot(node, level), node, node.wrapping_add(KEY_UNITS)] {
@@ -299,7 +300,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// The candidate was not before the target: goes down one level, or arrives.
+    /// Handles a candidate that is not before the target: goes down one level, or arrives.
     #[inline(always)]
     fn descend<T: Trail>(&self, walk: &mut Walk, trail: &mut T) -> Progress {
         trail.record(walk.level, walk.at);
@@ -323,7 +324,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Finds the bracket from a start given; falls back to a careful search from the top.
+    /// Finds the bracket with a walk that has begun; falls back to a careful search from the top.
     #[inline(always)]
     pub(crate) fn find_from<K: Checks, T: Trail>(
         &self,
@@ -334,8 +335,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         let at = walk.at;
         let mut progress = self.choose(&mut walk, at, trail);
         while let Progress::On = progress {
-            // Whichever way the comparison turns out: a search in flight has others to go on with meanwhile, a lone
-            // search has not.
+            // Prefetched before the comparison, whatever its result, because a single search has no other work while
+            // it waits for memory.
             self.prefetch_below(walk.candidate, walk.level);
             progress = self.step::<K, T>(&mut walk, target, trail);
         }
@@ -353,7 +354,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         self.try_certify(pred, succ).ok()
     }
 
-    /// Certifies a bracket, or says what is in doubt.
+    /// Certifies a bracket, or returns what is in doubt.
     #[inline(always)]
     fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
         if pred != self.sentinel && !planted(Bug::BracketForgetsPred) {
@@ -386,7 +387,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Why `certify` refused.
+    /// The report for a bracket that `certify` refused.
     #[cold]
     fn bracket_report(self, pred: u32, succ: u32) -> Corruption {
         let checked = self
@@ -395,7 +396,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         checked.err().unwrap_or(Corruption::new(Place::Link, bytes_of(pred), 0, 0))
     }
 
-    /// Why a node was stepped over.
+    /// The report for a node that was stepped over.
     #[cold]
     pub(crate) fn node_report(self, node: u32) -> Corruption {
         self.verified(node).err().unwrap_or(Corruption::new(Place::Entry, bytes_of(node), 0, 0))
@@ -410,7 +411,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         self.view.open(node)?.verify(&self.view).map(Some)
     }
 
-    /// Order checks: a comparator, or a link, that disagrees.
+    /// Order checks: fails if two adjacent entries are out of order.
     pub(crate) fn check_order(
         self,
         left: Option<&Verified<'a>>,
@@ -432,7 +433,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         Target::new(self.comparator, node.key(), node.sequence()).with_revision(node.revision())
     }
 
-    /// The careful retry (SEARCH-3). Its result is certified like any other.
+    /// The careful search (SEARCH-3). Its result is certified like that of any search.
     #[cold]
     #[inline(never)]
     pub(crate) fn find_carefully<T: Trail>(
@@ -477,14 +478,14 @@ impl<'a, C: Comparator> Search<'a, C> {
         })
     }
 
-    /// Before an error is reported, the control block is asked whether it is the culprit.
+    /// Makes a gap. If the control block is damaged, that is reported instead of `corruption`.
     #[cold]
     pub(crate) fn gap(self, corruption: Corruption, before: u32, after: u32) -> Gap {
         let corruption = self.view.arena().control.words().check().err().unwrap_or(corruption);
         Gap { corruption, before, after }
     }
 
-    /// Why the link from `pred` is not believed: its tag, or the back link of the node that it names.
+    /// The report for a link that is not believed, because of its tag or of the back link of the node that it names.
     #[cold]
     pub(super) fn link_report(self, pred: u32) -> Corruption {
         let succ = match self.view.link(pred, 0) {
@@ -520,7 +521,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     }
 }
 
-/// A link from `pred` that names `found`, where the back link of that one names `expected`.
+/// The report for a link from `pred` that names `found`, whose back link names `expected`.
 #[cold]
 fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
     Corruption::new(Place::Link, bytes_of(View::slot(pred, 0)), u64::from(expected), u64::from(found))

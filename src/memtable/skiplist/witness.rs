@@ -9,11 +9,11 @@
 //! Invariants:
 //! * WITNESS-1: a back link names a node before its own, changes by compare-and-swap only, and only to a node further
 //!   on: the last one before its own on a walk from the node that it named.
-//! * WITNESS-2: a writer that linked n between a and b returns only after b's back link names n, or a node after n.
+//! * WITNESS-2: a writer that linked n between a and b returns only after b's back link names n or a node after n.
 //!   So, while no writer is between the two exchanges, every back link names the node before its own.
 //! * WITNESS-3: a link a -> b is believed if b's back link names a; if it is late; or if its tag does not match: then
 //!   the back word itself is damaged. It is lost if neither a's link has changed meanwhile nor the walk meets a.
-//! * WITNESS-4: nobody overwrites the evidence: a walk that does not meet a changes nothing. A walk goes on in order,
+//! * WITNESS-4: evidence is not overwritten: a walk that does not meet a changes nothing. A walk goes on in order,
 //!   whatever earlier values its links have, so it ends.
 //!
 //! Why WITNESS-3 accuses nobody wrongly: what b's back link names is before b and in the list, and its writer's first
@@ -36,18 +36,18 @@ use crate::sync::{AtomicU64, Ordering};
 /// Why a link is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// What it names does not verify, or not in this order.
+    /// The node that it names does not verify, or is out of order.
     Damage,
-    /// It names another node by now: to be followed again.
+    /// The link names another node by now, so it is to be followed again.
     Changed,
     /// It went back to an earlier value (WITNESS-3): the back link names this node.
     Lost(u32),
 }
 
-/// Where a walk to a node leads that started at a hint.
+/// The result of a walk to a node that started at a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walked {
-    /// It meets the node that was asked for; this is the last one.
+    /// It met the node that was asked for. This is the last node before the end.
     Met(u32),
     /// It does not.
     Missed,
@@ -56,13 +56,13 @@ enum Walked {
 }
 
 impl<'a> View<'a> {
-    /// The word that holds a node's back link and header check.
+    /// The back word of a node.
     #[inline(always)]
     fn back_slot(&self, node: u32) -> Option<&'a AtomicU64> {
         self.word(node.wrapping_add(BACK_UNITS))
     }
 
-    /// The node that a back link names, to be compared with one: its tag was not.
+    /// The target of a back link whose tag was not compared; to be compared with a node, not followed.
     #[inline(always)]
     pub(super) fn back_target(&self, node: u32) -> Option<u32> {
         self.back_word(node).map(BackWord::target)
@@ -75,7 +75,7 @@ impl<'a> View<'a> {
         self.is_tagged(node, back).then_some(back.target())
     }
 
-    /// A back word whose target may be followed if its tag matches.
+    /// Loads a back word whose target may be followed if its tag matches.
     #[inline]
     pub(super) fn load_back(&self, node: u32) -> Option<BackWord> {
         // ORDERING: Acquire pairs with the Release in `exchange_back`: the target's bytes are visible after it, and
@@ -100,13 +100,13 @@ impl<'a> View<'a> {
         slot.store(back.0, Ordering::Relaxed);
     }
 
-    /// Makes `node` name `new` before it if it names `old`, whatever that one's tag. `false`: it names another one.
+    /// Changes the back link of `node` from `old` to `new`, whatever its tag. `false` if it names another node.
     #[inline(always)]
     pub(crate) fn renew_back(&self, node: u32, old: u32, new: u32) -> bool {
         self.back_word(node).is_some_and(|back| back.target() == old && self.exchange_back(node, back, new))
     }
 
-    /// Exchanges a back word that was read for one that names `target`. `false`: it has changed since.
+    /// Replaces a back word that was read by one that names `target`. `false` if it has changed since.
     #[inline(always)]
     pub(super) fn exchange_back(&self, node: u32, old: BackWord, target: u32) -> bool {
         let Some(slot) = self.back_slot(node) else { return false };
@@ -135,11 +135,11 @@ impl<'a> View<'a> {
         }
         match self.walk(sentinel, hint, pred, succ) {
             Walked::Met(last) => {
-                // Whoever was faster has made it name this node or a later one.
+                // If this fails, another thread has made it name this node or a later one.
                 self.exchange_back(succ, back, last);
                 Ok(())
             }
-            // A line that went back may hold the link of the node that the hint names, too.
+            // A line that went back may hold the link of the hinted node, too.
             Walked::Missed | Walked::Broken => Err(Doubt::Lost(hint)),
         }
     }
@@ -147,7 +147,7 @@ impl<'a> View<'a> {
     /// Walks from `from` to `succ` and looks for `sought` on the way.
     fn walk(&self, sentinel: u32, from: u32, sought: u32, succ: u32) -> Walked {
         let (mut at, mut met) = (from, from == sought);
-        // The bound is for links that agree with their tags by chance.
+        // The bound ends walks along links that match their tags by chance.
         for _ in 0..=self.arena().handed_bytes() / HEADER as u64 {
             match self.try_link(at, 0) {
                 None => return Walked::Broken,
@@ -181,8 +181,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A writer found that its node and another one both lead to the same node and neither leads to the other. Each is
-    /// made to name the other: no link to either of them is believed any more.
+    /// Handles two nodes that both lead to one node while neither leads to the other. Each is made to name the other
+    /// as its predecessor, so that no link to either is believed.
     fn accuse(&self, node: u32, other: u32) {
         for (node, other) in [(node, other), (other, node)] {
             while let Some(back) = self.load_back(node)

@@ -1,4 +1,4 @@
-//! Writes, one entry or a batch at a time.
+//! Writes: of single entries and of batches.
 
 #![forbid(unsafe_code)]
 

@@ -8,15 +8,15 @@
 //!   reserve   arena space for all of it
 //!   link      entry by entry, each after the way that its search recorded
 //! ```
-//! * WRITE-BATCH-1: an error before the first link changes nothing. What can be known before is checked before.
+//! * WRITE-BATCH-1: an error before the first link changes nothing, and every check that can be made before it is.
 //! * WRITE-BATCH-2: what stops a batch later (damage that appears meanwhile, a concurrent writer that took the same
 //!   key and number) is `BatchInterrupted` with the number of entries that are in. It is a plain error if there is
 //!   none yet.
-//! * WRITE-BATCH-3: a panic of the comparator goes on to the caller, whatever is linked: each entry is in and
-//!   counted, or not there.
+//! * WRITE-BATCH-3: a panic of the comparator reaches the caller. Each entry is then either linked and counted, or
+//!   absent.
 //!
-//! Any thread; a batch is written inside one shard. Not promised: that entries appear at once. The engine publishes the
-//! batch's last sequence number when the call has returned.
+//! Any thread; a batch is written inside one shard. Not promised: that all entries become visible at once. The engine
+//! publishes the batch's last sequence number after the call has returned.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +33,7 @@ use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, entry_byt
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
 
-/// What a batch did.
+/// The result of writing a batch.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, WriteBatch};
@@ -47,11 +47,11 @@ use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct BatchWritten {
-    /// Entries that are new in the table; those of which an equal one was kept are not counted.
+    /// Number of entries that were inserted, without those for which an existing entry was kept.
     pub entries: u64,
-    /// Arena bytes that they take.
+    /// Arena bytes that these entries take.
     pub bytes: u64,
-    /// Entries that they displaced (policy `Replace`).
+    /// Number of entries that they replaced (policy `Replace`).
     pub displaced: u64,
 }
 
@@ -63,7 +63,7 @@ impl BatchWritten {
     }
 }
 
-/// Which of a batch's entries a search is about.
+/// Which entries of a batch are searched: those of one list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Points,
@@ -103,7 +103,7 @@ pub(crate) fn read_batch<'b, C: Comparator>(
     Ok(writes)
 }
 
-/// Whether equal entries of this sort are refused.
+/// Whether duplicates in this list are refused.
 fn refuses_duplicates<C: Comparator>(core: &Core<C>, sort: Sort) -> bool {
     match core.options.duplicates {
         DuplicatePolicy::Reject => true,
@@ -131,7 +131,7 @@ fn compare_batch<C: Comparator>(core: &Core<C>, writes: &[Fields<'_>]) -> Result
     Ok(())
 }
 
-/// Searches the places of all entries of one sort, and refuses what is there already.
+/// Searches the places of all entries of one list, and refuses duplicates.
 fn search_batch<C: Comparator>(
     core: &Core<C>,
     list: &List,
@@ -168,8 +168,8 @@ fn search_batch<C: Comparator>(
     outcome
 }
 
-/// How many of the first entries stand, in order, in the one gap after the writer's last insert: a batch that
-/// goes on where the writer was needs no search. pred < first entry < entry <= succ certifies each of them.
+/// Number of leading entries that are in order and between the writer's last insert and its successor: a batch that
+/// continues there needs no search. pred < first entry < entry <= succ certifies each of them.
 fn search_near<C: Comparator>(
     core: &Core<C>,
     list: &List,

@@ -28,7 +28,7 @@ use crate::memtable::skiplist::placement::Site;
 use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
 
-/// What an insert did.
+/// The result of an insert.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -40,13 +40,13 @@ use crate::planted::{Bug, planted};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inserted {
-    /// Arena bytes that the entry takes; 0 if an equal one was kept (policy `KeepFirst`).
+    /// Arena bytes that the entry takes; 0 if an existing entry was kept (policy `KeepFirst`).
     pub bytes: u64,
-    /// What the entry displaced (policy `Replace`).
+    /// The entry that was replaced (policy `Replace`).
     pub displaced: Option<Displaced>,
 }
 
-/// An entry that a replacing one hides from reads that start later.
+/// An entry that was replaced, and that reads which start later do not see.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, MemTable, MemTableOptions};
@@ -59,7 +59,7 @@ pub struct Inserted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Displaced {
-    /// Its kind.
+    /// The kind of the replaced entry.
     pub kind: Kind,
     /// Bytes of its key and value.
     pub data_bytes: u64,

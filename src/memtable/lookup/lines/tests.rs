@@ -1,4 +1,4 @@
-//! Lines and control words that go back to what they were.
+//! Lines and control words that go back to earlier values.
 
 #![forbid(unsafe_code)]
 #![cfg(not(loom))]
@@ -17,7 +17,7 @@ fn arena(seed: u64) -> Arena {
     Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret }).unwrap()
 }
 
-/// Lines of an arena, and every value that a cache line of theirs ever held: after each single atomic step.
+/// Lines, and every value that each of their cache lines held, noted after each atomic step.
 struct Life<'a> {
     lines: Lines,
     view: View<'a>,
@@ -72,7 +72,7 @@ impl<'a> Life<'a> {
         line.account(&self.view, place, from, to).unwrap();
     }
 
-    /// Which lines are believed.
+    /// The lines whose control word agrees.
     fn believed(&self) -> Vec<bool> {
         let believed = |index| {
             let line = self.lines.line(index).unwrap();
@@ -107,8 +107,8 @@ fn step(word: &AtomicU64, place: usize, random: u64) -> (u64, u64) {
     (from, to)
 }
 
-/// Each word and each cache line goes back to each value that it ever held: what differs is not believed, a scrub says
-/// so, and what is written afterwards does not cover it up.
+/// Each word and each cache line goes back to each value that it held. A line that differs is not believed, a scrub
+/// reports it, and later writes do not hide it.
 #[test]
 fn whatever_goes_back_to_an_earlier_value_is_not_believed_again() {
     for seed in 1..4 {
@@ -126,7 +126,7 @@ fn whatever_goes_back_to_an_earlier_value_is_not_believed_again() {
     }
 }
 
-/// Which words of a cache line go back, and to what.
+/// The words of a cache line that go back, and their earlier values.
 type Case = Vec<(usize, u64)>;
 
 fn cases(history: &[Vec<u64>]) -> Vec<Case> {
