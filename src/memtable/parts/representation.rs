@@ -1,9 +1,9 @@
-//! The internal trait that stands between meaning and order.
+//! The internal trait of representations: how table code reads entries in order, whichever structure keeps them.
 //!
-//! A position is a `u32` that only the representation understands; 0 is the end (before the first and after the
-//! last entry). Every answer is certified by the representation: entries come verified, neighbours are neighbours.
+//! A position is a `u32` that only the representation understands; 0 is the end (before the first and after the last
+//! entry). The representation certifies every answer: entries are verified, and neighbours are adjacent.
 //!
-//! Any thread. Not promised: that positions of one representation, or of one sorted copy, mean anything to another.
+//! Any thread. Positions are valid only for the representation, or the sorted copy, that gave them out.
 
 #![forbid(unsafe_code)]
 
@@ -16,10 +16,10 @@ use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
 /// The end: before the first entry and after the last one.
 pub(crate) const END: u32 = 0;
 
-/// Most entries of a gap that are asked for their keys: a proof costs microseconds.
+/// At most this many damaged entries of a gap are tried for proofs of their keys, because a proof takes microseconds.
 pub(crate) const GAP_ENTRIES_MAX: u32 = 16;
 
-/// An entry and where it stands.
+/// An entry and its position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spot<'a> {
     pub(crate) at: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Spot<'a> {
 /// Neighbours around a position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'a> {
-    /// The position before; its entry was verified.
+    /// The position before, whose entry was verified.
     pub(crate) before: u32,
     /// The entry after; `None` is the end.
     pub(crate) after: Option<Spot<'a>>,
@@ -52,19 +52,18 @@ pub(crate) trait Ordered<'a> {
             Err(corruption) => Err(Gap { corruption, before: END, after }),
         }
     }
-    /// The entry after `at`; after `END` stands the first one.
+    /// The entry after `at`; after `END` comes the first one.
     fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Gap>;
-    /// The entry before `at`; before `END` stands the last one.
+    /// The entry before `at`; before `END` comes the last one.
     fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Gap>;
-    /// What stands after a gap, if every damaged entry in it is proved to have a key and a sequence number for which
-    /// `is_other` is true. `None`: not proved, the gap stays one.
+    /// The entry after a gap, if every damaged entry in it is proved to have a key and a sequence number for which
+    /// `is_other` is true. `None` without such a proof.
     fn past_others(
         &self,
         gap: &Gap,
         is_other: impl Fn(&[u8], SequenceNumber) -> bool,
     ) -> Option<Option<Spot<'a>>>;
-    /// The gap that is left where the entry at `at`, which was handed out before, does not verify any more: its links
-    /// still lead on.
+    /// The gap around the entry at `at`, which verified before and no longer does. Its links still lead on.
     #[cold]
     fn gap_at(&self, at: u32, corruption: Corruption) -> Gap {
         let position = |spot: Option<Spot<'a>>| spot.map_or(END, |spot| spot.at);
@@ -72,14 +71,14 @@ pub(crate) trait Ordered<'a> {
         let after = self.next(at).map_or_else(|gap| gap.after, position);
         Gap { corruption, before, after }
     }
-    /// The entry at a position that was handed out before.
+    /// The entry at a position that was given out before.
     fn entry(&self, at: u32) -> Result<Verified<'a>, Corruption>;
-    /// The checked values that accesses need.
+    /// The view that entries are read through.
     fn view(&self) -> &View<'a>;
 }
 
 impl<C> Search<'_, C> {
-    /// A gap of the list with positions in place of nodes.
+    /// Converts a gap of the list from nodes to positions.
     fn between_positions(self, gap: Gap) -> Gap {
         Gap { before: self.position_of(gap.before), after: self.position_of(gap.after), ..gap }
     }

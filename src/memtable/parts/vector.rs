@@ -11,12 +11,13 @@
 //! * VECTOR-2: a position in a sorted array is its index plus one. Neighbours in the array are neighbours in the
 //!   order: the array was made from all chains, and its words are bound to their indexes and to the array's length,
 //!   so that what an earlier array left in the same memory is not believed.
-//! * VECTOR-3: entries of equal keys and sequence numbers stand side by side, ordered by their places: every copy,
-//!   whatever its chains' links say, has the same one first. None of them is lost; the freeze names them.
-//! * VECTOR-4: a damaged entry of a log could be any key, and so every read of that log answers `Corruption`. In a
-//!   frozen table's array its place is known: only what lies there does.
+//! * VECTOR-3: entries with equal keys and sequence numbers are adjacent and ordered by their places in the arena, so
+//!   every copy has them in one order, whatever the links of its chains say. None of them is lost, and the freeze
+//!   reports them.
+//! * VECTOR-4: a damaged entry of a log could have any key, so every read of that log returns `Corruption`. In the
+//!   array of a frozen table its place is known, so only reads around that place do.
 //!
-//! Readers of a mutable table make an array of their own: O(n log n) a cursor, O(n) a get. Any thread.
+//! Readers of a mutable table make an array of their own, in O(n log n) per cursor and O(n) per get. Any thread.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "words are packed of 32-bit halves")]
@@ -37,7 +38,7 @@ use crate::memtable::skiplist::witness::Doubt;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Ordering};
 
-/// The level that the tags of an array of so many words are made for: no tower has it.
+/// The level in the tags of an array with `len` words, which no tower has.
 const fn sorted_level(len: usize) -> u32 {
     (len as u32).wrapping_add(1 << 16)
 }
@@ -46,13 +47,13 @@ const fn sorted_level(len: usize) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Sorted {
     words: Box<[AtomicU64]>,
-    /// Damage met while the array was made: an entry whose place nobody knows (VECTOR-4).
+    /// Damage found while the array was made: an entry whose place is not known (VECTOR-4).
     damage: Option<Corruption>,
-    /// The sequence number of the first entry that stands there twice (VECTOR-3).
+    /// The sequence number of the first duplicate (VECTOR-3).
     pub(crate) duplicate: Option<SequenceNumber>,
 }
 
-/// A new chain: its sentinel.
+/// Makes a new chain, and returns its sentinel.
 pub(crate) fn new_chain(view: &View<'_>, sub: &mut SubChunk) -> Result<u32> {
     new_sentinel(view, sub, 1)
 }
@@ -85,7 +86,7 @@ fn broken(node: u32) -> Corruption {
     Corruption::new(Place::Link, u64::from(node) * 8, 0, 0)
 }
 
-/// Every node of a chain, in order of arrival as far as it can be told.
+/// Collects every node of a chain, in order of arrival as far as damage does not hide it.
 pub(crate) fn chain(view: &View<'_>, sentinel: u32, nodes: &mut Vec<u32>, damage: &mut Option<Corruption>) {
     let mut at = sentinel;
     loop {
@@ -104,7 +105,7 @@ pub(crate) fn chain(view: &View<'_>, sentinel: u32, nodes: &mut Vec<u32>, damage
     }
 }
 
-/// The rest of a chain whose link at `last` is broken, along its back links (VECTOR-1).
+/// Collects the rest of a chain whose link at `last` is broken, along back links (VECTOR-1).
 #[cold]
 fn from_behind(
     view: &View<'_>,
@@ -130,8 +131,8 @@ fn from_behind(
     }
 }
 
-/// Every node of a chain for a scrub, which hears of every broken link and back link. Between two breaks of a chain
-/// nobody leads.
+/// Collects the nodes of a chain for a scrub, and reports every broken link and back link. Nodes between two breaks
+/// cannot be reached.
 pub(crate) fn chain_nodes(view: &View<'_>, sentinel: u32, find: &mut impl FnMut(Corruption)) -> Vec<u32> {
     let mut nodes = Vec::new();
     let mut damage = None;
@@ -244,17 +245,17 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
         self.view.open(self.node_at(index)?)?.verify(&self.view)
     }
 
-    /// Every entry in order, or what is wrong in its place.
+    /// Iterates over all entries in order; a damaged one is an error.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Result<Verified<'a>, Corruption>> + '_ {
         (0..self.len()).map(|index| self.at(index))
     }
 
-    /// The nodes that the array names, as far as its words verify.
+    /// Iterates over the nodes that verified words of the array name.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.len()).filter_map(|index| self.node_at(index).ok())
     }
 
-    /// Entries between two positions.
+    /// Number of entries between two positions.
     pub(crate) fn count(&self, from: &Target<'_>, to: &Target<'_>) -> Result<u64> {
         let index = |target| self.find(target).map(|around| around.before).map_err(|gap| gap.corruption);
         Ok(u64::from(index(to)?.saturating_sub(index(from)?)))
@@ -277,13 +278,13 @@ impl<'a, C: Comparator> SortedSearch<'a, C> {
 impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
     fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Gap> {
         if let Some(corruption) = self.sorted.damage {
-            // The gap may be anywhere (VECTOR-4): a cursor that went on would show the rest as if it were all.
+            // The gap may be anywhere (VECTOR-4), so a cursor must not go on as if it showed all entries.
             return Err(Gap { corruption, before: END, after: END });
         }
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
-            // Damaged entries are passed to the right: the nearest intact one tells which half it is.
+            // Damaged entries are passed to the right: the nearest intact one decides which half to search.
             match self.intact(middle, high) {
                 Some(spot) if spot.entry.node().order(self.comparator, target).is_lt() => low = spot.at,
                 _ => high = middle,
@@ -326,7 +327,7 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
         if self.sorted.damage.is_some() {
             return None;
         }
-        // The position before an index is that index.
+        // The position of the entry before an index equals that index.
         for index in gap.before..gap.before.saturating_add(GAP_ENTRIES_MAX) {
             if index >= self.len() {
                 return Some(None);
@@ -350,8 +351,8 @@ impl<'a, C: Comparator> Ordered<'a> for SortedSearch<'a, C> {
     }
 }
 
-/// Writes an entry to the end of a chain: build, compare with what the caller's buffers say, link. Returns it and its
-/// arena bytes.
+/// Appends an entry to a chain: builds it, compares it with the caller's digest, links it. Returns it and its arena
+/// bytes.
 pub(crate) fn write(
     view: &View<'_>,
     sub: &mut SubChunk,

@@ -1,20 +1,21 @@
-//! What writers own while they write: gates, counters, sub-chunks. No line of it is shared by all of them.
+//! Writer shards: what a writer owns while it writes, namely a gate, counters and a sub-chunk. Shards are in cache
+//! lines of their own.
 //!
 //! ```text
 //!   put()      home shard of the thread, or the next free one, or a new one      (try_lock, never waits for a writer)
 //!   writer()   a shard of its own, leased                                        (lock, only a freeze competes)
 //!   freeze()   locks each shard once, in order, and marks it frozen              (waits out the writers inside)
 //! ```
-//! * WRITER-SHARDS-1: a write runs inside its shard's lock; the lock's state says whether the table is frozen. One
-//!   read-modify-write both enters and asks, so a freeze and a write cannot miss each other.
-//! * WRITER-SHARDS-2: counters are written by the lock's owner alone and read by anybody; sums are exact once no
+//! * WRITER-SHARDS-1: a write holds its shard's lock, and the state under the lock says whether the table is frozen.
+//!   So one read-modify-write both enters and asks, and a freeze and a write cannot miss each other.
+//! * WRITER-SHARDS-2: only the owner of the lock writes counters, and any thread reads them. Sums are exact while no
 //!   writer is inside.
 //! * WRITER-SHARDS-3: a shard that is made after the freeze began is made frozen: making one takes the registry's
 //!   lock, and the freeze says so under it before it goes from shard to shard. It waits for no writer while it holds
 //!   that lock.
-//! * WRITER-SHARDS-4: a shard names the thread that is inside. Only that thread writes its own number there and takes
-//!   it away again, so whoever reads its own number there is inside: a comparator that calls back into its table. It
-//!   is never waited for.
+//! * WRITER-SHARDS-4: a shard stores the number of the thread that is inside, which only that thread writes and
+//!   clears. A thread that reads its own number there is inside already: its comparator calls back into the table.
+//!   Such a thread never waits for itself.
 //!
 //! Any thread. Not promised: which shard a write uses.
 
@@ -33,7 +34,7 @@ use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
 
-/// Shards that exist from the start.
+/// Number of shards that exist from the start.
 #[cfg(not(loom))]
 const FIRST: usize = 8;
 #[cfg(loom)]
@@ -42,7 +43,7 @@ const FIRST: usize = 2;
 /// Sums over a table's writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Totals {
-    /// Point entries and range tombstones that reads may find.
+    /// Point entries and range tombstones, without replaced ones.
     pub(crate) entries: u64,
     /// Point tombstones among them.
     pub(crate) deletes: u64,
@@ -52,7 +53,7 @@ pub(crate) struct Totals {
     pub(crate) data_bytes: u64,
     /// Sum of their stored key digests, wrapping.
     pub(crate) digest_sum: u64,
-    /// Entries that a replacing one hides.
+    /// Entries that were replaced.
     pub(crate) displaced: u64,
 }
 
@@ -73,7 +74,7 @@ impl Counters {
         }
     }
 
-    /// Adds, as the only writer.
+    /// Adds to the counters, as their only writer.
     #[inline(always)]
     fn add(&self, change: &Totals, sequence: u64) {
         let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = &self.totals;
@@ -110,7 +111,7 @@ impl Counters {
     }
 }
 
-/// Whether a replacing entry hides one.
+/// Whether an entry was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hidden {
     No,
@@ -118,7 +119,7 @@ pub(crate) enum Hidden {
 }
 
 impl Totals {
-    /// What counts of an entry.
+    /// The totals of one entry.
     #[inline(always)]
     pub(crate) fn of(kind: Kind, data_bytes: u64, digest_sum: u64) -> Totals {
         Totals {
@@ -131,7 +132,7 @@ impl Totals {
         }
     }
 
-    /// What a full pass saw, against what was sealed.
+    /// Compares the totals of a full pass with the sealed ones.
     pub(crate) fn compare(&self, sealed: &Totals) -> Result<(), Corruption> {
         let differs =
             sealed.as_array().into_iter().zip(self.as_array()).find(|(sealed, seen)| sealed != seen);
@@ -168,13 +169,13 @@ impl Totals {
         Totals::from_array(std::array::from_fn(|i| left[i].wrapping_add(right[i])))
     }
 
-    /// The change that takes these away again.
+    /// The change that undoes these totals.
     pub(crate) fn negated(&self) -> Totals {
         Totals::from_array(self.as_array().map(u64::wrapping_neg))
     }
 }
 
-/// What the lock of a shard guards.
+/// The state that the lock of a shard guards.
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     frozen: Gate,
@@ -182,7 +183,7 @@ pub(crate) struct Inside {
     pub(crate) inserter: Inserter,
 }
 
-/// Whether writes may enter.
+/// Whether the gate admits writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Gate {
     #[default]
@@ -190,21 +191,22 @@ enum Gate {
     Frozen,
 }
 
-/// A shard's control words, by index: the lock's owner sets them (WRITER-SHARDS-2).
+/// A shard's control words, which the owner of its lock sets (WRITER-SHARDS-2).
 type Control = ControlWords<2>;
 /// The sentinel of the shard's chain (representation `Vector`); 0 until its first write.
 const CHAIN: usize = 0;
-/// The largest sequence number of its point entries: what tells a scan that nothing in a deleted run can be shown.
+/// The largest sequence number of its point entries. If a range tombstone is newer, a scan may skip its whole
+/// interval.
 const LARGEST_POINT: usize = 1;
 
-/// One shard, on lines of its own.
+/// A writer shard, in cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WriterShard {
     inside: Mutex<Inside>,
     counters: Counters,
     control: Control,
-    /// 1 while a `Writer` has it.
+    /// 1 while a `Writer` owns the shard.
     leased: AtomicU64,
     /// The number of the thread that is inside, plus one; 0 without one (WRITER-SHARDS-4).
     holder: AtomicU64,
@@ -226,10 +228,10 @@ impl Drop for Entered<'_> {
 }
 
 impl Entered<'_> {
-    /// The shard's chain, made if it is not there. The lock makes this writer the only one who sets it.
+    /// The shard's chain, which is made if it does not exist. Only the owner of the lock sets it.
     pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
         let control = &self.shard.control;
-        // Nobody else sets it: 0 is believed only where its check agrees.
+        // No other thread sets it, so a 0 whose check disagrees is damage.
         let believed = planted(Bug::ChainWordBelieved);
         let known = if believed { control.get_so_far(CHAIN)? } else { control.get(CHAIN)? };
         if known != 0 {
@@ -247,14 +249,14 @@ impl Entered<'_> {
         let control = &self.shard.control;
         self.shard.counters.add(change, sequence);
         let (known, mismatch) = control.get_with_mismatch(control.salt(), LARGEST_POINT);
-        // A word that is damaged stays so: readers take it for the largest number there is.
+        // A damaged word is left as it is, and readers take it for the largest possible number.
         if sequence > known && mismatch == 0 && change.range_deletes == 0 {
             control.set(LARGEST_POINT, sequence);
         }
     }
 }
 
-/// What came of an attempt to enter.
+/// The result of an attempt to enter.
 enum Attempt<'s> {
     Inside(Entered<'s>),
     Busy,
@@ -266,7 +268,7 @@ impl WriterShard {
         WriterShard {
             inside: Mutex::new(Inside { frozen, inserter: Inserter::default() }),
             counters: Counters::new(),
-            // Stretches of the arena have smaller names.
+            // Ranges of the arena have smaller names.
             control: ControlWords::new(secret, 1 << 32 | number as u64),
             leased: AtomicU64::new(0),
             holder: AtomicU64::new(0),
@@ -297,15 +299,15 @@ impl WriterShard {
         self.holder.load(Ordering::Relaxed) == holder_number()
     }
 
-    /// Waits until whoever is inside now has left; for this thread itself it does not wait.
+    /// Waits until the writer that is inside now has left, unless that is this thread.
     fn wait_out_writer(&self) {
         if !self.is_held_by_this_thread() {
             drop(self.inside.lock());
         }
     }
 
-    /// The chain's sentinel, 0 without one. A writer that is just setting it is waited out: a word that was zeroed must
-    /// not read as none.
+    /// The chain's sentinel, 0 without one. Waits for a writer that is setting it, so that a zeroed word is not taken
+    /// for none.
     fn chain_when_idle(&self) -> Result<u64, Corruption> {
         if planted(Bug::ChainWordBelieved) {
             return self.control.get_so_far(CHAIN);
@@ -316,13 +318,13 @@ impl WriterShard {
         })
     }
 
-    /// Waits for its owner.
+    /// Waits for the owner of the lock.
     #[inline]
     fn wait(&self) -> Attempt<'_> {
         self.admitted(self.inside.lock())
     }
 
-    /// Enters as the shard's lessee; waits only for a freeze.
+    /// Enters the shard as its lessee. Waits only for a freeze.
     pub(crate) fn enter(&self) -> Option<Entered<'_>> {
         match self.wait() {
             Attempt::Inside(entered) => Some(entered),
@@ -361,7 +363,7 @@ struct More {
 }
 
 impl WriterShards {
-    /// Open shards; the secret is the table's.
+    /// Open shards, for a table with this secret.
     pub(crate) fn new(secret: Secret) -> Self {
         let first = std::array::from_fn(|number| WriterShard::new(Gate::Open, secret, number));
         WriterShards { first, more: Mutex::new(More::default()), secret }
@@ -380,14 +382,15 @@ impl WriterShards {
         Attempt::Busy
     }
 
-    /// Runs a write inside a shard that is free; makes one if none is. A frozen table answers what `frozen` says.
+    /// Runs a write inside a free shard, which is made if there is none. For a frozen table returns what `frozen`
+    /// makes.
     #[inline]
     pub(crate) fn write<R>(
         &self,
         write: impl FnOnce(&mut Entered<'_>) -> R,
         frozen: impl FnOnce() -> R,
     ) -> R {
-        // Given back after the write has left it, also where a comparator panics.
+        // Returned after the write has left it, even if a comparator panics.
         let leased;
         let mut attempt = self.try_enter();
         if let Attempt::Busy = attempt {
@@ -400,7 +403,7 @@ impl WriterShards {
         }
     }
 
-    /// A shard for one writer alone.
+    /// A shard that one `Writer` owns.
     pub(crate) fn lease(&self) -> Arc<WriterShard> {
         let mut more = self.more.lock();
         for shard in &more.shards {
@@ -417,11 +420,11 @@ impl WriterShards {
         shard
     }
 
-    /// Closes every gate and waits out the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3). Afterwards sums are
-    /// exact.
+    /// Closes every gate and waits for the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3). Sums are exact
+    /// afterwards.
     ///
     /// # Errors
-    /// `InvalidArgument` from inside a write: it would wait for itself (WRITER-SHARDS-4). Nothing is closed then.
+    /// `InvalidArgument` from inside a write, which would wait for itself (WRITER-SHARDS-4). No gate is closed then.
     pub(crate) fn freeze(&self) -> Result<()> {
         if self.fold(false, |inside, shard| inside || shard.is_held_by_this_thread()) {
             return Err(Error::InvalidArgument(
@@ -444,13 +447,13 @@ impl WriterShards {
         Ok(())
     }
 
-    /// Runs `set` where [`wait_out_writers`](Self::wait_out_writers) waits for it, as it does for writers.
+    /// Runs `set` under the lock of the registry, so that [`wait_out_writers`](Self::wait_out_writers) waits for it.
     pub(crate) fn while_registry_is_held(&self, set: impl FnOnce()) {
         let _more = self.more.lock();
         set();
     }
 
-    /// Waits until every writer that is inside now has left, this thread apart. New ones may enter meanwhile.
+    /// Waits until every writer that is inside now has left, except this thread. New writers may enter meanwhile.
     pub(crate) fn wait_out_writers(&self) {
         let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
         for shard in self.first.iter().chain(more.iter().map(|shard| &**shard)) {
@@ -458,7 +461,7 @@ impl WriterShards {
         }
     }
 
-    /// The sums, exact once no writer is inside.
+    /// The sums, exact while no writer is inside.
     pub(crate) fn totals(&self) -> Totals {
         self.fold(Totals::default(), |sum, shard| sum.plus(&shard.counters.read()))
     }
@@ -475,8 +478,8 @@ impl WriterShards {
         (smallest <= largest).then_some((smallest, largest))
     }
 
-    /// Largest sequence number of a point entry; 0 without any. One that is being stored, or is damaged, counts as the
-    /// largest number there is.
+    /// Largest sequence number of a point entry; 0 without any. One that is being stored, or is damaged, counts as
+    /// the largest possible number.
     pub(crate) fn largest_point(&self) -> u64 {
         self.fold(0, |largest, shard| largest.max(shard.control.get(LARGEST_POINT).unwrap_or(u64::MAX)))
     }
@@ -501,13 +504,13 @@ impl WriterShards {
 
     /// The control words of every shard.
     pub(crate) fn each_control(&self, mut visit: impl FnMut(Words<'_>)) {
-        // Outside of the registry's lock: a visitor may wait for writers.
+        // Cloned, so that the registry's lock is free: a visitor may wait for writers.
         let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
         self.first.iter().for_each(|shard| visit(shard.control.words()));
         more.iter().for_each(|shard| visit(shard.control.words()));
     }
 
-    /// Arena bytes that writers took ahead and have not used; those of a writer who is inside right now are left out.
+    /// Arena bytes that writers have taken and not used, without those of writers that are inside now.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.fold(0, |sum, shard| {
             sum + shard.inside.try_lock().map_or(0, |inside| inside.inserter.sub.left_bytes())

@@ -1,8 +1,7 @@
 //! Writes: admit, protect, encode, verify, insert, account.
 //!
 //! * WRITER-1: arguments are checked before anything is touched; an error changes nothing.
-//! * WRITER-2: a range tombstone is in the truth list before it is in the index, and in the index before the call
-//!   returns.
+//! * WRITER-2: a range tombstone is in its list before it is in the index, and in the index before the call returns.
 //!
 //! Who may call what: methods of `MemTable` from any thread; a `Writer` is `Send` and belongs to one thread at a time.
 
@@ -135,7 +134,7 @@ pub(crate) fn apply_point<C: Comparator>(
     Ok(Inserted { bytes, displaced: None })
 }
 
-/// Inserts a point entry that has an equal, that met another writer, or that goes to a chain.
+/// Inserts a point entry that has an equal one in the table, that lost a race, or that goes to a chain.
 #[inline(never)]
 fn apply_point_any<C: Comparator>(
     core: &Core<C>,
@@ -159,8 +158,8 @@ fn apply_point_any<C: Comparator>(
     Ok(inserted)
 }
 
-/// Names what was placed in the point index. An equal entry that was kept is named too: its own writer may still be
-/// on the way there.
+/// Adds a placed entry to the point index. An equal entry that was kept is added too, because its own writer may not
+/// have done so yet.
 fn index<C: Comparator>(core: &Core<C>, view: &View<'_>, placement: &Placement<'_>, write: &Fields<'_>) {
     let Some(index) = &core.accelerators.index else { return };
     let (node, revision) = match placement {
@@ -179,7 +178,8 @@ fn append<'a>(entered: &mut Entered<'_>, view: &View<'a>, write: &Fields<'_>) ->
     Ok(Placement::Linked { digest: built.digest, bytes, displaced: None, tower: None })
 }
 
-/// A range tombstone: equal starts at one sequence number are never replaced, since reads may have used them.
+/// Inserts a range tombstone. One with an equal start and sequence number is never replaced, because reads may have
+/// used it.
 #[cold]
 #[inline(never)]
 fn apply_range<C: Comparator>(
@@ -187,7 +187,7 @@ fn apply_range<C: Comparator>(
     entered: &mut Entered<'_>,
     write: &Fields<'_>,
 ) -> Result<Inserted> {
-    // Asked before anything is touched (WRITER-1).
+    // Checked before anything is changed (WRITER-1).
     core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
     let search = core.range_search()?;
     let policy = match core.options.duplicates {
@@ -198,11 +198,12 @@ fn apply_range<C: Comparator>(
     let placement = core.tombstones.list.insert(&search, inserter, write, policy)?;
     let mut inserted = Inserted { bytes: 0, displaced: None };
     if matches!(placement, Placement::Linked { .. }) {
-        // The flag first: from here on reads ask the index, and what it lacks is not acknowledged yet (WRITER-2).
+        // The flag is set first: from here on reads ask the index, which lacks only tombstones whose insert has not
+        // returned (WRITER-2).
         if core.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
             core.arena.control.set(ControlWord::HAS_RANGES, 1);
         }
-        // Counted before the comparator runs again: it may panic.
+        // Counted before the comparator runs again, because it may panic.
         inserted = account(entered, &placement, write, &search.view);
         core.tombstones.index(core.ground(), write);
     }
@@ -212,7 +213,7 @@ fn apply_range<C: Comparator>(
     Ok(inserted)
 }
 
-/// Counts what an insert did.
+/// Counts an insert.
 fn account(
     entered: &Entered<'_>,
     placement: &Placement<'_>,
@@ -233,7 +234,7 @@ fn account(
     }
 }
 
-/// Accounts for an entry that displaces one.
+/// Counts an entry that replaces another one.
 fn account_displacing(
     entered: &Entered<'_>,
     change: Totals,
@@ -248,7 +249,7 @@ fn account_displacing(
     Displaced { kind: old.kind(), data_bytes }
 }
 
-/// The writes that a [`MemTable`] and a [`Writer`] offer alike, by their one method `insert`.
+/// The writing methods of both [`MemTable`] and [`Writer`], which call their `insert`.
 macro_rules! writes {
     ($self:ident: $receiver:ty) => {
         /// Sets a key's value from `sequence` on.
@@ -305,7 +306,7 @@ macro_rules! writes {
             $self.insert(sequence, Kind::DELETE, key, &[])
         }
 
-        /// Deletes a key that was put exactly once.
+        /// Deletes a key under the condition that it was put exactly once.
         ///
         /// ```
         /// use paranoid_memtable::{Lookup, MemTable};
@@ -322,8 +323,7 @@ macro_rules! writes {
             $self.insert(sequence, Kind::SINGLE_DELETE, key, &[])
         }
 
-        /// Deletes every key with `start <= key < end` and a smaller sequence number; with sequence number 0 that is
-        /// nothing.
+        /// Deletes every entry with `start <= key < end` and a smaller sequence number.
         ///
         /// ```
         /// use paranoid_memtable::{Lookup, MemTable};
@@ -350,8 +350,8 @@ macro_rules! writes {
 
 pub(crate) use writes;
 
-/// Writes an entry whose value lies in several slices. The end of a range is compared with its start: it is put
-/// together first.
+/// Writes an entry whose value is the concatenation of several slices. The end of a range is joined first, because it
+/// is compared with the start.
 pub(crate) fn with_slices(
     (sequence, kind): (SequenceNumber, Kind),
     key: &[u8],
@@ -362,7 +362,7 @@ pub(crate) fn with_slices(
     let Some(fields) = Fields::of_slices(sequence, kind, key, slices, caller_digest) else {
         return Err(Error::ValueTooLarge { len: u64::MAX, max: VALUE_LEN_MAX });
     };
-    // What is longer than any key is refused as it is.
+    // A longer one is refused without joining it.
     if kind == Kind::RANGE_DELETE && fields.value_len as u64 <= KEY_LEN_MAX {
         let end = slices.concat();
         return write(&Fields { value: &end, rest: &[], ..fields });
