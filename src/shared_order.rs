@@ -15,8 +15,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, KeyEquality};
 
-/// An order of user keys behind a pointer, with a name: what an engine takes from its users at run time. It keeps what
-/// [`Comparator`] asks for.
+/// A named order of user keys as a trait object, which an engine takes from its users at run time. It must meet the
+/// contract of [`Comparator`].
 ///
 /// ```
 /// use std::cmp::Ordering;
@@ -43,25 +43,26 @@ use crate::key::{Bytewise, Comparator, KeyEquality};
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub trait DynComparator: fmt::Debug + Send + Sync + 'static {
-    /// The name under which an engine writes down this order, so that nobody opens its files under another one.
+    /// The name of this order, which an engine stores with its files, so that they are not opened under another one.
     fn name(&self) -> &str;
 
-    /// Whether equality under this order is equality of bytes.
+    /// Whether equal keys have equal bytes.
     fn equality(&self) -> KeyEquality;
 
     /// Compares two user keys.
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
-    /// A number that preserves the order, as [`Comparator::prefix`] has it: answers `None` for every key, as if not
-    /// said otherwise, or for none. It saves comparisons, at the price of a call.
+    /// A number that preserves the order, see [`Comparator::prefix`]. An order returns `None` either for every key,
+    /// which is the default, or for none. Prefixes save comparisons at the price of a call.
     fn prefix(&self, key: &[u8]) -> Option<u64> {
         let _ = key;
         None
     }
 }
 
-/// A shared order with a name: one type of table for whatever order an engine's user chooses. The default is the order
-/// of bytes, which costs one branch more a comparison than in a `MemTable<Bytewise>`; any other costs a virtual call.
+/// A shared order with a name, so that one type of table serves every order that an engine's user chooses. The
+/// default is the order of bytes, which takes one branch more per comparison than in a `MemTable<Bytewise>`; any
+/// other order takes a virtual call.
 ///
 /// ```
 /// use std::cmp::Ordering;
@@ -96,8 +97,8 @@ pub trait DynComparator: fmt::Debug + Send + Sync + 'static {
 /// # Ok(()) }
 /// ```
 ///
-/// Its keys are equal only if their bytes are, so that filters and the point index may hash them. An order that takes
-/// different bytes for one key is a type of the engine's own that implements [`Comparator`].
+/// Equal keys must have equal bytes, because filters and the point index hash them. For another order an engine
+/// implements [`Comparator`] on a type of its own.
 #[derive(Clone, Default)]
 pub struct SharedComparator {
     order: Order,
@@ -113,7 +114,7 @@ enum Order {
 }
 
 impl SharedComparator {
-    /// This order.
+    /// A comparator of this order.
     ///
     /// # Errors
     /// `InvalidArgument` for an order under which different bytes may be equal.
@@ -127,7 +128,7 @@ impl SharedComparator {
         Ok(SharedComparator { order })
     }
 
-    /// Its name; that of the order of bytes is `leveldb.BytewiseComparator`, as in RocksDB.
+    /// The name of the order; that of the order of bytes is `leveldb.BytewiseComparator`, as in RocksDB.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.order {

@@ -1082,8 +1082,9 @@ macro_rules! reads {
             DescendingRange::new(Borrowed(&**$self.core()), key_bounds(&range))
         }
 
-        /// Every version of the keys in a range, from both ends. The range has a share in the table: it is `'static`,
-        /// `Send` and `Sync`, lends entries, and is an iterator over verified copies of them. An inverted one is empty.
+        /// Iterates over every version of the keys in a range, from both ends. The range owns a share in the table:
+        /// it is `'static`, `Send` and `Sync`, lends entries, and is an iterator over verified copies of them. An
+        /// inverted one is empty.
         ///
         /// ```
         /// use paranoid_memtable::MemTable;
@@ -1101,8 +1102,8 @@ macro_rules! reads {
             EntryRange::new(Owned(Arc::clone($self.core())), Raw, key_bounds(&range))
         }
 
-        /// What a snapshot sees of the keys in a range, from both ends. The range has a share in the table: it is
-        /// `'static`, `Send` and `Sync`. An inverted one is empty.
+        /// Iterates over what a snapshot sees of the keys in a range, from both ends. The range owns a share in the
+        /// table: it is `'static`, `Send` and `Sync`. An inverted one is empty.
         ///
         /// ```
         /// use paranoid_memtable::MemTable;
@@ -1125,8 +1126,8 @@ macro_rules! reads {
             EntryRange::new(Owned(Arc::clone($self.core())), visibility, key_bounds(&range))
         }
 
-        /// Every entry between two positions (user key, sequence number), from both ends; sequence numbers descend within
-        /// a key. The range has a share in the table: it is `'static`, `Send` and `Sync`.
+        /// Every entry between two positions (user key, sequence number), from both ends; sequence numbers descend
+        /// within a key. The range owns a share in the table: it is `'static`, `Send` and `Sync`.
         ///
         /// ```
         /// use paranoid_memtable::MemTable;
@@ -1148,8 +1149,8 @@ macro_rules! reads {
             EntryRange::new(Owned(Arc::clone($self.core())), Raw, version_bounds(&range))
         }
 
-        /// Every version of the keys in a range, keys descending, the newest version of each first. The range has a share
-        /// in the table: it is `'static`, `Send` and `Sync`.
+        /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
+        /// The range owns a share in the table: it is `'static`, `Send` and `Sync`.
         ///
         /// ```
         /// use paranoid_memtable::MemTable;
@@ -1422,8 +1423,8 @@ impl<C: Comparator> ImmutableMemTable<C> {
         flush(self.core(), snapshots, hidden, sink)
     }
 
-    /// Everything that [`flush`](Self::flush) hands to a sink, pulled: the caller takes one item after the other, and
-    /// holds back what it made of them until the end, where counts and sums are compared.
+    /// A [`flush`](Self::flush) whose caller pulls one item after the other. Counts and sums are compared at the end,
+    /// and only then may the caller keep what it made of the items.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;

@@ -184,7 +184,7 @@ impl Lines {
         // Control words of no line.
         for index in count..control_lines(count) * LINE_WORDS as u64 {
             let control = self.line(index)?.control;
-            // ORDERING: Relaxed: nobody writes there.
+            // ORDERING: Relaxed: no thread writes there.
             let found = view.word(control).ok_or_else(lost)?.load(Ordering::Relaxed);
             if found != 0 {
                 report(named(Corruption::new(place, bytes_of(control), 0, found), found));

@@ -48,7 +48,7 @@ impl Bucket {
         })
     }
 
-    /// `None`: unsure. 0: absent.
+    /// The newest version that the index knows: `None` if it is unsure, 0 if it has none.
     fn newest(&self, key: &[u8]) -> Option<u64> {
         let view = self.arena.view().unwrap();
         let sight = self.index.look(&view, self.index.bucket(key_part(key)).unwrap())?;

@@ -94,7 +94,7 @@ impl Statistics {
         shard.0[event as usize].fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The sums.
+    /// The sums over all shards.
     pub(crate) fn sums(&self) -> Stats {
         // ORDERING: Relaxed: counts only.
         let sum = |event: usize| self.shards.iter().map(|shard| shard.0[event].load(Ordering::Relaxed)).sum();

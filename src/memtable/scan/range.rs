@@ -199,7 +199,7 @@ impl<L: Visibility> Ends<L> {
         }
     }
 
-    /// The first step of an end, or one of two that move.
+    /// Takes the first step of an end, or any step once both ends have moved.
     #[inline(never)]
     fn step_with_both<'a, C: Comparator>(
         &mut self,

@@ -133,7 +133,7 @@ mod tests {
         });
     }
 
-    /// Lengths that a matching header check vouches for, and that leave the chunk all the same.
+    /// A matching header check with lengths that lead out of the chunk.
     #[test]
     fn an_entry_ends_inside_its_chunk() {
         with_entry(|view, offset, _| {

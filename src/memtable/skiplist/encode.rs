@@ -218,7 +218,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// One link, nothing displaced, nothing known before it.
+    /// A node with one link, without padding, revision and back link.
     pub(crate) const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0 };
 }
 

@@ -100,8 +100,8 @@ pub(crate) const fn node_units(width: Width, lengths: Lengths, height: u32) -> u
     height as u64 + entry_end(width, lengths).div_ceil(UNIT) as u64
 }
 
-/// Whether neither link of a node that stands between `pred` and `succ` lies in one cache line with the back word that
-/// vouches for it (LAYOUT-3): pred's link with the node's back word, and the node's link with succ's.
+/// Whether a node between `pred` and `succ` keeps LAYOUT-3: pred's link and the node's back word are in different
+/// cache lines, and so are the node's link and succ's back word.
 #[inline(always)]
 pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
     let own = node.wrapping_add(BACK_UNITS) ^ pred.wrapping_sub(1);

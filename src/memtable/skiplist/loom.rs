@@ -215,8 +215,8 @@ impl Table {
     /// absent then.
     fn lose_each_link(&self, keys: &[&[u8]]) {
         let search = self.search();
-        // By links alone: a step, and a search that comes back along back links, renews those that are late, and now that
-        // the writers have returned none may be. So the last links are lost first, too.
+        // Walks along links only, because a step, or a search along back links, renews late back links, and none may
+        // be late once the writers have returned. The last links are damaged first, too.
         let mut nodes = vec![search.sentinel];
         for place in 0..keys.len() {
             nodes.push(search.view.link(nodes[place], 0).unwrap());

@@ -94,7 +94,7 @@ impl Trail for Tally {
     }
 }
 
-/// Nobody does.
+/// Records nothing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NoTrail;
 impl Trail for NoTrail {

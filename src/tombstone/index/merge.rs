@@ -94,7 +94,7 @@ struct Side {
     lift: Lift,
 }
 
-/// What a child says about the current key.
+/// The painter of one child at the current key, with its rank.
 #[derive(Debug, Clone, Copy)]
 struct Paint {
     /// The rank of the painter: the largest one wins, 0 if no tombstone covers the key.

@@ -32,7 +32,6 @@ fn imports_that_go_up_or_round_are_refused() {
         "\nuse crate::{error::Error, truth::a::{X, Y}};",
         "\nuse super::truth::a;",
         "\nfn f() { crate::truth::a::f() }",
-        "\nmacro_rules! m { () => { $crate::truth::a::f() } }",
     ] {
         refused(&layer_findings("src/key.rs", text), "src/key.rs:2", "goes up from layer 0 to 1");
     }
