@@ -25,7 +25,7 @@
 //! | write | [`MemTable::put`], [`delete`](MemTable::delete), [`delete_range`](MemTable::delete_range), [`merge`](MemTable::merge); [`MemTable::writer`] for a thread that writes much |
 //! | write many at once | [`WriteBatch`] and [`MemTable::write_batch`]; more in [`batch`] |
 //! | read a key | [`MemTable::get`], [`multi_get`](MemTable::multi_get), [`get_into`](MemTable::get_into); more in [`read`] |
-//! | walk | [`MemTable::cursor_at`] and [`range_at`](MemTable::range_at) at a snapshot, [`cursor`](MemTable::cursor) and [`range`](MemTable::range) over all versions; more in [`scan`] |
+//! | walk | [`MemTable::cursor_at`] and [`range_at`](MemTable::range_at) at a snapshot, [`cursor`](MemTable::cursor) and [`range`](MemTable::range) over all versions; [`owned_range`](MemTable::owned_range) keeps its table alive; [`range_tombstones`](MemTable::range_tombstones); more in [`scan`] |
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`] into a [`flush::FlushSink`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
 //! | choose what is checked | [`ParanoidOptions`]; [`MemTable::scrub`] looks at everything, [`ImmutableMemTable::salvage`] saves what is left; more in [`repair`] and [`integrity`] |
 //! | make reads faster | filters and the point index of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
