@@ -25,7 +25,7 @@ use paranoid_memtable::{
     DuplicatePolicy, Entry, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
 };
 
-/// Writers, readers and freezes at once, on entries that testify: ends at the first thing that is wrong.
+/// Writers, readers and freezes at once, on entries whose keys and values prove each other. Stops at the first error.
 #[derive(Debug, Parser)]
 #[command(name = "stress")]
 struct Arguments {

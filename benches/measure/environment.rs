@@ -13,7 +13,7 @@ pub struct Environment {
     pub compiler: String,
     /// The commit that was measured, and whether the tree had changes.
     pub commit: String,
-    /// What was typed.
+    /// The command line.
     pub command: String,
     /// The day, as the caller gave it.
     pub date: String,

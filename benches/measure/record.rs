@@ -12,7 +12,7 @@ pub struct Record {
     /// Which program it comes from.
     #[serde(default = "of_peers")]
     pub program: String,
-    /// Where it ran.
+    /// The environment in which it ran.
     pub environment: Environment,
     /// Bytes of a key.
     pub keys: usize,

@@ -169,7 +169,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// A path whose put has returned must be there with its value; another may be.
+    /// Checks a get: a path whose put has returned must be found with its value; others may be.
     fn check_get(&self, index: usize) -> Result<(), Failure> {
         let path = &self.paths[index];
         let caller_digest = self.receipts[index].get();
@@ -192,7 +192,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Up to 32 entries from a path on must ascend.
+    /// Checks that up to 32 entries from a path on ascend.
     fn check_scan(&self, index: usize) -> Result<u64, Failure> {
         let failed = |error: paranoid_memtable::Error| Failure::of_table("scan while writing", &error);
         let mut cursor = self.table.cursor();

@@ -1,4 +1,4 @@
-//! The files that are put into the table: where they are, and what is kept of each.
+//! The files that are put into the table: how they are found, and what the table stores of each.
 //!
 //! ```text
 //!  value:  | kind 1 | length 8 | mtime seconds 8 | nanoseconds 4 | mode 4 | up to 4096 bytes of content |

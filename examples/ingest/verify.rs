@@ -18,7 +18,7 @@ use crate::source::key;
 pub(crate) struct ReadBack {
     /// Entries equal to what their source holds now.
     pub(crate) equal: u64,
-    /// Entries equal to what was read at first, whose source changed since.
+    /// Entries that equal the first read of their file, which has changed since.
     pub(crate) changed: Vec<String>,
     /// From the first to the last read.
     pub(crate) elapsed: Duration,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// What ended the run.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The work cannot be done: the text names what is in the way. Exit code 2.
+    /// The work cannot be done; the text says why. Exit code 2.
     Cannot(String),
     /// The table does not hold what was put into it. Exit code 1.
     Differs(String),

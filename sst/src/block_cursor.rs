@@ -79,7 +79,7 @@ pub(crate) struct BlockCursor<B> {
     /// Where the one after it starts.
     next: usize,
     key: Vec<u8>,
-    /// How much of the key the entry shares.
+    /// Number of leading key bytes that the entry shares with the one before it.
     shared: usize,
     /// Where the entry's value lies in the block.
     pub(crate) value: (usize, usize),

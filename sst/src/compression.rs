@@ -22,7 +22,7 @@ const LZ4: [u8; 2] = [4, 5];
 #[cfg(feature = "lz4")]
 const EXPANSION_MAX: usize = 255;
 
-/// Why a block did not come back.
+/// Why a block was not decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Nobody here knows this type.

@@ -76,14 +76,14 @@ struct Loaded {
 /// A step of a cursor in the index.
 type Step = fn(&mut BlockCursor<BlockBytes>) -> Result<bool, Damage>;
 
-/// Which way a walk goes.
+/// The direction of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Forward,
     Backward,
 }
 
-/// A place among entries: (user key, sequence number), before what is equal or after it.
+/// A position among entries: before or after the entries with this (user key, sequence number).
 #[derive(Debug, Clone, Copy)]
 struct Place<'k> {
     user_key: &'k [u8],
@@ -119,7 +119,7 @@ impl TableCursor {
         Some(TableEntry { user_key, sequence, kind: kind_of(packed), value: cursor.value() })
     }
 
-    /// Whether the cursor stands at an entry.
+    /// Whether the cursor is on an entry.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.data.as_ref().is_some_and(|data| data.cursor.valid)

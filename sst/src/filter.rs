@@ -1,13 +1,13 @@
-//! RocksDB's Bloom filter of one cache line a key (format version 5 and up).
+//! RocksDB's Bloom filter, which reads one cache line per key (format version 5 and up).
 //!
 //! ```text
 //!   line | line | ... (64 bytes each) | ff 00 probes 00 00
 //!   line of a key: high half of (low 32 bits of hash x lines); bits in it: high 32 bits of hash, multiplied a probe
 //! ```
 //! * SST-FILTER-1: a filter block is never shorter than one line: RocksDB takes 0 to 5 bytes for "matches nothing".
-//! * SST-FILTER-2: what a reader does not know, or what is damaged, answers "maybe".
+//! * SST-FILTER-2: an unknown or damaged filter answers "maybe".
 //!
-//! A builder has one owner; questions are pure. Not promised: resistance against somebody who chooses keys.
+//! A builder has one owner; queries are pure functions. Not promised: resistance against somebody who chooses keys.
 
 /// The hash that filters are asked with.
 pub(crate) use crate::xxph3::xxph3 as hash;

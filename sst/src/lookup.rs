@@ -42,7 +42,7 @@ pub enum TableLookup {
     Deleted {
         /// The tombstone's sequence number.
         sequence: SequenceNumber,
-        /// What deleted it.
+        /// What deleted the key.
         by: DeletedBy,
     },
     /// Merge operands, newest first, and what they stand on.

@@ -61,7 +61,7 @@ impl TableSource {
         TableSource { kind: Kind::Memory(BlockBytes { end: usize::MAX, all: bytes, start: 0 }), len }
     }
 
-    /// Bytes of the whole.
+    /// Length of the whole source in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }

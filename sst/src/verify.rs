@@ -162,7 +162,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Whether the separator before a block stands before its first key.
+    /// Checks that the separator before a block is before the block's first key.
     fn check_separator(&self, first: &[u8]) -> Result<()> {
         let Some(separator) = &self.separator else { return Ok(()) };
         let user_keys = self.table.inner.index_form.user_keys;

@@ -73,7 +73,7 @@ fn a_batch_takes_no_more_than_it_says() {
     }
 }
 
-/// An attachment is dropped with the memory, whoever keeps that.
+/// An attachment is dropped with the memory, whichever handle keeps the memory alive.
 #[test]
 fn attachments_live_as_long_as_the_memory() {
     let permit = Arc::new(());

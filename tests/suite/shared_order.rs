@@ -13,7 +13,7 @@ use crate::support::rng::{Rng, amount, seed_or};
 use crate::support::run::run_or_report;
 use crate::support::watchdog::{Watchdog, replay_line};
 
-/// An order by its type, behind a pointer.
+/// A comparator type as a trait object.
 #[derive(Debug)]
 struct Named<C>(C, &'static str);
 

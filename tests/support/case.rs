@@ -117,7 +117,7 @@ impl Case {
 enum Keys {
     /// One letter out of few, both cases.
     Letters(u64),
-    /// Up to this many bytes out of three values.
+    /// Up to this many bytes, each one of three values.
     Short(u64),
     /// Any bytes of any length up to this one.
     Wild(u64),
@@ -227,7 +227,7 @@ impl Dice {
             (Kind::RANGE_DELETE, self.key())
         } else {
             let kind = *self.rng.pick(&KINDS);
-            // A delete with a value is refused, unless it is one of the engine's own.
+            // A delete with a value is refused unless its kind is a custom one.
             let bare = [Kind::DELETE, Kind::SINGLE_DELETE].contains(&kind);
             let is_bare = bare && !self.rng.one_in(20);
             let len = if is_bare { 0 } else { self.rng.below(self.value_len_max + 1) };

@@ -1,4 +1,4 @@
-//! Runs one benchmark: its threads, their clocks, their sums.
+//! Runs one benchmark: starts its threads, and adds up their times and counts.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -95,7 +95,7 @@ pub(crate) enum Measured {
     Nothing,
 }
 
-/// What the threads of a benchmark do, and what single operations are called.
+/// The work of a benchmark's threads, and the name of one operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     pub(crate) run: fn(&mut Thread<'_>) -> Result<(), Failure>,

@@ -339,7 +339,7 @@ impl Flags {
     }
 }
 
-/// All flags that are accepted, for a person.
+/// The help text: all accepted flags.
 pub(crate) fn help() -> String {
     let mut text = String::from("Flags that act (default):\n");
     for Flag(name, _, fate, what) in FLAGS {

@@ -57,7 +57,7 @@ pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join("journal.pmt")
 }
 
-/// Whether the file at the journal's place is one; a file of somebody else's is left alone.
+/// Whether the file at the journal's place is a journal; other files are left alone.
 fn is_there(directory: &Path) -> Result<bool, Failure> {
     let path = path(directory);
     let mut magic = [0; MAGIC.len()];

@@ -1,7 +1,7 @@
 //! The random numbers and values of RocksDB's db_bench: same seed, same keys, same bytes.
 //!
-//! Keys come from the 64-bit Mersenne twister, one a thread. Values are slices of a pool of compressible text that the
-//! minimal-standard generator fills; whoever writes walks the pool and starts over at its end.
+//! Keys come from the 64-bit Mersenne twister, one a thread. Values are slices of a pool of compressible text that
+//! the minimal-standard generator fills; a writer walks the pool and starts over at its end.
 
 /// Words of the twister's state.
 const WORDS: usize = 312;

@@ -168,7 +168,7 @@ impl Db {
 
     /// The last sequence number given out: what is written later has a larger one.
     pub(crate) fn snapshot(&self) -> u64 {
-        // ORDERING: Relaxed: whoever knows that a write returned was told so by something that orders it.
+        // ORDERING: Relaxed: a thread that knows that a write returned learned it through something that orders both.
         self.sequence.load(Ordering::Relaxed)
     }
 
@@ -253,7 +253,7 @@ impl<'a> Session<'a> {
         &self.version
     }
 
-    /// Writes one entry: directly if nobody needs it encoded, or else as a batch of one.
+    /// Writes one entry: directly, or as a batch of one if its encoding is needed.
     pub(crate) fn write(&mut self, op: Op<'_>) -> Result<(), Failure> {
         if self.db.journal.is_none() && self.db.writing.batch_protection == 0 {
             return self.bring(Load::One(op));

@@ -86,7 +86,7 @@ pub(crate) struct Options {
     pub(crate) workers: usize,
     /// Faults to run, in a worker.
     pub(crate) range: Option<(u64, u64)>,
-    /// The command line as it was, for workers.
+    /// The command line, which is passed on to workers.
     pub(crate) words: Vec<String>,
 }
 

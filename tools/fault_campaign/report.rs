@@ -105,7 +105,7 @@ struct Tally {
     spread: u64,
     /// Faults after which a key before a damaged entry answered `Corruption` as well.
     fronts: u64,
-    /// Faults after which every key might, and most of those that did.
+    /// Number of faults after which all keys might return an error, and the largest number of keys that did.
     every: u64,
     every_most: usize,
     /// Of all other faults.

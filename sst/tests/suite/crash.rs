@@ -65,7 +65,7 @@ fn a_crash_leaves_no_file_or_a_whole_one() {
     assert!(whole > 0);
 }
 
-/// The same test notices a writer that does not sync.
+/// This test fails for a writer that does not sync.
 #[test]
 fn a_writer_without_sync_is_caught() {
     let seed = seed_or(0xbad5);

@@ -12,7 +12,7 @@ use crate::model::{Model, Row, folder};
 use crate::rng::{Rng, amount, seed_or};
 use crate::watchdog::Watchdog;
 
-/// What a merging cursor asks of a source. It may go to another thread, and outlive whoever made it.
+/// What a merging cursor needs of a source, which may move to another thread and outlive its maker.
 trait Source: Send + 'static {
     /// To the first entry of `key` with at most this sequence number, or of a later key.
     fn seek(&mut self, key: &[u8], sequence: u64);

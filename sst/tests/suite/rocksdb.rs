@@ -37,7 +37,7 @@ fn fragments_in(dump: &str) -> Vec<(String, String)> {
     text.lines().filter_map(fragment).collect()
 }
 
-/// The same by this crate's fragmenter: one line a sequence number.
+/// The fragments that this crate's fragmenter makes, one line per sequence number.
 pub(crate) fn fragments_of(model: &Model) -> Vec<(String, String)> {
     let mut fragmenter = Fragmenter::new(Bytewise);
     for (start, end, sequence) in &model.ranges {

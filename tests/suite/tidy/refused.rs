@@ -18,35 +18,31 @@ fn all(rule: fn(&Source) -> Vec<String>, path: &str, text: &str) -> Vec<String> 
 fn layer_findings(path: &str, text: &str) -> Vec<String> {
     let list = "```layers\n0 src/error.rs words\n0 src/key.rs words\n1 src/truth/ truth\n1 src/truth/a.rs a\n\
                 1 src/truth/b.rs b\n5 src/lib.rs roof\n```\n9 not a line";
-    let files =
-        ["src/error.rs", "src/key.rs", "src/truth/mod.rs", "src/truth/a.rs", "src/truth/b.rs", "src/lib.rs"];
-    let others = files.iter().filter(|file| **file != path).map(|file| Source::parse(file, ""));
-    let sources: Vec<Source> = others.chain([Source::parse(path, text)]).collect();
+    let files = ["error.rs", "key.rs", "truth/mod.rs", "truth/a.rs", "truth/b.rs", "lib.rs"];
+    let others = files.map(|file| format!("src/{file}")).into_iter().filter(|file| file != path);
+    let sources: Vec<Source> =
+        others.map(|file| Source::parse(&file, "")).chain([Source::parse(path, text)]).collect();
     layers::check(&layers::rooms(list).expect("the list parses"), &sources)
 }
 
 #[test]
 fn imports_that_go_up_or_round_are_refused() {
-    for text in [
-        "\nuse crate::truth::a::X;",
-        "\nuse crate::{error::Error, truth::a::{X, Y}};",
-        "\nuse super::truth::a;",
-        "\nfn f() { crate::truth::a::f() }",
+    for (path, text, word) in [
+        ("src/key.rs", "use crate::truth::a::X;", "goes up from layer 0 to 1"),
+        ("src/key.rs", "use crate::{error::Error, truth::a::{X, Y}};", "goes up"),
+        ("src/key.rs", "use super::truth::a;", "goes up"),
+        ("src/key.rs", "macro_rules! m { () => { $crate::truth::a::f() } }", "goes up"),
+        ("src/error.rs", "use crate::key::Kind;", "stays in layer 0"),
+        ("src/truth/a.rs", "use super::b::B;", "stays in layer 1"),
+        ("src/truth/b.rs", "use crate::truth::X;", "facade"),
+        ("src/truth/b.rs", "use crate::Error;", "facade src/lib.rs"),
+        ("src/truth/c.rs", "use super::a::A;", "list `src/truth/a.rs`"),
+        ("src/other.rs", "", "give the file a line"),
     ] {
-        refused(&layer_findings("src/key.rs", text), "src/key.rs:2", "goes up from layer 0 to 1");
+        refused(&layer_findings(path, text), &format!("{path}:1"), word);
     }
     let inline = "mod inner {\n    use super::super::truth::a::X;\n}";
     refused(&layer_findings("src/key.rs", inline), "src/key.rs:2", "goes up from layer 0 to 1");
-    refused(&layer_findings("src/error.rs", "use crate::key::Kind;"), "src/error.rs:1", "stays in layer 0");
-    refused(&layer_findings("src/truth/a.rs", "use super::b::B;"), "src/truth/a.rs:1", "stays in layer 1");
-    refused(&layer_findings("src/truth/b.rs", "use crate::truth::X;"), "src/truth/b.rs:1", "facade");
-    refused(&layer_findings("src/truth/b.rs", "use crate::Error;"), "src/truth/b.rs:1", "facade src/lib.rs");
-    refused(
-        &layer_findings("src/truth/c.rs", "use super::a::A;"),
-        "src/truth/c.rs:1",
-        "list `src/truth/a.rs`",
-    );
-    refused(&layer_findings("src/other.rs", ""), "src/other.rs:1", "give the file a line");
     refused(&layers::check(&[(0, "src/gone/".into())], &[]), "ARCHITECTURE.md:1", "no file `src/gone/`");
     assert!(layers::rooms("nothing").is_err() && layers::rooms("```layers\nx src/a.rs b\n```").is_err());
 }
@@ -54,22 +50,15 @@ fn imports_that_go_up_or_round_are_refused() {
 #[test]
 fn imports_that_go_down_are_silent() {
     for (path, text) in [
-        (
-            "src/key.rs",
-            "use crate::error::{Error, Result as R};\npub(crate) struct A; pub(in crate::truth) struct B;",
-        ),
-        (
-            "src/truth/b.rs",
-            "use super::a::A; use crate::key::Kind; use std::fmt; fn f() { Self::g(); A::h() }",
-        ),
+        ("src/key.rs", "use crate::error::{Error, Result as R}; pub(in crate::truth) struct B;"),
+        ("src/truth/b.rs", "use super::a::A; use crate::key::Kind; fn f() { Self::g(); A::h() }"),
         ("src/truth/mod.rs", "pub(crate) mod a; pub(crate) use self::b::B;"),
         ("src/truth/a.rs", "struct X;\nmod inner {\n    use super::X;\n}"),
-        ("src/lib.rs", "mod key; mod truth; pub use key::Kind; pub use crate::truth::b::B;"),
         ("src/error.rs", "// use crate::key::Kind;\n#[cfg(test)]\nmod tests {\n    use crate::key::Kind;\n}"),
     ] {
         assert_eq!(layer_findings(path, text), [""; 0], "{path}: {text}");
     }
-    for (attribute, verdict) in [("#[cfg(all(test, loom))]", 0), ("#[cfg(not(test))]", 1), ("", 1)] {
+    for (attribute, verdict) in [("#[cfg(all(test, loom))]", 0), ("#[cfg(not(test))]", 1)] {
         let parent = Source::parse("src/a.rs", &format!("{attribute}\nmod models;\npub struct A;"));
         let files = [parent, Source::parse("src/a/models.rs", "use super::A;")];
         assert_eq!(layers::check(&[(0, "src/".into())], &files).len(), verdict, "{attribute}");
@@ -80,20 +69,14 @@ fn imports_that_go_down_are_silent() {
 fn unsafe_code_is_refused() {
     let run = |path: &str, text: &str| all(rules::unsafe_code, path, text);
     refused(&run("src/key.rs", "// #![forbid(unsafe_code)]"), "src/key.rs:1", "forbid");
-    refused(
-        &run("src/key.rs", "#![forbid(unsafe_code)]\nfn f() { unsafe {} }"),
-        "src/key.rs:2",
-        "safe function",
-    );
+    refused(&run("src/key.rs", "#![forbid(unsafe_code)]\nunsafe {}"), "src/key.rs:2", "safe function");
     refused(&run("src/prefetch.rs", ""), "src/prefetch.rs:1", "expect");
-    const EXPECT: &str = "#![expect(unsafe_code, reason = \"r\")]\n";
-    for comment in ["", "// SAFETY: it is fine", "// SAFETY: as above", "// F-1: not the word"] {
-        let text = format!("{EXPECT}{comment}\nfn f() {{ unsafe {{ g() }} }}");
-        refused(&run("src/prefetch.rs", &text), "src/prefetch.rs:3", "SAFETY");
+    let with = |note: &str| format!("#![expect(unsafe_code, reason = \"r\")]\n{note}\nunsafe {{ g() }}");
+    for comment in ["", "// SAFETY: it is fine", "// F-1: not the word"] {
+        refused(&run("src/prefetch.rs", &with(comment)), "src/prefetch.rs:3", "SAFETY");
     }
-    let good =
-        format!("{EXPECT}// SAFETY: ARENA-12: in bounds;\n// and aligned.\nfn f() {{ unsafe {{ g() }} }}");
-    assert!(run("src/prefetch.rs", &good).is_empty() && run("src/memtable/mod.rs", "").is_empty());
+    assert!(run("src/prefetch.rs", &with("// SAFETY: ARENA-12: in bounds;\n// and aligned.")).is_empty());
+    assert!(run("src/memtable/mod.rs", "").is_empty());
     refused(&rules::fault_injector("src/lib.rs", "\npub mod fault;"), "lib.rs:2", "fault-injection");
     let behind = "#[cfg(feature = \"fault-injection\")]\n#[x]\npub mod fault;";
     assert!(rules::fault_injector("src/lib.rs", behind).is_empty());
@@ -102,50 +85,41 @@ fn unsafe_code_is_refused() {
 #[test]
 fn raw_atomics_and_locks_are_refused() {
     for text in [
-        "\nuse std::sync::atomic::AtomicU64;",
-        "\nuse std::{fmt, sync::{Arc, Mutex}};",
-        "\nuse core::sync::atomic;",
-        "\nuse std::sync;",
-        "\nuse std::sync::*;",
-        "\nstatic M: ::std::sync::RwLock<u8> = x;",
-        "\nuse parking_lot;",
-        "\nextern crate loom;",
+        "use std::sync::atomic::AtomicU64;",
+        "use std::{fmt, sync::{Arc, Mutex}};",
+        "use std::sync;",
+        "use core::sync::*;",
+        "static M: ::std::sync::RwLock<u8> = x;",
+        "use parking_lot;",
+        "extern crate loom;",
     ] {
-        refused(&all(rules::seam, "src/a.rs", text), "src/a.rs:2", "use crate::sync");
+        refused(&all(rules::seam, "src/a.rs", text), "src/a.rs:1", "use crate::sync");
         assert!(all(rules::seam, "src/sync.rs", text).is_empty());
     }
-    let fine =
-        "use std::sync::{Arc, OnceLock}; use crate::sync::Mutex; #[cfg(loom)] fn f() {} // std::sync::Mutex";
+    let fine = "use std::sync::{Arc, OnceLock}; use crate::sync::Mutex; // std::sync::Mutex";
     assert!(all(rules::seam, "src/a.rs", fine).is_empty());
 }
 
 #[test]
 fn orderings_without_a_note_are_refused() {
-    for text in [
-        "\nfn f() { A.load(Ordering::Acquire) }",
-        "// ORDERING: short\nfn f() { A.fetch_add(1, Ordering::Relaxed) }",
-        "\nA.compare_exchange_weak(\n1,\n2,\nOrdering::AcqRel,\nOrdering::Acquire)",
-        "\nlet order = Ordering::Relaxed;",
+    let exchange = "A.compare_exchange(\n1,\n2,\nOrdering::AcqRel,\nOrdering::Acquire)";
+    for (text, line, word) in [
+        ("A.load(Ordering::Acquire)", 1, "without a note"),
+        ("// ORDERING: short\nA.fetch_add(1, Ordering::Relaxed)", 2, "without a note"),
+        (exchange, 1, "without a note"),
+        ("// ORDERING: pairs with g\n;\n;\n;\n;\nA.store(1, Ordering::Release)", 6, "without a note"),
+        ("// ORDERING: pairs with g\nA.store(1, Ordering::SeqCst)", 2, "SeqCst"),
     ] {
-        refused(&all(rules::orderings, "src/a.rs", text), "src/a.rs:2", "without a note");
+        refused(&all(rules::orderings, "src/a.rs", text), &format!("src/a.rs:{line}"), word);
     }
-    let far = "// ORDERING: pairs with the load in g\n;\n;\n;\n;\nA.store(1, Ordering::Release)";
-    refused(&all(rules::orderings, "src/a.rs", far), "src/a.rs:6", "without a note");
-    let strong = "// ORDERING: pairs with the load in g\nA.store(1, Ordering::SeqCst)";
-    refused(&all(rules::orderings, "src/a.rs", strong), "src/a.rs:2", "SeqCst");
     for text in [
         "// ORDERING: pairs with g,\n// which\n// is\n// long\nlet x = B;\nA.load(Ordering::Acquire)",
-        "// ORDERING: pairs with h\nA.compare_exchange(\n1,\n2,\n3,\nOrdering::AcqRel,\nOrdering::Acquire)",
-        "use crate::sync::Ordering::{Acquire, Release};",
-        "list.load(key); // Acquire",
+        &format!("// ORDERING: pairs with h\n{exchange}"),
+        "use crate::sync::Ordering::{Acquire, Release}; list.load(key); // Acquire",
     ] {
         assert_eq!(all(rules::orderings, "src/a.rs", text), [""; 0], "{text}");
     }
-    let rows = all(
-        rules::ordering_rows,
-        "src/a.rs",
-        "fn f() {\nA.load(Ordering::Acquire)\n}\nB.x(Ordering::Relaxed)",
-    );
+    let rows = all(rules::ordering_rows, "src/a.rs", "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed");
     assert_eq!(rows, ["| `a.rs` `f` | ", "| `a.rs` | 1 |"]);
 }
 
@@ -156,8 +130,7 @@ fn leftovers_and_long_files_are_refused() {
         assert!(all(rules::markers, "src/a.rs", &format!("let a = \"// {word}\"; // {word}S")).is_empty());
     }
     for name in rules::MACRO_MARKERS {
-        refused(&all(rules::markers, "src/a.rs", &format!("\n{name}!(x)")), "src/a.rs:2", name);
-        assert!(all(rules::markers, "src/a.rs", &format!("let {name} = 1; f({name});")).is_empty());
+        refused(&all(rules::markers, "src/a.rs", &format!("{name}!(x)")), "src/a.rs:1", name);
     }
     let tests = "#[cfg(test)]\nmod tests {\n".to_owned() + &"    fn t() {}\n".repeat(90) + "}\n";
     refused(&all(rules::length, "src/a.rs", &"fn f() {}\n".repeat(451)), "src/a.rs:1", "451 code lines");
@@ -166,41 +139,36 @@ fn leftovers_and_long_files_are_refused() {
 }
 
 /// What is public in a crate of these two files.
-fn public_of(roof: &str, text: &str) -> public::Public {
+fn public_of(text: &str) -> public::Public {
+    let roof = "pub use table::{TableReader, Range, Writer};";
     public::public(&[Source::parse("src/lib.rs", roof), Source::parse("src/table.rs", text)])
 }
 
 #[test]
 fn a_public_function_without_a_trial_or_an_example_is_missed() {
-    let roof = "pub use table::{TableReader, Range, Writer};";
     for (text, missing) in [
         (
             "impl<C: Comparator> TableReader<C> {\n    pub const fn brand_new() {}\n}",
             "TableReader::brand_new",
         ),
-        ("impl<'t, F: Fn(&u8) -> u8> Iterator for a::Range<'t, F> {\n    fn nth() {}\n}", "Range::nth"),
+        ("impl<F: Fn(&u8) -> u8> Iterator for a::Range<F> {\n    fn nth() {}\n}", "Range::nth"),
         ("macro_rules! w {\n    pub fn brand_new() {}\n}\nimpl Writer {\n    w!();\n}", "Writer::brand_new"),
     ] {
-        refused(
-            &public::compare(&public_of(roof, text).calls, &[]),
-            missing,
-            "is public: call it in a trial, or say",
-        );
+        refused(&public::compare(&public_of(text).calls, &[]), missing, "is public: call it in a trial, or");
     }
     for text in [
-        "impl TableReader {\n    pub(crate) fn brand_new() {}\n    fn private() {}\n}",
-        "impl Hidden {\n    pub fn brand_new() {}\n}",
+        "impl TableReader {\n    pub(crate) fn brand_new() {}\n    fn brand_new() {}\n}",
         "impl Clone for Range {\n    fn brand_new() {}\n}",
         "#[cfg(test)]\nmod tests {\n    impl TableReader {\n        pub fn brand_new() {}\n    }\n}",
     ] {
-        assert!(!public::compare(&public_of(roof, text).calls, &[]).join("").contains("brand_new"), "{text}");
+        assert!(!public::compare(&public_of(text).calls, &[]).join("").contains("brand_new"), "{text}");
     }
-    let gone = public::compare(&public_of(roof, "impl TableReader {\n    pub fn get() {}\n}").calls, &[]);
+    let gone = public::compare(&public_of("impl TableReader {\n    pub fn get() {}\n}").calls, &[]);
     refused(&gone, "TableReader::get_into", "is not public any more");
     refused(&gone, "TableReader::get", "no trial calls");
     refused(&gone, "Footer::*", "excludes nothing");
-    let bare = "/// Words.\npub struct Range;\n/// ```\n/// ```\npub struct Writer;\nimpl Writer {\n    pub fn f() {}\n}";
-    let findings = public::without_examples(&public_of(roof, bare));
+    let bare = "/// A.\npub struct Range;\n/// ```\npub struct Writer;\nimpl Writer {\n    pub fn f() {}\n}";
+    let findings = public::without_examples(&public_of(bare));
     refused(&findings, "Range", "needs an example");
     refused(&findings, "0 of 1", "functions");
     assert_eq!(findings.len(), 2);
@@ -210,7 +178,6 @@ fn a_public_function_without_a_trial_or_an_example_is_missed() {
 fn retired_words_and_doubled_invariants_are_refused() {
     for word in names::RETIRED {
         refused(&names::retired("a.md", &format!("\nthe {word} of it")), "a.md:2", word);
-        refused(&names::retired("src/a.rs", &format!("fn with_{word}() {{}}")), "src/a.rs:1", word);
     }
     assert!(names::retired("src/a.rs", "a silent list of flames").is_empty());
     for name in names::RETIRED_NAMES {
@@ -224,7 +191,6 @@ fn retired_words_and_doubled_invariants_are_refused() {
         refused(&all(names::retired_names, &format!("src/{name}.rs"), ""), ".rs:1", name);
     }
     assert!(all(names::retired_names, "src/a.rs", "let door = adoration();").is_empty());
-
     let head = "//! * ARENA-1: chunks do not move.\n";
     let run = |texts: [&str; 2]| rules::invariants(&texts.map(|text| Source::parse("src/a.rs", text)));
     assert!(run([head, "// ARENA-1, and sub-chunk-free text"]).is_empty());

@@ -51,7 +51,7 @@ impl Descent {
         self.ends.contains(&end_of(model, row))
     }
 
-    /// A row was left out.
+    /// Notes that the walk left a row out.
     pub fn left_out(&mut self, model: &Model, row: &Row) {
         let place = model.row(&row.key, row.sequence);
         self.ends.extend(place);

@@ -48,7 +48,7 @@ fn copied<L: Visibility>(
 }
 
 impl Trial<'_> {
-    /// Everything of this file.
+    /// Runs all reads of this file.
     pub fn further_reads(&mut self, table: &TableReader) {
         self.gets_into(table);
         self.stored_entries(table);

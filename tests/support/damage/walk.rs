@@ -30,7 +30,7 @@ pub enum WayOn {
     Unsure,
 }
 
-/// How far a walk has come.
+/// The state of a checked walk.
 #[derive(Debug, Clone)]
 pub struct Walk<'r> {
     rows: &'r [&'r Row],

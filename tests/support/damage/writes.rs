@@ -17,7 +17,7 @@ enum Means<'t> {
     Writer(Writer),
     /// A writer with room taken.
     Reserved(Writer),
-    /// With a promise over the caller's bytes.
+    /// With the caller's digest.
     CallerDigest(&'t MemTable),
     /// With the value in slices.
     Slices(&'t MemTable, Writer),

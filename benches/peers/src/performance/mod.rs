@@ -132,7 +132,7 @@ fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &
     writeln!(page, "\n{}", notes.trim_end())
 }
 
-/// Where a record comes from, for a reader who wants to repeat it.
+/// The origin of a record, so that a reader can repeat it.
 pub fn origin(stem: &str, environment: &measure::environment::Environment) -> String {
     format!(
         "Record [{stem}](../benches/records/{stem}.json): {}, {}, {}; commit {}; in benches/peers `{}`.",
