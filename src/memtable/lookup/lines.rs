@@ -67,7 +67,7 @@ const COUNT: usize = 1;
 /// One line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Its first unit.
+    /// The first unit of the line.
     first: u32,
     /// The unit of its control word.
     control: u32,

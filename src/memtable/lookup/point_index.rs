@@ -88,9 +88,9 @@ pub(crate) struct Sight {
 /// What the index knows about a key.
 #[derive(Debug)]
 pub(crate) enum Known<'a> {
-    /// Its newest node.
+    /// The newest node of the key.
     Newest(Verified<'a>),
-    /// It has none.
+    /// The key has no node.
     Absent,
     /// The list must be asked.
     Unsure,
@@ -210,7 +210,7 @@ fn damage(view: &View<'_>, line: Line, slot: usize) -> Option<Corruption> {
 }
 
 impl Bucket {
-    /// Claims the slot for the version, or moves the slot to it. `None` if there is no such word.
+    /// Claims an empty slot for a version, or moves the slot of its key to it. `None` if there is no such slot.
     #[inline(always)]
     fn settle<C: Comparator>(
         &self,
@@ -302,7 +302,7 @@ impl Sight {
                 Owner::Damaged => return Known::Unsure,
             }
         }
-        // POINT-INDEX-5.
+        // A full bucket proves no absence (POINT-INDEX-5).
         Known::Unsure
     }
 }

@@ -277,9 +277,9 @@ pub enum Found {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
-    /// Its sequence number.
+    /// The sequence number of the operand.
     pub sequence: SequenceNumber,
-    /// Its bytes, verified.
+    /// The verified bytes of the operand.
     pub value: &'a [u8],
 }
 
@@ -301,7 +301,7 @@ pub enum Base<'a> {
     Value(&'a [u8]),
     /// None, because the key was deleted before the first operand.
     Deleted,
-    /// Not in this table: older tables have it, if any does.
+    /// The base is not in this table; older tables may have it.
     Below,
 }
 

@@ -115,7 +115,7 @@ enum Phase {
 enum Came<'a> {
     /// An entry, an error, or the end.
     Out(Option<Result<Entry<'a>>>),
-    /// Nothing to show: it goes on.
+    /// The move led to no entry that is shown, so the range moves on.
     On,
 }
 

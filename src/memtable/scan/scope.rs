@@ -407,7 +407,8 @@ impl<L: Visibility> Scope<L> {
         };
         match next {
             Ok(spot) => Ok(spot.map_or_else(far, |spot| beside(spot.entry.node()))),
-            // So is what its link leads to: the walk has passed what is intact on the near side.
+            // The entry that its link leads to is damaged, too: the walk has passed the intact entry on the near
+            // side.
             Err(gap) => {
                 let gap = ReportedGap::around(Some(&order), gap);
                 gap.near(way).cloned().ok_or(gap.gap.corruption)

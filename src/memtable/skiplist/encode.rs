@@ -145,7 +145,7 @@ pub(crate) struct Fields<'e> {
     pub(crate) value_len: usize,
     /// What the entry means.
     pub(crate) kind: Kind,
-    /// Its sequence number.
+    /// The sequence number of the entry.
     pub(crate) sequence: SequenceNumber,
     /// K of the key in the caller's buffer, from which the tower height is computed.
     pub(crate) key_part: u64,

@@ -138,9 +138,10 @@ impl Placement<'_> {
 /// What [`List::insert_new`] did.
 #[derive(Debug)]
 pub(crate) enum Quick {
-    /// The entry is in the list, and has no equal there.
+    /// The entry is in the list, which has no equal one.
     Linked(Linked),
-    /// It is not: it has an equal, or another writer was faster. The second one leaves the site of its node.
+    /// The entry is not in the list, because it has an equal one, or because another writer was faster; then this is
+    /// the site of its node.
     Not(Option<Site>),
 }
 
@@ -168,7 +169,7 @@ enum Verdict<'a> {
 const NEAR_HOPS: u32 = 4;
 
 impl List {
-    /// An empty list in `arena`, which keeps where its head is.
+    /// Makes an empty list in `arena`. The control block stores the place of its head.
     pub(crate) fn new(
         arena: &Arena,
         head: Head,
@@ -261,7 +262,8 @@ impl List {
         placement
     }
 
-    /// Inserts at a place that is chosen already; one that is left over is for the caller to give back.
+    /// Inserts with a site that may be taken already. A site that is not used stays in `site`, and the caller gives
+    /// it back.
     fn insert_at<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,

@@ -40,16 +40,16 @@ pub(crate) enum Doubt {
     Damage,
     /// The link names another node by now, so it is to be followed again.
     Changed,
-    /// It went back to an earlier value (WITNESS-3): the back link names this node.
+    /// The link went back to an earlier value (WITNESS-3): the back link names this node.
     Lost(u32),
 }
 
 /// The result of a walk to a node that started at a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walked {
-    /// It met the node that was asked for. This is the last node before the end.
+    /// The walk met the node that was asked for. This is the last node before the end.
     Met(u32),
-    /// It does not.
+    /// The walk did not meet the node.
     Missed,
     /// A link on the way is damaged.
     Broken,

@@ -149,7 +149,7 @@ fn writers_may_be_at_work_where_memory_is_backed() {
         over.store(1, Ordering::Relaxed);
         assert!(ended.into_iter().all(|end| end.is_ok()));
     });
-    // It outgrew its first large chunk.
+    // The table outgrew its first large chunk.
     assert!(table.core().arena.control.get(ControlWord::base(2)).unwrap() != 0);
     assert!(table.scrub(|_| ()).findings.is_empty());
     for n in 1..=3 * each {

@@ -89,7 +89,7 @@ impl<'a> Life<'a> {
         found
     }
 
-    /// The lines whose words or control words are in a stretch at these places.
+    /// The lines with words, or a control word, at these places of a cache line.
     fn lines_at(&self, stretch: usize, places: &[usize]) -> Vec<usize> {
         match stretch.checked_sub(LINE_COUNT) {
             None => vec![stretch],
