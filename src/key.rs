@@ -370,6 +370,12 @@ impl<'k> Target<'k> {
         Target { key: &[], sequence: 0, revision: 0, side, prefix }
     }
 
+    /// Whether this is before or after everything.
+    #[inline(always)]
+    pub(crate) fn is_extreme(&self) -> bool {
+        matches!(self.side, Side::Start | Side::End)
+    }
+
     /// This position, moved to `revision` among the entries of its key and sequence number.
     #[inline]
     pub(crate) fn with_revision(mut self, revision: u32) -> Self {

@@ -46,6 +46,10 @@ bugs! {
     EntryAcrossChunks,
     /// A damaged entry is passed by its key as read, without a proof of that key.
     DamagedNodeUnproved,
+    /// A page of the directory is written although another writer has its lock.
+    LeafLockIgnored,
+    /// Slots of a page are shifted from the first one on.
+    SlotsShiftedUp,
     /// A footer's own checksum is not compared.
     #[cfg_attr(not(feature = "block"), allow(dead_code, reason = "planted behind the feature block"))]
     FooterChecksumIgnored,

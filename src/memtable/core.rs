@@ -60,7 +60,7 @@ impl<C: Comparator> Core<C> {
             width: options.paranoid.width(),
             secret,
         })?;
-        let points = PointEntries::new(&arena, &options)?;
+        let points = PointEntries::new(&arena, &options, C::ORDER)?;
         let tombstones = RangeTombstones::new(&arena, &options, secret)?;
         let accelerators = Accelerators::new::<C>(&options, &arena)?;
         Ok(Core {

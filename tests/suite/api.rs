@@ -11,9 +11,10 @@ use paranoid_memtable::scan::{
 };
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
-    Bytewise, Corruption, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable, Inserted, Kind,
-    Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange, ParanoidOptions,
-    ParanoidOptionsBuilder, Range, Representation, TableCursor, TableReader, ValueRef, Writer,
+    Bytewise, Corruption, Directory, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable, Inserted,
+    Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange,
+    ParanoidOptions, ParanoidOptionsBuilder, Range, Representation, TableCursor, TableReader, ValueRef,
+    Writer,
 };
 
 use crate::support::orders::{CaseBlind, Reverse};
@@ -104,8 +105,29 @@ fn refused_options_name_the_thing() {
             "vector",
             build(|b| b.representation(Representation::Vector).duplicates(DuplicatePolicy::KeepFirst)),
         ),
+        ("directory", build(|b| b.representation(Representation::Vector).directory(Directory::On))),
     ] {
         assert!(text.contains(name), "{name} is not in: {text}");
+    }
+}
+
+/// Only the order of bytes can have a directory: for others `Auto` has none, and `On` is refused.
+#[test]
+fn a_directory_needs_the_order_of_bytes() {
+    #[derive(Debug)]
+    struct Reverse;
+    impl paranoid_memtable::Comparator for Reverse {
+        const EQUALITY: KeyEquality = KeyEquality::Bytes;
+        fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
+            right.cmp(left)
+        }
+    }
+    for (directory, taken) in [(Directory::Off, true), (Directory::Auto, true), (Directory::On, false)] {
+        let options = || MemTableOptions::builder().directory(directory).build().unwrap();
+        let text = MemTable::with_comparator(options(), Reverse).map(drop).map_err(text_of);
+        assert_eq!(text.is_ok(), taken, "{directory:?}: {text:?}");
+        assert!(MemTable::new(options()).is_ok());
+        assert_eq!(options().directory(), directory);
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use paranoid_memtable::Directory;
 use paranoid_memtable::batch::SequenceMode;
 use paranoid_memtable::comparator::{KeyEquality, KeyOrder, SharedComparator};
 #[cfg(feature = "fault-injection")]
@@ -270,6 +271,7 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     out.show("Inserted", &inserted);
     out.show("Displaced", &inserted.displaced.unwrap());
     out.show("MemTableOptions", table.options());
+    out.show("Directory", &Directory::Auto);
     out.show("ParanoidOptions", table.options().paranoid());
     out.show("ParanoidOptionsBuilder", &ParanoidOptions::builder());
     let builder = MemTableOptions::builder().prefix_filter(CappedPrefix::new(3), 0.1).seed(SEED);

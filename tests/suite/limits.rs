@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::integrity::{Kvo, Place, Protected};
 use paranoid_memtable::{
-    Bytewise, Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
+    Bytewise, Comparator, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
     MemTableOptionsBuilder, ParanoidOptions, TableReader,
 };
 
@@ -17,7 +17,8 @@ use crate::support::watchdog::Watchdog;
 const HARD_LIMIT: u64 = 256 << 10;
 
 fn builder() -> MemTableOptionsBuilder {
-    MemTableOptions::builder().seed(7)
+    // Pages of a directory take their share of what a hard limit allows.
+    MemTableOptions::builder().directory(Directory::Off).seed(7)
 }
 
 fn table(options: MemTableOptionsBuilder) -> MemTable {
@@ -228,7 +229,7 @@ fn sizes_beyond_all_limits() {
 #[test]
 fn used_and_allocated() {
     for (entries, threads) in [(0u64, 1), (50, 1), (50, 3), (40_000, 1), (40_000, 3)] {
-        let table = table(MemTableOptions::builder());
+        let table = table(MemTableOptions::builder().directory(Directory::Off));
         let empty = table.used_bytes();
         let mut writers: Vec<_> = (0..threads).map(|_| table.writer()).collect();
         let made = table.used_bytes() - empty;

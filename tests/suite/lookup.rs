@@ -10,8 +10,8 @@ use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
 use paranoid_memtable::read::{DeletedBy, Found};
 use paranoid_memtable::{
-    Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
-    ParanoidOptions, Representation,
+    Comparator, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
+    MemTableOptionsBuilder, ParanoidOptions, Representation,
 };
 
 /// The part before the first 'c'; keys without one are outside the domain.
@@ -304,6 +304,7 @@ fn nodes_and_digests_are_counted() {
     for (protection, on_seek) in [(0, false), (8, false), (8, true)] {
         let paranoid = ParanoidOptions::builder().protection_bytes(protection).checksum_on_seek(on_seek);
         let options = MemTableOptions::builder().paranoid(paranoid.build().unwrap()).statistics(true).seed(2);
+        let options = options.directory(Directory::Off);
         let table = MemTable::new(options.build().unwrap()).unwrap();
         let keys: Vec<[u8; 8]> = (0..5000u64).map(|n| (n * 0x1234_5677).to_be_bytes()).collect();
         for (sequence, key) in (1..).zip(&keys) {

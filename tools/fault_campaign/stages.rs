@@ -122,7 +122,7 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
         Equipment::Accelerators => (
             Mode::EveryAcceleratorBit,
             vec![small],
-            vec![Accelerators::All, Accelerators::Prefixes, Accelerators::Index],
+            vec![Accelerators::All, Accelerators::Prefixes, Accelerators::Index, Accelerators::Directory],
         ),
     };
     let each = kinds.len() as u64;

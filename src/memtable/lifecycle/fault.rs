@@ -333,6 +333,13 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
             };
             self.add(region, Part::Points, 0, None, address_of(view, unit, UNIT)?, UNIT);
         }
+        let search = self.core.point_search()?;
+        for (first, units) in search.directory().pages() {
+            let words = (first..first + units).map(|unit| address_of(view, unit, UNIT));
+            for address in words.collect::<Result<Vec<_>>>()? {
+                self.add(Region::Directory, Part::Points, 0, None, address, UNIT);
+            }
+        }
         Ok(())
     }
 

@@ -46,6 +46,8 @@ pub enum Region {
     IndexSlot,
     /// The control word of a bucket of the point index.
     IndexControl,
+    /// A word of the ordered directory.
+    Directory,
     /// Arena bytes that writers have taken and not used yet.
     Free,
     /// A word of the live or the frozen tombstone index.

@@ -32,7 +32,6 @@ use crate::memtable::options::Representation;
 use crate::memtable::parts::point_entries::is_same_version;
 use crate::memtable::parts::vector::{SortedSearch, chain_nodes};
 use crate::memtable::parts::writer_shards::Totals;
-use crate::memtable::skiplist::height::tower_height;
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::search::Search;
@@ -261,7 +260,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
             let right = self.entry(search, next, left.as_ref());
             let height = right.map(|entry| {
                 let (nonce, node) = (search.view.secret.nonce(), entry.node());
-                tower_height(nonce, key_part(entry.key()), node.sequence(), node.revision())
+                search.towers().height(nonce, key_part(entry.key()), node.sequence(), node.revision())
             });
             met.push(Met { node: next, height });
             (left, at) = (right, next);
@@ -350,8 +349,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         }
         if let Ok(entry) = search.view.open(target).and_then(|node| node.verify(&search.view)) {
             let nonce = search.view.secret.nonce();
-            let height =
-                tower_height(nonce, key_part(entry.key()), entry.node().sequence(), entry.node().revision());
+            let met = entry.node();
+            let height = search.towers().height(nonce, key_part(entry.key()), met.sequence(), met.revision());
             if height <= level {
                 let report =
                     Corruption::new(Place::Link, bytes_of(node), u64::from(height), u64::from(level));

@@ -12,8 +12,8 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Corruption, Result};
-use crate::key::Comparator;
-use crate::memtable::options::{MemTableOptions, Representation};
+use crate::key::{Comparator, KeyOrder};
+use crate::memtable::options::{Directory, MemTableOptions, Representation};
 use crate::memtable::parts::ground::Ground;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::vector::{Sorted, SortedSearch};
@@ -35,10 +35,14 @@ pub(crate) struct PointEntries {
 }
 
 impl PointEntries {
-    pub(crate) fn new(arena: &Arena, options: &MemTableOptions) -> Result<Self> {
+    pub(crate) fn new(arena: &Arena, options: &MemTableOptions, order: KeyOrder) -> Result<Self> {
         let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
+        let list = List::new(arena, Head::Points, checks.0, checks.1)?;
         Ok(PointEntries {
-            list: List::new(arena, Head::Points, checks.0, checks.1)?,
+            list: match options.keeps_directory(order)? {
+                Directory::On => list.with_directory(arena)?,
+                _ => list,
+            },
             sorted: OnceLock::new(),
             representation: options.representation,
             duplicates: options.duplicates,

@@ -29,7 +29,7 @@ use crate::integrity::tag::Secret;
 use crate::key::Kind;
 use crate::memtable::parts::vector::new_chain;
 use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::list::Inserter;
+use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
@@ -513,7 +513,7 @@ impl WriterShards {
     /// Arena bytes that writers have taken and not used, without those of writers that are inside now.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.fold(0, |sum, shard| {
-            sum + shard.inside.try_lock().map_or(0, |inside| inside.inserter.sub.left_bytes())
+            sum + shard.inside.try_lock().map_or(0, |inside| inside.inserter.unused_bytes())
         })
     }
 

@@ -262,7 +262,7 @@ impl<L: Visibility> Scope<L> {
         };
         match (&next, way) {
             (Some(entry), Way::Forward) => search.look_ahead(read_ahead, stand.at, entry.node().offset()),
-            (Some(entry), Way::Backward) => search.look_back(stand.at, entry.node().offset()),
+            (Some(entry), Way::Backward) => search.look_back(read_ahead, stand.at, entry.node().offset()),
             _ => {}
         }
         if next.is_some_and(|entry| !self.visibility.shows_neighbour(core, &search.view, stand, &entry)) {
@@ -286,8 +286,10 @@ impl<L: Visibility> Scope<L> {
             (State::At(stand), _) => match self.list(core) {
                 Some(search) => {
                     let outcome = self.step_from(core, &search, way, stand);
-                    if let (Ok(Some(to)), Way::Forward) = (&outcome, way) {
-                        search.look_ahead(read_ahead, stand.at, to.at);
+                    match (&outcome, way) {
+                        (Ok(Some(to)), Way::Forward) => search.look_ahead(read_ahead, stand.at, to.at),
+                        (Ok(Some(to)), Way::Backward) => search.look_back(read_ahead, stand.at, to.at),
+                        _ => {}
                     }
                     Ok(outcome.map(park))
                 }

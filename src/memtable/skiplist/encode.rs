@@ -233,7 +233,8 @@ mod tests {
     use crate::key::Bytewise;
     use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
     use crate::memtable::skiplist::control_block::Head;
-    use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List};
+    use crate::memtable::skiplist::inserter::Inserter;
+    use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 
     /// Keys of every length around the ends of the short copy, with the hash of their own or of another key.
     #[test]

@@ -26,9 +26,41 @@ const THRESHOLDS: [u64; HEIGHT_MAX - 1] = {
     thresholds
 };
 
-/// The height of a node, 1..=HEIGHT_MAX.
+/// How tall towers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Towers {
+    /// One node in e is taller than another level.
+    Dense,
+    /// One node in e^5 = 148 has more than level 0: a directory leads to the others.
+    Sparse,
+}
+
+/// Levels that a sparse tower lacks.
+const SPARSE_BY: u32 = 4;
+
+impl Towers {
+    /// About how many entries stand for one node of a level.
+    pub(crate) fn entries_for_one(self, level: u32) -> f64 {
+        match self {
+            Towers::Sparse if level > 0 => f64::from(level + SPARSE_BY).exp(),
+            _ => f64::from(level).exp(),
+        }
+    }
+
+    /// The height of a node, 1..=HEIGHT_MAX.
+    #[inline(always)]
+    pub(crate) fn height(self, seed: u64, key_part: u64, sequence: u64, revision: u32) -> u32 {
+        let height = tower_height(seed, key_part, sequence, revision);
+        match self {
+            Towers::Dense => height,
+            Towers::Sparse => height.saturating_sub(SPARSE_BY).max(1),
+        }
+    }
+}
+
+/// The height of a node in dense towers.
 #[inline(always)]
-pub(crate) fn tower_height(seed: u64, key_part: u64, sequence: u64, revision: u32) -> u32 {
+fn tower_height(seed: u64, key_part: u64, sequence: u64, revision: u32) -> u32 {
     let version = sequence.wrapping_add(u64::from(revision) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let draw = mix(key_part ^ version, seed);
     let mut height = 1;

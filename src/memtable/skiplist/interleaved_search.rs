@@ -18,6 +18,7 @@
 
 use crate::integrity::options::SeekChecks;
 use crate::key::{Comparator, Target};
+use crate::memtable::skiplist::directory::lookup::GROUP;
 use crate::memtable::skiplist::search::{
     Bracket, BracketOnly, Checks, EveryNode, Gap, Progress, Search, Trail, Walk,
 };
@@ -43,9 +44,32 @@ pub(crate) fn find_many<'a, C: Comparator, T: Trail + Clone>(
     trail: &T,
     done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &T),
 ) {
+    if search.directory != 0 {
+        return find_staged(search, targets, trail, done);
+    }
     match search.seek_checks {
         SeekChecks::Bracket => drive::<BracketOnly, C, T>(search, targets, trail, done),
         SeekChecks::EveryNode => drive::<EveryNode, C, T>(search, targets, trail, done),
+    }
+}
+
+/// By the directory: all hints first, then their nodes.
+fn find_staged<'a, C: Comparator, T: Trail + Clone>(
+    search: &Search<'a, C>,
+    targets: &[Target<'_>],
+    trail: &T,
+    done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &T),
+) {
+    for (group, targets) in targets.chunks(GROUP).enumerate() {
+        let mut hints = [None; GROUP];
+        search.directory().lookup_many(targets, &mut hints);
+        hints.iter().flatten().for_each(|hint| search.prefetch_hint(hint));
+        for (place, (target, hint)) in targets.iter().zip(&hints).enumerate() {
+            let mut way = trail.clone();
+            let found = hint.as_ref().and_then(|hint| search.find_from_hint(hint, target, &mut way));
+            let outcome = found.map_or_else(|| search.find_by_towers(target, &mut way), Ok);
+            done(group * GROUP + place, outcome, &way);
+        }
     }
 }
 
@@ -167,7 +191,8 @@ mod tests {
     use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
     use crate::memtable::skiplist::control_block::Head;
     use crate::memtable::skiplist::encode::Fields;
-    use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List};
+    use crate::memtable::skiplist::inserter::Inserter;
+    use crate::memtable::skiplist::list::{DuplicatePolicy, List};
     use crate::memtable::skiplist::search::NoTrail;
     use crate::sync::Ordering;
 

@@ -45,12 +45,52 @@ pub(crate) struct ReadAhead {
     way: [u32; LEAD],
     followers: [u32; FOLLOWERS],
     steps: u32,
+    /// Where the directory names the node that the walk meets next, of those that it names.
+    leaf: u32,
+    slot: u32,
+    expected: u32,
+}
+
+/// How many named nodes the read-ahead is ahead in the directory.
+const AHEAD: i32 = 6;
+
+/// Which way a walk goes on in the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Onward {
+    Up,
+    Down,
+}
+
+impl Onward {
+    /// So many slots further on.
+    #[inline(always)]
+    fn by(self, slots: i32) -> i32 {
+        match self {
+            Onward::Up => slots,
+            Onward::Down => -slots,
+        }
+    }
+
+    /// The leaf that comes next of the two beside one.
+    fn of(self, (before, after): (u32, u32)) -> u32 {
+        match self {
+            Onward::Up => after,
+            Onward::Down => before,
+        }
+    }
 }
 
 impl Default for ReadAhead {
     /// Not started: it starts at the first two entries that are not adjacent in memory.
     fn default() -> Self {
-        ReadAhead { way: [0; LEAD], followers: [0; FOLLOWERS], steps: PATIENCE }
+        ReadAhead {
+            way: [0; LEAD],
+            followers: [0; FOLLOWERS],
+            steps: PATIENCE,
+            leaf: 0,
+            slot: 0,
+            expected: 0,
+        }
     }
 }
 
@@ -94,6 +134,9 @@ impl<'a, C: Comparator> Search<'a, C> {
         if next.wrapping_sub(at) <= NEAR_UNITS {
             self.prefetch_lines(next, NEAR_AHEAD);
         }
+        if self.directory != 0 {
+            return self.follow_directory(read_ahead, next, next.wrapping_sub(at), Onward::Up);
+        }
         if at == read_ahead.way[0] {
             self.advance_read_ahead(read_ahead);
         } else if read_ahead.steps < PATIENCE {
@@ -103,13 +146,79 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Prefetches memory that later steps back need, if entries are in order in memory, because only level 0 has back
+    /// Prefetches memory that later steps back need: where entries are in order in memory, or along the directory. Only level 0 has back
     /// links.
     #[inline(always)]
-    pub(crate) fn look_back(&self, at: u32, prev: u32) {
+    pub(crate) fn look_back(&self, read_ahead: &mut ReadAhead, at: u32, prev: u32) {
         if at.wrapping_sub(prev) <= NEAR_UNITS {
             self.prefetch_lines(prev, -NEAR_AHEAD);
         }
+        if self.directory != 0 {
+            self.follow_directory(read_ahead, prev, at.wrapping_sub(prev), Onward::Down);
+        }
+    }
+
+    /// The walk has come to a node, over so many units: asks for the one that is named a few slots further on.
+    #[inline(always)]
+    fn follow_directory(&self, read_ahead: &mut ReadAhead, node: u32, distance: u32, onward: Onward) {
+        if node == read_ahead.expected {
+            self.advance_in_directory(read_ahead, onward);
+        } else if read_ahead.steps < PATIENCE {
+            read_ahead.steps += 1;
+        } else if distance > NEAR_UNITS {
+            self.start_in_directory(read_ahead, node, onward);
+        }
+    }
+
+    #[inline(always)]
+    fn advance_in_directory(&self, read_ahead: &mut ReadAhead, onward: Onward) {
+        let next = read_ahead.slot.wrapping_add_signed(onward.by(1));
+        let ahead = next.wrapping_add_signed(onward.by(AHEAD));
+        let directory = self.directory();
+        let (expected, far) =
+            (directory.named(read_ahead.leaf, next), directory.named(read_ahead.leaf, ahead));
+        read_ahead.steps = 0;
+        if expected == 0 || far == 0 {
+            return self.cross_in_directory(read_ahead, onward);
+        }
+        (read_ahead.slot, read_ahead.expected) = (next, expected);
+        self.prefetch_entry(far);
+    }
+
+    /// What is asked for stands in the next leaf, or the walk comes to it.
+    #[inline(never)]
+    fn cross_in_directory(&self, read_ahead: &mut ReadAhead, onward: Onward) {
+        let directory = self.directory();
+        let (leaf, slot) = (read_ahead.leaf, read_ahead.slot);
+        let Some((next_leaf, next_slot)) = directory.moved(leaf, slot, onward.by(1)) else {
+            read_ahead.expected = 0;
+            return;
+        };
+        if next_leaf != leaf {
+            directory.prefetch_leaf(onward.of(directory.beside(next_leaf)));
+        }
+        (read_ahead.leaf, read_ahead.slot) = (next_leaf, next_slot);
+        read_ahead.expected = directory.named(next_leaf, next_slot);
+        if let Some((leaf, slot)) = directory.moved(next_leaf, next_slot, onward.by(AHEAD)) {
+            self.prefetch_entry(directory.named(leaf, slot));
+        }
+    }
+
+    /// Looks the node up that the walk has come to.
+    #[inline(never)]
+    fn start_in_directory(&self, read_ahead: &mut ReadAhead, node: u32, onward: Onward) {
+        read_ahead.steps = 0;
+        read_ahead.expected = 0;
+        let Some(opened) = self.view.try_open(node) else { return };
+        let directory = self.directory();
+        let Some(hint) = directory.lookup(&self.position(&opened)) else { return };
+        (read_ahead.leaf, read_ahead.slot) = (hint.leaf, hint.slot);
+        for ahead in 1..AHEAD {
+            let Some((leaf, slot)) = directory.moved(hint.leaf, hint.slot, onward.by(ahead)) else { break };
+            self.prefetch_entry(directory.named(leaf, slot));
+        }
+        directory.prefetch_leaf(onward.of(directory.beside(hint.leaf)));
+        self.cross_in_directory(read_ahead, onward);
     }
 
     /// Prefetches the lines of the entry that is expected `distance` bytes away.
@@ -142,7 +251,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     #[cold]
     fn start_read_ahead(&self, read_ahead: &mut ReadAhead, at: u32) {
         if self.view.try_link(at, 1).is_some() {
-            *read_ahead = ReadAhead { way: [at; LEAD], followers: [at; FOLLOWERS], steps: 0 };
+            *read_ahead = ReadAhead { way: [at; LEAD], followers: [at; FOLLOWERS], steps: 0, ..*read_ahead };
             for _ in 0..LEAD {
                 self.advance_read_ahead(read_ahead);
             }

@@ -26,13 +26,14 @@ use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::directory::lookup::new_root;
 use crate::memtable::skiplist::encode::{Built, Fields, Shape};
-use crate::memtable::skiplist::height::tower_height;
+use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::layout::{HEIGHT_MAX, PAD_UNITS_MAX, UNIT, node_units};
 use crate::memtable::skiplist::link_tower::Tower;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::{Site, new_sentinel};
-use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
+use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice};
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -43,44 +44,18 @@ pub(crate) struct List {
     top: AtomicU32,
     seek_checks: SeekChecks,
     order_checks: OrderChecks,
-}
-
-/// The part of a writer that inserts: its sub-chunk, and the path of its last insert.
-#[derive(Debug)]
-pub(crate) struct Inserter {
-    pub(crate) sub: SubChunk,
-    splice: Splice,
-    /// The list that the splice belongs to, by its sentinel; 0 = none.
-    owner: u32,
-    /// How many hops after the last insert to try: 0 after an insert at another place.
-    hops: u32,
-}
-
-impl Default for Inserter {
-    fn default() -> Self {
-        Inserter {
-            sub: SubChunk::default(),
-            splice: Splice { prev: [0; HEIGHT_MAX] },
-            owner: 0,
-            hops: NEAR_HOPS,
-        }
-    }
-}
-
-impl Inserter {
-    /// Takes over a path that a search of this list has recorded.
-    pub(crate) fn follow<C>(&mut self, search: &Search<'_, C>, way: &Splice) {
-        self.splice.clone_from(way);
-        (self.owner, self.hops) = (search.sentinel, NEAR_HOPS);
-    }
+    holds: Head,
+    /// The unit of the directory's root word; 0: there is none.
+    directory: u32,
 }
 
 /// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that it replaces, so the
 /// tallest is assumed.
-pub(crate) fn entry_bytes(view: &View<'_>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
+pub(crate) fn entry_bytes<C>(search: &Search<'_, C>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
+    let view = &search.view;
     let height = match policy {
         DuplicatePolicy::Replace => HEIGHT_MAX as u32,
-        _ => tower_height(view.secret.nonce(), fields.key_part, fields.sequence, 0),
+        _ => search.height(fields, 0),
     };
     (node_units(view.width, fields.lengths(), height) + u64::from(PAD_UNITS_MAX)) * UNIT as u64
 }
@@ -165,9 +140,6 @@ enum Verdict<'a> {
     Kept(Verified<'a>),
 }
 
-/// Most hops on level 0 from the last insert before a search from the top is cheaper.
-const NEAR_HOPS: u32 = 4;
-
 impl List {
     /// Makes an empty list in `arena`. The control block stores the place of its head.
     pub(crate) fn new(
@@ -179,7 +151,12 @@ impl List {
         let view = arena.view()?;
         let sentinel = new_sentinel(&view, &mut SubChunk::default(), HEIGHT_MAX as u32)?;
         arena.control.set_head(head, sentinel)?;
-        Ok(List { top: AtomicU32::new(0), seek_checks, order_checks })
+        Ok(List { top: AtomicU32::new(0), seek_checks, order_checks, holds: head, directory: 0 })
+    }
+
+    /// This list with a directory, while it is empty.
+    pub(crate) fn with_directory(self, arena: &Arena) -> Result<List> {
+        Ok(List { directory: new_root(&arena.view()?)?, ..self })
     }
 
     /// What a search in this list needs; `head` is the one that it was made with.
@@ -187,7 +164,9 @@ impl List {
     pub(crate) fn search<'a, C>(&self, head: Head, view: View<'a>, comparator: &'a C) -> Search<'a, C> {
         let (top, sentinel) = (self.top(), view.head(head));
         let (seek_checks, order_checks) = (self.seek_checks, self.order_checks);
-        Search { view, comparator, course: Course { sentinel, top, seek_checks, order_checks } }
+        let (directory, holds) = (self.directory, self.holds);
+        let course = Course { sentinel, top, seek_checks, order_checks, directory, holds };
+        Search { view, comparator, course }
     }
 
     #[inline(always)]
@@ -226,9 +205,9 @@ impl List {
         fields: &Fields<'_>,
     ) -> Result<Quick> {
         let target = Target::new(search.comparator, fields.key, fields.sequence);
-        let bracket = match self.find_behind_last(search, inserter, &target) {
+        let bracket = match inserter.find_behind_last(search, &target) {
             Some(bracket) => bracket,
-            None => self.find_from_top(search, inserter, fields)?,
+            None => inserter.find_from_top(search, fields)?,
         };
         if bracket.entry.is_some_and(|entry| equals(search, &entry, fields)) {
             return Ok(Quick::Not(None));
@@ -274,16 +253,16 @@ impl List {
     ) -> Result<Placement<'a>> {
         let target = Target::new(search.comparator, fields.key, fields.sequence);
         loop {
-            let bracket = match self.find_behind_last(search, inserter, &target) {
+            let bracket = match inserter.find_behind_last(search, &target) {
                 Some(bracket) => bracket,
-                None => self.find_from_top(search, inserter, fields)?,
+                None => inserter.find_from_top(search, fields)?,
             };
             let displaced = match settle(search, &bracket, fields, policy)? {
                 Verdict::Insert(displaced) => displaced,
                 Verdict::Kept(equal) => return Ok(Placement::Kept(equal)),
             };
             let revision = next_revision(displaced.as_ref());
-            let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence, revision);
+            let height = search.height(fields, revision);
             let unfit = |site: &mut Site| site.height() != height || !site.fits(bracket.pred, bracket.succ);
             if let Some(old) = site.take_if(unfit) {
                 self.give_back(search, inserter, old)?;
@@ -309,44 +288,12 @@ impl List {
         fields: &Fields<'_>,
         (revision, bracket): (u32, &Bracket<'_>),
     ) -> Result<Site> {
-        let height = tower_height(search.view.secret.nonce(), fields.key_part, fields.sequence, revision);
+        let height = search.height(fields, revision);
         let units = node_units(search.view.width, fields.lengths(), height);
         let site =
             Site::take(&search.view, &mut inserter.sub, (units, height), (bracket.pred, bracket.succ))?;
         search.prefetch_ahead(site.node());
         Ok(site)
-    }
-
-    /// The bracket around a position at most a few hops after the writer's last insert.
-    #[inline(always)]
-    pub(crate) fn find_behind_last<'a, C: Comparator>(
-        &self,
-        search: &Search<'a, C>,
-        inserter: &mut Inserter,
-        target: &Target<'_>,
-    ) -> Option<Bracket<'a>> {
-        if inserter.owner != search.sentinel {
-            return None;
-        }
-        let near = search.find_near(inserter.splice.prev[0], inserter.hops, target, &mut inserter.splice);
-        inserter.hops = if near.is_some() { NEAR_HOPS } else { 0 };
-        near
-    }
-
-    #[inline(never)]
-    fn find_from_top<'a, C: Comparator>(
-        &self,
-        search: &Search<'a, C>,
-        inserter: &mut Inserter,
-        fields: &Fields<'_>,
-    ) -> Result<Bracket<'a>> {
-        let target = &Target::new(search.comparator, fields.key, fields.sequence);
-        // The path is invalid until it is complete, because the comparator may panic half-way (LIST-4).
-        inserter.owner = 0;
-        inserter.splice.prev = [search.sentinel; HEIGHT_MAX];
-        let bracket = search.find(target, &mut inserter.splice).map_err(|gap| gap.corruption)?;
-        inserter.owner = search.sentinel;
-        Ok(bracket)
     }
 
     /// Builds the node, sets its links, and links it at level 0 (LIST-1). `None` if another writer was faster.
@@ -381,8 +328,8 @@ impl List {
         Ok(Some(Linked { digest: built.digest, bytes: site.bytes(), tower }))
     }
 
-    /// Links a published node at its higher levels, after its writer has counted it: the comparator may panic here
-    /// (LIST-4). What cannot be linked is left out: it costs speed only.
+    /// Names a published node in the directory and links it at its higher levels, after its writer has counted it: the
+    /// comparator may panic here (LIST-4).
     #[inline(always)]
     pub(crate) fn link_tower<C: Comparator>(
         &self,
@@ -391,11 +338,7 @@ impl List {
         fields: &Fields<'_>,
         tower: &Tower,
     ) {
-        inserter.splice.record(0, tower.node);
-        if tower.height == 1 {
-            return;
-        }
-        search.link_tower(&mut inserter.splice, fields, tower);
+        inserter.settle(search, fields, tower);
         let top = tower.height - 1;
         // ORDERING: Relaxed: a hint, see `search`.
         if self.top.load(Ordering::Relaxed) < top {
@@ -405,20 +348,21 @@ impl List {
     }
 
     /// Estimates the number of entries between two positions: exact up to 64; otherwise the number of nodes on the
-    /// highest level with more than 64 of them, multiplied by e per level. Expected O(log n). Standard error 1/8.
+    /// highest level with more than 64 of them, multiplied by the entries that one node there stands for. Expected
+    /// O(log n), at most some 10 000 steps where towers are sparse. Standard error 1/8.
     pub(crate) fn approximate_count<C: Comparator>(
         &self,
         search: &Search<'_, C>,
         from: &Target<'_>,
         to: &Target<'_>,
     ) -> Result<u64> {
-        let mut splice = Splice { prev: [search.sentinel; HEIGHT_MAX] };
-        search.find(from, &mut splice).map_err(|gap| gap.corruption)?;
+        let mut splice = Splice::new(search.sentinel);
+        search.find_by_towers(from, &mut splice).map_err(|gap| gap.corruption)?;
         let mut count = 0;
         for level in (0..=search.top).rev() {
             count = count_level(search, &splice, level, from, to)?;
             if count > EXACT_COUNT && level > 0 {
-                let estimate = count as f64 * f64::from(level).exp();
+                let estimate = count as f64 * search.towers().entries_for_one(level);
                 return Ok(estimate as u64);
             }
         }

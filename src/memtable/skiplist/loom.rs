@@ -18,8 +18,9 @@ use crate::key::{Bytewise, Kind, Side, Target};
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, SubChunk};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::height::tower_height;
-use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, Placement};
+use crate::memtable::skiplist::height::Towers;
+use crate::memtable::skiplist::inserter::Inserter;
+use crate::memtable::skiplist::list::{DuplicatePolicy, List, Placement};
 use crate::memtable::skiplist::search::{NoTrail, Search};
 
 const SECRET: Secret = Secret::from_seed(1);
@@ -129,7 +130,9 @@ fn insert(table: &Arc<Table>, key: &'static [u8], sequence: u64) -> JoinHandle<(
 
 /// A sequence number with which the key gets a tower of this height.
 fn sequence_with_height(key: &[u8], height: u32) -> u64 {
-    (1..1000).find(|sequence| tower_height(SECRET.nonce(), key_part(key), *sequence, 0) == height).unwrap()
+    (1..1000)
+        .find(|sequence| Towers::Dense.height(SECRET.nonce(), key_part(key), *sequence, 0) == height)
+        .unwrap()
 }
 
 fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {

@@ -1,4 +1,4 @@
-//! Nearby search: for a writer whose next entry is close to its last one.
+//! Nearby search: for a writer whose next entry is close to its last one, and for a hint of the directory.
 //!
 //! ```text
 //!   last -> . -> . -> [pred | succ]     a few hops on level 0, then a bracket like that of every search (SEARCH-2)
@@ -7,13 +7,63 @@
 
 #![forbid(unsafe_code)]
 
-use crate::integrity::options::OrderChecks;
-use crate::key::{Comparator, Target};
+use crate::integrity::options::{OrderChecks, SeekChecks};
+use crate::key::{Comparator, Kind, Target};
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::directory::lookup::{Hint, Pages};
 use crate::memtable::skiplist::node::Node;
 use crate::memtable::skiplist::search::{Bracket, Search, Trail};
 use crate::planted::{Bug, planted};
 
+/// Hops on level 0 from a hint before the towers are asked: a leaf and a half of entries.
+const HINT_HOPS: u32 = 64;
+
 impl<'a, C: Comparator> Search<'a, C> {
+    /// The directory of this list, if it has one.
+    #[inline(always)]
+    pub(crate) fn directory(&self) -> Pages<'_, 'a, C> {
+        Pages { view: &self.view, comparator: self.comparator, root: self.course.directory }
+    }
+
+    /// What the directory says about a target that has a key.
+    #[inline(always)]
+    pub(super) fn ask_directory(&self, target: &Target<'_>) -> Option<Hint> {
+        if target.is_extreme() {
+            return None;
+        }
+        let hint = self.directory().lookup(target)?;
+        self.prefetch_hint(&hint);
+        Some(hint)
+    }
+
+    /// Asks for the two nodes that a hint names.
+    #[inline(always)]
+    pub(crate) fn prefetch_hint(&self, hint: &Hint) {
+        self.prefetch_node(hint.before, 0);
+        if hint.after != 0 {
+            self.prefetch_entry(hint.after);
+        }
+    }
+
+    /// Goes on from a hint. `None`: it was of no use, or anything unusual.
+    #[inline(always)]
+    pub(crate) fn find_from_hint<T: Trail>(
+        &self,
+        hint: &Hint,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Option<Bracket<'a>> {
+        let start = if hint.before == 0 { self.sentinel } else { hint.before };
+        let bracket = self.find_near(start, HINT_HOPS, target, trail)?;
+        // A damaged hint may name a node of the other list.
+        let of_ranges = bracket.entry.is_some_and(|entry| entry.kind() == Kind::RANGE_DELETE);
+        if of_ranges != (self.holds == Head::Ranges) && bracket.entry.is_some() {
+            return None;
+        }
+        trail.start_in(hint.leaf);
+        Some(bracket)
+    }
+
     /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the place is not found
     /// or anything unusual is met.
     #[inline(always)]
@@ -29,8 +79,9 @@ impl<'a, C: Comparator> Search<'a, C> {
             last => Some(self.view.try_open(last).filter(|node| self.is_before(node, target))?),
         };
         let (next, succ, back) = self.look_behind(at)?;
+        trail.visit();
         let near = match succ {
-            Some(node) if self.is_before(&node, target) => self.hop_on(next, node, hops, target)?,
+            Some(node) if self.is_before(&node, target) => self.hop_on(next, node, hops, target, trail)?,
             _ => self.certify_opened((at, pred), (next, succ, back))?,
         };
         trail.record(0, near.pred);
@@ -39,8 +90,19 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Goes on from the second node.
     #[inline(never)]
-    fn hop_on(&self, mut at: u32, mut pred: Node<'a>, hops: u32, target: &Target<'_>) -> Option<Bracket<'a>> {
+    fn hop_on<T: Trail>(
+        &self,
+        mut at: u32,
+        mut pred: Node<'a>,
+        hops: u32,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Option<Bracket<'a>> {
         for _ in 0..hops {
+            trail.visit();
+            if self.seek_checks == SeekChecks::EveryNode {
+                pred.try_verify(&self.view)?;
+            }
             let (next, succ, back) = self.look_behind(at)?;
             match succ {
                 Some(node) if self.is_before(&node, target) => (at, pred) = (next, node),

@@ -30,6 +30,9 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::height::Towers;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::node::{Node, Verified, bytes_of};
 use crate::memtable::skiplist::witness::Doubt;
@@ -78,6 +81,9 @@ pub(crate) trait Trail {
     /// The walk looks at a node.
     #[inline(always)]
     fn visit(&mut self) {}
+    /// The walk starts in this leaf of the directory, and knows the way on level 0 alone.
+    #[inline(always)]
+    fn start_in(&mut self, _leaf: u32) {}
 }
 
 /// Counts the nodes that a walk looks at.
@@ -106,6 +112,17 @@ impl Trail for NoTrail {
 #[derive(Debug, Clone)]
 pub(crate) struct Splice {
     pub(crate) prev: [u32; HEIGHT_MAX],
+    /// How many levels are known, from level 0 on.
+    pub(crate) levels: u32,
+    /// The leaf of the directory that names the place; 0: not known.
+    pub(crate) leaf: u32,
+}
+
+impl Splice {
+    /// Before a search from the top of a list.
+    pub(crate) fn new(sentinel: u32) -> Splice {
+        Splice { prev: [sentinel; HEIGHT_MAX], levels: HEIGHT_MAX as u32, leaf: 0 }
+    }
 }
 
 impl Trail for Splice {
@@ -114,6 +131,10 @@ impl Trail for Splice {
         if let Some(prev) = self.prev.get_mut(level as usize) {
             *prev = at;
         }
+    }
+    #[inline(always)]
+    fn start_in(&mut self, leaf: u32) {
+        (self.leaf, self.levels) = (leaf, 1);
     }
 }
 
@@ -145,6 +166,18 @@ pub(crate) struct Course {
     pub(crate) top: u32,
     pub(crate) seek_checks: SeekChecks,
     pub(crate) order_checks: OrderChecks,
+    /// Where the root word of the directory stands; 0: there is none.
+    pub(crate) directory: u32,
+    /// The kind of entries that this list has, as far as a hint can tell: those of the other one are not believed.
+    pub(crate) holds: Head,
+}
+
+impl Course {
+    /// How tall the list's towers are.
+    #[inline(always)]
+    pub(crate) fn towers(&self) -> Towers {
+        if self.directory == 0 { Towers::Dense } else { Towers::Sparse }
+    }
 }
 
 /// The parameters of a walk.
@@ -162,6 +195,15 @@ impl<C> Clone for Search<'_, C> {
 }
 
 impl<C> Copy for Search<'_, C> {}
+
+impl<C> Search<'_, C> {
+    /// The height of an entry's tower.
+    #[inline(always)]
+    pub(crate) fn height(&self, fields: &Fields<'_>, revision: u32) -> u32 {
+        let seed = self.view.secret.nonce();
+        self.towers().height(seed, fields.key_part, fields.sequence, revision)
+    }
+}
 
 impl<C> std::ops::Deref for Search<'_, C> {
     type Target = Course;
@@ -318,6 +360,22 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Finds and certifies the bracket around a position, with the checks that the table asks for.
     #[inline]
     pub(crate) fn find<T: Trail>(&self, target: &Target<'_>, trail: &mut T) -> Result<Bracket<'a>, Gap> {
+        if self.directory != 0
+            && let Some(hint) = self.ask_directory(target)
+            && let Some(bracket) = self.find_from_hint(&hint, target, trail)
+        {
+            return Ok(bracket);
+        }
+        self.find_by_towers(target, trail)
+    }
+
+    /// Finds and certifies the bracket from the top of the towers.
+    #[inline]
+    pub(crate) fn find_by_towers<T: Trail>(
+        &self,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Result<Bracket<'a>, Gap> {
         match self.seek_checks {
             SeekChecks::Bracket => self.find_from::<BracketOnly, T>(self.start(), target, trail),
             SeekChecks::EveryNode => self.find_from::<EveryNode, T>(self.start(), target, trail),

@@ -27,9 +27,9 @@ use crate::memtable::core::{Core, frozen};
 use crate::memtable::options::Representation;
 use crate::memtable::parts::writer_shards::Entered;
 use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::interleaved_search::find_many;
-use crate::memtable::skiplist::layout::HEIGHT_MAX;
-use crate::memtable::skiplist::list::{DuplicatePolicy, Inserter, List, entry_bytes};
+use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
 
@@ -134,14 +134,13 @@ fn compare_batch<C: Comparator>(core: &Core<C>, writes: &[Fields<'_>]) -> Result
 /// Searches the places of all entries of one list, and refuses duplicates.
 fn search_batch<C: Comparator>(
     core: &Core<C>,
-    list: &List,
     search: &Search<'_, C>,
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
     sort: Sort,
     ways: &mut Vec<Way>,
 ) -> Result<()> {
-    let near = search_near(core, list, search, inserter, writes, sort)?;
+    let near = search_near(core, search, inserter, writes, sort)?;
     let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
     let (mut places, mut targets) = (Vec::new(), Vec::new());
     for (place, write) in rest {
@@ -172,7 +171,6 @@ fn search_batch<C: Comparator>(
 /// continues there needs no search. pred < first entry < entry <= succ certifies each of them.
 fn search_near<C: Comparator>(
     core: &Core<C>,
-    list: &List,
     search: &Search<'_, C>,
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
@@ -180,7 +178,7 @@ fn search_near<C: Comparator>(
 ) -> Result<usize> {
     let mut writes = writes.iter().filter(|write| sort.holds(write));
     let Some(mut last) = writes.next() else { return Ok(0) };
-    let Some(bracket) = list.find_behind_last(search, inserter, &target(core, last)) else { return Ok(0) };
+    let Some(bracket) = inserter.find_behind_last(search, &target(core, last)) else { return Ok(0) };
     let inside = |write: &Fields<'_>| {
         bracket.entry.is_none_or(|succ| !succ.node().order(&core.comparator, &target(core, write)).is_lt())
     };
@@ -231,11 +229,11 @@ fn prepare_batch<C: Comparator>(
     }
     if core.options.representation == Representation::SkipList {
         let inserter = &mut entered.inside.inserter;
-        search_batch(core, &core.points.list, &points, inserter, writes, Sort::Points, &mut ways)?;
+        search_batch(core, &points, inserter, writes, Sort::Points, &mut ways)?;
     }
     let inserter = &mut entered.inside.inserter;
-    search_batch(core, &core.tombstones.list, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
-    let bytes = writes.iter().map(|write| entry_bytes(&points.view, write, core.options.duplicates)).sum();
+    search_batch(core, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
+    let bytes = writes.iter().map(|write| entry_bytes(&points, write, core.options.duplicates)).sum();
     core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
     Ok(ways)
 }
@@ -320,7 +318,7 @@ type Step<'s> = (&'s Fields<'s>, &'s Way);
 
 /// The way of a search that has not begun.
 fn no_way<C>(search: &Search<'_, C>) -> Splice {
-    Splice { prev: [search.sentinel; HEIGHT_MAX] }
+    Splice::new(search.sentinel)
 }
 
 /// Writes a batch from any thread.

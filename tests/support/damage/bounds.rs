@@ -189,7 +189,8 @@ fn must_find(model: &Model, injector: &FaultInjector<'_, Bytewise>, number: usiz
     let piece = &injector.pieces()[number];
     match piece.region {
         // Words that are not in use yet are among those of the index. A back link is a hint, and its tag is short.
-        Region::BackLink | Region::TombstoneIndex => false,
+        // No answer rests on the directory.
+        Region::BackLink | Region::TombstoneIndex | Region::Directory => false,
         _ if kind == Kind::StaleAndAnother => false,
         // An upper link that leads past newer nodes costs steps; no answer rests on it.
         Region::Link | Region::HeadLink if kind.is_stale() => piece.level == 0,

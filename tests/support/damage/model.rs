@@ -6,7 +6,7 @@ use paranoid_memtable::fault::{FaultInjector, Part, Region};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::{
-    Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+    Bytewise, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
     Representation,
 };
 
@@ -18,6 +18,8 @@ pub enum Accelerators {
     Nothing,
     /// Filters of whole keys and of prefixes, and a point index.
     All,
+    /// A directory alone.
+    Directory,
     /// A filter of prefixes alone: point reads ask it.
     Prefixes,
     /// A point index alone: misses ask it.
@@ -332,6 +334,9 @@ impl Model {
         }
         if matches!(self.shape.accelerators, Accelerators::All | Accelerators::Index) {
             options = options.point_index(INDEX_SHARE);
+        }
+        if self.shape.accelerators == Accelerators::Directory {
+            options = options.directory(Directory::On);
         }
         options.build()
     }

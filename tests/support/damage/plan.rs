@@ -86,7 +86,7 @@ impl Kind {
         let control = area.part == Part::Control;
         match self {
             Kind::SwapLinks => area.is_link(),
-            Kind::ZeroLine => area.is_accelerator(),
+            Kind::ZeroLine => area.moves(),
             Kind::SwapEntries => area.region == Region::Header,
             Kind::Copy => !control && !beside(area.region),
             Kind::CopyControl | Kind::SwapControl => control,
@@ -117,8 +117,13 @@ impl Area {
         format!("{:?} {:?}{upper}", self.part, self.region).to_lowercase()
     }
 
-    /// Whether it belongs to a filter or to the point index.
+    /// Whether it belongs to a filter, to the point index or to the directory.
     pub fn is_accelerator(self) -> bool {
+        self.moves() || self.region == Region::Directory
+    }
+
+    /// Whether it lies elsewhere in the arena if the system puts the memory elsewhere.
+    fn moves(self) -> bool {
         matches!(self.region, Region::FilterWord | Region::IndexSlot | Region::IndexControl)
     }
 
@@ -181,7 +186,7 @@ impl Map {
     /// The map for one more table made in the same way. Lines start at multiples of 64 bytes, so that the words of
     /// filters and index lie elsewhere between entries if the system puts the memory elsewhere.
     fn for_table(&self, injector: &FaultInjector<'_, Bytewise>) -> Map {
-        if !self.areas.iter().any(|(area, _)| area.is_accelerator()) {
+        if !self.areas.iter().any(|(area, _)| area.moves()) {
             return self.clone();
         }
         let mut map = Map::of(injector, &self.kinds);

@@ -1,0 +1,305 @@
+//! Asks the directory where to start.
+//!
+//! ```text
+//!   root word -> inner page: last child whose fence is before the target -> .. -> leaf: last node before the target
+//! ```
+//! * LOOKUP-1: whatever the words say, a lookup ends: after the levels that the root word names, and a few pages to the
+//!   right on each.
+//! * LOOKUP-2: what comes out is a hint. Who follows it opens nodes by their header checks and certifies the bracket.
+//!
+//! Any thread; no lock, no retry. O(log n) pages; keys are read only where discriminators tie.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
+
+use crate::error::Result;
+use crate::key::{Comparator, Target};
+use crate::memtable::skiplist::arena::{SubChunk, View};
+#[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+use crate::memtable::skiplist::directory::page::WORDS;
+use crate::memtable::skiplist::directory::page::{FREE, Page, SLOTS};
+use crate::memtable::skiplist::layout::LINE_UNITS;
+use crate::prefetch::prefetch_read;
+use crate::sync::Ordering;
+
+/// Most pages that a lookup goes to the right on a level: splits that no parent names yet, pages that were replaced.
+pub(super) const MOVES_MAX: u32 = 8;
+/// The fence of the first page of a level: before everything.
+pub(super) const START: u32 = 0;
+/// Lookups that are made together.
+pub(crate) const GROUP: usize = 32;
+/// Most levels of inner pages.
+pub(super) const LEVELS_MAX: u32 = 6;
+
+/// Where a search starts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hint {
+    /// The leaf.
+    pub(crate) leaf: u32,
+    /// The slot of the first node that is not before the target.
+    pub(crate) slot: u32,
+    /// A node before the target; 0: the start of the list.
+    pub(crate) before: u32,
+    /// The first named node that is not before the target; 0: not known.
+    pub(crate) after: u32,
+}
+
+/// The directory of a list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pages<'s, 'a, C> {
+    pub(crate) view: &'s View<'a>,
+    pub(crate) comparator: &'a C,
+    /// The unit of the root word.
+    pub(crate) root: u32,
+}
+
+/// The root word: page 32 | levels 8 | check 24. `None`: it is damaged.
+fn unpack(view: &View<'_>, at: u32, word: u64) -> Option<(u32, u32)> {
+    let (page, levels) = ((word >> 32) as u32, (word >> 24) as u32 & 0xff);
+    (levels <= LEVELS_MAX && pack(view, at, page, levels) == word).then_some((page, levels))
+}
+
+/// Makes a root word.
+pub(super) fn pack(view: &View<'_>, at: u32, page: u32, levels: u32) -> u64 {
+    let check = view.secret.link_tag(at, u32::MAX - 2 - levels, page) >> 8;
+    u64::from(page) << 32 | u64::from(levels) << 24 | u64::from(check)
+}
+
+/// Takes a cache line for the root word of a list's directory, which is empty.
+pub(crate) fn new_root(view: &View<'_>) -> Result<u32> {
+    let units = u64::from(2 * LINE_UNITS - 1);
+    let reservation = view.arena().carve(&mut SubChunk::default(), units)?;
+    Ok(reservation.start().next_multiple_of(LINE_UNITS))
+}
+
+impl<'a, C: Comparator> Pages<'_, 'a, C> {
+    /// The root page and how many levels of inner pages there are; `None`: no page yet, or damage.
+    #[inline(always)]
+    pub(super) fn root(&self) -> Option<(u32, u32)> {
+        // ORDERING: Acquire pairs with the Release in `name`: the page's words are visible.
+        let word = self.view.word(self.root)?.load(Ordering::Acquire);
+        if word == 0 { None } else { unpack(self.view, self.root, word) }
+    }
+
+    /// Whether the node is before the target. The start of the list (0) is; one that does not open is not.
+    pub(super) fn is_before(&self, node: u32, target: &Target<'_>) -> bool {
+        node == START
+            || self.view.try_open(node).is_some_and(|node| node.order(self.comparator, target).is_lt())
+    }
+
+    /// The first of `slots` whose node is not before the target.
+    #[inline(never)]
+    pub(super) fn first_not_before(
+        &self,
+        slots: std::ops::Range<usize>,
+        node: impl Fn(usize) -> u32,
+        target: &Target<'_>,
+    ) -> usize {
+        let std::ops::Range { mut start, mut end } = slots;
+        while start < end {
+            let middle = start.midpoint(end);
+            if self.is_before(node(middle), target) { start = middle + 1 } else { end = middle }
+        }
+        start
+    }
+
+    /// The first slot of an inner page whose fence is not before the target.
+    #[inline(always)]
+    pub(super) fn inner_slot(&self, page: &Page<'a>, target: &Target<'_>) -> usize {
+        let wanted = page.measure().discriminator(self.view, target.key);
+        let first = page.rank(wanted);
+        if page.word(first) != wanted {
+            return first;
+        }
+        let end = page.rank(wanted + 1);
+        let fence = |slot| page.child(self.view, slot).map_or(0, |(_, fence)| fence);
+        self.first_not_before(first..end, fence, target)
+    }
+
+    /// The first slot of a leaf whose node is not before the target. `exact`: also among few nodes whose
+    /// discriminators tie.
+    #[inline(always)]
+    pub(super) fn leaf_slot(&self, page: &Page<'a>, target: &Target<'_>, ties: usize) -> usize {
+        let wanted = page.measure().discriminator(self.view, target.key) & !0xffff_ffff;
+        let first = page.rank(wanted);
+        let word = page.word(first);
+        if word & !0xffff_ffff != wanted || word == FREE {
+            return first;
+        }
+        let end = page.rank(wanted | 0xffff_fffe);
+        if end.saturating_sub(first) <= ties && first > 0 {
+            return first;
+        }
+        self.first_not_before(first..end, |slot| page.node(slot), target)
+    }
+
+    /// The next page, if the target is beyond what this one names: a split that no parent names yet.
+    #[inline(always)]
+    fn beyond(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
+        if slot < SLOTS && page.word(slot) != FREE {
+            return None;
+        }
+        self.right_of(page, target)
+    }
+
+    /// The next page, if its range holds the target.
+    #[inline(never)]
+    pub(super) fn right_of(&self, page: &Page<'a>, target: &Target<'_>) -> Option<Page<'a>> {
+        let next = page.next();
+        if next == 0 {
+            return None;
+        }
+        let next = Page::open(self.view, next)?;
+        self.is_before(next.low(), target).then_some(next)
+    }
+
+    /// The page of a level whose range holds the target. `None`: damage.
+    #[inline(always)]
+    pub(super) fn page_at(&self, level: u32, target: &Target<'_>) -> Option<Page<'a>> {
+        let (mut page, levels) = self.root()?;
+        for above in (level + 1..=levels).rev() {
+            page = self.child_of(page, above, target)?;
+        }
+        Page::open(self.view, page)
+    }
+
+    /// The page below an inner page of `level` whose range holds the target; its lines are asked for.
+    #[inline(always)]
+    fn child_of(&self, page: u32, level: u32, target: &Target<'_>) -> Option<u32> {
+        let mut page = Page::open(self.view, page)?;
+        let mut slot = self.inner_slot(&page, target);
+        for _ in 0..MOVES_MAX {
+            let Some(right) = self.elsewhere(&page, slot, target) else { break };
+            page = right;
+            slot = self.inner_slot(&page, target);
+        }
+        let (child, _) = page.child(self.view, slot.max(1) - 1)?;
+        self.prefetch_page(child, level);
+        Some(child)
+    }
+
+    /// The page to go on with, if it is not this one.
+    #[inline(always)]
+    fn elsewhere(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
+        if page.is_replaced() { Page::open(self.view, page.next()) } else { self.beyond(page, slot, target) }
+    }
+
+    /// Asks for the lines of a page below `level`.
+    #[inline(always)]
+    fn prefetch_page(&self, at: u32, level: u32) {
+        let lines = if level == 1 { 8 } else { 16 };
+        for line in 0..lines {
+            let unit = at.wrapping_add(line * LINE_UNITS);
+            prefetch_read(std::ptr::without_provenance(self.view.likely_address(unit)));
+        }
+    }
+
+    /// Where a search for the target starts.
+    #[inline(always)]
+    pub(crate) fn lookup(&self, target: &Target<'_>) -> Option<Hint> {
+        let page = self.page_at(0, target)?;
+        self.in_leaf(page, target)
+    }
+
+    /// Where searches for many targets start: level by level, so that memory is waited for once a level. What has no
+    /// key gets no hint.
+    pub(crate) fn lookup_many(&self, targets: &[Target<'_>], hints: &mut [Option<Hint>; GROUP]) {
+        let Some((root, levels)) = self.root() else { return };
+        let mut pages = [Some(root); GROUP];
+        for level in (1..=levels).rev() {
+            for (page, target) in pages.iter_mut().zip(targets) {
+                *page = page.and_then(|at| self.child_of(at, level, target));
+            }
+        }
+        for ((hint, page), target) in hints.iter_mut().zip(pages).zip(targets) {
+            let page = page.filter(|_| !target.is_extreme()).and_then(|page| Page::open(self.view, page));
+            *hint = page.and_then(|page| self.in_leaf(page, target));
+        }
+    }
+
+    /// Where a search starts that has come to a leaf.
+    #[inline(always)]
+    pub(super) fn in_leaf(&self, mut page: Page<'a>, target: &Target<'_>) -> Option<Hint> {
+        let mut slot = self.leaf_slot(&page, target, 2);
+        for _ in 0..MOVES_MAX {
+            let Some(right) = self.elsewhere(&page, slot, target) else { break };
+            page = right;
+            slot = self.leaf_slot(&page, target, 2);
+        }
+        let before = match slot.checked_sub(1) {
+            Some(before) => page.node(before),
+            None => self.last_before(&page)?,
+        };
+        Some(Hint { leaf: page.at, slot: slot as u32, before, after: page.node(slot) })
+    }
+
+    /// The node that is named at a place; 0: none.
+    #[inline(always)]
+    pub(crate) fn named(&self, leaf: u32, slot: u32) -> u32 {
+        Page::open(self.view, leaf).map_or(0, |page| page.node(slot as usize))
+    }
+
+    /// The place so many slots further on, in this leaf or a neighbour. `None`: there is none.
+    #[inline(never)]
+    pub(crate) fn moved(&self, leaf: u32, slot: u32, by: i32) -> Option<(u32, u32)> {
+        let mut page = Page::open(self.view, leaf)?;
+        let mut slot = i64::from(slot) + i64::from(by);
+        for _ in 0..MOVES_MAX {
+            let count = page.rank(FREE) as i64;
+            let beside = if slot < 0 { page.prev() } else { page.next() };
+            if !page.is_replaced() {
+                if (0..count).contains(&slot) {
+                    return Some((page.at, slot as u32));
+                }
+                slot -= if slot < 0 { 0 } else { count };
+            }
+            if beside == 0 {
+                return None;
+            }
+            page = Page::open(self.view, beside)?;
+            slot += if slot < 0 { page.rank(FREE) as i64 } else { 0 };
+        }
+        None
+    }
+
+    /// Asks for the lines of a leaf.
+    pub(crate) fn prefetch_leaf(&self, leaf: u32) {
+        self.prefetch_page(leaf, 1);
+    }
+
+    /// The leaves beside a leaf: before and after it; 0: none.
+    pub(crate) fn beside(&self, leaf: u32) -> (u32, u32) {
+        Page::open(self.view, leaf).map_or((0, 0), |page| (page.prev(), page.next()))
+    }
+
+    /// Every page that can be reached, as (first unit, units), in the order of levels: for tests and the fault injector.
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn pages(&self) -> Vec<(u32, u32)> {
+        let mut pages = Vec::new();
+        let Some((mut first, levels)) = self.root().filter(|_| self.root != 0) else { return pages };
+        pages.push((self.root, 1));
+        for level in (0..=levels).rev() {
+            let units = if level == 0 { WORDS as u32 } else { 2 * WORDS as u32 };
+            let mut at = first;
+            while let Some(page) = Page::open(self.view, at).filter(|_| at != 0) {
+                pages.push((at, units));
+                at = page.next();
+            }
+            first = Page::open(self.view, first)
+                .and_then(|page| page.child(self.view, 0))
+                .map_or(0, |child| child.0);
+        }
+        pages
+    }
+
+    /// The last node of the page before; 0: the start of the list.
+    #[inline(never)]
+    fn last_before(&self, page: &Page<'a>) -> Option<u32> {
+        let prev = page.prev();
+        if prev == 0 {
+            return Some(0);
+        }
+        let prev = Page::open(self.view, prev)?;
+        Some(prev.node(prev.rank(FREE).checked_sub(1)?))
+    }
+}

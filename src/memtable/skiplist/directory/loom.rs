@@ -1,0 +1,170 @@
+//! Models of the directory: every interleaving of two threads that loom finds, on the production code with pages of four
+//! slots. Each model names the planted bugs that turn it red.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::integrity::digest::Width;
+use crate::integrity::options::{OrderChecks, SeekChecks};
+use crate::integrity::tag::Secret;
+use crate::key::{Bytewise, Kind, Target};
+use crate::memtable::skiplist::arena::{Arena, ArenaOptions, SubChunk};
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::directory::name::Named;
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::inserter::Inserter;
+use crate::memtable::skiplist::list::{DuplicatePolicy, List, Placement};
+use crate::memtable::skiplist::search::Search;
+use crate::sync::model::{JoinHandle, check, spawn};
+
+/// A list whose nodes have no names yet, and their offsets.
+struct Table {
+    arena: Arena,
+    list: List,
+    nodes: Vec<u32>,
+}
+
+const KEYS: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
+
+impl Table {
+    /// A table of the first keys, of which some have names.
+    fn new(count: usize, named: &[usize]) -> Arc<Table> {
+        let (width, secret) = (Width::new(0).unwrap(), Secret::from_seed(1));
+        let options = ArenaOptions { write_buffer_size: 1 << 16, hard_limit: 1 << 16, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let list = list.with_directory(&arena).unwrap();
+        let mut table = Table { arena, list, nodes: Vec::new() };
+        let mut inserter = Inserter::default();
+        for key in &KEYS[..count] {
+            let fields = Fields::new(1, Kind::PUT, key, b"", None);
+            let placed = table.list.insert(&table.search(), &mut inserter, &fields, DuplicatePolicy::Reject);
+            let Ok(Placement::Linked { tower: Some(tower), .. }) = placed else { panic!("{key:?} is in") };
+            table.nodes.push(tower.node);
+        }
+        for place in named {
+            assert!(matches!(table.name(*place), Named::In(_)));
+        }
+        Arc::new(table)
+    }
+
+    fn search(&self) -> Search<'_, Bytewise> {
+        self.list.search(Head::Points, self.arena.view().unwrap(), &Bytewise)
+    }
+
+    fn target(place: usize) -> Target<'static> {
+        Target::new(&Bytewise, KEYS[place], 1)
+    }
+
+    fn name(&self, place: usize) -> Named {
+        let mut slab = SubChunk::default();
+        self.search().directory().name(&mut slab, 0, self.nodes[place], &Table::target(place))
+    }
+
+    fn spawn_name(self: &Arc<Self>, place: usize) -> JoinHandle<Named> {
+        let table = Arc::clone(self);
+        spawn(move || table.name(place))
+    }
+
+    /// What a lookup hints for a key: nothing after it, and what was named before it.
+    fn hint(&self, place: usize) -> (Option<usize>, Option<usize>) {
+        let search = self.search();
+        let hint = search.directory().lookup(&Table::target(place)).expect("a page");
+        let of = |node: u32| self.nodes.iter().position(|other| *other == node);
+        assert!(of(hint.before).is_none_or(|before| before < place), "{place}: {hint:?} of {:?}", self.nodes);
+        (of(hint.before), of(hint.after))
+    }
+
+    /// Every key that has a name is found by it, or from the name before it, where a page begins.
+    fn finds(&self, named: impl IntoIterator<Item = usize>) {
+        let mut named: Vec<usize> = named.into_iter().collect();
+        named.sort_unstable();
+        let mut before = None;
+        for place in named {
+            let hint = self.hint(place);
+            assert!(hint.1 == Some(place) || hint == (before, None), "{place}: {hint:?} after {before:?}");
+            before = Some(place);
+        }
+    }
+}
+
+/// The keys that were named, of those whose writers ended so.
+fn named(outcomes: [(usize, JoinHandle<Named>); 2]) -> impl Iterator<Item = usize> {
+    outcomes
+        .into_iter()
+        .map(|(place, thread)| (place, thread.join().unwrap()))
+        .filter(|(_, named)| is_named(*named))
+        .map(|(place, _)| place)
+}
+
+fn is_named(named: Named) -> bool {
+    matches!(named, Named::In(_))
+}
+
+/// Two names for one leaf: each is there, or its writer was told to come again. Red for `LeafLockIgnored`.
+#[test]
+fn loom_two_names_meet_in_a_leaf() {
+    check(|| {
+        let table = Table::new(4, &[1]);
+        let outcomes = [0, 3].map(|place| (place, table.spawn_name(place)));
+        let both: Vec<usize> = named(outcomes).chain([1]).collect();
+        assert!(both.len() > 1, "one of the two has the lock");
+        table.finds(both);
+    });
+}
+
+/// The first two names of a table: one root.
+#[test]
+fn loom_two_first_names() {
+    check(|| {
+        let table = Table::new(2, &[]);
+        let outcomes = [0, 1].map(|place| (place, table.spawn_name(place)));
+        let both: Vec<usize> = named(outcomes).collect();
+        table.finds(both);
+    });
+}
+
+/// A name that shifts others, beside a reader: it may start one slot early, and misses none (PAGE-2). Red for
+/// `SlotsShiftedUp`.
+#[test]
+fn loom_a_reader_misses_no_name_that_is_shifted() {
+    check(|| {
+        let table = Table::new(4, &[1, 2, 3]);
+        let writer = table.spawn_name(0);
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || assert!(matches!(table.hint(2), (Some(0 | 1), Some(1 | 2)))))
+        };
+        assert!(is_named(writer.join().unwrap()));
+        reader.join().unwrap();
+        table.finds(0..4);
+    });
+}
+
+/// A split beside a name at the end: what has a name is found. Red for `LeafLockIgnored`.
+#[test]
+fn loom_a_split_beside_an_append() {
+    check(|| {
+        let table = Table::new(6, &[0, 1, 3, 4]);
+        let outcomes = [2, 5].map(|place| (place, table.spawn_name(place)));
+        let both: Vec<usize> = named(outcomes).chain([0, 1, 3, 4]).collect();
+        table.finds(both);
+    });
+}
+
+/// A split beside a reader: the hint is never after its target.
+#[test]
+fn loom_a_split_beside_a_reader() {
+    check(|| {
+        let table = Table::new(5, &[0, 1, 3, 4]);
+        let writer = table.spawn_name(2);
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || table.hint(4))
+        };
+        assert!(is_named(writer.join().unwrap()));
+        reader.join().unwrap();
+        table.finds(0..5);
+    });
+}

@@ -1,0 +1,384 @@
+//! Names nodes in the directory: insert into a leaf, split, tell the parent.
+//!
+//! ```text
+//!   leaf full        [a .. z]                 -> [a .. m] [n .. z]     the right half is new; its parent names it
+//!   at its end       [a .. z]  zz             -> [a .. z] [zz]         so leaves of a fill in order stay full
+//!   many ties        [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page with another measure takes its place
+//! ```
+//! * NAME-1: a node is named after it was published; nothing waits for a lock. A name that finds its leaf locked is tried
+//!   again later, by its writer.
+//! * NAME-2: a split that cannot tell the parent stays reachable through its left neighbour; who comes by it tells the
+//!   parent later.
+//! * NAME-3: an insert never fails because of the directory: a page that the arena has no room for is left out.
+//!
+//! Any thread; lock-free as a whole: every lock is only tried. O(log n), and O(page) for a split.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "keys are shorter than 2^24 bytes")]
+
+use crate::key::{Comparator, Target};
+use crate::memtable::skiplist::arena::SubChunk;
+use crate::memtable::skiplist::directory::lookup::{LEVELS_MAX, MOVES_MAX, Pages, START, pack};
+use crate::memtable::skiplist::directory::measure::{Fences, Measure, kept, shared, word_at};
+use crate::memtable::skiplist::directory::page::{Kind, Locked, Page, SLOTS, Shares, Slot};
+use crate::memtable::skiplist::node::Node;
+use crate::sync::Ordering;
+
+/// Ties between neighbours of a full page that are worth another measure.
+const TIES_MAX: usize = SLOTS / 16;
+
+/// How naming a node ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// In this leaf.
+    In(u32),
+    /// A lock was taken: to be tried again.
+    Busy,
+    /// It stays without a name: damage, or a full arena.
+    Not,
+}
+
+/// What is to be put into a page.
+struct New<'t, 'k> {
+    level: u32,
+    target: &'t Target<'k>,
+    node: u32,
+    child: u32,
+}
+
+impl<'a, C: Comparator> Pages<'_, 'a, C> {
+    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known (0: not).
+    pub(crate) fn name(&self, slab: &mut SubChunk, leaf: u32, node: u32, target: &Target<'_>) -> Named {
+        let new = New { level: 0, target, node, child: 0 };
+        self.put(slab, leaf, &new).unwrap_or(Named::Not)
+    }
+
+    fn put(&self, slab: &mut SubChunk, page: u32, new: &New<'_, '_>) -> Option<Named> {
+        let mut page = match page {
+            0 => match self.page_for(slab, new)? {
+                Some(page) => page,
+                None => return Some(Named::In(0)),
+            },
+            at => Page::open(self.view, at)?,
+        };
+        for _ in 0..MOVES_MAX {
+            let Some(mut locked) = page.lock(self.view) else { return Some(Named::Busy) };
+            if (locked.kind == Kind::Leaf) != (new.level == 0) {
+                return None;
+            }
+            if page.is_replaced() {
+                drop(locked);
+                page = Page::open(self.view, page.next())?;
+                continue;
+            }
+            let place = self.place(&locked, new);
+            if place == 0 && page.prev() != 0 && !self.is_before(page.low(), new.target) {
+                // The page is not the one that was asked for: from the root.
+                drop(locked);
+                page = self.page_at(new.level, new.target)?;
+                continue;
+            }
+            if place == locked.count
+                && let Some(right) = self.right_of(&page, new.target)
+            {
+                drop(locked);
+                self.adopt(slab, new.level, right);
+                page = right;
+                continue;
+            }
+            if place < locked.count && locked.slot(self.view, place)?.node == new.node {
+                return Some(Named::In(page.at));
+            }
+            match self.put_here(slab, &mut locked, place, new)? {
+                Some(at) => return Some(Named::In(at)),
+                None => drop(locked),
+            }
+        }
+        Some(Named::Busy)
+    }
+
+    /// The page for a new slot; `None`: the slot is in a first page, or a new root, by now.
+    fn page_for(&self, slab: &mut SubChunk, new: &New<'_, '_>) -> Option<Option<Page<'a>>> {
+        match self.root() {
+            Some((_, levels)) if levels >= new.level => self.page_at(new.level, new.target).map(Some),
+            None if new.level == 0 && self.root_word()? == 0 => {
+                let mut first = Locked::create(self.view, slab, Kind::Leaf, START, &Measure::PLAIN)?;
+                first.insert(
+                    self.view,
+                    0,
+                    Slot { discriminator: kept(new.target.key, 0), node: new.node, child: 0 },
+                )?;
+                let at = first.page.at;
+                drop(first);
+                match self.set_root(0, (at, 0)) {
+                    Ok(()) => Some(None),
+                    Err(()) => self.page_at(0, new.target).map(Some),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn root_word(&self) -> Option<u64> {
+        // ORDERING: Relaxed: compared, never followed.
+        Some(self.view.word(self.root)?.load(Ordering::Relaxed))
+    }
+
+    /// Makes a page the root, if the root word still is `old`.
+    fn set_root(&self, old: u64, (page, levels): (u32, u32)) -> Result<(), ()> {
+        let word = self.view.word(self.root).ok_or(())?;
+        let new = pack(self.view, self.root, page, levels);
+        // ORDERING: Release pairs with the Acquire in `root`: the page's words are visible. Relaxed on failure.
+        let set = word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
+        set.map(drop).map_err(drop)
+    }
+
+    /// Where a slot belongs in a page that is locked.
+    fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
+        let place = match locked.kind {
+            Kind::Leaf => self.leaf_slot(&locked.page, new.target, 0),
+            Kind::Inner => self.inner_slot(&locked.page, new.target),
+        };
+        place.min(locked.count)
+    }
+
+    /// Puts a slot into a page that is locked. `Some(None)`: the page has changed, and is to be asked again.
+    fn put_here(
+        &self,
+        slab: &mut SubChunk,
+        locked: &mut Locked<'a>,
+        place: usize,
+        new: &New<'_, '_>,
+    ) -> Option<Option<u32>> {
+        let measure = locked.page.measure();
+        if measure.side(self.view, new.target.key).is_ne() {
+            let reference = self.view.try_open(measure.reference)?;
+            let skip = shared(reference.key(), new.target.key);
+            self.measure_anew(slab, locked, new.level, skip)?;
+            return Some(None);
+        }
+        if locked.count < SLOTS {
+            let discriminator = kept(new.target.key, measure.skip);
+            locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
+            return Some(Some(locked.page.at));
+        }
+        if let Some(skip) = self.better_skip(locked) {
+            self.measure_anew(slab, locked, new.level, skip)?;
+            return Some(None);
+        }
+        if place == SLOTS {
+            return self.append_page(slab, locked, new).map(Some);
+        }
+        self.split(slab, locked, new.level)?;
+        Some(None)
+    }
+
+    fn node_in(&self, locked: &Locked<'a>, slot: usize) -> Option<Node<'a>> {
+        self.view.try_open(locked.slot(self.view, slot)?.node)
+    }
+
+    /// The keys between which all of a page stand, as far as it names them.
+    fn ends(&self, locked: &Locked<'a>) -> Option<(Node<'a>, Node<'a>)> {
+        let first = usize::from(locked.slot(self.view, 0)?.node == START);
+        Some((self.node_in(locked, first)?, self.node_in(locked, locked.count.checked_sub(1)?)?))
+    }
+
+    /// How many bytes a full page could leave out, if many of its discriminators tie.
+    fn better_skip(&self, locked: &Locked<'a>) -> Option<u32> {
+        let half = |slot| match locked.kind {
+            Kind::Leaf => locked.page.word(slot) >> 32,
+            Kind::Inner => locked.page.word(slot),
+        };
+        let ties = (1..locked.count).filter(|slot| half(*slot) == half(slot - 1)).count();
+        if ties <= TIES_MAX {
+            return None;
+        }
+        let (first, last) = self.ends(locked)?;
+        let skip = shared(first.key(), last.key());
+        (skip > locked.page.measure().skip).then_some(skip)
+    }
+
+    /// A measure with this reference.
+    fn measure_of(reference: &Node<'a>, skip: u32) -> Measure {
+        let fences = if skip == 0 { Fences::Share } else { Fences::Differ };
+        Measure { reference: reference.offset(), skip, start: word_at(reference.key(), 0), fences }
+    }
+
+    /// `fence`, if the key of this node begins with the bytes that a page leaves out.
+    fn shares(&self, measure: &Measure, node: u32, fence: Shares) -> Shares {
+        let node = self.view.try_open(node);
+        let begins =
+            measure.skip == 0 || node.is_some_and(|node| measure.side(self.view, node.key()).is_eq());
+        if begins { fence } else { Shares::NONE }
+    }
+
+    /// What the first node of the next page says about the upper fence of a page.
+    fn high_shares(&self, measure: &Measure, next: u32) -> Shares {
+        match Page::open(self.view, next).filter(|_| next != 0) {
+            Some(next) => self.shares(measure, next.low(), Shares::HIGH),
+            None if measure.skip == 0 => Shares::HIGH,
+            None => Shares::NONE,
+        }
+    }
+
+    /// The next page names the one before it.
+    fn tell_next(&self, next: u32, before: u32) {
+        if next != 0
+            && let Some(next) = Page::open(self.view, next)
+        {
+            next.set_prev(self.view, before);
+        }
+    }
+
+    /// Replaces a page by one that leaves out `skip` bytes (PAGE-3). All of its keys share them.
+    fn measure_anew(
+        &self,
+        slab: &mut SubChunk,
+        locked: &mut Locked<'a>,
+        level: u32,
+        skip: u32,
+    ) -> Option<()> {
+        let old = locked.page;
+        let (first, _) = self.ends(locked)?;
+        let measure = Self::measure_of(&first, skip);
+        let mut new = Locked::create(self.view, slab, locked.kind, old.low(), &measure)?;
+        for place in 0..locked.count {
+            let slot = locked.slot(self.view, place)?;
+            let discriminator = match slot.node {
+                START => 0,
+                node => kept(self.view.try_open(node)?.key(), skip),
+            };
+            new.insert(self.view, place, Slot { discriminator, ..slot })?;
+        }
+        let (prev, next) = (old.prev(), old.next());
+        if skip > 0 {
+            let low = if prev == 0 { Shares::NONE } else { self.shares(&measure, old.low(), Shares::LOW) };
+            new.set_shares(low.and(self.high_shares(&measure, next)));
+        }
+        new.set_neighbours(prev, next);
+        let at = new.page.at;
+        drop(new);
+        locked.set_replaced(at);
+        self.tell_next(next, at);
+        self.renamed(level, old, (at, &first));
+        Some(())
+    }
+
+    /// The parent of a page names what stands in its place.
+    fn renamed(&self, level: u32, old: Page<'a>, (new, first): (u32, &Node<'a>)) {
+        let Some((root, levels)) = self.root() else { return };
+        if root == old.at {
+            let _ = self.set_root(pack(self.view, self.root, root, levels), (new, levels));
+            return;
+        }
+        let target =
+            Target::new(self.comparator, first.key(), first.sequence()).with_revision(first.revision());
+        let Some(parent) = self.page_at(level + 1, &target) else { return };
+        let Some(mut parent) = parent.lock(self.view) else { return };
+        let place = self.inner_slot(&parent.page, &target).min(parent.count);
+        for place in [place, place.saturating_sub(1)] {
+            if let Some(slot) = parent.slot(self.view, place)
+                && slot.child == old.at
+            {
+                parent.replace(self.view, place, Slot { child: new, ..slot });
+                return;
+            }
+        }
+    }
+
+    /// The new slot is after all of a full page: it begins the next one.
+    fn append_page(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, new: &New<'_, '_>) -> Option<u32> {
+        let ((first, _), node) = (self.ends(locked)?, self.view.try_open(new.node)?);
+        let skip = shared(first.key(), node.key());
+        let measure = Self::measure_of(&node, skip);
+        let mut page = Locked::create(self.view, slab, locked.kind, new.node, &measure)?;
+        let discriminator = kept(node.key(), skip);
+        page.insert(self.view, 0, Slot { discriminator, node: new.node, child: new.child })?;
+        self.link_right(locked, page, new.level, new.target, slab)
+    }
+
+    /// The upper half of a full page begins the next one.
+    fn split(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, level: u32) -> Option<()> {
+        let half = locked.count / 2;
+        let low = self.node_in(locked, half)?;
+        let mut page = Locked::create(self.view, slab, locked.kind, low.offset(), &locked.page.measure())?;
+        for place in half..locked.count {
+            page.insert(self.view, place - half, locked.slot(self.view, place)?)?;
+        }
+        let target = Target::new(self.comparator, low.key(), low.sequence()).with_revision(low.revision());
+        self.link_right(locked, page, level, &target, slab)?;
+        locked.truncate(half);
+        Some(())
+    }
+
+    /// Makes a page the right neighbour of another one and tells the parent.
+    fn link_right(
+        &self,
+        locked: &mut Locked<'a>,
+        mut page: Locked<'a>,
+        level: u32,
+        low: &Target<'_>,
+        slab: &mut SubChunk,
+    ) -> Option<u32> {
+        let (old, at, next) = (locked.page, page.page.at, locked.page.next());
+        let (measure, of_old) = (page.page.measure(), old.measure());
+        let first = page.page.low();
+        page.set_shares(Shares::LOW.and(self.high_shares(&measure, next)));
+        let high = self.shares(&of_old, first, Shares::HIGH);
+        locked.set_shares(locked.shares().only(Shares::LOW).and(high));
+        page.set_neighbours(old.at, next);
+        drop(page);
+        locked.set_next(at);
+        self.tell_next(next, at);
+        self.tell_parent(
+            slab,
+            level + 1,
+            &New { level: level + 1, target: low, node: first, child: at },
+            old,
+        );
+        Some(at)
+    }
+
+    /// A page that its left neighbour alone knows is named by the parent, too (NAME-2).
+    fn adopt(&self, slab: &mut SubChunk, level: u32, page: Page<'a>) {
+        let Some(low) = self.view.try_open(page.low()) else { return };
+        if page.is_replaced() {
+            return;
+        }
+        let target = Target::new(self.comparator, low.key(), low.sequence()).with_revision(low.revision());
+        let new = New { level: level + 1, target: &target, node: low.offset(), child: page.at };
+        if self.root().is_some_and(|(_, levels)| levels > level) {
+            let _ = self.put(slab, 0, &new);
+        }
+    }
+
+    /// Names a new page in the level above; makes that level if there is none.
+    fn tell_parent(&self, slab: &mut SubChunk, level: u32, new: &New<'_, '_>, left: Page<'a>) {
+        let Some((root, levels)) = self.root() else { return };
+        if levels >= level {
+            let _ = self.put(slab, 0, new);
+        } else if root == left.at && levels < LEVELS_MAX {
+            let _ = self.grow(slab, (root, levels), left, new);
+        }
+    }
+
+    /// A root over the old one and its new right neighbour.
+    fn grow(
+        &self,
+        slab: &mut SubChunk,
+        (root, levels): (u32, u32),
+        left: Page<'a>,
+        new: &New<'_, '_>,
+    ) -> Option<()> {
+        let node = self.view.try_open(new.node)?;
+        let skip = node.key().len() as u32;
+        let mut page = Locked::create(self.view, slab, Kind::Inner, START, &Self::measure_of(&node, skip))?;
+        page.insert(self.view, 0, Slot { discriminator: 0, node: START, child: left.at })?;
+        let discriminator = kept(node.key(), skip);
+        page.insert(self.view, 1, Slot { discriminator, node: new.node, child: new.child })?;
+        let at = page.page.at;
+        drop(page);
+        let _ = self.set_root(pack(self.view, self.root, root, levels), (at, levels + 1));
+        Some(())
+    }
+}

@@ -1,0 +1,406 @@
+//! Pages of the directory, byte by byte. Safe for any stored word.
+//!
+//! ```text
+//!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32
+//!          2 first 8 bytes of the reference's key  3 low node 32 | tag 24 | lock 1, count 7
+//!          4 .. 63    leaf: discriminator 32 | node 32        inner: discriminator 64      ascending; free: all ones
+//!          68 .. 127  inner: child 32 | fence node 32         (64 .. 67 are free)
+//! ```
+//! * PAGE-1: a page is written only by the owner of its lock, and only where the tag says that a page stands there: a
+//!   damaged offset leads no writer into an entry.
+//! * PAGE-2: a slot is shifted by storing its copy before its old place is overwritten, so at every moment each old slot
+//!   is there at least once, in ascending order.
+//! * PAGE-3: pages are never freed; one that was replaced says so and names its successor.
+//!
+//! Any thread reads, without a lock; a writer that finds the lock taken goes away.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
+
+use crate::memtable::skiplist::arena::{SubChunk, View};
+use crate::memtable::skiplist::directory::measure::{Fences, Measure};
+use crate::memtable::skiplist::layout::LINE_UNITS;
+use crate::planted::{Bug, planted};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Words of a leaf, and of either half of an inner page.
+#[cfg(not(loom))]
+pub(super) const WORDS: usize = 64;
+#[cfg(loom)]
+pub(super) const WORDS: usize = 8;
+/// Words before the first slot.
+pub(super) const HEAD: usize = 4;
+/// Slots of a page.
+pub(super) const SLOTS: usize = WORDS - HEAD;
+/// Words of a cache line.
+const LINE: usize = LINE_UNITS as usize;
+/// What a free slot holds.
+pub(super) const FREE: u64 = u64::MAX;
+
+const MEASURE: usize = 0;
+const NEIGHBOURS: usize = 1;
+const START: usize = 2;
+const LOCK: usize = 3;
+
+const REPLACED: u64 = 4;
+
+const LOCKED: u64 = 1 << 7;
+const COUNT: u64 = LOCKED - 1;
+
+/// What a page names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nodes of the list.
+    Leaf,
+    /// Pages of the level below.
+    Inner,
+}
+
+impl Kind {
+    fn units(self) -> u64 {
+        match self {
+            Kind::Leaf => WORDS as u64,
+            Kind::Inner => 2 * WORDS as u64,
+        }
+    }
+}
+
+/// A page, which may hold anything.
+#[derive(Clone, Copy)]
+pub(super) struct Page<'a> {
+    pub(super) at: u32,
+    #[cfg(not(loom))]
+    words: &'a [AtomicU64; WORDS],
+    #[cfg(loom)]
+    words: [&'a AtomicU64; WORDS],
+}
+
+/// What a slot says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot {
+    /// In a leaf its upper half counts.
+    pub(super) discriminator: u64,
+    /// The node that a leaf names, or the first node of what an inner page names.
+    pub(super) node: u32,
+    /// The page that an inner page names; 0 in a leaf.
+    pub(super) child: u32,
+}
+
+/// The words of half a page.
+#[cfg(not(loom))]
+#[inline(always)]
+fn words_at<'a>(view: &View<'a>, at: u32) -> Option<&'a [AtomicU64; WORDS]> {
+    view.words(at)
+}
+
+/// Loom's twin.
+#[cfg(loom)]
+fn words_at<'a>(view: &View<'a>, at: u32) -> Option<[&'a AtomicU64; WORDS]> {
+    let words: Option<Vec<_>> = (0..WORDS as u32).map(|word| view.word(at.wrapping_add(word))).collect();
+    words?.try_into().ok()
+}
+
+/// The tag of a page of this kind.
+#[inline(always)]
+fn tag(view: &View<'_>, at: u32, kind: Kind) -> u64 {
+    let what = match kind {
+        Kind::Leaf => 0,
+        Kind::Inner => 1,
+    };
+    u64::from(view.secret.link_tag(at, u32::MAX - 1, what) >> 8)
+}
+
+/// Which of the two fences of a page begin with the bytes that it leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shares(u64);
+
+impl Shares {
+    pub(super) const NONE: Shares = Shares(0);
+    pub(super) const LOW: Shares = Shares(1);
+    pub(super) const HIGH: Shares = Shares(2);
+    pub(super) const BOTH: Shares = Shares(3);
+
+    /// Both of these.
+    pub(super) fn and(self, other: Shares) -> Shares {
+        Shares(self.0 | other.0)
+    }
+
+    /// What both say.
+    pub(super) fn only(self, other: Shares) -> Shares {
+        Shares(self.0 & other.0)
+    }
+}
+
+impl<'a> Page<'a> {
+    /// The words at `at`, whatever they are.
+    #[inline(always)]
+    pub(super) fn open(view: &View<'a>, at: u32) -> Option<Page<'a>> {
+        Some(Page { at, words: words_at(view, at)? })
+    }
+
+    #[inline(always)]
+    fn load(&self, word: usize) -> u64 {
+        // ORDERING: Relaxed: advice; what is followed is loaded by `slot` or `next`.
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    /// How the page makes discriminators.
+    #[inline(always)]
+    pub(super) fn measure(&self) -> Measure {
+        let word = self.load(MEASURE);
+        let both = Shares::BOTH.0;
+        Measure {
+            reference: (word >> 32) as u32,
+            skip: (word >> 8) as u32 & 0xff_ffff,
+            start: self.load(START),
+            fences: if word & both == both { Fences::Share } else { Fences::Differ },
+        }
+    }
+
+    /// Whether another page stands in its place: the next one.
+    #[inline(always)]
+    pub(super) fn is_replaced(&self) -> bool {
+        // ORDERING: Acquire pairs with the Release in `set_replaced`: the successor is the next page.
+        self.words[MEASURE].load(Ordering::Acquire) & REPLACED != 0
+    }
+
+    /// The next page of this level; 0: none.
+    #[inline(always)]
+    pub(super) fn next(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are visible.
+        (self.words[NEIGHBOURS].load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// The page before it on this level; 0: none.
+    #[inline(always)]
+    pub(super) fn prev(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are visible.
+        self.words[NEIGHBOURS].load(Ordering::Acquire) as u32
+    }
+
+    /// The first node of its range; of the first page of a level, the first one that was named.
+    #[inline(always)]
+    pub(super) fn low(&self) -> u32 {
+        (self.load(LOCK) >> 32) as u32
+    }
+
+    /// Slots whose word is smaller than `bound`.
+    #[inline(always)]
+    pub(super) fn rank(&self, bound: u64) -> usize {
+        let below = |word: usize| usize::from(self.load(word) < bound);
+        // The first word of each line but the first tells the line; no load waits for another one.
+        let line: usize = (LINE..WORDS).step_by(LINE).map(below).sum();
+        let first = line * LINE;
+        if line == 0 {
+            return (HEAD..LINE).map(below).sum();
+        }
+        first - HEAD + (0..LINE).map(|word| below((first + word) % WORDS)).sum::<usize>()
+    }
+
+    /// The slot's word as a search compares it.
+    #[inline(always)]
+    pub(super) fn word(&self, slot: usize) -> u64 {
+        if slot < SLOTS { self.load(HEAD + slot) } else { FREE }
+    }
+
+    /// The node that a slot of a leaf names; 0: none.
+    #[inline(always)]
+    pub(super) fn node(&self, slot: usize) -> u32 {
+        let Some(word) = self.words.get(HEAD + slot) else { return 0 };
+        // ORDERING: Acquire pairs with the Release in `Locked::store`: the node's bytes are visible.
+        let word = word.load(Ordering::Acquire);
+        if word == FREE { 0 } else { word as u32 }
+    }
+
+    /// Child and fence of a slot of an inner page.
+    #[inline(always)]
+    pub(super) fn child(&self, view: &View<'a>, slot: usize) -> Option<(u32, u32)> {
+        let words = words_at(view, self.at.wrapping_add(WORDS as u32))?;
+        // ORDERING: Acquire pairs with the Release in `Locked::store`: the page's words are visible.
+        let word = words.get(HEAD + slot)?.load(Ordering::Acquire);
+        Some(((word >> 32) as u32, word as u32))
+    }
+
+    /// A slot with all that it holds.
+    fn slot(&self, view: &View<'a>, kind: Kind, slot: usize) -> Option<Slot> {
+        match kind {
+            Kind::Leaf => {
+                let node = self.node(slot);
+                Some(Slot { discriminator: self.word(slot) & !0xffff_ffff, node, child: 0 })
+            }
+            Kind::Inner => {
+                let (child, node) = self.child(view, slot)?;
+                Some(Slot { discriminator: self.word(slot), node, child })
+            }
+        }
+    }
+
+    /// What stands here, by its tag (PAGE-1).
+    fn kind(&self, view: &View<'a>) -> Option<Kind> {
+        let found = self.load(LOCK) >> 8 & 0xff_ffff;
+        [Kind::Leaf, Kind::Inner].into_iter().find(|kind| tag(view, self.at, *kind) == found)
+    }
+
+    /// Names the page before this one, if this is one (PAGE-1).
+    pub(super) fn set_prev(&self, view: &View<'a>, prev: u32) {
+        if self.kind(view).is_none() {
+            return;
+        }
+        self.set_neighbours(|word| word & !0xffff_ffff | u64::from(prev));
+    }
+
+    fn set_neighbours(&self, change: impl Fn(u64) -> u64) {
+        // ORDERING: Release pairs with the Acquire in `next` and `prev`; Relaxed on failure: tried again.
+        let _ = self.words[NEIGHBOURS]
+            .fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(change(word)));
+    }
+
+    /// Takes the lock. `None`: somebody has it, or no page stands here (PAGE-1).
+    pub(super) fn lock(self, view: &View<'a>) -> Option<Locked<'a>> {
+        let (word, kind) = (self.load(LOCK), self.kind(view)?);
+        if word & LOCKED != 0 && !planted(Bug::LeafLockIgnored) {
+            return None;
+        }
+        // ORDERING: Acquire pairs with the Release in `Locked::drop`: what its owner before wrote is visible. Relaxed on
+        // failure: the writer goes away.
+        self.words[LOCK].compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let count = ((word & COUNT) as usize).min(SLOTS);
+        Some(Locked { page: self, kind, count, word: word & !(COUNT | LOCKED) })
+    }
+}
+
+/// A page whose lock is held.
+pub(super) struct Locked<'a> {
+    pub(super) page: Page<'a>,
+    pub(super) kind: Kind,
+    pub(super) count: usize,
+    /// The lock word without lock and count.
+    word: u64,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // ORDERING: Release pairs with the Acquire in `lock`.
+        self.page.words[LOCK].store(self.word | self.count as u64, Ordering::Release);
+    }
+}
+
+impl<'a> Locked<'a> {
+    /// Takes units for a page and prepares it: empty, locked, known to nobody. `None`: the arena is full.
+    pub(super) fn create(
+        view: &View<'a>,
+        slab: &mut SubChunk,
+        kind: Kind,
+        low: u32,
+        measure: &Measure,
+    ) -> Option<Locked<'a>> {
+        let at = take(view, slab, kind.units())?;
+        let page = Page::open(view, at)?;
+        for slot in page.words.iter().skip(HEAD) {
+            // ORDERING: Relaxed: the page becomes known by a Release store.
+            slot.store(FREE, Ordering::Relaxed);
+        }
+        let word = u64::from(low) << 32 | tag(view, at, kind) << 8;
+        // ORDERING: Relaxed: the page becomes known by a Release store.
+        page.words[LOCK].store(word | LOCKED, Ordering::Relaxed);
+        let locked = Locked { page, kind, count: 0, word };
+        let shares = if measure.fences == Fences::Share { Shares::BOTH } else { Shares::NONE };
+        let word = u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | shares.0;
+        // ORDERING: Relaxed: the page becomes known by a Release store.
+        page.words[MEASURE].store(word, Ordering::Relaxed);
+        // ORDERING: Relaxed: the page becomes known by a Release store.
+        page.words[START].store(measure.start, Ordering::Relaxed);
+        Some(locked)
+    }
+
+    /// Which fences begin with the page's bytes.
+    pub(super) fn shares(&self) -> Shares {
+        Shares(self.page.load(MEASURE)).only(Shares::BOTH)
+    }
+
+    /// Says which fences begin with the page's bytes.
+    pub(super) fn set_shares(&mut self, shares: Shares) {
+        let word = self.page.load(MEASURE) & !Shares::BOTH.0;
+        // ORDERING: Relaxed: advice.
+        self.page.words[MEASURE].store(word | shares.0, Ordering::Relaxed);
+    }
+
+    /// A slot with all that it holds.
+    pub(super) fn slot(&self, view: &View<'a>, slot: usize) -> Option<Slot> {
+        self.page.slot(view, self.kind, slot)
+    }
+
+    /// Names the neighbours.
+    pub(super) fn set_neighbours(&mut self, prev: u32, next: u32) {
+        self.page.set_neighbours(|_| u64::from(next) << 32 | u64::from(prev));
+    }
+
+    /// Names the next page.
+    pub(super) fn set_next(&mut self, next: u32) {
+        self.page.set_neighbours(|word| word & 0xffff_ffff | u64::from(next) << 32);
+    }
+
+    /// Says that the next page stands in the place of this one (PAGE-3).
+    pub(super) fn set_replaced(&mut self, by: u32) {
+        self.set_next(by);
+        let word = self.page.load(MEASURE);
+        // ORDERING: Release pairs with the Acquire in `is_replaced`: the successor is named before the flag.
+        self.page.words[MEASURE].store(word | REPLACED, Ordering::Release);
+    }
+
+    fn store(&mut self, view: &View<'a>, place: usize, slot: Slot) {
+        let Slot { discriminator, node, child } = slot;
+        let word = match self.kind {
+            Kind::Leaf => discriminator & !0xffff_ffff | u64::from(node),
+            Kind::Inner => {
+                if let Some(words) = words_at(view, self.page.at.wrapping_add(WORDS as u32)) {
+                    // ORDERING: Release pairs with the Acquire in `child`.
+                    words[HEAD + place].store(u64::from(child) << 32 | u64::from(node), Ordering::Release);
+                }
+                discriminator
+            }
+        };
+        // ORDERING: Release pairs with the Acquire in `node`.
+        self.page.words[HEAD + place].store(word, Ordering::Release);
+    }
+
+    /// Puts a slot at its place (PAGE-2). The page is not full.
+    pub(super) fn insert(&mut self, view: &View<'a>, place: usize, slot: Slot) -> Option<()> {
+        for at in (place..self.count).rev() {
+            let at = if planted(Bug::SlotsShiftedUp) { place + self.count - 1 - at } else { at };
+            let moved = self.slot(view, at)?;
+            self.store(view, at + 1, moved);
+        }
+        self.store(view, place, slot);
+        self.count += 1;
+        Some(())
+    }
+
+    /// Overwrites a slot.
+    pub(super) fn replace(&mut self, view: &View<'a>, place: usize, slot: Slot) {
+        self.store(view, place, slot);
+    }
+
+    /// Forgets the slots from `first` on.
+    pub(super) fn truncate(&mut self, first: usize) {
+        for place in (first..self.count).rev() {
+            // ORDERING: Release pairs with the Acquire in `node` and `child`, as every store of a slot does.
+            self.page.words[HEAD + place].store(FREE, Ordering::Release);
+        }
+        self.count = self.count.min(first);
+    }
+}
+
+/// Takes so many units that begin a cache line.
+fn take(view: &View<'_>, slab: &mut SubChunk, units: u64) -> Option<u32> {
+    // The second attempt knows where its units come from.
+    for _ in 0..2 {
+        let pad = slab.left().start.wrapping_neg() % LINE_UNITS;
+        let reservation = view.arena().carve(slab, units + u64::from(pad)).ok()?;
+        let at = reservation.start().next_multiple_of(LINE_UNITS);
+        if u64::from(at - reservation.start()) <= u64::from(pad) {
+            return Some(at);
+        }
+    }
+    None
+}

@@ -1,0 +1,217 @@
+//! The directory against the list that it advises.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+
+use super::page::SLOTS;
+use crate::integrity::digest::Width;
+use crate::integrity::hash::splitmix;
+use crate::integrity::options::{OrderChecks, SeekChecks};
+use crate::integrity::tag::Secret;
+use crate::key::{Bytewise, Kind, SequenceNumber, Target};
+use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
+use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::inserter::Inserter;
+use crate::memtable::skiplist::interleaved_search::find_many;
+use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+use crate::memtable::skiplist::search::{NoTrail, Search, Tally};
+use crate::sync::Ordering;
+
+struct Table {
+    arena: Arena,
+    list: List,
+}
+
+impl Table {
+    fn new() -> Table {
+        let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
+        let options = ArenaOptions { write_buffer_size: 16 << 20, hard_limit: 1 << 30, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let list = list.with_directory(&arena).unwrap();
+        Table { arena, list }
+    }
+
+    fn search(&self) -> Search<'_, Bytewise> {
+        self.list.search(Head::Points, self.arena.view().unwrap(), &Bytewise)
+    }
+
+    fn put(&self, inserter: &mut Inserter, key: &[u8], sequence: SequenceNumber) {
+        let search = self.search();
+        let fields = Fields::new(sequence, Kind::PUT, key, b"value", None);
+        let placed = self.list.insert(&search, inserter, &fields, DuplicatePolicy::Reject).unwrap();
+        self.list.link_tower(&search, inserter, &fields, placed.tower().unwrap());
+    }
+
+    /// Entries in the order of level 0.
+    fn entries(&self) -> Vec<(Vec<u8>, SequenceNumber)> {
+        let (search, mut entries) = (self.search(), Vec::new());
+        let mut at = search.sentinel;
+        while let Some(entry) = search.next(at).unwrap() {
+            entries.push((entry.key().to_vec(), entry.node().sequence()));
+            at = entry.node().offset();
+        }
+        entries
+    }
+
+    /// Looks for every entry, alone and together; how many nodes were looked at per entry.
+    fn finds(&self, entries: &[(Vec<u8>, SequenceNumber)], note: &str) -> f64 {
+        let search = self.search();
+        let targets: Vec<Target<'_>> =
+            entries.iter().map(|(key, sequence)| Target::new(&Bytewise, key, *sequence)).collect();
+        let mut tally = Tally::default();
+        for (target, (key, sequence)) in targets.iter().zip(entries) {
+            let entry = search.find(target, &mut tally).unwrap().entry;
+            let entry = entry.unwrap_or_else(|| panic!("{note}: {key:?}@{sequence} is not there"));
+            assert_eq!((entry.key(), entry.node().sequence()), (&key[..], *sequence), "{note}");
+        }
+        let mut found = 0;
+        find_many(&search, &targets, &NoTrail, &mut |index, outcome, _| {
+            let entry = outcome.unwrap().entry.unwrap();
+            assert_eq!(
+                (entry.key(), entry.node().sequence()),
+                (&entries[index].0[..], entries[index].1),
+                "{note}"
+            );
+            found += 1;
+        });
+        assert_eq!(found, entries.len());
+        f64::from(tally.nodes) / entries.len() as f64
+    }
+}
+
+/// Keys in the order of their writing.
+fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    let numbers = |number: &dyn Fn(u64) -> Vec<u8>| (0..count).map(number).collect::<Vec<_>>();
+    let random = |n: u64| splitmix(n);
+    vec![
+        ("random", numbers(&|n| random(n).to_be_bytes().repeat(2))),
+        ("dense, random order", numbers(&|n| [[0; 8], (random(n) % (4 * count)).to_be_bytes()].concat())),
+        ("decimal", numbers(&|n| format!("user{:010}", random(n) % (4 * count)).into_bytes())),
+        (
+            "24 bytes shared",
+            numbers(&|n| [b"all keys begin with this".as_slice(), &random(n).to_be_bytes()].concat()),
+        ),
+        ("ascending", numbers(&|n| [[0; 8], n.to_be_bytes()].concat())),
+        ("descending", numbers(&|n| (count - n).to_be_bytes().to_vec())),
+        ("one key", numbers(&|_| b"the one key of this table".to_vec())),
+        ("few keys", numbers(&|n| vec![b'k', (random(n) % 7) as u8])),
+        ("short keys", numbers(&|n| random(n).to_be_bytes()[..(random(n) % 9) as usize].to_vec())),
+        ("zeros", numbers(&|n| vec![0; (random(n) % 40) as usize])),
+        ("ones", numbers(&|n| vec![0xff; (random(n) % 40) as usize])),
+        (
+            "two prefixes",
+            numbers(&|n| {
+                let start: &[u8] =
+                    if random(n) % 2 == 0 { b"a long beginning" } else { b"another, longer beginning" };
+                [start, &(random(n) >> 40).to_be_bytes()].concat()
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn every_entry_is_found_by_few_steps() {
+    for count in [1, 3, SLOTS as u64, SLOTS as u64 + 1, 500, 6000] {
+        for (name, keys) in shapes(count) {
+            let (table, mut inserter) = (Table::new(), Inserter::default());
+            (1..).zip(&keys).for_each(|(sequence, key)| table.put(&mut inserter, key, sequence));
+            let mut want: Vec<(Vec<u8>, SequenceNumber)> = keys.into_iter().zip(1..).collect();
+            want.sort_by(|left, right| left.0.cmp(&right.0).then(right.1.cmp(&left.1)));
+            let note = format!("{count} entries, {name}");
+            assert_eq!(table.entries(), want, "{note}");
+            let nodes = table.finds(&want, &note);
+            assert!(nodes < 4.0, "{note}: {nodes} nodes a search");
+        }
+    }
+}
+
+/// Writers that meet in the same leaves.
+#[test]
+fn writers_meet() {
+    for (shape, (name, keys)) in shapes(3000).into_iter().enumerate().filter(|(shape, _)| *shape != 6) {
+        let table = Table::new();
+        let next = crate::sync::AtomicU64::new(1);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (table, keys, next) = (&table, &keys, &next);
+                scope.spawn(move || {
+                    let mut inserter = Inserter::default();
+                    for key in keys.iter().skip(thread).step_by(3) {
+                        // ORDERING: Relaxed: numbers only have to differ.
+                        table.put(&mut inserter, key, next.fetch_add(1, Ordering::Relaxed));
+                        table.search().find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail).unwrap();
+                    }
+                });
+            }
+        });
+        let entries = table.entries();
+        assert_eq!(entries.len(), keys.len(), "{name}");
+        let nodes = table.finds(&entries, name);
+        assert!(nodes < 8.0, "{name}, shape {shape}: {nodes} nodes a search");
+    }
+}
+
+/// Every bit of every page and of the root word: no answer changes, neither does one after more was written.
+#[test]
+fn no_flipped_bit_changes_an_answer() {
+    let (table, mut inserter) = (Table::new(), Inserter::default());
+    for (sequence, n) in (1..).zip(0..150u64) {
+        table.put(&mut inserter, &splitmix(n).to_be_bytes(), sequence);
+    }
+    let mut entries = table.entries();
+    let search = table.search();
+    let pages = search.directory().pages();
+    let units = pages.iter().flat_map(|(first, units)| *first..first + units).chain([search.directory]);
+    let mut sequence = 1000;
+    for (number, unit) in units.enumerate() {
+        let word = search.view.word(unit).unwrap();
+        for bit in (number % 3..64).step_by(3) {
+            // ORDERING: Relaxed: one thread.
+            let before = word.fetch_xor(1 << bit, Ordering::Relaxed);
+            table.finds(&entries, &format!("bit {bit} of word {number}"));
+            if bit % 16 == number % 16 {
+                sequence += 1;
+                let key = splitmix(sequence).to_be_bytes();
+                table.put(&mut Inserter::default(), &key, sequence);
+                let place = entries.partition_point(|(other, _)| other[..] < key[..]);
+                entries.insert(place, (key.to_vec(), sequence));
+                assert_eq!(table.entries(), entries);
+                table.finds(&entries, &format!("bit {bit} of word {number}, one more entry"));
+            }
+            // ORDERING: Relaxed: one thread.
+            let after = word.load(Ordering::Relaxed);
+            if after == before ^ 1 << bit {
+                // ORDERING: Relaxed: one thread.
+                word.store(before, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// All pages zeroed, and every lock taken: the list answers, and takes more.
+#[test]
+fn a_directory_without_any_use_costs_steps_only() {
+    for locked in [1 << 7, 0] {
+        let (table, mut inserter) = (Table::new(), Inserter::default());
+        for n in 0..1000u64 {
+            table.put(&mut inserter, &splitmix(n).to_be_bytes(), n + 1);
+        }
+        let search = table.search();
+        for (first, units) in search.directory().pages() {
+            let words = if locked == 0 { first..first + units } else { first + 3..first + 4 };
+            for word in words.map(|unit| search.view.word(unit).unwrap()) {
+                // ORDERING: Relaxed: one thread.
+                let old = word.load(Ordering::Relaxed);
+                // ORDERING: Relaxed: one thread.
+                word.store(if locked == 0 { 0 } else { old | locked }, Ordering::Relaxed);
+            }
+        }
+        for n in 1000..2000u64 {
+            table.put(&mut inserter, &splitmix(n).to_be_bytes(), n + 1);
+        }
+        let entries = table.entries();
+        assert_eq!(entries.len(), 2000);
+        table.finds(&entries, "without a directory");
+    }
+}

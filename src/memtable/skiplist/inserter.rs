@@ -1,0 +1,196 @@
+//! What a writer keeps between its inserts: where it was, where memory comes from, what is to be named.
+//!
+//! ```text
+//!   after the last insert   a few hops on level 0, if the last ones were found so
+//!   elsewhere               by the directory, which knows level 0 alone; else by the towers, which know all levels
+//! ```
+//! * INSERTER-1: a way is of use only for the list that it was found in, and only once it is complete.
+//! * INSERTER-2: a name that finds its leaf locked is tried again with the next one; of too many the last is forgotten. A
+//!   node without a name costs a step.
+//!
+//! One writer at a time.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "levels are few")]
+
+use crate::error::Result;
+use crate::key::{Comparator, Target};
+use crate::memtable::skiplist::arena::SubChunk;
+use crate::memtable::skiplist::directory::name::Named;
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::link_tower::Tower;
+use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
+
+/// Most hops on level 0 from the last insert before a search from the top is cheaper.
+const NEAR_HOPS: u32 = 4;
+
+/// Nodes that wait for a name; the oldest ones are forgotten.
+#[derive(Debug, Default)]
+struct Waiting {
+    nodes: [u32; WAITING_MAX],
+    count: usize,
+}
+
+/// How many nodes of a writer wait for a name.
+const WAITING_MAX: usize = 8;
+
+/// Of entries that follow each other in memory, every how many-th is named.
+const NAMED_EVERY: u32 = 4;
+
+impl Waiting {
+    fn push(&mut self, node: u32) {
+        self.nodes[self.count % WAITING_MAX] = node;
+        self.count = (self.count + 1).min(WAITING_MAX);
+    }
+}
+
+/// What a writer owns: its sub-chunk and the way of its last insert.
+#[derive(Debug)]
+pub(crate) struct Inserter {
+    pub(crate) sub: SubChunk,
+    /// Where pages of the directory come from.
+    slab: SubChunk,
+    splice: Splice,
+    /// Nodes whose leaf was locked when they were to be named.
+    waiting: Waiting,
+    /// Entries in a row that followed the writer's last one.
+    run: u32,
+    /// The list that the splice belongs to, by its sentinel; 0 = none.
+    owner: u32,
+    /// Hops after the last insert that are worth a try: none after one whose place was elsewhere.
+    hops: u32,
+}
+
+impl Default for Inserter {
+    fn default() -> Self {
+        Inserter {
+            sub: SubChunk::default(),
+            slab: SubChunk::default(),
+            splice: Splice::new(0),
+            waiting: Waiting::default(),
+            run: 0,
+            owner: 0,
+            hops: NEAR_HOPS,
+        }
+    }
+}
+
+impl Inserter {
+    /// Bytes that it took ahead.
+    pub(crate) fn unused_bytes(&self) -> u64 {
+        self.sub.left_bytes() + self.slab.left_bytes()
+    }
+
+    /// Goes on after a way that a search of this list has recorded.
+    pub(crate) fn follow<C>(&mut self, search: &Search<'_, C>, way: &Splice) {
+        self.splice.clone_from(way);
+        (self.owner, self.hops, self.run) = (search.sentinel, NEAR_HOPS, u32::MAX);
+    }
+
+    /// The bracket around a position at most a few hops after the writer's last insert.
+    #[inline(always)]
+    pub(crate) fn find_behind_last<'a, C: Comparator>(
+        &mut self,
+        search: &Search<'a, C>,
+        target: &Target<'_>,
+    ) -> Option<Bracket<'a>> {
+        if self.owner != search.sentinel || (self.hops == 0 && search.directory != 0) {
+            return None;
+        }
+        let near = search.find_near(self.splice.prev[0], self.hops, target, &mut self.splice);
+        self.hops = if near.is_some() { NEAR_HOPS } else { 0 };
+        self.run = if near.is_some() { self.run.wrapping_add(1) } else { 0 };
+        near
+    }
+
+    #[inline(never)]
+    pub(super) fn find_from_top<'a, C: Comparator>(
+        &mut self,
+        search: &Search<'a, C>,
+        fields: &Fields<'_>,
+    ) -> Result<Bracket<'a>> {
+        let target = &Target::new(search.comparator, fields.key, fields.sequence);
+        // A comparator may panic half-way (INSERTER-1).
+        let last = if self.owner == search.sentinel { self.splice.prev[0] } else { 0 };
+        self.owner = 0;
+        if search.directory == 0 {
+            self.splice = Splice::new(search.sentinel);
+        } else {
+            // If the towers are asked after all, they say nothing about higher levels.
+            self.splice.levels = search.top + 1;
+        }
+        let bracket = search.find(target, &mut self.splice).map_err(|gap| gap.corruption)?;
+        self.owner = search.sentinel;
+        self.run = 0;
+        if search.directory != 0 && bracket.pred == last {
+            self.hops = NEAR_HOPS;
+        }
+        Ok(bracket)
+    }
+
+    /// What is left to do once a node is published and counted: its name in the directory, and its higher levels. The
+    /// comparator may panic here (LIST-4). What cannot be linked is left out: it costs speed only.
+    #[inline(always)]
+    pub(super) fn settle<C: Comparator>(
+        &mut self,
+        search: &Search<'_, C>,
+        fields: &Fields<'_>,
+        tower: &Tower,
+    ) {
+        self.splice.record(0, tower.node);
+        if search.directory != 0 {
+            self.name(search, fields, tower);
+        }
+        if tower.height == 1 {
+            return;
+        }
+        if self.splice.levels < tower.height {
+            self.find_tower(search, fields, tower);
+        }
+        search.link_tower(&mut self.splice, fields, tower);
+    }
+
+    /// Looks for the places of a tower whose node was placed by the directory. What is not found is left out: the head
+    /// leads there as well, by more steps.
+    #[cold]
+    #[inline(never)]
+    fn find_tower<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: &Tower) {
+        let target =
+            &Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
+        let leaf = self.splice.leaf;
+        self.splice = Splice::new(search.sentinel);
+        let _ = search.find_by_towers(target, &mut self.splice);
+        self.splice.leaf = leaf;
+        self.splice.record(0, tower.node);
+    }
+
+    /// Names a published node in the directory, and those that wait for it.
+    #[inline]
+    fn name<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: &Tower) {
+        if !self.run.is_multiple_of(NAMED_EVERY) {
+            return;
+        }
+        let target =
+            Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
+        match search.directory().name(&mut self.slab, self.splice.leaf, tower.node, &target) {
+            Named::In(leaf) => self.splice.leaf = leaf,
+            Named::Busy => self.waiting.push(tower.node),
+            Named::Not => self.splice.leaf = 0,
+        }
+        if self.waiting.count > 0 {
+            self.name_waiting(search);
+        }
+    }
+
+    #[cold]
+    fn name_waiting<C: Comparator>(&mut self, search: &Search<'_, C>) {
+        let Waiting { nodes, count } = std::mem::take(&mut self.waiting);
+        for node in nodes.into_iter().take(count) {
+            let Some(opened) = search.view.try_open(node) else { continue };
+            let target = search.position(&opened);
+            if search.directory().name(&mut self.slab, 0, node, &target) == Named::Busy {
+                self.waiting.push(node);
+            }
+        }
+    }
+}
