@@ -47,6 +47,13 @@ pub enum Representation {
 
 /// Whether a table keeps an ordered directory beside its list: pages that name where searches start, about 13 bytes per
 /// entry filled at random and 2 filled in order. It is advice: no answer rests on it.
+///
+/// ```
+/// use paranoid_memtable::{Directory, MemTableOptions, Representation};
+/// let options = MemTableOptions::builder().directory(Directory::Auto);
+/// assert!(options.clone().representation(Representation::Vector).build().is_ok(), "it has none");
+/// assert!(options.directory(Directory::On).representation(Representation::Vector).build().is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Directory {
