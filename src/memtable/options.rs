@@ -478,11 +478,11 @@ impl MemTableOptionsBuilder {
     /// representation `Vector`, has none: `On` is `InvalidArgument` there.
     ///
     /// ```
-    /// use paranoid_memtable::{Directory, MemTable, MemTableOptions};
+    /// use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::new(MemTableOptions::builder().directory(Directory::On).build()?)?;
     /// table.put(1, b"key", b"value")?;
-    /// assert!(table.get(b"key", 1)?.is_value());
+    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(_)));
     /// # Ok(()) }
     /// ```
     #[must_use]
