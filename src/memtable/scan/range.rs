@@ -189,10 +189,11 @@ impl<L: Visibility> Ends<L> {
     #[inline(always)]
     fn step<'a, C: Comparator>(&mut self, core: &'a Core<C>, way: Way) -> Option<Result<Entry<'a>>> {
         let (tip, other) = self.tips(way);
-        if tip.state != End::Moving || other.state != End::Fresh {
+        let alone = tip.state == End::Moving && other.state == End::Fresh;
+        if !alone || self.is_over {
             return self.step_with_both(core, way);
         }
-        // The walks of a range that is over are not positioned, so it ends here as well.
+        let (tip, _) = self.tips(way);
         match tip.walk.advance(core, way) {
             Ok(Some(entry)) => Some(Ok(entry)),
             moved => self.settle(way, moved),
