@@ -46,6 +46,42 @@ fn three_broken_places_turn_no_walk_round() {
     }
 }
 
+/// Two places are broken under a range of which one end has moved: once it has ended it stays ended, at both ends.
+#[test]
+fn a_range_that_is_over_stays_over() {
+    let test = "broken_walks::a_range_that_is_over_stays_over";
+    let _watchdog = Watchdog::new(test, 0);
+    for setup in Setup::all() {
+        let (table, _) = setup.make();
+        let mut injector = open(&table);
+        let pieces: Vec<usize> =
+            injector.pieces().iter().enumerate().filter(decides).map(|(at, _)| at).collect();
+        for (first, second, moved) in triples(pieces.len()).filter(|(first, second, _)| first != second) {
+            let steps = moved % 5;
+            for forward in [true, false] {
+                let mut range = table.range(..);
+                for _ in 0..steps {
+                    let _ = if forward { range.next() } else { range.next_back() };
+                }
+                injector.flip(pieces[first], 3);
+                injector.flip(pieces[second], 3);
+                let mut rest = 0;
+                // The other end comes to it.
+                while if forward { range.next_back().is_some() } else { range.next().is_some() } {
+                    rest += 1;
+                    assert!(rest < 1000, "{setup:?}: a range without an end");
+                }
+                let after = [range.next().is_some(), range.next_back().is_some(), range.next().is_some()];
+                assert_eq!(
+                    after, [false; 3],
+                    "{setup:?}, {steps} steps forward {forward}, then {first} and {second}"
+                );
+                injector.undo();
+            }
+        }
+    }
+}
+
 /// Whether a walk's way depends on a piece: level-0 links, back links, and what proves keys.
 fn decides((_, piece): &(usize, &Piece)) -> bool {
     let link = matches!(piece.region, Region::Link | Region::HeadLink) && piece.level == 0;
