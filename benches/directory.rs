@@ -84,24 +84,28 @@ fn seeks(table: &MemTable, keys: &[Key]) -> u64 {
     hash
 }
 
-fn forward(table: &MemTable, keys: &[Key]) -> u64 {
-    let (mut cursor, mut hash) = (table.cursor_at(u64::MAX), 0);
-    let mut entry = cursor.seek(&keys[0]).expect("intact");
-    for _ in keys {
-        let Some(found) = entry else { break };
-        hash = fold(hash, found.user_key());
-        entry = cursor.next().expect("intact");
-    }
-    hash
+#[derive(Clone, Copy)]
+enum Way {
+    Forward,
+    Backward,
 }
 
-fn backward(table: &MemTable, keys: &[Key]) -> u64 {
+/// A walk from the first key on, of as many steps as there are keys.
+fn walk(table: &MemTable, keys: &[Key], way: Way) -> u64 {
     let (mut cursor, mut hash) = (table.cursor_at(u64::MAX), 0);
-    let mut entry = cursor.seek_for_prev(&keys[0]).expect("intact");
+    let begun = match way {
+        Way::Forward => cursor.seek(&keys[0]),
+        Way::Backward => cursor.seek_for_prev(&keys[0]),
+    };
+    let mut entry = begun.expect("intact");
     for _ in keys {
         let Some(found) = entry else { break };
         hash = fold(hash, found.user_key());
-        entry = cursor.prev().expect("intact");
+        let stepped = match way {
+            Way::Forward => cursor.next(),
+            Way::Backward => cursor.prev(),
+        };
+        entry = stepped.expect("intact");
     }
     hash
 }
@@ -112,8 +116,8 @@ const READS: [(&str, Work, usize); 5] = [
     ("get", gets, 1),
     ("multi_get of 24, a key", multi_gets, 1),
     ("seek and ten steps", seeks, STEPS),
-    ("step forward", forward, 1),
-    ("step backward", backward, 1),
+    ("step forward", |table, keys| walk(table, keys, Way::Forward), 1),
+    ("step backward", |table, keys| walk(table, keys, Way::Backward), 1),
 ];
 
 fn table(directory: Directory, entries: u64) -> MemTable {

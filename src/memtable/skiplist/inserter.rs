@@ -24,7 +24,7 @@ use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
 const NEAR_HOPS: u32 = 4;
 
-/// Nodes that wait for a name; the oldest ones are forgotten.
+/// Nodes that wait for a name.
 #[derive(Debug, Default)]
 struct Waiting {
     nodes: [u32; WAITING_MAX],
@@ -39,8 +39,10 @@ const NAMED_EVERY: u32 = 4;
 
 impl Waiting {
     fn push(&mut self, node: u32) {
-        self.nodes[self.count % WAITING_MAX] = node;
-        self.count = (self.count + 1).min(WAITING_MAX);
+        if let Some(slot) = self.nodes.get_mut(self.count) {
+            *slot = node;
+            self.count += 1;
+        }
     }
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct Inserter {
     splice: Splice,
     /// Nodes whose leaf was locked when they were to be named.
     waiting: Waiting,
-    /// Entries in a row that followed the writer's last one.
+    /// Entries in a row that followed the writer's last one; the next one of a batch counts as the first.
     run: u32,
     /// The list that the splice belongs to, by its sentinel; 0 = none.
     owner: u32,

@@ -146,8 +146,8 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// Prefetches memory that later steps back need: where entries are in order in memory, or along the directory. Only level 0 has back
-    /// links.
+    /// Prefetches memory that later steps back need: where entries are in order in memory, or along the directory. Only
+    /// level 0 has back links.
     #[inline(always)]
     pub(crate) fn look_back(&self, read_ahead: &mut ReadAhead, at: u32, prev: u32) {
         if at.wrapping_sub(prev) <= NEAR_UNITS {

@@ -81,7 +81,12 @@ impl<'a, C: Comparator> Search<'a, C> {
         let (next, succ, back) = self.look_behind(at)?;
         trail.visit();
         let near = match succ {
-            Some(node) if self.is_before(&node, target) => self.hop_on(next, node, hops, target, trail)?,
+            Some(node) if self.is_before(&node, target) => {
+                if let (Some(entered), SeekChecks::EveryNode) = (pred, self.seek_checks) {
+                    entered.try_verify(&self.view)?;
+                }
+                self.hop_on(next, node, hops, target, trail)?
+            }
             _ => self.certify_opened((at, pred), (next, succ, back))?,
         };
         trail.record(0, near.pred);

@@ -28,6 +28,8 @@ pub(super) const MOVES_MAX: u32 = 8;
 pub(super) const START: u32 = 0;
 /// Lookups that are made together.
 pub(crate) const GROUP: usize = 32;
+/// Nodes whose discriminators tie that a search passes by hops rather than by reading their keys.
+const TIES_HOPPED: usize = 2;
 /// Most levels of inner pages.
 pub(super) const LEVELS_MAX: u32 = 6;
 
@@ -76,7 +78,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// The root page and how many levels of inner pages there are; `None`: no page yet, or damage.
     #[inline(always)]
     pub(super) fn root(&self) -> Option<(u32, u32)> {
-        // ORDERING: Acquire pairs with the Release in `name`: the page's words are visible.
+        // ORDERING: Acquire pairs with the Release in `set_root`: the page's words are visible.
         let word = self.view.word(self.root)?.load(Ordering::Acquire);
         if word == 0 { None } else { unpack(self.view, self.root, word) }
     }
@@ -116,8 +118,8 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         self.first_not_before(first..end, fence, target)
     }
 
-    /// The first slot of a leaf whose node is not before the target. `exact`: also among few nodes whose
-    /// discriminators tie.
+    /// The first slot of a leaf whose node is not before the target. Where so many discriminators tie at most, it is the
+    /// first of these: who hops on finds the rest, and no key is read.
     #[inline(always)]
     pub(super) fn leaf_slot(&self, page: &Page<'a>, target: &Target<'_>, ties: usize) -> usize {
         let wanted = page.measure().discriminator(self.view, target.key) & !0xffff_ffff;
@@ -220,11 +222,11 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// Where a search starts that has come to a leaf.
     #[inline(always)]
     pub(super) fn in_leaf(&self, mut page: Page<'a>, target: &Target<'_>) -> Option<Hint> {
-        let mut slot = self.leaf_slot(&page, target, 2);
+        let mut slot = self.leaf_slot(&page, target, TIES_HOPPED);
         for _ in 0..MOVES_MAX {
             let Some(right) = self.elsewhere(&page, slot, target) else { break };
             page = right;
-            slot = self.leaf_slot(&page, target, 2);
+            slot = self.leaf_slot(&page, target, TIES_HOPPED);
         }
         let before = match slot.checked_sub(1) {
             Some(before) => page.node(before),

@@ -1,7 +1,7 @@
 //! Pages of the directory, byte by byte. Safe for any stored word.
 //!
 //! ```text
-//!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32
+//!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: replaced, high shares, low shares
 //!          2 first 8 bytes of the reference's key  3 low node 32 | tag 24 | lock 1, count 7
 //!          4 .. 63    leaf: discriminator 32 | node 32        inner: discriminator 64      ascending; free: all ones
 //!          68 .. 127  inner: child 32 | fence node 32         (64 .. 67 are free)
@@ -120,12 +120,12 @@ impl Shares {
     pub(super) const HIGH: Shares = Shares(2);
     pub(super) const BOTH: Shares = Shares(3);
 
-    /// Both of these.
+    /// The fences of either.
     pub(super) fn and(self, other: Shares) -> Shares {
         Shares(self.0 | other.0)
     }
 
-    /// What both say.
+    /// The fences of both.
     pub(super) fn only(self, other: Shares) -> Shares {
         Shares(self.0 & other.0)
     }
@@ -140,7 +140,7 @@ impl<'a> Page<'a> {
 
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
-        // ORDERING: Relaxed: advice; what is followed is loaded by `slot` or `next`.
+        // ORDERING: Relaxed: advice; what is followed is loaded by `node`, `child`, `next` or `prev`.
         self.words[word].load(Ordering::Relaxed)
     }
 
@@ -178,7 +178,7 @@ impl<'a> Page<'a> {
         self.words[NEIGHBOURS].load(Ordering::Acquire) as u32
     }
 
-    /// The first node of its range; of the first page of a level, the first one that was named.
+    /// The first node of its range; 0 for the first page of a level, whose range begins before everything.
     #[inline(always)]
     pub(super) fn low(&self) -> u32 {
         (self.load(LOCK) >> 32) as u32
