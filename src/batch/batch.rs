@@ -24,7 +24,6 @@ use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::integrity::digest::{Kvo, Protected, key_part, value_part};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX, entry_bytes_max};
-use crate::planted::{Bug, planted};
 
 /// How the entries of a batch get their sequence numbers.
 ///
@@ -456,7 +455,7 @@ impl WriteBatch {
     }
 
     /// Flips one bit of the encoded buffer, counted from its start, for tests.
-    #[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
+    #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     pub fn flip_buffer_bit(&mut self, bit: usize) {
         if let Some(byte) = self.buffer.get_mut(bit / 8) {
@@ -647,7 +646,7 @@ impl<'b> BatchEntries<'b> {
             return Err(damage(at, u64::from(self.read) + 1, self.batch.caller_digests.len() as u64));
         };
         let computed = Protected::of_parts(key_part, value_part(value), kind);
-        if computed != caller_digest && !planted(Bug::BatchForgetsCallerDigest) {
+        if computed != caller_digest {
             return Err(self.diagnosed(at, damage(at, computed.to_bits(), caller_digest.to_bits())));
         }
         Ok(Some(caller_digest))

@@ -26,7 +26,6 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::format::block::{BlockChecks, BlockHandle, TableMagic};
 use crate::format::checksum_kind::ChecksumKind;
 use crate::integrity::diagnosis;
-use crate::planted::{Bug, planted};
 
 const LEN: usize = 53;
 const LEN_VERSION_0: usize = 48;
@@ -328,7 +327,7 @@ fn decode_with_context(bytes: &[u8; LEN], at: u64, magic: TableMagic, kind: Chec
     };
     let checks = BlockChecks::with_context(kind, base);
     let (expected, found) = (own_checksum(bytes, &checks, at), u32_at(bytes, CHECKSUM_AT));
-    if expected != found && !planted(Bug::FooterChecksumIgnored) {
+    if expected != found {
         let mut report = Corruption::new(Place::Encoding, at, expected.into(), found.into());
         report.flipped_bit = diagnosis::single_bit(bytes, |bytes| own_checksum_holds(bytes, at));
         return Err(report.into());

@@ -23,7 +23,6 @@ use std::marker::PhantomData;
 
 use crate::integrity::hash::{hash, mix, splitmix};
 use crate::key::{Kind, SequenceNumber};
-use crate::planted::{Bug, planted};
 
 const SEED_KEY: u64 = splitmix(101);
 const SEED_VALUE: u64 = splitmix(102);
@@ -155,9 +154,6 @@ pub(crate) fn value_part(value: &[u8]) -> u64 {
 
 #[inline(always)]
 fn kind_part(kind: Kind) -> u64 {
-    if planted(Bug::DigestForgetsKind) {
-        return 0;
-    }
     mix(u64::from(kind.as_u8()), SEED_KIND)
 }
 

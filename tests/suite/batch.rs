@@ -189,7 +189,7 @@ fn every_flipped_bit_is_another_batch_or_corruption() {
     assert!(refused > 100 && differ > 1600, "{refused} refused, {differ} differ");
 }
 
-#[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
+#[cfg(feature = "fault-injection")]
 #[test]
 fn a_bit_flipped_behind_the_batch_is_corruption() {
     let mut batch = WriteBatch::with_protection(8).unwrap();

@@ -342,7 +342,7 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
     assert!(forward.check_batch(&twice).is_ok());
 }
 
-#[cfg(any(feature = "fault-injection", feature = "__planted-bugs"))]
+#[cfg(feature = "fault-injection")]
 #[test]
 fn a_check_finds_what_was_damaged() {
     let table = MemTable::new(options().build().unwrap()).unwrap();

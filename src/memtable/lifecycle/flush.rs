@@ -31,7 +31,6 @@ use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::scan::tombstones::{NextOf, TableOrder, Take, copy, fragments};
 use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::Verified;
-use crate::planted::{Bug, planted};
 use crate::tombstone::fragment::fragments::{Fragment, Fragments};
 
 /// The error of a sink.
@@ -330,9 +329,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
                 Stage::Fragments(fragments, _) => {
                     // Verifies that the fragments were not damaged while they were passed on.
                     fragments.verify()?;
-                    if !planted(Bug::FlushForgetsSums) {
-                        self.core.compare_sums(&self.seen)?;
-                    }
+                    self.core.compare_sums(&self.seen)?;
                     self.stage = Stage::Ended;
                 }
                 Stage::Ended => return Ok(Came::End),

@@ -37,7 +37,6 @@ use crate::memtable::skiplist::layout::{
     BACK_AT, BackWord, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
 use crate::memtable::skiplist::node::Verified;
-use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
 /// Where a salvage searched for entries.
@@ -125,7 +124,7 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
         let order = SortedSearch { view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
         offsets.extend(order.nodes());
     }
-    let (reach, failure) = if view.width.bytes() >= 4 && !planted(Bug::SalvageSkipsArena) {
+    let (reach, failure) = if view.width.bytes() >= 4 {
         (Reach::Arena, through_arena(&view, &mut offsets)?)
     } else {
         (Reach::Links, None)

@@ -54,7 +54,7 @@ fn check(gate: &WriterShards, writers: [JoinHandle<bool>; 2], freezer: JoinHandl
     assert_eq!(gate.sequences().is_some(), let_in > 0);
 }
 
-/// Red for `GateIgnoresFreeze`, `FreezeSkipsBusyShards`.
+/// Red for `FreezeSkipsBusyShards`.
 #[test]
 fn loom_a_freeze_waits_for_who_is_inside() {
     model::check(|| {
@@ -64,7 +64,7 @@ fn loom_a_freeze_waits_for_who_is_inside() {
     });
 }
 
-/// Red for `GateIgnoresFreeze`, `FreezeSkipsBusyShards`, `LeaseBornOpen`.
+/// Red for `FreezeSkipsBusyShards`, `LeaseBornOpen`.
 #[test]
 fn loom_a_freeze_closes_shards_to_come() {
     model::check(|| {

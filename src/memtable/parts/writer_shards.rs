@@ -232,8 +232,7 @@ impl Entered<'_> {
     pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
         let control = &self.shard.control;
         // No other thread sets it, so a 0 whose check disagrees is damage.
-        let believed = planted(Bug::ChainWordBelieved);
-        let known = if believed { control.get_so_far(CHAIN)? } else { control.get(CHAIN)? };
+        let known = control.get(CHAIN)?;
         if known != 0 {
             #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
             return Ok(known as u32);
@@ -285,7 +284,7 @@ impl WriterShard {
 
     #[inline(always)]
     fn admitted<'s>(&'s self, inside: MutexGuard<'s, Inside>) -> Attempt<'s> {
-        if inside.frozen == Gate::Frozen && !planted(Bug::GateIgnoresFreeze) {
+        if inside.frozen == Gate::Frozen {
             return Attempt::Frozen;
         }
         // ORDERING: Relaxed: only this thread asks for its own number (WRITER-SHARDS-4).
@@ -309,9 +308,6 @@ impl WriterShard {
     /// The chain's sentinel, 0 without one. Waits for a writer that is setting it, so that a zeroed word is not taken
     /// for none.
     fn chain_when_idle(&self) -> Result<u64, Corruption> {
-        if planted(Bug::ChainWordBelieved) {
-            return self.control.get_so_far(CHAIN);
-        }
         self.control.get(CHAIN).or_else(|_| {
             self.wait_out_writer();
             self.control.get(CHAIN)

@@ -242,8 +242,8 @@ impl sealed::Look for Raw {
         gap: Gap,
         spot: Spot<'a>,
     ) -> Result<Option<Spot<'a>>, Gap> {
-        let shown = !replaces(core) || planted(Bug::GapShowsReplaced);
-        if shown || past_gap(core, order, gap, &spot, Run::Equals).is_ok() {
+        let hidden = replaces(core) && past_gap(core, order, gap, &spot, Run::Equals).is_err();
+        if !hidden || planted(Bug::GapShowsReplaced) {
             return Ok(Some(spot));
         }
         past_run(core, order, &Stand::on(&spot), Run::Equals, Way::Forward)
@@ -460,8 +460,7 @@ impl sealed::Look for AtSnapshot {
         gap: Gap,
         spot: Spot<'a>,
     ) -> Result<Option<Spot<'a>>, Gap> {
-        let shown = planted(Bug::GapShowsReplaced);
-        if shown || past_gap(core, order, gap, &spot, Run::Key).is_ok() {
+        if past_gap(core, order, gap, &spot, Run::Key).is_ok() || planted(Bug::GapShowsReplaced) {
             return Ok(Some(spot));
         }
         past_run(core, order, &Stand::on(&spot), Run::Key, Way::Forward)

@@ -340,7 +340,7 @@ fn loom_one_duplicate_wins() {
     }
 }
 
-/// Red for `ReplaceForgetsRevision`, `LostRaceBelieved`.
+/// Red for `LostRaceBelieved`.
 #[test]
 fn loom_replace_never_hides_a_key() {
     check(|| {

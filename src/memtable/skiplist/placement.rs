@@ -16,7 +16,6 @@
 use crate::error::Result;
 use crate::memtable::skiplist::arena::{Reservation, SubChunk, View};
 use crate::memtable::skiplist::layout::{LINE_UNITS, UNIT, pad_units, stand_apart};
-use crate::planted::{Bug, planted};
 
 /// The units of one node, and the node's place in them.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ impl Site {
     /// Whether a node here stands apart from `pred` and `succ` (LAYOUT-3).
     #[inline(always)]
     pub(super) fn fits(&self, pred: u32, succ: u32) -> bool {
-        stand_apart(pred, self.node(), succ) || planted(Bug::NodesStandTogether)
+        stand_apart(pred, self.node(), succ)
     }
 
     /// The node's address, in arena units.

@@ -14,6 +14,8 @@ use crate::key::Bytewise;
 use crate::memtable::options::{MemTableOptions, Representation};
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Lookup;
+use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::layout::{BACK_UNITS, LINE_UNITS};
 use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
 
@@ -215,7 +217,24 @@ fn a_word_or_line_of_a_vector_that_went_back_hides_nothing() {
     }
 }
 
-/// A link and the back link that vouches for it never share a cache line, although adjacent entries are short enough.
+/// LAYOUT-3, although entries are short enough to share a line.
+#[test]
+fn no_link_shares_a_line_with_the_back_link_that_vouches_for_it() {
+    for arrival in [Arrival::Ascending, Arrival::Descending, Arrival::Mixed, Arrival::Between] {
+        let shape = Shape { representation: Representation::SkipList, entries: 54, value_len: 0, arrival };
+        let (table, ..) = build(shape, seed());
+        let list = table.core().point_search().unwrap();
+        let (mut node, mut passed) = (list.sentinel, 0);
+        while let Some(next) = list.next(node).unwrap().map(|entry| entry.node().offset()) {
+            let (link, back_link) = (View::slot(node, 0), next + BACK_UNITS);
+            assert_ne!(link / LINE_UNITS, back_link / LINE_UNITS, "{arrival:?}, entry {passed}");
+            (node, passed) = (next, passed + 1);
+        }
+        assert_eq!(passed, shape.entries);
+    }
+}
+
+/// No line holds both a link and the back link that vouches for it.
 #[test]
 fn a_line_with_a_link_and_a_back_link_that_went_back_hides_nothing() {
     let (representation, arrival) = (Representation::SkipList, Arrival::Between);

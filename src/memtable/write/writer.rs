@@ -108,8 +108,7 @@ pub(crate) fn apply_point<C: Comparator>(
     write: &Fields<'_>,
 ) -> Result<Inserted> {
     let announce = || core.accelerators.announce(&search.view, write.key, write.key_part);
-    let bent = planted(Bug::FilterAfterPublication);
-    if core.accelerators.shortcuts() == Shortcuts::Some && !bent {
+    if core.accelerators.shortcuts() == Shortcuts::Some && !planted(Bug::FilterAfterPublication) {
         announce()?;
     }
     let quick = match core.options.representation {
@@ -118,7 +117,7 @@ pub(crate) fn apply_point<C: Comparator>(
         }
         Representation::Vector => Quick::Not(None),
     };
-    if bent {
+    if planted(Bug::FilterAfterPublication) {
         announce()?;
     }
     let Linked { digest, bytes, tower } = match quick {

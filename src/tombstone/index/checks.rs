@@ -22,7 +22,6 @@
 use crate::error::{Corruption, Place};
 use crate::integrity::hash::{fold, hash, splitmix};
 use crate::integrity::tag::Secret;
-use crate::planted::{Bug, planted};
 
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 const PENDING: u64 = splitmix(401);
@@ -88,7 +87,6 @@ impl Checks {
         [prefix, next]: [u64; 2],
         refs: u64,
     ) -> u32 {
-        let position = if planted(Bug::PieceCheckForgetsPosition) { 0 } else { position };
         let place = (cover ^ PIECE ^ (skip as u64) << SKIP_SHIFT).wrapping_add(position.wrapping_mul(STRIDE));
         let mixed = fold(prefix ^ self.mask, next ^ self.factor ^ place.rotate_left(17))
             ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
