@@ -1,8 +1,9 @@
 //! Which implementation of a block checksum is the fastest at which size? Justifies what `checksum_kind.rs` calls.
 //!
 //! First a table: all candidates of a kind take turns in one process over the same bytes, and the best of many rounds
-//! counts; read its ratios. Then Criterion, one candidate after the other. A hash of the results is printed, which
-//! must be the same for all candidates of a kind. Starts are spread over all alignments of a cache line. `cargo bench --bench checksum`; kept results: `benches/records/checksum.txt`.
+//! counts; read its ratios. Then Criterion, one candidate after the other. A hash of the results is printed; all
+//! candidates of a kind must have one hash. Starts are spread over all alignments of a cache line.
+//! `cargo bench --bench checksum`; kept results: `benches/records/checksum.txt`.
 
 #![allow(missing_docs, reason = "the macro of the harness makes a public function")]
 
@@ -91,7 +92,7 @@ fn sum(bytes: &[u8], size: usize, checksum: fn(&[u8]) -> u32) -> u32 {
         .fold(0, |sum: u32, value| sum.rotate_left(5) ^ value)
 }
 
-/// Best time of one call in nanoseconds, for each candidate: they take turns.
+/// Best time of one call in nanoseconds, by candidate. They take turns.
 fn turns(bytes: &[u8], size: usize, candidates: &[Candidate]) -> Vec<f64> {
     let calls = (200_000 / size).max(4);
     let mut best = vec![f64::MAX; candidates.len()];

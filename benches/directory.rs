@@ -29,7 +29,7 @@ fn mix(n: u64) -> u64 {
 
 type Key = [u8; 16];
 
-/// Numbers side by side, or spread over the whole keyspace.
+/// Adjacent numbers, or numbers spread over the whole keyspace.
 fn dense(n: u64) -> Key {
     u128::from(n).to_be_bytes()
 }
@@ -45,7 +45,7 @@ fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     numbers
 }
 
-/// What is read, folded.
+/// Folds what is read into a hash.
 fn fold(hash: u64, seen: &[u8]) -> u64 {
     mix(hash ^ seen.iter().fold(seen.len() as u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte)))
 }
@@ -90,7 +90,7 @@ enum Way {
     Backward,
 }
 
-/// A walk from the first key on, of as many steps as there are keys.
+/// A walk from the first key on, with as many steps as there are keys.
 fn walk(table: &MemTable, keys: &[Key], way: Way) -> u64 {
     let (mut cursor, mut hash) = (table.cursor_at(u64::MAX), 0);
     let begun = match way {

@@ -1,6 +1,6 @@
 //! What does a get cost, of keys that are there and of keys that are not?
 //!
-//! Tables filled at random; keys asked at random; an iteration is one get.
+//! Tables are filled at random and keys asked at random; an iteration is one get.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -15,7 +15,7 @@ mod rivals;
 mod sizes;
 
 const SEED: u64 = 2;
-/// Gets whose keys are made at once.
+/// Number of gets for which keys are made at once.
 const BATCH: usize = 10_000;
 
 fn measure(table: &dyn Subject, entries: u32, presence: Presence, mut gets: u64) -> Duration {

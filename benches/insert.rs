@@ -1,6 +1,6 @@
 //! What does an insert cost: in order, at random, by one thread and by two?
 //!
-//! An iteration fills an empty table. It is dropped, and keys and values that a rival owns are made, outside the time.
+//! An iteration fills an empty table. Dropping it is not timed, nor making keys and values that a rival owns.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -17,7 +17,7 @@ mod sizes;
 
 const SEED: u64 = 1;
 
-/// Fills an empty table by so many threads: the time of the slowest.
+/// Fills an empty table by so many threads. Returns the time of the slowest.
 fn fill(make: Make, entries: &[u32], threads: usize) -> (Box<dyn Subject>, Duration) {
     let table = make.table();
     let ready = Arc::new(Barrier::new(threads));

@@ -45,7 +45,7 @@ fn key(n: u64, entries: u64) -> [u8; 16] {
     key
 }
 
-/// The n-th number to ask for, out of `limit`.
+/// The n-th number that is asked for, below `limit`.
 fn pick(n: u64, limit: u64) -> u64 {
     let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -56,7 +56,7 @@ fn buffer(entries: u64) -> u64 {
     (entries * 160).next_power_of_two()
 }
 
-/// Options with `protection` bytes; shares so that an index has 16 bytes an entry and a filter 2.5.
+/// Options with `protection` bytes; shares are such that an index has 16 bytes per entry and a filter 2.5.
 fn plain(entries: u64, protection: u8) -> MemTableOptionsBuilder {
     let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().expect("valid");
     MemTableOptions::builder().write_buffer_size(buffer(entries)).paranoid(paranoid).seed(11)
@@ -95,7 +95,7 @@ fn weigh(lookup: &Lookup<'_>) -> u64 {
     }
 }
 
-/// Which numbers are asked: those that are there, or nine of ten that are not, or only such.
+/// Which numbers are asked: present ones, absent ones in nine of ten cases, or absent ones only.
 #[derive(Clone, Copy)]
 enum Asked {
     Present,
@@ -158,7 +158,8 @@ fn batched_inserts(table: &MemTable, entries: u64, from: u64) -> u64 {
 
 type Work<'w> = (&'static str, Box<dyn Fn(u64) -> u64 + 'w>);
 
-/// Runs the candidates in turns; prints median ns of an operation, and the median of each round's ratio to the first.
+/// Runs the candidates in turns. Prints the median nanoseconds of an operation, and the median of each round's ratio
+/// to the first candidate.
 fn turns(title: &str, ops: u64, works: &[Work<'_>]) {
     let mut times = vec![Vec::new(); works.len()];
     for round in 0..=ROUNDS as u64 {
@@ -258,7 +259,7 @@ fn print_costs(entries: u64, protection: u8) {
     );
 }
 
-/// The six settings: whole-key filtering x prefix size.
+/// The six settings: whole-key filtering times prefix size.
 fn settings(entries: u64) -> Vec<(String, MemTableOptionsBuilder)> {
     let mut settings = Vec::new();
     for whole in ["off", "on"] {

@@ -1,6 +1,6 @@
 //! What does ordered reading cost: a seek and the ten entries after it, a scan forward, a scan backward?
 //!
-//! Tables filled in order and at random. An iteration is one seek with its entries, or one scanned entry.
+//! Tables are filled in order and at random. An iteration is one seek with its entries, or one scanned entry.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -15,7 +15,7 @@ mod rivals;
 mod sizes;
 
 const SEED: u64 = 3;
-/// Seeks whose keys are made at once.
+/// Number of seeks for which keys are made at once.
 const BATCH: usize = 10_000;
 
 fn seeks(table: &dyn Subject, entries: u32, mut count: u64) -> Duration {

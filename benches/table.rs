@@ -41,7 +41,7 @@ const SEED: u64 = 4;
 const CANDIDATES: [Make; 6] =
     [Make::PLAIN, Make::PROTECTED, Make::ON_SEEK, Make::ORDER_CHECKS, Make::Crossbeam, Make::BTree];
 
-/// How much each round does.
+/// How much is done in each round.
 #[derive(Debug, Clone, Copy)]
 struct Slices {
     rounds: usize,
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     let record = arguments.record(candidates, slices.rounds, slices.steps, sections);
     let page = page::markdown(&record);
     println!("{page}");
-    // A quick run makes the short table, too, and discards it.
+    // A quick run renders the short table, too, and discards it.
     let written = readme::block(&record, "tried-out").map_err(|error| error.to_string()).and_then(|_| {
         let stem = arguments.save(extent, &record, &page)?;
         match stem.filter(|_| arguments.readme == Readme::Rewrite) {
@@ -139,7 +139,7 @@ fn section(entries: u32, slices: Slices) -> Section {
     }
 }
 
-/// One row: each round gives each candidate the same slice of work. The candidate that begins changes from round to round.
+/// Measures one row: each round gives each candidate one slice of the same work. Another candidate begins each round.
 fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64) -> Done) -> Row {
     let mut nanoseconds = vec![Vec::with_capacity(rounds); CANDIDATES.len()];
     let mut hash = 0;
@@ -163,7 +163,7 @@ fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64)
     Row { name: name.into(), nanoseconds, hash: format!("{hash:016x}"), ..Row::default() }
 }
 
-/// Fills all tables side by side, a slice each in turn: so the tables compared are always equally large.
+/// Fills all tables side by side, a slice each in turn, so that compared tables always have one size.
 fn fill(
     name: &str,
     entries: u32,
@@ -206,7 +206,7 @@ fn empties(slices: Slices) -> Row {
     })
 }
 
-/// Resident bytes an entry of a table in a process of its own; none where the system does not tell.
+/// Resident bytes per entry of a table in a process of its own; `None` where the system does not tell.
 fn resident_of_child(candidate: usize, entries: u32) -> Option<f64> {
     let program = std::env::current_exe().ok()?;
     let output = Command::new(program).args(["--memory", &format!("{candidate},{entries}")]).output().ok()?;
@@ -214,7 +214,7 @@ fn resident_of_child(candidate: usize, entries: u32) -> Option<f64> {
     (bytes > 0.0).then(|| bytes / f64::from(entries))
 }
 
-/// Fills a table at random in small slices and says by how much the process grew.
+/// Fills a table at random in small slices. Returns the growth of the process.
 fn resident_of(make: Make, entries: u32) -> u64 {
     let before = resident_bytes();
     let table = make.table();

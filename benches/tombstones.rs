@@ -6,7 +6,7 @@
 //!   options: --entries 250000  --rounds 200
 //! ```
 //! First ratios to the same work without tombstones, taken in turns in one process; then the shape of the table that
-//! RocksDB published when it began to cache fragments at the freeze (pull request 10380), with its figures beside.
+//! RocksDB published when it began to cache fragments at the freeze (pull request 10380), beside its figures.
 
 use std::process::ExitCode;
 
@@ -39,10 +39,10 @@ struct Size {
     rounds: usize,
     /// Gets or puts of one turn.
     slice: usize,
-    /// Range deletes with a get each.
+    /// Pairs of a range delete and a get.
     pairs: u32,
     pairs_many: u32,
-    /// Writes and reads of a thread in the published shape: alone, and as one of 32.
+    /// Writes and reads per thread in the published shape: with one thread, and with 32.
     published: [(u32, u32); 2],
 }
 

@@ -51,7 +51,7 @@ impl Bytes {
     }
 }
 
-/// What every key answers, present or not.
+/// Asks for every key, present or not, and shows the answers.
 fn ask(table: &MemTable) {
     for key in ["apple", "apricot", "banana", "berry", "cherry", "citron", "damson", "date", "elder"] {
         match table.get(key.as_bytes(), u64::MAX) {

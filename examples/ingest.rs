@@ -41,7 +41,7 @@ use verify::{Doomed, ReadBack, Walks};
 struct Arguments {
     /// Directory to take (default: documentation and libraries of the Rust toolchain)
     directory: Option<PathBuf>,
-    /// Writer threads; half as many read meanwhile (default: one a processor, 2 to 8)
+    /// Writer threads; half as many read meanwhile (default: one per processor, 2 to 8)
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     /// Protection bytes of each of an entry's two digests: 0, 1, 2, 4 or 8
@@ -115,7 +115,7 @@ fn default_threads() -> usize {
     thread::available_parallelism().map_or(2, |threads| threads.get().clamp(2, 8))
 }
 
-/// A bar on the terminal; nothing is drawn if there is none.
+/// A progress bar on the terminal; nothing is drawn if there is no terminal.
 fn progress(steps: Option<usize>, what: &'static str) -> ProgressBar {
     let bar = match steps {
         Some(steps) => ProgressBar::new(steps as u64),

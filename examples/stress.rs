@@ -44,7 +44,7 @@ const ENTRIES: u64 = 1_500;
 
 type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
 
-/// A number that looks like nothing that it was made from.
+/// A number with no visible relation to the one that it is made from.
 fn scramble(number: u64) -> u64 {
     let z = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -105,7 +105,7 @@ impl Round {
     }
 }
 
-/// Writes until it is done or the table is frozen; now and then it replaces the entry that all replace.
+/// Writes until it is done or the table is frozen; now and then it replaces the entry that all writers replace.
 fn write(round: &Round, id: u64) -> Outcome<()> {
     let mut own = round.table.writer();
     for n in 0..ENTRIES {
@@ -152,7 +152,7 @@ enum Way {
     Backward,
 }
 
-/// One scan: strict order, nothing lost that was acknowledged before it began. Returns how many entries it saw.
+/// One scan: strict order, nothing missing that was acknowledged before it began. Returns how many entries it saw.
 fn scan<'t>(
     entries: impl Iterator<Item = Result<Entry<'t>, Error>>,
     before: [u64; WRITERS as usize],
@@ -208,7 +208,7 @@ fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
     }
 }
 
-/// Freezes at some point, often in the middle, and checks that what is there then is what stays.
+/// Freezes at some point, often in the middle of the writes, and checks that what is there then does not change.
 fn freeze(round: &Round) -> Outcome<u64> {
     let point = scramble(round.seed) % (2 * WRITERS * ENTRIES);
     while round.progress().iter().sum::<u64>() < point && round.writers_left.load(Ordering::Acquire) > 0 {

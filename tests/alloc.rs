@@ -1,4 +1,4 @@
-//! What a table takes from the heap. A binary of its own: its allocator counts, by thread.
+//! What a table takes from the heap. This is a test binary of its own because its allocator counts, by thread.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use allocation_counter::measure;
@@ -23,7 +23,7 @@ fn filled(protection: u8) -> MemTable {
     table
 }
 
-/// A single thread writes before it measures: what the test harness and lazy statics take is not the table's.
+/// The thread writes once before it measures: what the test harness and lazy statics take is not the table's.
 #[test]
 fn an_empty_table_is_small() {
     table(8).put(1, b"k", b"v").unwrap();

@@ -1,8 +1,8 @@
-//! Filters and point index far below the load that they were made for: what they let pass, against theory, and what a get
-//! of an absent key costs there.
+//! Filters and point index far below the load that they were made for: what they let pass, against theory, and what a
+//! get of an absent key costs there.
 //!
-//! The table is made for 100 000 entries (20 bits of filter, 16 bytes of index each) and holds 10, 100, .. of them. Rates
-//! come from the table's own counters, and so from a table of its own; times from tables that do not count.
+//! The table is made for 100 000 entries (20 bits of filter, 16 bytes of index each) and holds 10, 100, .. of them.
+//! Rates are measured on a table with counters, times on tables that do not count.
 
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::{MemTable, MemTableOptionsBuilder};
@@ -11,18 +11,18 @@ use crate::{
     Asked, SLICE, Work, buffer, fill_in_part, filter_share, gets, gets_in, index_share, plain, theory, turns,
 };
 
-/// What the table is made for.
+/// Entries that the table is made for.
 const ENTRIES: u64 = 100_000;
-/// What it holds.
+/// Entries that it holds.
 const SIZES: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
-/// Absent keys asked for a rate.
+/// Absent keys that a rate is measured with.
 const ASKED: u64 = 200_000;
 /// Gets of a turn: few, so that not every turn is interrupted.
 const TURN: u64 = 500;
 /// Keys of the bench differ in their first 8 bytes.
 const PREFIX: usize = 8;
 
-/// What may know that a key is absent.
+/// What may answer that a key is absent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Accelerator {
     List,
@@ -56,7 +56,7 @@ impl Accelerator {
         }
     }
 
-    /// The share of absent keys that is let pass in theory.
+    /// The share of absent keys that passes in theory.
     #[expect(clippy::cast_possible_truncation, reason = "a share of the write buffer")]
     fn theory(self, keys: u64) -> f64 {
         let lines = |share: f64| theory::lines((buffer(ENTRIES) as f64 * share) as u64) as f64;
@@ -70,7 +70,7 @@ impl Accelerator {
     }
 }
 
-/// Which share of absent keys reached the list.
+/// The share of absent keys that reached the list.
 fn passed(table: &MemTable, accelerator: Accelerator) -> f64 {
     let sum: u64 = (0..ASKED / SLICE).map(|round| gets(table, Asked::Absent, ENTRIES, round * SLICE)).sum();
     assert_eq!(sum, 0, "absent keys only");
@@ -85,7 +85,7 @@ fn passed(table: &MemTable, accelerator: Accelerator) -> f64 {
     stats.list_searches as f64 / stats.gets as f64
 }
 
-/// Which share of seeks for absent prefixes the prefix filter does not answer.
+/// The share of seeks for absent prefixes that the prefix filter does not answer.
 fn seeks_passed(table: &MemTable) -> f64 {
     let before = table.stats().filter_negatives;
     let asked = 20_000;
@@ -96,7 +96,7 @@ fn seeks_passed(table: &MemTable) -> f64 {
     1.0 - (table.stats().filter_negatives - before) as f64 / asked as f64
 }
 
-/// Prints all sizes; a quick look takes the first alone.
+/// Prints all sizes; a quick run takes the first alone.
 pub(crate) fn print(sizes: usize) {
     println!("absent keys, a table for {ENTRIES} entries, protection 8");
     for keys in SIZES.into_iter().take(sizes) {

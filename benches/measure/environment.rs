@@ -1,13 +1,13 @@
-//! Where it ran, and how it was built.
+//! Where a record was made, and how the program was built.
 
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// What a record says about the machine and the build.
+/// What a record states about machine and build.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Environment {
-    /// Its name, its threads and its architecture.
+    /// The processor's name, its threads and its architecture.
     pub processor: String,
     /// As `rustc --version` names it.
     pub compiler: String,
@@ -52,7 +52,7 @@ fn processor() -> String {
     model.map_or_else(|| "unknown processor".into(), |(_, name)| name.trim().into())
 }
 
-/// What a program prints, if it succeeds.
+/// The output of a program, if it succeeds.
 pub fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let folder = env!("CARGO_MANIFEST_DIR");
     let output = Command::new(program).args(arguments).current_dir(folder).output().ok()?;

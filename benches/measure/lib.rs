@@ -1,4 +1,4 @@
-//! What all measuring programs share: where they ran, and the one form in which they keep what they measured.
+//! What all measuring programs share: where they ran, and one form of record.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use crate::environment::Environment;
 /// Everything that one run measured.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Which program it comes from.
+    /// The program that made it.
     #[serde(default = "of_peers")]
     pub program: String,
     /// The environment in which it ran.
@@ -24,14 +24,14 @@ pub struct Record {
     pub rounds: usize,
     /// Most operations of a turn.
     pub slice: usize,
-    /// What took its turn, by name. Older records say it by another name.
+    /// The candidates that took turns, by name. Older records name this field differently.
     #[serde(alias = "lanes")]
     pub candidates: Vec<String>,
     /// One a size, or one a subject.
     pub sections: Vec<Section>,
 }
 
-/// Records of former days that do not say where they come from.
+/// The program of old records that do not name one.
 fn of_peers() -> String {
     "peers".into()
 }
@@ -39,7 +39,7 @@ fn of_peers() -> String {
 /// One size, or one subject.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Section {
-    /// What it is about, if not only the size differs from other sections.
+    /// What it is about, if it differs from other sections in more than its size.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
     /// Entries of the tables.
@@ -49,10 +49,10 @@ pub struct Section {
     /// Bytes per entry that the table counts, by candidate.
     #[serde(default)]
     pub counted: Vec<Option<f64>>,
-    /// By how many bytes per entry a process grew, by candidate.
+    /// The growth of a process in bytes per entry, by candidate.
     #[serde(default)]
     pub resident: Vec<Option<f64>>,
-    /// What an empty table of ours counts, in bytes.
+    /// The bytes that an empty table of this crate counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_bytes: Option<u64>,
 }
@@ -62,15 +62,15 @@ pub struct Section {
 pub struct Row {
     /// What was done.
     pub name: String,
-    /// Nanoseconds of one operation, by candidate and round; none where a candidate has no such work.
+    /// Nanoseconds of one operation, by candidate and round; `None` where a candidate has no such work.
     pub nanoseconds: Vec<Option<Vec<f64>>>,
-    /// Of all that was read: the same for every candidate.
+    /// A hash of all that was read, equal for all candidates.
     #[serde(default)]
     pub hash: String,
-    /// What the page says about it.
+    /// The row's figures on the page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub figures: String,
-    /// What is wanted.
+    /// The target.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target: String,
 }
@@ -83,7 +83,7 @@ pub fn quartiles(mut samples: Vec<f64>) -> [f64; 3] {
 }
 
 impl Row {
-    /// What a candidate took in each round; nothing if it has no such work.
+    /// A candidate's time in each round; empty if it has no such work.
     pub fn samples(&self, candidate: usize) -> &[f64] {
         self.nanoseconds.get(candidate).and_then(Option::as_deref).unwrap_or_default()
     }
@@ -118,7 +118,7 @@ impl Section {
         self.paired(candidates, row, (rival, ours), |rival, ours| rival / ours)
     }
 
-    /// Nanoseconds of an operation, the median.
+    /// Median nanoseconds of an operation.
     pub fn time(&self, candidates: &[String], row: &str, candidate: &str) -> Option<f64> {
         Some(quartiles(self.samples(candidates, row, candidate)?.clone())[1])
     }
@@ -131,11 +131,10 @@ impl Record {
         section.rows.iter().fold(0, |hash, row| mix(hash ^ number(row)))
     }
 
-    /// Writes the page and the figures: the path of both without what follows the last point.
+    /// Writes the page and the figures. Returns the path of both without the extension.
     ///
     /// # Errors
-    ///
-    /// What the file system says.
+    /// Those of the file system.
     pub fn save(&self, stem: &str, page: &str) -> std::io::Result<PathBuf> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("records");
         std::fs::create_dir_all(&folder)?;

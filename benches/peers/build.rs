@@ -1,4 +1,5 @@
-//! Compiles the shim over RocksDB's classes exactly as librocksdb-sys compiles RocksDB, and tells the program how.
+//! Compiles the shim over RocksDB's classes exactly as librocksdb-sys compiles RocksDB, and tells the program the
+//! flags.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -47,7 +48,7 @@ fn shim() {
         .map(|word| word.to_string_lossy().into_owned())
         .filter(|word| keep(word))
         .collect();
-    // Flags of a library that was built elsewhere are not known.
+    // The flags of a library that was built elsewhere are not known.
     println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
     let elsewhere = std::env::var_os("ROCKSDB_LIB_DIR").is_some();
     let library = if elsewhere { ", the shim alone: the library came prebuilt" } else { "" };
@@ -55,7 +56,7 @@ fn shim() {
     build.compile("peers_shim");
 }
 
-/// Flags that a reader wants to see.
+/// The flags that a record states.
 #[cfg(feature = "rocksdb")]
 fn keep(word: &str) -> bool {
     ["-O", "-m", "-std", "-f"].iter().any(|prefix| word.starts_with(prefix))

@@ -1,4 +1,4 @@
-//! The tables that are compared, behind one small face, and the work that all of them do.
+//! The tables that are compared, behind one small trait, and the work that all of them do.
 //!
 //! ```text
 //!   entry i:  key   = big-endian 2 * i (8 bytes), mix(i) (8 bytes)        absent keys have odd numbers
@@ -29,14 +29,14 @@ pub(crate) const VALUE_LEN: usize = 100;
 /// Entries that follow a seek.
 pub(crate) const STEPS: usize = 10;
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Forward,
     Backward,
 }
 
-/// Whether asked keys are there.
+/// Whether the keys that are asked for are present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     Hit,
@@ -50,16 +50,16 @@ pub(crate) enum Order {
     Random,
 }
 
-/// Who makes the key and the value that a rival owns. This crate copies borrowed bytes inside the time in any case.
+/// Who makes the keys and values that a rival owns. This crate copies borrowed bytes inside the time in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inputs {
     /// They are made before the time begins and moved in.
     Owned,
-    /// They are copied from borrowed bytes as each entry is put, as an engine would have to.
+    /// They are copied from borrowed bytes for each put, as an engine would have to.
     Borrowed,
 }
 
-/// A piece of work done.
+/// Work that was done.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) elapsed: Duration,
@@ -68,22 +68,22 @@ pub(crate) struct Done {
 
 /// One of the tables compared.
 pub(crate) trait Subject: Sync {
-    /// Puts these entries, timed from when all threads at the barrier are ready.
+    /// Puts these entries. The time begins when all threads at the barrier are ready.
     fn insert(&self, entries: &[u32], ready: &Barrier, inputs: Inputs) -> Done;
     /// Gets each of these.
     fn get(&self, entries: &[u32], presence: Presence) -> Done;
-    /// Seeks each of these and reads it and the ten after it.
+    /// Seeks each of these entries, and reads it and the ten after it.
     fn seek(&self, entries: &[u32]) -> Done;
     /// Reads up to `steps` entries from this one on.
     fn scan(&self, from: u32, steps: usize, way: Way) -> Done;
-    /// Bytes that the table counts as its own; none if it does not count.
+    /// Bytes that the table counts as its own; `None` if it does not count.
     fn allocated(&self) -> Option<u64>;
 }
 
-/// What a table is made as.
+/// How a table is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Make {
-    /// Ours: protection bytes, checksum on seek (0 or 1), order checks (0 or 1).
+    /// This crate's: protection bytes, checksum on seek (0 or 1), order checks (0 or 1).
     Ours {
         protection: u8,
         on_seek: u8,
@@ -94,13 +94,13 @@ pub(crate) enum Make {
 }
 
 impl Make {
-    /// Ours without any protection: what the others are compared with.
+    /// This crate's without any protection, which rivals are compared with.
     pub(crate) const PLAIN: Make = Make::Ours { protection: 0, on_seek: 0, order: 0 };
-    /// Ours as it comes.
+    /// This crate's with default options.
     pub(crate) const PROTECTED: Make = Make::Ours { protection: 8, on_seek: 0, order: 0 };
-    /// Ours with a checksum at every node that a seek enters.
+    /// This crate's with a checksum at every node that a seek enters.
     pub(crate) const ON_SEEK: Make = Make::Ours { protection: 8, on_seek: 1, order: 0 };
-    /// Ours with order checks.
+    /// This crate's with order checks.
     pub(crate) const ORDER_CHECKS: Make = Make::Ours { protection: 0, on_seek: 0, order: 1 };
 
     pub(crate) fn name(self) -> String {
@@ -175,7 +175,7 @@ fn sequence(entry: u32) -> u64 {
     u64::from(entry) + 1
 }
 
-/// Folds what a caller would look at: both ends of the value.
+/// Folds both ends of a value, which a caller would look at, into a hash.
 #[inline]
 fn fold(hash: u64, value: &[u8]) -> u64 {
     let word = |part: Option<&[u8; 8]>| part.map_or(0, |part| u64::from_le_bytes(*part));
@@ -267,7 +267,7 @@ impl Subject for MemTable {
     }
 }
 
-/// Where an entry stands in a rival: key ascending, sequence number descending.
+/// The key of an entry in a rival's map: key ascending, sequence number descending.
 type Position = (Vec<u8>, Reverse<u64>);
 type Owning = SkipMap<Position, Vec<u8>>;
 
@@ -358,7 +358,7 @@ impl Subject for Owning {
     }
 }
 
-/// One lock an insert, a get and a seek; one for a whole scan.
+/// One lock per insert, get and seek; one for a whole scan.
 impl Subject for RwLock<BTreeMap<Position, Vec<u8>>> {
     fn insert(&self, entries: &[u32], ready: &Barrier, inputs: Inputs) -> Done {
         insert_owned(entries, ready, inputs, |position, value| {

@@ -1,8 +1,8 @@
-//! How much work a bench does: all of it under `cargo bench`, little of it as a test.
+//! How much work a bench does: all of it under `cargo bench`, little when it runs as a test.
 
 #![allow(dead_code, reason = "each bench uses a part")]
 
-/// Full work, or a quick look whether the bench works at all.
+/// Full work, or a quick run that shows that the bench works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Full,
@@ -10,7 +10,7 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// Cargo passes `--bench` under `cargo bench` alone; `--test` and `PARANOID_BENCH_SMOKE=1` ask for the quick look.
+    /// Cargo passes `--bench` under `cargo bench` alone; `--test` and `PARANOID_BENCH_SMOKE=1` ask for the quick run.
     pub(crate) fn asked() -> Extent {
         let said = |flag: &str| std::env::args().any(|argument| argument == flag);
         let smoke = std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value == "1");

@@ -1,4 +1,4 @@
-//! What was asked for, and the record that comes of it.
+//! The command line, and the record of the run.
 
 use measure::environment::Environment;
 use measure::record::{Record, Section};
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     pub(crate) entries: Vec<u32>,
     pub(crate) rounds: usize,
     pub(crate) readme: Readme,
-    /// Only measure the memory of (candidate, entries): what the bench asks of its own child.
+    /// Only measures the memory of (candidate, entries): the bench starts itself with this option.
     pub(crate) memory: Option<(usize, u32)>,
 }
 
@@ -87,7 +87,7 @@ impl Arguments {
         }
     }
 
-    /// Writes the record and its page if a date was given and this is no quick look: the stem of their names.
+    /// Writes the record and its page if a date was given and this is no quick run. Returns the stem of their names.
     pub(crate) fn save(&self, extent: Extent, record: &Record, page: &str) -> Result<Option<String>, String> {
         let Some(date) = self.date.as_ref().filter(|_| extent == Extent::Full) else { return Ok(None) };
         let stem = format!("{date}-{}", self.name);

@@ -40,13 +40,13 @@ const TARGETS: &[(&str, Target)] = &[
     ("scan forward, filled in order", Target::Ratio(ORDER_CHECKS, PLAIN, 1.05, "order checks / none")),
 ];
 
-/// Whether a target was kept, as a person reads it.
+/// Whether a target was reached, as the page says it.
 fn verdict(kept: &[bool]) -> &'static str {
     if kept.iter().all(|kept| *kept) { "reached" } else { "**missed**" }
 }
 
 impl Target {
-    /// What is wanted, what was measured, whether it is enough.
+    /// The target, what was measured, and whether it is enough.
     fn judge(self, row: &Row) -> (String, String, &'static str) {
         match self {
             Target::Ahead(wanted) => {
@@ -74,7 +74,7 @@ impl Target {
     }
 }
 
-/// The target against crossbeam-skiplist about a row, and whether it was kept.
+/// The target against crossbeam-skiplist about a row, and whether it was reached.
 pub(crate) fn ahead(row: &Row) -> String {
     let target = TARGETS.iter().find_map(|(name, target)| match target {
         Target::Ahead(wanted) if row.name == *name => Some((*wanted, target.judge(row).2)),

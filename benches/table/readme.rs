@@ -22,7 +22,7 @@ pub(crate) fn rewrite(record: &Record, stem: &str) -> Result<(), String> {
     std::fs::write(&path, new).map_err(failed)
 }
 
-/// What stands between the marks.
+/// The text between the marks.
 pub(crate) fn block(record: &Record, stem: &str) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     for section in &record.sections {

@@ -48,7 +48,7 @@ fn gets_beside(
     let width = if width == Width::Gap { "between entries" } else { "half of all keys deleted" };
     for (state, target) in ["mutable", "frozen"].into_iter().zip(targets) {
         if state == "frozen" {
-            // The answers come from the same tables.
+            // Freezes the tables that were read before.
             let _ = (with.freeze().expect("no damage"), without.freeze().expect("no damage"));
         }
         let gets = |table: &MemTable, round| tables::gets(table.reader(), entries, size.slice, round);
@@ -60,7 +60,8 @@ fn gets_beside(
     }
 }
 
-/// Gets of so many threads at once, each its own slice: the time from the start of the first to the end of the last.
+/// Gets by so many threads at once, each its own slice. Returns the time from the start of the first to the end of
+/// the last.
 fn together(table: &TableReader, size: Size, threads: u64, round: u64) -> u64 {
     std::thread::scope(|scope| {
         let reader = |thread| {
@@ -87,7 +88,7 @@ fn two_threads(report: &mut Report, size: Size) {
     report.line("throughput of 2 threads over 1, get, list, mutable", figures, "as at 0", samples);
 }
 
-/// Puts in random order of keys, with a narrow range delete in 200 writes if asked.
+/// Puts in random order of keys, on request with one narrow range delete in 200 writes.
 fn write(table: &MemTable, sequence: u64, entries: u32, deletes: Deletes) {
     let number = crate::rivals::mix(sequence) % (u64::from(entries) * STRIDE);
     if deletes == Deletes::OneIn200 && sequence.is_multiple_of(DELETE_EVERY) {
@@ -120,8 +121,8 @@ fn puts_with_deletes(report: &mut Report, size: Size) {
     report.line("put at random, a range delete in 200 writes against none", figures, "1.05 x", samples);
 }
 
-/// The same writes several times: of each write the shortest time counts, for whatever merging it does comes again,
-/// and an interruption does not.
+/// Makes the same writes several times. The shortest time of each write counts: what it merges is merged each time,
+/// and an interruption is not.
 fn longest_write(report: &mut Report, size: Size) {
     let longest = |deletes| {
         let mut shortest = vec![f64::MAX; size.entries as usize];

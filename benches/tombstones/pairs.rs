@@ -1,4 +1,4 @@
-//! Range delete and get in turn: where rebuilding the index after each range delete would show.
+//! Pairs of a range delete and a get: they would show if the index were rebuilt after each range delete.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::tables::{self, Finder, SEED, STRIDE};
 
 const RUNS: usize = 5;
 
-/// How the ranges lie.
+/// The shape of the ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Disjoint,
@@ -85,7 +85,7 @@ fn pairs(report: &mut Report, table: &MemTable, shape: Shape, count: u32) -> f64
     elapsed / f64::from(count)
 }
 
-/// Many tombstones: a pair, memory, and then gets at snapshots in the middle of them.
+/// Many tombstones: the time of a pair, memory, and then gets at snapshots in the middle of them.
 fn many(report: &mut Report, size: Size, shape: Shape) {
     let count = size.pairs_many;
     let table = tables::filled(count, Finder::List);

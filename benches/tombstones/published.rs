@@ -47,7 +47,7 @@ pub(crate) fn measure(report: &mut Report, size: Size) {
     }
 }
 
-/// Nanoseconds of a write and of a read in one thread while all of them are at it.
+/// Nanoseconds of a write and of a read in one thread while all threads write or read.
 fn cell(report: &mut Report, threads: u32, (writes, reads): (u32, u32), count: u32) -> [f64; 2] {
     let space = u64::from(writes * threads);
     let table = &tables::table(writes * threads + count * threads, Finder::List);
@@ -65,7 +65,7 @@ fn cell(report: &mut Report, threads: u32, (writes, reads): (u32, u32), count: u
         let number = |at| rivals::mix(SEED << 40 ^ thread << 32 ^ at) % space;
         (0..u64::from(reads)).map(|at| found(table, number(at))).fold(0, u64::wrapping_add)
     });
-    // Which thread's number is larger is not the same in every run.
+    // Which thread wins a race for a key differs from run to run.
     report.saw(if threads == 1 { sum } else { 0 });
     [fill / f64::from(writes), read / f64::from(reads)]
 }

@@ -1,4 +1,4 @@
-//! The record: what was done, how long it took, what was hoped for.
+//! The record: what was done, how long it took, and the target.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use measure::record::{Record, Row, Section, quartiles};
 use crate::arguments::Arguments;
 use crate::{Size, rivals};
 
-/// See the head of the file.
+/// All results of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
     size: Size,
@@ -56,12 +56,12 @@ impl Report {
         }
     }
 
-    /// Takes a sum over what was read into the hash of the work.
+    /// Adds a sum over what was read to the hash of the work.
     pub(crate) fn saw(&mut self, sum: u64) {
         self.hash = rivals::mix(self.hash ^ sum);
     }
 
-    /// Everything, once it is measured.
+    /// The record, once everything is measured.
     pub(crate) fn record(mut self, arguments: &Arguments) -> Record {
         if let Some(row) = self.sections.last_mut().and_then(|section| section.rows.last_mut()) {
             row.hash = format!("{:016x}", self.hash);
@@ -94,10 +94,11 @@ pub(crate) fn markdown(record: &Record) -> String {
     text
 }
 
-/// What takes its turn: a name, and work that returns a sum over what it saw.
+/// A candidate: a name, and work that returns a sum over what it read.
 pub(crate) type Candidate<'w> = (&'static str, Box<dyn FnMut(u64) -> u64 + 'w>);
 
-/// Nanoseconds of one operation by candidate, with the candidates' names; each round gives each candidate the same slice.
+/// Nanoseconds of one operation by candidate, with the candidates' names. Each round gives each candidate one slice
+/// of the same work.
 pub(crate) fn turns(
     report: &mut Report,
     rounds: usize,
@@ -126,7 +127,7 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     quartiles(samples.to_vec())[1]
 }
 
-/// The median over the rounds of a figure made of two candidates.
+/// The median over the rounds of a figure made of two candidates' times.
 pub(crate) fn paired(a: &[f64], b: &[f64], how: impl Fn(f64, f64) -> f64) -> f64 {
     median(&a.iter().zip(b).map(|(a, b)| how(*a, *b)).collect::<Vec<_>>())
 }

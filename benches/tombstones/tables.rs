@@ -6,7 +6,7 @@ use crate::rivals::{self, Order};
 
 pub(crate) const SEED: u64 = 4;
 const VALUE: [u8; 100] = [7; 100];
-/// Distance of the numbers of entries: room for ranges between two of them.
+/// Distance between the numbers of two entries: ranges fit between them.
 pub(crate) const STRIDE: u64 = 16;
 
 /// What finds an entry.
@@ -33,7 +33,7 @@ pub(crate) fn table(entries: u32, finder: Finder) -> MemTable {
     MemTable::new(options.build().expect("valid options")).expect("memory")
 }
 
-/// The entry's number is its place in the key space; entries are inserted at random, sequence numbers from 1.
+/// Inserts entries in random order, with sequence numbers from 1. An entry's number is its place in the key space.
 pub(crate) fn fill(table: &MemTable, entries: u32) {
     let mut writer = table.writer();
     for (sequence, entry) in (1u64..).zip(rivals::order(entries, Order::Random, SEED)) {
@@ -55,7 +55,7 @@ pub(crate) fn delete_range(table: &MemTable, sequence: u64, start: u64, end: u64
     table.delete_range(sequence, &key(start), &key(end)).expect("a tombstone");
 }
 
-/// How wide tombstones are that stand at equal distances.
+/// The width of tombstones that stand at equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Width {
     /// Between two entries.
@@ -74,7 +74,7 @@ pub(crate) fn spread(table: &MemTable, entries: u32, count: u32, width: Width) {
     }
 }
 
-/// What a get found, as a number.
+/// The result of a get, as a number.
 pub(crate) fn get(table: &TableReader, number: u64, snapshot: u64) -> u64 {
     match table.get(&key(number), snapshot).expect("no damage") {
         Lookup::Value(value) => 1 + value.sequence(),
@@ -83,7 +83,7 @@ pub(crate) fn get(table: &TableReader, number: u64, snapshot: u64) -> u64 {
     }
 }
 
-/// Gets of random present keys; the sum of what was found.
+/// Gets of random present keys. Returns the sum of what was found.
 pub(crate) fn gets(table: &TableReader, entries: u32, count: usize, seed: u64) -> u64 {
     let picks = rivals::picks(entries, count, seed);
     let get = |entry: &u32| get(table, u64::from(*entry) * STRIDE, u64::MAX);

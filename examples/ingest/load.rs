@@ -103,7 +103,7 @@ impl<'a> Load<'a> {
             self.written.store(true, Ordering::Release);
             let mut work = Work { elapsed, puts: histogram(), gets: 0, steps: 0 };
             for puts in written {
-                // Histograms of one shape: adding cannot fail.
+                // All histograms have one shape, so adding cannot fail.
                 let _ = work.puts.add(puts.map_err(|_| panicked("a writer"))??);
             }
             for reader in reading {
@@ -169,7 +169,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Checks a get: a path whose put has returned must be found with its value; others may be.
+    /// Checks a get: a path whose put has returned must be found with its value; any other may be found or not.
     fn check_get(&self, index: usize) -> Result<(), Failure> {
         let path = &self.paths[index];
         let caller_digest = self.receipts[index].get();
@@ -192,7 +192,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Checks that up to 32 entries from a path on ascend.
+    /// Checks that up to 32 entries after a path ascend.
     fn check_scan(&self, index: usize) -> Result<u64, Failure> {
         let failed = |error: paranoid_memtable::Error| Failure::of_table("scan while writing", &error);
         let mut cursor = self.table.cursor();

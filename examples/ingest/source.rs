@@ -119,8 +119,8 @@ impl Source {
         Ok(names)
     }
 
-    /// What is kept of a path: its metadata and the front of its content (of a link, its target). The buffer is
-    /// cleared first.
+    /// The value that is stored for a path: its metadata and the beginning of its content (of a link, its target).
+    /// The buffer is cleared first.
     pub(crate) fn describe(&self, path: &Path, value: &mut Vec<u8>) -> io::Result<()> {
         value.clear();
         let full = self.base.join(path);
@@ -139,7 +139,7 @@ impl Source {
     }
 }
 
-/// What a directory entry is to the walk.
+/// The type of a directory entry, as far as the walk needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Directory,
@@ -171,7 +171,7 @@ fn mode(metadata: &Metadata) -> u32 {
     u32::from(metadata.permissions().readonly())
 }
 
-/// What `rustc --print sysroot` says, or why it says nothing.
+/// Asks `rustc --print sysroot`. `Err`: why it did not answer.
 fn asked_sysroot() -> Result<PathBuf, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(&rustc)

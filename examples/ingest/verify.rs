@@ -75,7 +75,7 @@ fn at(path: &Path, error: &Error) -> Failure {
 /// A part of the keys to delete: every key with `start <= key < end`.
 #[derive(Debug)]
 pub(crate) struct Doomed {
-    /// What a person calls it.
+    /// The name that the user is shown.
     pub(crate) name: String,
     pub(crate) start: Vec<u8>,
     pub(crate) end: Vec<u8>,
@@ -95,7 +95,7 @@ impl Doomed {
         }
         let half = keys.len() as u64 / 2;
         let best = below.into_iter().filter(|(_, held)| *held <= half).max_by(|(a, of_a), (b, of_b)| {
-            // The larger one; of equals the first by name.
+            // The larger one; of equal ones the first by name.
             of_a.cmp(of_b).then_with(|| b.cmp(a))
         });
         if let Some((directory, _)) = best {
@@ -113,7 +113,8 @@ impl Doomed {
         self.start.as_slice() <= key && key < self.end.as_slice()
     }
 
-    /// Deletes the range at `now` and checks every key at `now` and at the snapshot before: entries gone.
+    /// Deletes the range at sequence number `now` and checks every key at `now` and at the snapshot before it.
+    /// Returns the number of entries that are gone.
     pub(crate) fn delete_and_check(&self, load: &Load<'_>, now: u64) -> Result<u64, Failure> {
         let failed = |error: Error| Failure::of_table(format!("delete of {}", self.name), &error);
         load.table.delete_range(now, &self.start, &self.end).map_err(failed)?;
@@ -159,7 +160,7 @@ impl Doomed {
     }
 }
 
-/// What walks over the frozen table took.
+/// Times and counts of walks over the frozen table.
 #[derive(Debug)]
 pub(crate) struct Walks {
     /// Entries of a full walk.

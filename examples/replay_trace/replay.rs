@@ -1,10 +1,10 @@
-//! The replay itself: one part of the blocks, its model, its latencies.
+//! The replay: one part of the blocks, its model, its latencies.
 //!
 //! ```text
 //!   request i of pass p  ->  sequence number p * requests + i + 1, whatever the number of threads
 //!   block                ->  part hash(block) % parts: one thread writes and reads it, in the trace's order
 //! ```
-//! A value is a function of its block and sequence number: the model needs to keep no bytes.
+//! A value is a function of its block and sequence number, so the model keeps no bytes.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -48,14 +48,14 @@ impl Replayed {
         Replayed { writes: histogram(), hits: histogram(), misses: histogram(), model: HashMap::new() }
     }
 
-    /// Takes in what another thread did; no block is in both.
+    /// Adds what another thread did, whose blocks are others.
     pub(crate) fn add(&mut self, other: Replayed) {
         for (into, from) in [
             (&mut self.writes, &other.writes),
             (&mut self.hits, &other.hits),
             (&mut self.misses, &other.misses),
         ] {
-            // Histograms of one shape: adding cannot fail.
+            // All histograms have one shape, so adding cannot fail.
             let _ = into.add(from);
         }
         self.model.extend(other.model);
@@ -120,7 +120,7 @@ fn read(
     Err(Failure::Differs(format!("block {}: the model has {written:?}, the table {lookup:?}", request.lbn)))
 }
 
-/// Walks what is visible at the end and compares it with the model: blocks.
+/// Compares all that is visible at the end with the model. Returns the number of blocks.
 pub(crate) fn check_all(plan: &Plan<'_>, model: &HashMap<u64, Written>) -> Result<u64, Failure> {
     let mut expected: Vec<(u64, Written)> = model.iter().map(|(lbn, written)| (*lbn, *written)).collect();
     expected.sort_unstable_by_key(|(lbn, _)| *lbn);

@@ -1,4 +1,4 @@
-//! A block-I/O trace: one request a line, columns found by the header's names.
+//! A block-I/O trace: one request per line, columns found by the header's names.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -57,7 +57,7 @@ impl Trace {
         trace.map_err(|text| Failure::Cannot(format!("{name}{text}")))
     }
 
-    /// Reads a trace. An error begins with what follows the file's name.
+    /// Reads a trace. Error texts continue a sentence that begins with the file's name.
     fn read(mut text: impl BufRead) -> Result<Trace, String> {
         let mut trace = Trace::default();
         let mut columns: Option<Columns> = None;
@@ -109,7 +109,7 @@ impl Columns {
         Ok(Columns { op: place("op")?, size: place("size")?, lbn: place("lbn")? })
     }
 
-    /// The request of a line; none if it neither reads nor writes.
+    /// The request of a line; `None` if it neither reads nor writes.
     fn request(&self, line: &str) -> Result<Option<Request>, String> {
         let field = |name: &str, at: usize| {
             line.split(',').nth(at).map(str::trim).ok_or_else(|| format!("there is no column `{name}`"))

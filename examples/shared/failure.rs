@@ -13,13 +13,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A call of the table that failed: damage is a difference, the rest is in the way.
+    /// The failure for a call of the table: damage counts as a difference, any other error as work that cannot be
+    /// done.
     pub(crate) fn of_table(what: impl fmt::Display, error: &paranoid_memtable::Error) -> Failure {
         let text = format!("{what}: {error}");
         if error.corruption().is_some() { Failure::Differs(text) } else { Failure::Cannot(text) }
     }
 
-    /// Tells the user and says how the process ends.
+    /// Shows the failure to the user and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Failure::Cannot(text) => {

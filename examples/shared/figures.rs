@@ -17,12 +17,12 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// So many entries.
+/// A number of entries.
 pub(crate) fn entries(number: u64) -> String {
     format!("{} {}", count(number), if number == 1 { "entry" } else { "entries" })
 }
 
-/// Bytes in the unit that fits.
+/// A number of bytes in the unit that fits.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if number < 1024 {
@@ -51,13 +51,13 @@ pub(crate) fn time(duration: Duration) -> String {
     }
 }
 
-/// Things a second; 0 if no time passed.
+/// Things per second; 0 if no time passed.
 pub(crate) fn a_second(things: u64, duration: Duration) -> u64 {
     let scaled = u128::from(things) * 1_000_000_000;
     scaled.checked_div(duration.as_nanos()).map_or(0, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
-/// The time of one thing.
+/// The time per thing.
 pub(crate) fn each(duration: Duration, things: u64) -> String {
     let things = u32::try_from(things.max(1)).unwrap_or(u32::MAX);
     time(duration / things)

@@ -1,12 +1,12 @@
-//! Any bytes are a batch or an error; a batch that was taken comes back byte for byte, and with promises no flipped
-//! bit passes.
+//! Any bytes are a batch or an error; a batch that was taken is written again byte for byte; and in a batch with
+//! digests every flipped bit is found.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use paranoid_memtable::{Error, Kind, WriteBatch};
 
-/// The same entries, written again.
+/// The batch's entries, written into a new batch.
 fn rewritten(batch: &WriteBatch, protection: u8) -> Result<WriteBatch, Error> {
     let mut again = WriteBatch::with_protection(protection)?;
     for entry in batch.entries() {
@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
         Err(other) => panic!("{other}"),
     };
     assert!(same_entries(&batch, &again));
-    // Log data is kept, but is no entry: only without it are the bytes the same.
+    // Log data is kept, but is no entry: the bytes are equal only without it.
     assert!(again.as_bytes() == bytes || again.data_size() < bytes.len());
     again.flip_buffer_bit(usize::from(u16::from_le_bytes(*choice)) % (again.data_size() * 8));
     let errors = again.entries().filter_map(Result::err).count();

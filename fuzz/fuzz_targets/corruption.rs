@@ -1,4 +1,4 @@
-//! Damage chosen by the fuzzer: which table, which faults; then every operation against the model.
+//! Damage chosen by the fuzzer: a table and faults; then every operation is compared with the model.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

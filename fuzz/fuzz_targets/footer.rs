@@ -1,4 +1,4 @@
-//! Any bytes as the tail of a file: decoding never panics, and what decodes encodes again to what was read.
+//! Any bytes as the end of a file: decoding never panics, and what decodes is encoded to the bytes that were read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,12 +14,12 @@ fuzz_target!(|input: (u64, &[u8])| {
     if footer.format_version() < 6 {
         assert_eq!(again, stored);
     } else {
-        // The reserved bytes and with them the checksum may differ.
+        // The reserved bytes may differ, and with them the checksum.
         assert_eq!(again[9..17], stored[9..17]);
         let decoded = Footer::decode(&again, file_size).expect("what was encoded can be decoded");
         assert_eq!(decoded, footer);
     }
-    // Blocks, checked as this footer says.
+    // Blocks, checked with this footer's checks.
     let checks = footer.checks();
     if checks.verify(tail, before).is_err() {
         let trailer = checks.trailer(tail, 7, before);

@@ -16,7 +16,7 @@ use support::case::{Case, choose};
 use support::orders::{CaseBlind, Order, Reverse};
 use support::run::run;
 
-/// More would only make a failure harder to read.
+/// More operations make a failure harder to read.
 const OPS_MAX: usize = 200;
 
 fn check<C: Order>(case: &Case) {

@@ -17,7 +17,7 @@ use support::case::End;
 use support::ends::{Allowed, Arranged, check_walks};
 use support::model::{Model, Row};
 
-/// More would only make a failure harder to read.
+/// More rows make a failure harder to read.
 const ROWS_MAX: usize = 12;
 
 fn end((side, key): (u8, u8)) -> End {
@@ -35,7 +35,7 @@ fuzz_target!(|input: (u8, Vec<(u8, u8, u8)>, (u8, u8), (u8, u8), u64, Option<(u1
     let mut model = Model::new(policy);
     for (number, (key, version, what)) in writes.into_iter().take(ROWS_MAX).enumerate() {
         let key = vec![b'a' + key % 8];
-        // A log does not look for duplicates: each of its entries has a sequence number of its own.
+        // A log does not look for duplicates: each of its entries has its own sequence number.
         let sequence = if replaces { u64::from(version % 4) } else { number as u64 + 1 };
         let (kind, value) = match what % 8 {
             0 => (Kind::DELETE, vec![]),

@@ -1,4 +1,4 @@
-//! A table file of any bytes, and whole files with any bytes patched after checksums that check nothing: opening,
+//! A table file of any bytes, and whole files with any bytes patched under checksums that check nothing: opening,
 //! verifying, gets and walks never panic, and walks end. Files without a patch verify and hold all of their entries.
 #![no_main]
 

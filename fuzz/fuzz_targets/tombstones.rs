@@ -1,7 +1,7 @@
 //! Range tombstones chosen by the fuzzer: fragments, cursors over them and a table, against a look at every tombstone.
 //!
 //! ```text
-//!   first byte    representation, point index, how keys look, shards
+//!   first byte    representation, point index, how keys look, snapshots
 //!   4 bytes each  what to do, two keys, a sequence number (a snapshot, for questions)
 //! ```
 #![no_main]
@@ -48,7 +48,7 @@ impl Model {
     }
 }
 
-/// Keys that tie in their first 8 bytes, or do not, or are longer than a query's buffers.
+/// Keys that are equal in their first 8 bytes, or differ in them, or are longer than a lookup's buffers.
 fn key(number: u8, style: u8) -> Vec<u8> {
     match style {
         0 => vec![number],
@@ -57,7 +57,7 @@ fn key(number: u8, style: u8) -> Vec<u8> {
     }
 }
 
-/// The sequence number that a byte names: small ones, with ties, and some far away.
+/// The sequence number for a byte: small numbers, equal ones among them, and some large ones.
 fn sequence(byte: u8) -> u64 {
     match byte {
         0..=199 => u64::from(byte) / 2,
@@ -78,7 +78,7 @@ fn got(table: &TableReader, number: u8, style: u8, snapshot: u64) -> Answer {
     }
 }
 
-/// Every key one by one, and all of them in a scan in both directions.
+/// Gets every key, and scans all keys both ways.
 fn check_table(table: &TableReader, model: &Model, style: u8, snapshot: u64) {
     let mut shown = Vec::new();
     for number in 0..KEYS {
@@ -97,7 +97,7 @@ fn check_table(table: &TableReader, model: &Model, style: u8, snapshot: u64) {
     assert_eq!(table.range_at(snapshot, ..).rev().map(entry).collect::<Vec<_>>(), shown, "at {snapshot}");
 }
 
-/// The numbers that a fragment must list: all of them, or the newest in each shard; newest first.
+/// The numbers that a fragment must list: all of them, or the newest between two snapshots; newest first.
 fn kept(model: &Model, number: u8, stripes: Option<&[u64]>) -> Vec<u64> {
     let mut all: Vec<u64> = model.over(number).collect();
     all.sort_unstable_by(|left, right| right.cmp(left));
@@ -174,7 +174,7 @@ fuzz_target!(|data: &[u8]| {
             4 | 5 => {
                 let kind = what % 8 == 4;
                 let value = sequence.to_be_bytes();
-                // A mutable `Vector` does not look for duplicates: its caller writes none.
+                // A mutable `Vector` does not look for duplicates, so none are written.
                 let twin = model.points.iter().any(|point| (point.0, point.1) == (start, sequence));
                 if twin && representation == Representation::Vector {
                     continue;

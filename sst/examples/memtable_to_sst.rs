@@ -1,7 +1,7 @@
 //! Any directory or trace into a memtable, the memtable into a table file, the file read back and compared:
 //! `cargo run --release -p paranoid-sst --example memtable_to_sst -- [SOURCE] [--out FILE]`.
 //!
-//! A directory: a path is a key, what the file begins with is its value. A file: a block-I/O trace (CSV; the fields
+//! A directory: each path is a key, the beginning of the file its value. A file: a block-I/O trace (CSV; the fields
 //! of a line are split at commas), a line's last field is the key, the line its value. Without a source: the Rust
 //! toolchain.
 
@@ -33,7 +33,7 @@ struct Arguments {
     /// RocksDB's format version, 2 to 6.
     #[arg(long, default_value_t = 5)]
     format_version: u32,
-    /// At most so many entries.
+    /// Most entries to take.
     #[arg(long, default_value_t = 200_000)]
     max_entries: u64,
 }
@@ -89,7 +89,7 @@ fn write(table: &ImmutableMemTable, path: &Path, options: SortedTableOptions) ->
     Ok(writer.finish()?)
 }
 
-/// Every entry of the table and every entry of the file, side by side; then each key by a get.
+/// Compares the table with the file entry by entry, and then asks both for each key.
 fn compare(table: &ImmutableMemTable, file: &SortedTable) -> Anything<u64> {
     let mut cursor = file.cursor();
     cursor.first()?;

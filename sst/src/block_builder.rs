@@ -48,12 +48,12 @@ impl BlockBuilder {
         &self.last_key
     }
 
-    /// Bytes of the block if it ended here.
+    /// Size of the block if it ended here.
     pub(crate) fn size(&self) -> usize {
         self.buffer.len() + 4 * self.restarts.len() + 4
     }
 
-    /// What RocksDB guesses for the block with one more entry: its rule, not the truth.
+    /// RocksDB's estimate of the block's size with one more entry.
     pub(crate) fn size_after(&self, key_len: usize, value_len: usize) -> usize {
         let restart = if self.counter >= self.interval { 4 } else { 0 };
         let lengths = 4 + varint_len(key_len as u64) + varint_len(value_len as u64);
@@ -68,7 +68,7 @@ impl BlockBuilder {
     /// Adds an entry whose value is `after` if the key shares a prefix with the one before, else `whole`.
     pub(crate) fn add_either(&mut self, key: &[u8], whole: &[u8], after: &[u8]) {
         let shared = if self.counter >= self.interval {
-            // A block over 4 GiB is refused before it comes to this.
+            // Blocks over 4 GiB were refused before.
             self.restarts.push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
             self.counter = 0;
             0

@@ -5,11 +5,11 @@
 //!   block:  entries | hash index (optional) | restart offsets (4 each) | packed word (4)
 //!   packed word: restarts (28 bits) | values stored apart (1) | hint (1) | 0 (1) | hash index present (1)
 //! ```
-//! * SST-BLOCK-CURSOR-1: every length and offset is compared with what is there before it is used.
-//! * SST-BLOCK-CURSOR-2: memory: the longest key of the block, which is not longer than the block.
+//! * SST-BLOCK-CURSOR-1: every length and offset is checked against the bytes that are there before it is used.
+//! * SST-BLOCK-CURSOR-2: a cursor copies no more than one key, and no key is longer than the block.
 //! * SST-BLOCK-CURSOR-3: each step goes on in the block or ends; a search reads each restart at most once.
 //!
-//! One owner at a time. Not promised: that keys ascend; who must know asks for it.
+//! One owner at a time. Not promised: that keys ascend; callers that need it check it.
 
 use paranoid_memtable::format::BlockHandle;
 
@@ -76,7 +76,7 @@ pub(crate) struct BlockCursor<B> {
     key_len_min: usize,
     /// Where the entry starts at which the cursor stands.
     at: usize,
-    /// Where the one after it starts.
+    /// Where the next entry starts.
     next: usize,
     key: Vec<u8>,
     /// Number of leading key bytes that the entry shares with the one before it.
@@ -200,7 +200,7 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         u32_at(self.bytes.as_ref(), self.parts.restarts_at + 4 * index).unwrap_or(u32::MAX) as usize
     }
 
-    /// The next step leads to the first entry of a restart.
+    /// Makes the next step lead to the first entry of a restart.
     fn rewind(&mut self, index: usize) {
         self.next = self.restart(index);
         self.key.clear();
@@ -281,14 +281,15 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
     }
 }
 
-/// Checks in a walk over all entries that every restart is the start of an entry that shares nothing, in order.
+/// Checks, during a walk over all entries, that the restarts ascend and that each is the start of an entry whose key
+/// is stored whole.
 #[derive(Debug, Default)]
 pub(crate) struct RestartCheck {
     next: usize,
 }
 
 impl RestartCheck {
-    /// The walk is at an entry.
+    /// Called at each entry of the walk.
     #[inline]
     pub(crate) fn meet<B: AsRef<[u8]>>(&mut self, cursor: &BlockCursor<B>) -> Result<(), Damage> {
         if self.next < cursor.parts.restarts && cursor.restart(self.next) == cursor.at {
@@ -300,9 +301,9 @@ impl RestartCheck {
         Ok(())
     }
 
-    /// The walk is over.
+    /// Called after the last entry.
     pub(crate) fn end<B: AsRef<[u8]>>(&self, cursor: &BlockCursor<B>) -> Result<(), Damage> {
-        // A block without entries has one restart all the same.
+        // A block without entries has one restart, too.
         let parts = &cursor.parts;
         if self.next == parts.restarts || parts.entries_end == 0 && parts.restarts == 1 {
             return Ok(());

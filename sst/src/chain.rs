@@ -17,7 +17,7 @@ use crate::block_cursor::{BlockCursor, RestartCheck};
 use crate::error::Damage;
 use crate::internal_key::{TAIL_LEN, kind_of, sequence_of, split};
 
-/// Compares each entry of a block with its stored digest; gives the sum of their digests.
+/// Compares each entry of a block with its stored digest. Returns the sum of their digests.
 pub(crate) fn compare(block: &[u8], digests: &[StoredProtection]) -> Result<u64, Damage> {
     let mut cursor = BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)?;
     let mut sum = 0u64;

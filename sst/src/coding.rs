@@ -1,7 +1,7 @@
-//! Numbers as RocksDB spells them: little-endian words, varints, zigzag.
+//! Numbers as RocksDB encodes them: little-endian words, varints, zigzag.
 //!
-//! Seven bits a byte, lowest first; the high bit says that more follow. Longer spellings than need be are refused, for
-//! nobody writes them and a flipped continuation bit before a zero byte would go unnoticed.
+//! Varints have seven bits per byte, lowest first; the high bit says that more follow. Encodings that are longer than
+//! needed are refused: no writer makes them, and a flipped continuation bit before a zero byte would go unnoticed.
 //!
 //! Pure functions; any thread.
 
@@ -15,7 +15,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, number: u64) {
     out.push(left.to_le_bytes()[0]);
 }
 
-/// Bytes of a varint.
+/// Number of bytes of a varint.
 pub(crate) const fn varint_len(number: u64) -> usize {
     (70 - (number | 1).leading_zeros() as usize) / 7
 }

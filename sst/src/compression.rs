@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use crate::coding::{put_varint, take_varint32};
 use crate::options::Compression;
 
-/// Type byte of blocks as they are.
+/// Type byte of blocks that are not compressed.
 pub(crate) const RAW: u8 = 0;
 #[cfg(feature = "lz4")]
 const LZ4: [u8; 2] = [4, 5];
@@ -25,7 +25,7 @@ const EXPANSION_MAX: usize = 255;
 /// Why a block was not decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Nobody here knows this type.
+    /// The type is not known.
     Unknown,
     /// The bytes are not what this type makes.
     #[cfg(feature = "lz4")]
@@ -33,7 +33,7 @@ pub(crate) enum Refusal {
 }
 
 impl Compression {
-    /// What the properties call it.
+    /// Its name in the properties block.
     pub(crate) fn property(self) -> &'static str {
         match self {
             Compression::None => "NoCompression",
@@ -58,7 +58,7 @@ impl Compression {
     }
 }
 
-/// The block of which these bytes are stored under this type (SST-COMPRESSION-2).
+/// Decompresses a stored block of this type (SST-COMPRESSION-2).
 pub(crate) fn decompress(stored: &[u8], compression: u8) -> Result<Cow<'_, [u8]>, Refusal> {
     match compression {
         RAW => Ok(Cow::Borrowed(stored)),

@@ -5,7 +5,7 @@
 //!                         `-> entry, entry, [entry], entry
 //! ```
 //! * SST-CURSOR-1: blocks ascend in the file as their entries do: a walk visits no byte twice and therefore ends.
-//! * SST-CURSOR-2: after an error the cursor stands nowhere, and may be sought anew.
+//! * SST-CURSOR-2: after an error the cursor stands nowhere, and may seek again.
 //!
 //! One owner at a time; `Send`. A cursor holds its table.
 
@@ -125,7 +125,7 @@ impl TableCursor {
         self.data.as_ref().is_some_and(|data| data.cursor.valid)
     }
 
-    /// Where in the file the block lies in which the cursor stands: offset and size in bytes, without the trailer.
+    /// The block in which the cursor stands: its offset and size in the file in bytes, without the trailer.
     #[must_use]
     pub fn block(&self) -> Option<BlockHandle> {
         self.data.as_ref().map(|data| data.handle)
@@ -240,7 +240,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// SST-CURSOR-1.
+    /// Checks that the walk from one block to the next keeps its direction in the file (SST-CURSOR-1).
     fn check_way(&mut self, left: Option<BlockHandle>, here: Option<BlockHandle>, way: Way) -> Result<()> {
         let (Some(left), Some(here)) = (left, here) else { return Ok(()) };
         let end = |handle: BlockHandle| handle.offset.saturating_add(handle.size).saturating_add(TRAILER_LEN);
@@ -255,7 +255,7 @@ impl TableCursor {
         Err(self.table.inner.index_damaged()(Damage("blocks that do not ascend in the file")))
     }
 
-    /// Fetches the block at which the index stands, unless it is the one that was there.
+    /// Fetches the block at which the index stands, unless that is `before`, the block that was loaded.
     fn load(&mut self, before: Option<Loaded>) -> Result<()> {
         let Some(index) = &self.index else { return Ok(()) };
         let handle = index.handle().map_err(self.table.inner.index_damaged())?;

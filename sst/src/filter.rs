@@ -4,10 +4,10 @@
 //!   line | line | ... (64 bytes each) | ff 00 probes 00 00
 //!   line of a key: high half of (low 32 bits of hash x lines); bits in it: high 32 bits of hash, multiplied a probe
 //! ```
-//! * SST-FILTER-1: a filter block is never shorter than one line: RocksDB takes 0 to 5 bytes for "matches nothing".
+//! * SST-FILTER-1: a filter block is never shorter than one line: RocksDB reads 0 to 5 bytes as "matches nothing".
 //! * SST-FILTER-2: an unknown or damaged filter answers "maybe".
 //!
-//! A builder has one owner; queries are pure functions. Not promised: resistance against somebody who chooses keys.
+//! A builder has one owner; queries are pure functions. Not promised: resistance against chosen keys.
 
 /// The hash that filters are asked with.
 pub(crate) use crate::xxph3::xxph3 as hash;
@@ -73,7 +73,7 @@ impl FilterBuilder {
         }
     }
 
-    /// How many keys the filter knows.
+    /// Number of keys in the filter.
     pub(crate) fn len(&self) -> u64 {
         self.hashes.len() as u64
     }

@@ -36,13 +36,13 @@ pub(crate) const DICTIONARY: &[u8] = b"rocksdb.compression_dict";
 const COMPRESSION_OPTIONS: &str = "window_bits=-14; level=32767; strategy=0; max_dict_bytes=0; \
     zstd_max_train_bytes=0; enabled=0; max_dict_buffer_bytes=0; use_zstd_dict_trainer=1; ";
 
-/// What was written: what [`SortedTableWriter::finish`] answers, and what a manifest needs. Sizes are bytes.
+/// What was written, as [`SortedTableWriter::finish`] returns it: all that a manifest needs. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
     /// The file.
     pub path: PathBuf,
-    /// Its bytes.
+    /// Size of the file.
     pub file_size: u64,
     /// Entries without range deletions.
     pub entries: u64,
@@ -62,7 +62,7 @@ pub struct Written {
     pub bounds: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What the properties repeat.
+/// Sizes that the properties state.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     data: u64,

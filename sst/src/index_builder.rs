@@ -91,7 +91,7 @@ impl IndexBuilder {
     }
 }
 
-/// A handle as other blocks name it.
+/// Appends a handle as other blocks store it.
 pub(crate) fn put_handle(out: &mut Vec<u8>, handle: BlockHandle) {
     put_varint(out, handle.offset);
     put_varint(out, handle.size);

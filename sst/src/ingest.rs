@@ -1,4 +1,4 @@
-//! Files to be ingested: one entry a key, every sequence number 0.
+//! Files to be ingested: one entry per key, every sequence number 0.
 //!
 //! ```text
 //!   first pass   range deletions of the table, cut into fragments
@@ -8,7 +8,7 @@
 //!                  several merge operands over nothing        the operator's partial answer, a merge
 //!                  single delete                              a delete
 //! ```
-//! * SST-INGEST-1: what no operator can answer is refused by name, and there is no file.
+//! * SST-INGEST-1: merge operands that cannot be combined are an error that names them, and no file is made.
 //! * SST-INGEST-2: puts, deletes and lone operands keep the digests that their table stored: sequence number and kind
 //!   are exchanged by XOR. What an operator made starts a new chain.
 //!
@@ -54,8 +54,8 @@ use crate::writer::{Purpose, SortedTableWriter};
 /// # Ok(()) }
 /// ```
 pub trait MergeOperator {
-    /// The value that `operands` (oldest first) make of `base`; `None` for the base: there is none. `None`: they
-    /// cannot be combined.
+    /// Applies `operands` (oldest first) to `base`, which is `None` for a key without a value. `None`: they cannot be
+    /// combined.
     fn full_merge(&self, user_key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>>;
 
     /// One operand that does what `operands` (oldest first) do one after the other. `None` (default): there is none.
@@ -136,7 +136,7 @@ impl FlushSink for Ranges {
     }
 }
 
-/// The key whose versions come in.
+/// The key whose versions are being read.
 #[derive(Debug)]
 struct Current {
     user_key: Vec<u8>,
@@ -160,7 +160,7 @@ struct Newest<'a, S: Storage> {
 }
 
 impl<S: Storage> Newest<'_, S> {
-    /// Keeps the error for the caller of the flush, whose own error only tells its text.
+    /// Keeps the error for the caller; the error of the flush holds only its text.
     fn refuse(&mut self, error: Error) -> SinkError {
         let text = error.to_string().into();
         self.refused = Some(error);
@@ -216,10 +216,10 @@ impl<S: Storage> Newest<'_, S> {
         (start.as_slice() <= user_key).then_some(*sequence)
     }
 
-    /// All versions of the current key came in: operands that stand on nothing of the table are left.
+    /// Ends the current key. What is left are operands without a base in this table.
     fn end_key(&mut self) -> Result<()> {
         let Some(key) = self.key.take().filter(|key| !key.answered) else { return Ok(()) };
-        // What older tables say is deleted if a range deletion of this one is older than the operands.
+        // A range deletion of this table that is older than the operands deletes what older tables hold.
         if self.operator.is_some() && self.covering(&key.user_key).is_some() {
             return self.merge_over(&key, None);
         }
@@ -247,7 +247,7 @@ impl Current {
     }
 }
 
-/// SST-INGEST-1.
+/// The error for operands that cannot be combined (SST-INGEST-1).
 #[cold]
 fn no_answer(key: &Current) -> Error {
     let name = EntryName { user_key: &key.user_key, sequence: key.newest.0, kind: Kind::MERGE };

@@ -1,6 +1,6 @@
 //! Gets: what a table says about a key at a snapshot.
 //!
-//! Range deletions are asked first, then the filter; neither answer hides the other one's. Any thread.
+//! Range deletions are asked before the filter: they may delete a key that the filter denies. Any thread.
 
 use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::{Kind, SequenceNumber};
@@ -88,7 +88,7 @@ impl SortedTable {
         cursor.seek(user_key, snapshot)?;
         let mut operands = vec![];
         while let Some(entry) = cursor.entry().filter(|entry| entry.user_key == user_key) {
-            // In an ingested file range deletions have the sequence number of the entries and leave them alone.
+            // In an ingested file range deletions have the sequence number of the entries and delete none of them.
             if covering.is_some_and(|covering| covering > entry.sequence) {
                 break;
             }
@@ -113,8 +113,7 @@ impl SortedTable {
         Ok(answer(operands, base, none))
     }
 
-    /// What the table says about each of `keys`, in their order: each as [`get`](Self::get) answers it, damage of one key
-    /// apart from the others.
+    /// Looks up each of `keys`, in their order, as [`get`](Self::get) does. Damage under one key fails no other.
     pub fn multi_get(&self, keys: &[&[u8]], snapshot: SequenceNumber) -> Vec<Result<TableLookup>> {
         keys.iter().map(|key| self.get(key, snapshot)).collect()
     }

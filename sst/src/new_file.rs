@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 use crate::source::TableSource;
 use crate::storage::{Storage, StorageFile, directory_of};
 
-/// Bytes that are collected before the file is asked to take them.
+/// Bytes that are buffered before a write to the file.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// Temporary names that are tried.
+/// Number of temporary names that are tried.
 const NAMES_MAX: u32 = 1000;
 
 /// The file in the making.
@@ -78,7 +78,7 @@ impl<S: Storage> NewFile<S> {
         written.map_err(Error::io("write", &self.temporary))
     }
 
-    /// No more bytes: what was appended survives a crash.
+    /// Ends the file: what was appended survives a crash.
     pub(crate) fn seal(&mut self) -> Result<()> {
         self.flush()?;
         let Some(mut file) = self.file.take() else { return Ok(()) };

@@ -136,7 +136,7 @@ macro_rules! setters {
 setters! {
     /// RocksDB's format version, 2 to 6. Default 5: every RocksDB since 6.6 opens it.
     format_version: u32 => format_version;
-    /// The checksum of every block. Default XXH3; `Crc32` is refused, since RocksDB has not got it.
+    /// The checksum of every block. Default XXH3; `Crc32` is refused: RocksDB does not have it.
     checksum: ChecksumKind => checksum;
     /// How data blocks are compressed. Default not at all.
     compression: Compression => compression;
@@ -144,13 +144,13 @@ setters! {
     block_size: u32 => block_size;
     /// A block ends early, this many per cent before its size, if the next entry would make it larger. Default 10.
     block_size_deviation: u32 => block_size_deviation;
-    /// Every so many entries of a data block a key is stored whole. Default 16.
+    /// Number of entries of a data block from one key that is stored whole to the next. Default 16.
     block_restart_interval: u32 => block_restart_interval;
-    /// Every so many entries of the index a key is stored whole. Default 1.
+    /// Number of entries of the index from one key that is stored whole to the next. Default 1.
     index_block_restart_interval: u32 => index_block_restart_interval;
     /// How separators are shortened.
     index_shortening: IndexShortening => index_shortening;
-    /// Bits of the Bloom filter a key, in thousandths: 10000 (default) are 10 bits. 0: no filter.
+    /// Bits of the Bloom filter per key, in thousandths: 10000 (default) are 10 bits. 0: no filter.
     bloom_millibits_per_key: u32 => bloom_millibits;
     /// The column family. Default 0, `default`.
     column_family: ColumnFamily => column_family;

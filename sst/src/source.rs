@@ -1,4 +1,4 @@
-//! Where a reader takes its bytes from: a file by positioned reads, or memory that somebody mapped or filled.
+//! Where a reader takes its bytes from: a file by positioned reads, or memory that the caller mapped or filled.
 //!
 //! Any thread; reads of one source do not disturb each other.
 
@@ -134,7 +134,7 @@ impl AsRef<[u8]> for BlockBytes {
 }
 
 impl BlockBytes {
-    /// Cuts the end off.
+    /// Shortens the block to `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.end = self.end.min(self.start.saturating_add(len));
     }

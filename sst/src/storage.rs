@@ -1,4 +1,4 @@
-//! Where files are: the few calls that a writer makes of a file system, so that a simulated one can stand there.
+//! Where files are stored: the file system calls of a writer as a trait, which tests implement, too.
 //!
 //! ```text
 //!   create NAME.N.tmp -> write.. -> sync -> (read back) -> rename to NAME -> sync the directory
@@ -24,8 +24,8 @@ pub trait StorageFile: Write {
 }
 
 /// What a writer asks of a file system, in this order: `exists`, `create_new`, writes, `sync`, `open` (to read back),
-/// `exists`, `rename`, `sync_directory`; `remove` after a failure. [`Disk`] is the machine's; tests put one there that
-/// loses what was not synced.
+/// `exists`, `rename`, `sync_directory`; `remove` after a failure. [`Disk`] is the machine's; that of
+/// the tests loses what was not synced.
 pub trait Storage {
     /// A file being written.
     type File: StorageFile + fmt::Debug;

@@ -102,9 +102,9 @@ impl SortedTable {
         SortedTable::with_global_sequence(name, source, None)
     }
 
-    /// As [`from_source`](Self::from_source) for an ingested file whose sequence number stands elsewhere (in the
-    /// manifest of its database): every entry has `global_sequence`. Files that were not made for ingestion take no
-    /// notice.
+    /// As [`from_source`](Self::from_source) for an ingested file whose sequence number is stored elsewhere (in the
+    /// manifest of its database): every entry has `global_sequence`. Files that were not made for ingestion ignore
+    /// it.
     ///
     /// # Errors
     /// As [`open`](Self::open); `InvalidArgument` if the file states another sequence number.
@@ -129,8 +129,8 @@ impl SortedTable {
         &self.inner.base.footer
     }
 
-    /// Where the index lies, and every other block beside the data, with what it is: offsets and sizes in bytes, without
-    /// the trailers.
+    /// All blocks but the data blocks, the index among them: what each is, its offset and its size in bytes, without
+    /// the trailer.
     pub fn blocks(&self) -> impl Iterator<Item = (BlockKind, BlockHandle)> {
         let index = (BlockKind::Index, self.inner.index_handle);
         self.inner.named.iter().copied().chain([index])

@@ -129,7 +129,7 @@ fn read_footer(file: &Arc<Path>, source: &TableSource) -> Result<Footer> {
     Ok(footer)
 }
 
-/// A report about two values that should be one.
+/// A report about two values that should be equal.
 #[cold]
 pub(crate) fn report(
     file: &Arc<Path>,
@@ -142,7 +142,7 @@ pub(crate) fn report(
     Error::Corruption(Corruption { file, block, offset, what, values: Some(values), flipped_bit: None })
 }
 
-/// A report of the crate that knows blocks, as one that names the file.
+/// Turns an error of the block formats into a report that names the file.
 #[cold]
 fn foreign(file: &Arc<Path>, block: BlockKind, error: paranoid_memtable::Error) -> Error {
     let Some(found) = error.corruption().copied() else { return error.into() };

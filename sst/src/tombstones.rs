@@ -1,7 +1,7 @@
 //! Range deletions of a file: as they are stored, and the newest one over a key.
 //!
-//! The questions are put to a memtable that holds nothing else: it answers in bounded time and memory whatever the
-//! ranges are (overlapping, nested, unsorted), and its memory is checked at every question.
+//! Lookups ask a memtable that holds nothing else: it answers in bounded time and memory whatever the ranges are
+//! (overlapping, nested, unsorted), and verifies its memory at every lookup.
 //!
 //! Any thread: immutable.
 
@@ -39,7 +39,7 @@ impl Tombstones {
 
     /// A memtable that holds nothing else.
     fn build(&self) -> Result<Arc<ImmutableMemTable>> {
-        // Of two with the same start and sequence number the longer one says it all; empty ones say nothing.
+        // Of two with equal start and sequence number the longer one covers the other; empty ones cover nothing.
         let mut ranges: BTreeMap<(&[u8], SequenceNumber), &[u8]> = BTreeMap::new();
         for (start, end, sequence) in self.list.iter().filter(|(start, end, _)| start < end) {
             let longest = ranges.entry((start, *sequence)).or_insert(end);
@@ -63,7 +63,7 @@ impl Tombstones {
             return Ok(None);
         }
         if self.index.get().is_none() {
-            // Whoever comes second has built the same.
+            // If another thread was first, its memtable holds what this one holds.
             let _ = self.index.set(self.build()?);
         }
         match self.index.get().map(|index| index.get(key, snapshot)).transpose()? {

@@ -4,7 +4,7 @@
 //! * SST-VERIFY-2: keys strictly ascend inside and between blocks; separators stand between; restarts are where
 //!   entries begin; an index of user keys has no user key on both sides of a separator.
 //! * SST-VERIFY-3: the filter denies no key; counts and sums of lengths are those of the properties.
-//! * SST-VERIFY-4: blocks do not overlap. Bytes of no block are counted, not judged.
+//! * SST-VERIFY-4: blocks do not overlap. Bytes outside of all blocks are counted, not checked.
 //!
 //! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file has.
 
@@ -64,7 +64,7 @@ struct Pass<'a> {
     report: VerifyReport,
     /// The last internal key; empty before the first.
     last: Vec<u8>,
-    /// The separator after the block before.
+    /// The separator after the previous block.
     separator: Option<Vec<u8>>,
     handles: Vec<BlockHandle>,
 }

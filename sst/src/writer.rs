@@ -6,7 +6,7 @@
 //!   cut   -> compress -> checksum -> entries compared with their digests (chain) -> file
 //! ```
 //! * SST-WRITER-1: an entry that is refused (`InvalidArgument`) changes nothing; the next one may go on.
-//! * SST-WRITER-2: after any other error the writer is good for nothing but to be dropped: every call fails.
+//! * SST-WRITER-2: after any other error every call fails; the writer can only be dropped.
 //! * SST-WRITER-3: bytes of data and index blocks are those that RocksDB writes for the same entries and options.
 //!
 //! One owner. Dropped before `finish`, it leaves nothing.
@@ -73,8 +73,8 @@ impl Counts {
 }
 
 /// Writes a table file that RocksDB opens. Entries come in order: user keys ascend bytewise, sequence numbers descend
-/// within a key. It is a [`FlushSink`]. One thread at a time has it. Memory: one block, a hash of 8 bytes a key for the
-/// filter, the index, the range deletions.
+/// within a key. It is a [`FlushSink`]. One thread at a time uses it. Memory: one block, a hash of 8 bytes per key for
+/// the filter, the index, the range deletions.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -105,7 +105,7 @@ pub struct SortedTableWriter<S: Storage = Disk> {
     data: BlockBuilder,
     /// What the entries of the block in the making are compared with.
     digests: Vec<StoredProtection>,
-    /// The block before, until its successor's first key is known.
+    /// The previous block, until the first key of the next one is known.
     ended: Option<BlockHandle>,
     /// The last internal key.
     last_key: Vec<u8>,
@@ -231,7 +231,7 @@ impl<S: Storage> SortedTableWriter<S> {
         Ok(())
     }
 
-    /// Adds a range deletion: `start` and what follows it, before `end`. They come in order of starts, the newest first
+    /// Adds a range deletion: the keys from `start` on and before `end`. They come in order of starts, the newest first
     /// where starts are equal, before or after the entries. O(length); all of them stay in memory until `finish`.
     ///
     /// # Errors
@@ -358,7 +358,7 @@ pub(crate) fn seal<'a>(
     Ok((stored, trailer, sum))
 }
 
-/// Another number for each file; never 0. 31 bits, as RocksDB has it.
+/// A random number for each file: 31 bits as in RocksDB, never 0.
 fn random_base() -> NonZeroU32 {
     use std::hash::{BuildHasher, RandomState};
     let number = RandomState::new().hash_one(std::process::id()) >> 33;

@@ -1,6 +1,7 @@
 //! XXPH3: the preview of XXH3 that RocksDB's Bloom filters hash keys with. 64 bits, seed 0.
 //!
-//! All lengths differ from the final XXH3. A filter made with the wrong one verifies, and hides keys that are there.
+//! Its hashes differ from those of the final XXH3 at all lengths. A filter made with the wrong one passes its
+//! checksum and denies keys that are there.
 //!
 //! Pure functions; any thread.
 

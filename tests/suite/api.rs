@@ -61,7 +61,7 @@ const _: () = {
     stays::<Error>();
 };
 
-/// Handles are a pointer; what comes out of a read fits a few registers or a line.
+/// Table handles have the size of a pointer, results of reads that of a few registers or of a cache line.
 const _: () = {
     assert!(size_of::<MemTable>() == size_of::<usize>());
     assert!(size_of::<ImmutableMemTable>() == size_of::<usize>());
@@ -217,7 +217,7 @@ fn a_cursor_that_stands_nowhere_has_no_entry() {
     }
 }
 
-/// Threads that wait for one flush are all told, and each can ask for the sink's own type.
+/// Each thread that waits for one flush gets the error, and can downcast it to the sink's own type.
 #[test]
 fn errors_are_shared_among_threads() {
     #[derive(Debug)]
@@ -315,7 +315,7 @@ fn kinds_of_the_engine_and_back() {
     }
 }
 
-/// The entry in slices is the entry in one: the digest of the whole, the limits of the whole.
+/// An entry written in slices equals one written whole: its digest and its limits are those of the whole value.
 #[test]
 fn a_value_in_slices_is_held_to_what_the_whole_is() {
     let options = MemTableOptions::builder().value_len_max(8).key_len_max(4).build().unwrap();

@@ -5,7 +5,7 @@ use paranoid_memtable::integrity::{Place, Protected};
 use paranoid_memtable::{Corruption, Error, Kind, WriteBatch};
 use proptest::prelude::*;
 
-/// An entry as the tests hold it.
+/// An entry as the tests keep it.
 type Op = (Kind, Vec<u8>, Vec<u8>);
 
 const KINDS: [Kind; 7] = [
@@ -65,7 +65,7 @@ fn sample() -> WriteBatch {
     batch
 }
 
-/// What `sample` is in bytes, written by hand.
+/// The bytes of `sample`, written by hand.
 fn sample_bytes() -> Vec<u8> {
     let mut bytes = vec![1, 2, 3, 4, 5, 6, 7, 8, 7, 0, 0, 0];
     bytes.extend(b"\x01\x01k\x01v");
@@ -147,7 +147,7 @@ fn overlong_and_huge_lengths_are_refused() {
         bytes.push(0);
         bytes.extend(length);
         bytes.extend(b"kkkk");
-        // All of it would be the key, were the length believed.
+        // If the length were believed, the key would be all of it.
         bytes.truncate(if length[0] == 0x80 { 13 + length.len() } else { 14 + length.len() });
         assert_eq!(corruption(&bytes).offset, 13, "{length:?}");
     }
@@ -238,7 +238,7 @@ fn keys_at_their_limit() {
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_value_over_its_limit_is_refused() {
-    // Never touched: the length alone decides, so no page of it becomes real.
+    // Never touched, so the system maps no page of it: only its length is looked at.
     let value = vec![0u8; 1 << 32];
     let mut batch = WriteBatch::with_protection(8).unwrap();
     let error = batch.put(b"k", &value).unwrap_err();
@@ -307,7 +307,7 @@ proptest! {
         prop_assert_eq!(ops(&read).unwrap(), wanted);
     }
 
-    /// Bytes that look like a batch for a while: never a panic, and what is taken comes back byte for byte.
+    /// Bytes that begin like a batch: no panic, and what is taken is encoded to the bytes that were read.
     #[test]
     fn any_bytes_are_a_batch_or_corruption(tail in prop::collection::vec(0u8..18, 0..60), count in 0u8..6) {
         let mut bytes = vec![0; 12];

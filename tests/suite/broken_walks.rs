@@ -1,6 +1,6 @@
 //! Walks over small tables of which up to three places are broken.
 //!
-//! Debug builds take every so many-th choice of three; `PARANOID_TEST_SEED` moves it.
+//! Debug builds take one of 37 choices of three; `PARANOID_TEST_SEED` moves it.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use super::support::rng::seed_or;
 use super::support::watchdog::{Watchdog, replay_line};
 use super::walks::{SNAPSHOTS, Setup, open, stride};
 
-/// Up to three places of the point entries are broken: every walk still ends, shows nothing twice, nothing out of its
-/// order, and nothing that the snapshot does not see.
+/// Up to three places of the point entries are broken: every walk still ends, shows no entry twice, keeps the order,
+/// and shows nothing that the snapshot does not see.
 #[test]
 fn three_broken_places_turn_no_walk_round() {
     let test = "broken_walks::three_broken_places_turn_no_walk_round";
@@ -66,7 +66,7 @@ fn a_range_that_is_over_stays_over() {
                 injector.flip(pieces[first], 3);
                 injector.flip(pieces[second], 3);
                 let mut rest = 0;
-                // The other end comes to it.
+                // Moves the other end until it meets this one.
                 while if forward { range.next_back().is_some() } else { range.next().is_some() } {
                     rest += 1;
                     assert!(rest < 1000, "{setup:?}: a range without an end");
@@ -82,13 +82,13 @@ fn a_range_that_is_over_stays_over() {
     }
 }
 
-/// Whether a walk's way depends on a piece: level-0 links, back links, and what proves keys.
+/// Whether a piece decides where a walk goes: level-0 links, back links, and what proves keys.
 fn decides((_, piece): &(usize, &Piece)) -> bool {
     let link = matches!(piece.region, Region::Link | Region::HeadLink) && piece.level == 0;
     piece.part == Part::Points && (link || matches!(piece.region, Region::BackLink | Region::Key))
 }
 
-/// Three of so many places, equal ones too.
+/// All choices of three out of so many places; places may repeat.
 fn triples(places: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let pairs = move |first| (first..places).map(move |second| (first, second));
     let thirds = move |(first, second)| (second..places).map(move |third| (first, second, third));
@@ -121,7 +121,7 @@ fn walk_both_ways(table: &MemTable, model: &Model<Bytewise>, snapshot: u64) -> R
     Ok(())
 }
 
-/// An entry for each of these keys, in a table that is frozen.
+/// A frozen table with an entry for each of these keys.
 fn frozen(representation: Representation, keys: &str) -> MemTable {
     let options = MemTableOptions::builder().representation(representation).build().unwrap();
     let table = MemTable::new(options).unwrap();
@@ -145,7 +145,7 @@ fn damage(injector: &mut FaultInjector<'_, Bytewise>, keys: &str) {
     }
 }
 
-/// Keys, with `!` for an error.
+/// The keys that are shown, with `!` for an error.
 fn shown<'t>(entries: impl Iterator<Item = Result<Entry<'t>, Error>>) -> String {
     entries.map(|entry| entry.map_or('!', |entry| char::from(entry.user_key()[0]))).collect()
 }
@@ -180,7 +180,7 @@ fn an_end_meets_one_that_stands_in_a_gap() {
     }
 }
 
-/// A walk between bounds does not hear of damage outside of them, away from where they stand.
+/// A walk between bounds reports no damage that lies outside of them, unless it is next to them.
 #[test]
 fn damage_outside_of_its_bounds_is_none_of_a_walk() {
     for representation in [Representation::SkipList, Representation::Vector] {

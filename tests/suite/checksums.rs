@@ -1,4 +1,4 @@
-//! The checksums of blocks: literal values, which are on disks and never change, and a second computation beside them.
+//! The checksums of blocks: literal values, which are on disks and never change, and a second implementation of each.
 
 use paranoid_memtable::{ChecksumKind, Error};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn unmasked_crc32c(data: &[u8]) -> u32 {
     unmask(ChecksumKind::Crc32c.checksum(data))
 }
 
-/// Every kind by other means than those that the crate uses: bit by bit, or with another crate.
+/// The checksum by another implementation than the crate's: bit by bit, or from another crate.
 fn oracle(kind: ChecksumKind, data: &[u8]) -> u32 {
     match kind {
         ChecksumKind::None => 0,
@@ -91,7 +91,7 @@ fn stored(data: &[u8]) -> [String; 6] {
     KINDS.map(|(kind, ..)| kind.checksum(data).to_le_bytes().map(|byte| format!("{byte:02X}")).concat())
 }
 
-/// RocksDB's own vectors, and `crc32` beside them.
+/// RocksDB's own vectors, and those of `crc32`.
 #[test]
 fn schema_of_nothing_and_of_empty_blocks() {
     assert_eq!(stored(b""), ["00000000", "D8EA82A2", "055DCC02", "99E9D851", "00000000", "00000000"]);
@@ -100,8 +100,8 @@ fn schema_of_nothing_and_of_empty_blocks() {
     assert_eq!(stored(&[7]), ["00000000", "46F8F711", "320D2E00", "B7BB58E8", "2D0E20C8", "2E7A664C"]);
 }
 
-/// One literal each for the code paths of the implementations: up to 16, 128, 240 bytes, over that, and beyond.
-/// The block is `pattern(length)`, the last byte 7.
+/// One literal for each code path of the implementations: up to 16, 128 and 240 bytes, and above. The block is
+/// `pattern(length)`, the last byte 7.
 #[test]
 fn schema_of_longer_blocks() {
     let table = [
@@ -170,7 +170,7 @@ fn every_length_and_alignment_agrees_with_the_oracle() {
     let bytes = pattern(70_000);
     let lengths = (0..=1100).chain([2047, 4096, 4097, 8193, 65_537]);
     for len in lengths {
-        // Lengths up to 260 walk all alignments of a word, longer ones take turns.
+        // Lengths up to 260 are tried at all alignments of a word, each longer one at a single alignment.
         let starts = if len <= 260 { 0..8 } else { len % 64..len % 64 + 1 };
         for data in starts.map(|start| &bytes[start..start + len]) {
             for (kind, ..) in KINDS {
@@ -197,7 +197,7 @@ fn a_third_implementation_agrees_on_crcs() {
     }
 }
 
-/// A torn write leaves zeros: they must not look as if they were checked.
+/// A torn write leaves zeros: they must not pass as a checked block.
 #[test]
 fn zeros_do_not_give_zero() {
     let zeros = vec![0u8; 20_000];

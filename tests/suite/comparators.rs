@@ -17,17 +17,17 @@ use crate::support::watchdog::Watchdog;
 
 type Table = MemTable<Imp>;
 
-/// What a comparator does besides comparing.
+/// What a comparator does in one of its comparisons.
 #[derive(Clone, Copy)]
 enum Deed {
     Panic,
-    /// Answers the other way round.
+    /// Returns the opposite order.
     Lie,
-    /// Calls back.
+    /// Calls the table.
     Call(fn(&Table) -> Result<(), Error>),
 }
 
-/// Bytewise, with a deed at one comparison.
+/// Bytewise order, with a deed in one comparison.
 #[derive(Clone)]
 struct Imp(Arc<Plan>);
 
@@ -37,7 +37,7 @@ struct Plan {
     fuse: AtomicU64,
     deed: Mutex<Option<Deed>>,
     table: OnceLock<Weak<Table>>,
-    /// What the call answered.
+    /// The result of the call.
     answer: Mutex<Option<Result<(), Error>>>,
     prefixes: AtomicU64,
 }
@@ -54,7 +54,7 @@ impl Comparator for Imp {
     const EQUALITY: KeyEquality = KeyEquality::Bytes;
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-        // Other threads, and what the deed itself compares, do not count.
+        // Comparisons of other threads, and those of the deed itself, are not counted.
         if INSIDE.get() != 1 || self.0.fuse.fetch_sub(1, Memory::Relaxed) != 0 {
             return left.cmp(right);
         }
@@ -119,7 +119,7 @@ impl FlushSink for Count {
     }
 }
 
-/// Walks at most as far as there are entries, whatever the order says.
+/// Takes at most as many steps as there are entries, whatever the order says.
 fn walk(table: &Table) -> Result<(), Error> {
     let steps = 4 * (table.len() + 10);
     table.range(..).take(steps).try_for_each(|entry| entry.map(|_| ()))?;
@@ -147,7 +147,7 @@ fn scrub(table: &Table) -> Result<(), Error> {
     table.scrub(|_| ()).check()
 }
 
-/// Whether a write is what waits for a freeze.
+/// Whether an operation is a write, for which a freeze waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Write,
@@ -156,7 +156,7 @@ enum Sort {
 
 type Operation = (&'static str, Sort, fn(&Table) -> Result<(), Error>);
 
-/// Everything that compares keys.
+/// Every operation that compares keys.
 const OPERATIONS: &[Operation] = &[
     ("put", Sort::Write, |table| table.put(200, &key(200), &key(200)).map(|_| ())),
     ("put through a writer", Sort::Write, |table| table.writer().put(201, &key(201), &key(201)).map(|_| ())),
@@ -189,7 +189,7 @@ const OPERATIONS: &[Operation] = &[
     }),
 ];
 
-/// Everything that waits for somebody, or that somebody waits for.
+/// Every call that waits for another thread, or for which another thread waits.
 const CALLS: &[Operation] = &[
     ("put", Sort::Write, |table| table.put(900, &key(900), &key(900)).map(|_| ())),
     ("writer", Sort::Write, |table| table.writer().put(901, &key(901), &key(901)).map(|_| ())),
@@ -213,7 +213,7 @@ const CALLS: &[Operation] = &[
     }),
 ];
 
-/// What became of an operation; `None`: it panicked.
+/// Runs an operation. `None`: it panicked.
 fn run(
     table: &Table,
     operation: fn(&Table) -> Result<(), Error>,
@@ -229,17 +229,17 @@ fn run(
     outcome.map_err(|payload| assert!(is_known(&*payload))).ok()
 }
 
-/// A panic of the comparator, or of the standard library's sort, which has found it out.
+/// Whether the panic is the comparator's, or that of the standard library's sort over a wrong order.
 fn is_known(payload: &dyn Any) -> bool {
     payload.downcast_ref::<&str>().is_some_and(|text| *text == "an imp" || text.contains("total order"))
 }
 
-/// Whether the deed was done: then the fuse has run over.
+/// Whether the deed was done: its fuse is below zero.
 fn done(table: &Table) -> bool {
     table.comparator().0.fuse.load(Memory::Relaxed) > u64::MAX / 2
 }
 
-/// Nothing acknowledged is lost, nothing is counted wrong, and the table goes on.
+/// No acknowledged entry is lost, the counts are right, and the table can be used.
 fn intact(table: &Table, what: &str) {
     for n in 0..BASE {
         let Lookup::Value(value) = table.get(&key(n), n).unwrap() else { panic!("{what}: {n} is lost") };
@@ -292,7 +292,7 @@ fn a_panic_leaves_a_table_that_goes_on() {
     });
 }
 
-/// Answers mean nothing then, but every call ends, and so do later ones.
+/// Answers are meaningless then, but every call ends, also later ones.
 #[test]
 fn a_lie_ends() {
     everywhere("a_lie_ends", Deed::Lie, |table, _, _, _| {
@@ -321,13 +321,13 @@ fn a_call_from_inside_ends() {
             let answer = table.comparator().0.answer.lock().unwrap().take().expect("it was called");
             let freezes = ["freeze", "flush", "salvage"].contains(&operation.0);
             match (answer, *call) {
-                // It would wait for the write that it is called from.
+                // The freeze would wait for the write that calls it.
                 (Err(Error::InvalidArgument(_)), "freeze") => assert_eq!(operation.1, Sort::Write, "{what}"),
                 (Err(Error::Frozen), _) => assert!(freezes && *sort == Sort::Write, "{what}"),
                 (answer, _) => answer.unwrap_or_else(|error| panic!("{what}: {error}")),
             }
             match outcome.expect("no panic") {
-                // A batch whose checks came before the freeze, or a write that came too late.
+                // A batch that was checked before the freeze, or a write that came after it.
                 Err(Error::Frozen) => assert!(*call == "freeze" && operation.1 == Sort::Write, "{what}"),
                 outcome => outcome.unwrap_or_else(|error| panic!("{what}: {error}")),
             }
@@ -336,8 +336,8 @@ fn a_call_from_inside_ends() {
     }
 }
 
-/// A comparator that is inside a write takes part in a deadlock with nobody: neither with a freeze that waits for the
-/// write, nor with who waits for the freeze.
+/// A comparator that is called inside a write never causes a deadlock: neither with a freeze that waits for the
+/// write, nor with threads that wait for the freeze.
 #[test]
 fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
     let test = "comparators::a_call_from_inside_a_write_that_a_freeze_waits_for_ends";
@@ -358,7 +358,7 @@ fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
     }
 }
 
-/// What the flush cuts into fragments is sorted by the comparator's prefixes first.
+/// The flush sorts range tombstones by the comparator's prefixes before it cuts them.
 #[test]
 fn a_flush_asks_for_prefixes() {
     let table = table(Representation::SkipList);

@@ -14,7 +14,7 @@ use super::corruption::damage::{Frozen, run_fault, run_fault_on};
 use super::support::rng::seed_or;
 use super::support::watchdog::Watchdog;
 
-/// What is done to the control block; numbers are those of pieces.
+/// What is done to the control block; numbers are indexes of pieces.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Copy { from: usize, to: usize, len: usize },
@@ -73,7 +73,7 @@ fn control_pieces(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
     (0..injector.pieces().len()).filter(control).collect()
 }
 
-/// The pieces of the control block, line by line.
+/// The pieces of the control block, by line.
 fn lines(injector: &FaultInjector<'_, Bytewise>) -> Vec<Vec<usize>> {
     let mut lines: Vec<Vec<usize>> = Vec::new();
     for piece in control_pieces(injector) {
@@ -150,7 +150,7 @@ fn try_stages(test: &str, stages: &[Stage]) {
     }
 }
 
-/// Words and lines that were copied from another place of the block, words exchanged, and every bit.
+/// Words and lines copied from another place of the block, words exchanged, and every bit flipped.
 #[test]
 fn no_place_of_the_control_block_stands_for_another() {
     try_stages("control::no_place_of_the_control_block_stands_for_another", &STAGES[..4]);
@@ -169,8 +169,8 @@ fn no_control_word_of_filters_index_and_chains_stands_for_another() {
 /// What some pieces held before a write.
 type Old = Vec<(usize, Vec<u8>)>;
 
-/// The words and lines of the control block that held something else before some write, each with the number of that
-/// write; the freeze is the last one.
+/// The words and lines of the control block that held something else before some write, with the number of that
+/// write; the freeze has the last number.
 fn earlier(model: &Model, frozen: Frozen) -> Vec<(usize, Vec<usize>)> {
     let mut history: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut groups = Vec::new();
@@ -182,7 +182,7 @@ fn earlier(model: &Model, frozen: Frozen) -> Vec<(usize, Vec<usize>)> {
             groups.extend(lines.into_iter().filter(|line| line.len() > 1));
         }
         let first = groups.first().map_or(0, |group| group[0]);
-        // Pieces of the arena come and go with entries: the block is told by its place from the end.
+        // Pieces of the arena come and go with entries, so the block is found from the end of the list.
         let shift = control_pieces(&injector)[0] - first;
         let held =
             |group: &Vec<usize>| group.iter().flat_map(|piece| injector.bytes(piece + shift)).collect();

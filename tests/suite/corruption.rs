@@ -1,6 +1,8 @@
-//! Damage: every bit of a small table, random faults of every kind, and what only sums, arenas and promises reveal.
+//! Damage: every bit of a small table, random faults of every kind, and what only sums, arenas and callers' digests
+//! reveal.
 //!
-//! Debug builds take every 97th bit; `PARANOID_TEST_SEED` moves the choice, `PARANOID_TEST_OPS` sets the random faults.
+//! Debug builds take one bit of 397; `PARANOID_TEST_SEED` moves the choice, `PARANOID_TEST_OPS` sets the random
+//! faults.
 
 use paranoid_memtable::fault::{FaultInjector, Part, Past, Region};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
@@ -55,8 +57,8 @@ fn case(number: u64) -> Case {
     Case { frozen, history: History::Forgotten, turn: number / 2 }
 }
 
-/// Nothing wrong, nothing endless, and `Corruption` only where the damage could matter. The fault model admits that a lost
-/// write and another fault may hide each other.
+/// No wrong answer, no endless walk, and `Corruption` only where the damage could matter. The fault model admits that
+/// a lost write and another fault may hide each other.
 fn accept(number: u64, seed: u64, area: Area, kind: plan::Kind, verdict: &Verdict) {
     let right = verdict.wrong.is_none() || kind == plan::Kind::StaleAndAnother;
     let fine = right && verdict.endless.is_none() && verdict.beyond.is_empty();
@@ -87,7 +89,7 @@ fn every_bit_of_a_small_table_with_checksum_on_seek() {
     every_bit("corruption::every_bit_of_a_small_table_with_checksum_on_seek", Seek::EveryNode);
 }
 
-/// Filters and index, all and one at a time.
+/// Filters and index, together and one at a time.
 #[test]
 fn every_bit_of_filters_and_index() {
     let seed = seed_or(13);
@@ -152,7 +154,8 @@ fn random_faults_of_every_kind() {
     }
 }
 
-/// A fault takes milliseconds in a development build: there a number that is asked for is too large.
+/// A fault takes milliseconds in a development build, so that the number from the environment would take too long
+/// there.
 fn faults(optimised: u64, debug: u64) -> u64 {
     if cfg!(debug_assertions) { debug } else { amount(optimised, debug) }
 }
@@ -171,8 +174,8 @@ fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
     }
 }
 
-/// The log of a mutable `Vector` table, the array of a frozen one, and the control block of both. The rest is the
-/// same as in a skiplist's table.
+/// The log of a mutable `Vector` table, the array of a frozen one, and the control block of both. All else is stored
+/// as in a skiplist's table, and tested there.
 #[test]
 fn every_bit_and_word_of_a_vector() {
     let seed = seed_or(23);
@@ -208,7 +211,7 @@ fn every_bit_and_word_of_a_vector() {
     }
 }
 
-/// Without digests answers may be wrong, but every scan ends: also one that searches its way over a damaged key.
+/// Without digests answers may be wrong, but every scan ends, also one that searches past a damaged key.
 #[test]
 fn without_protection_every_scan_ends() {
     let _watchdog = Watchdog::new("corruption::without_protection_every_scan_ends", 0);
@@ -251,7 +254,7 @@ fn flips<'m>(
     })
 }
 
-/// One flipped bit of an entry, wherever it is: its own key answers, and no other one does to a lookup.
+/// One flipped bit anywhere in an entry: no lookup but that of its key answers `Corruption`.
 #[test]
 fn one_flipped_bit_costs_its_own_key() {
     let model = Model::new(shape(Seek::Bracket, 40, 6));
@@ -292,7 +295,7 @@ fn zeroed_control_words() {
     }
 }
 
-/// What each step of a range brought: a key, an error (`?`), or the end (`-`).
+/// What a step of a range returned: a key, an error (`?`), or the end (`-`).
 fn told<'t>(step: Option<Result<Entry<'t>, Error>>) -> String {
     step.map_or("-".into(), |entry| {
         entry.map_or("?".into(), |entry| entry.user_key().escape_ascii().to_string())
@@ -317,7 +320,7 @@ fn of_three(representation: Representation) -> MemTable {
     table
 }
 
-/// An end comes to an entry that the other end has shown, and that was damaged since: the two have met.
+/// An end comes to an entry that the other end has shown and that was damaged since: the range is over.
 #[test]
 fn an_end_stops_at_what_the_other_one_has_shown() {
     for representation in [Representation::SkipList, Representation::Vector] {
@@ -330,7 +333,8 @@ fn an_end_stops_at_what_the_other_one_has_shown() {
     }
 }
 
-/// Both ends of a range over a log walk one sorted copy: an entry that is damaged after it was made costs no other one.
+/// Both ends of a range over a log walk one sorted copy: an entry that is damaged after the copy was made costs no
+/// other entry.
 #[test]
 fn both_ends_of_a_log_know_the_same_places() {
     let table = of_three(Representation::Vector);
@@ -375,7 +379,7 @@ impl FlushSink for Nothing {
     }
 }
 
-/// A table of a, b and c where these words are what they were before b came: no tag can notice that.
+/// A table of a, b and c where these words hold what they held before b was written: no tag notices that.
 fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build().unwrap()).unwrap();
     let find = |injector: &FaultInjector<'_, Bytewise>, (region, key): (Region, &[u8])| {
@@ -399,7 +403,7 @@ fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     table
 }
 
-/// The link from `a` leaves `b` out, and nothing but the sums tells.
+/// The link from `a` skips `b`, and its back link agrees: only the sums tell.
 fn without_a_witness() -> MemTable {
     with_old_words(&[(Region::Link, b"a"), (Region::BackLink, b"c")])
 }

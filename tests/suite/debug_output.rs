@@ -24,7 +24,7 @@ use paranoid_memtable::*;
 
 use crate::support::watchdog::Watchdog;
 
-/// The public face, as the compiler has it.
+/// The modules whose names are public.
 const DOORS: [&str; 5] = [
     include_str!("../../src/lib.rs"),
     include_str!("../../src/batch/mod.rs"),
@@ -46,7 +46,7 @@ const NOT_TYPES: [&str; 9] = [
     "PrefixExtractor",
 ];
 
-/// Types that nobody outside can have alone: parameters of cursors and fragments, which show them.
+/// Types that a user cannot have alone: parameters of cursors and fragments.
 const PARAMETERS: [&str; 4] = ["AtSnapshot", "Borrowed", "Owned", "TableOrder"];
 
 const ENTRIES: u64 = if cfg!(miri) { 12 } else { 3_000 };
@@ -90,7 +90,7 @@ fn public_names() -> BTreeSet<&'static str> {
     names
 }
 
-/// What was shown, by the type's name.
+/// The outputs, by the type's name.
 #[derive(Default)]
 struct Outputs(BTreeMap<&'static str, Vec<String>>);
 
@@ -103,7 +103,7 @@ impl Outputs {
     }
 }
 
-/// Bytes that are recognised wherever they come out.
+/// Bytes that are recognised wherever they are shown.
 fn bytes(letter: u8, n: u64) -> Vec<u8> {
     let mut bytes = vec![letter; 12];
     bytes.extend(n.to_be_bytes());
@@ -161,7 +161,7 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
     }
 }
 
-/// What a table hands out, and the table itself.
+/// Shows a table and what its reads return.
 fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     out.show("MemTable", table);
     out.show("TableReader", table.reader());
@@ -237,7 +237,7 @@ fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {
     out.show("FlushSummary", &summary);
 }
 
-/// Shows what it gets.
+/// Shows what a flush hands out.
 struct Shown<'o>(&'o mut Outputs);
 
 impl FlushSink for Shown<'_> {
@@ -300,7 +300,7 @@ fn fragments(letter: u8, out: &mut Outputs) {
     out.show("RangeTombstone", &tombstone);
 }
 
-/// Types of a few words that hold nothing of anybody.
+/// Small types that hold no bytes of a user.
 fn plain(out: &mut Outputs) {
     out.show("ChecksumKind", &ChecksumKind::Xxh3);
     out.show("Kvo", &Kvo);
@@ -348,7 +348,7 @@ fn faults(letter: u8, out: &mut Outputs) {
     out.show("Region", &piece.region);
 }
 
-/// Everything that there is to show.
+/// Shows a value of every public type.
 fn outputs(table: &MemTable, letter: u8) -> Outputs {
     let mut out = Outputs::default();
     errors(table, letter, &mut out);
@@ -411,8 +411,7 @@ fn nothing_shown_depends_on_bytes_or_secrets() {
     check(&one, b'Q');
     check(&other, b'Z');
     for (name, texts) in &one.0 {
-        // A digest is made to depend on the bytes; how many links there are, and so how many bytes, follows from the
-        // seed.
+        // A digest depends on the bytes, and the number of links on the seed.
         if !["Protected", "StoredProtection", "FaultInjector", "Past", "BatchWritten", "Inserted"]
             .contains(name)
         {
@@ -425,7 +424,8 @@ fn nothing_shown_depends_on_bytes_or_secrets() {
     }
 }
 
-/// A writer fills the same memory meanwhile: no plain read of what it writes (a race that Miri reports), no torn text.
+/// A writer fills the table meanwhile: no plain read of memory that it writes (a race that Miri reports), no torn
+/// text.
 #[test]
 fn shown_beside_a_live_writer() {
     let _watchdog = Watchdog::new("debug_output::shown_beside_a_live_writer", 0);

@@ -51,7 +51,7 @@ fn multiset(rows: &[Row]) -> Vec<&Row> {
     sorted
 }
 
-/// In the table's order, and each as often as it was written.
+/// Whether rows are in the table's order, and each as often as it was written.
 fn same_rows<C: Order>(found: &[Row], written: &[Row], what: &str) {
     assert_eq!(multiset(found), multiset(written), "{what}");
     let ordered = |pair: &[Row]| {
@@ -61,7 +61,7 @@ fn same_rows<C: Order>(found: &[Row], written: &[Row], what: &str) {
     assert!(found.windows(2).all(ordered), "{what} is out of order: {found:?}");
 }
 
-/// What was written at each place of the order.
+/// What was written, by key and sequence number, in the table's order.
 fn groups<C: Order>(rows: &[Row]) -> Vec<Vec<&Row>> {
     let mut sorted: Vec<&Row> = rows.iter().collect();
     sorted.sort_by(|left, right| C::plainly(&left.0, &right.0).then(right.1.cmp(&left.1)));
@@ -69,7 +69,7 @@ fn groups<C: Order>(rows: &[Row]) -> Vec<Vec<&Row>> {
     sorted.chunk_by(same).map(<[&Row]>::to_vec).collect()
 }
 
-/// Every read; returns what it answered where it had a choice.
+/// Checks every read. Returns the answers of those that may choose among duplicates.
 fn check_reads<C: Order>(table: &TableReader<C>, rows: &[Row]) -> Vec<Vec<u8>> {
     let raw: Vec<Row> = table.range(..).map(|entry| row_of(entry.unwrap())).collect();
     same_rows::<C>(&raw, rows, "a raw scan");
@@ -123,8 +123,8 @@ impl FlushSink for Rows {
     }
 }
 
-/// A flush gives all that was written; one that drops hidden versions gives of each number all or nothing, and those
-/// numbers that a table without duplicates gives.
+/// A flush hands out all that was written. One that drops hidden versions hands out all duplicates of a sequence
+/// number or none, and those numbers that a table without duplicates hands out.
 fn check_flush<C: Order>(frozen: &ImmutableMemTable<C>, rows: &[Row], snapshots: &[u64]) {
     let mut all = Rows::default();
     frozen.flush_with(&[], HiddenVersions::Keep, &mut all).unwrap();
@@ -152,7 +152,7 @@ fn one<C: Order>(seed: u64, count: u64, protection: u8) {
     let mut rng = Rng::new(seed);
     let mut rows = draw(&mut rng, count);
     if rng.one_in(4) {
-        // Now and then there are no duplicates.
+        // Some tables have no duplicates.
         let mut seen = BTreeMap::new();
         for row in rows {
             seen.entry((row.0.to_ascii_lowercase(), row.1)).or_insert(row);

@@ -57,7 +57,7 @@ fn ingest_takes_any_tree() {
         for wanted in [format!("paths         {paths}\n"), format!("{paths} entries equal to the source")] {
             assert!(out.contains(&wanted), "no `{wanted}` in\n{out}");
         }
-        // "deep/" holds er, er/c and b; deep-not and deeq stay.
+        // "deep/" holds er, er/c and b, which are deleted; deep-not and deeq stay.
         assert!(out.contains("range delete  deep at sequence"), "{out}");
         assert!(out.contains("3 entries gone; at snapshot"), "{out}");
         assert!(out.contains("All of it agrees."), "{out}");
@@ -115,7 +115,7 @@ fn replay_checks_a_trace_and_names_bad_lines() {
     }
 }
 
-/// What scripts take from a result line of RocksDB's db_bench: name, microseconds and operations a second.
+/// What scripts take from a result line of RocksDB's db_bench: name, microseconds and operations per second.
 fn result_line(line: &str) -> Option<(&str, f64, f64)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [name, ":", micros, "micros/op", rate, "ops/sec", seconds, "seconds", operations, word, ..] =
@@ -155,7 +155,7 @@ fn db_bench_runs_what_was_published() {
             let results: Vec<_> = out.lines().filter_map(result_line).filter(|line| line.0 == name).collect();
             assert_eq!(results.len(), repeats, "{name} of {line}\n{out}");
             assert!(results.iter().all(|line| line.1 > 0.0 && line.2 > 0.0), "{line}\n{out}");
-            // One after each run but the first, and one at the end.
+            // One line after each run but the first, and one at the end.
             let averages = out.lines().filter_map(average_line).filter(|line| line.0 == name).count();
             assert_eq!(averages, if repeats > 1 { repeats } else { 0 }, "{name} of {line}\n{out}");
         }
@@ -203,7 +203,7 @@ fn db_bench_keeps_and_finds_a_journal() {
     }
 }
 
-/// Every example that `cargo test` builds explains itself, and ends quietly where nobody reads on.
+/// Every example that `cargo test` builds has `--help`, and ends without a panic when its output is closed.
 #[test]
 fn examples_have_help_and_survive_a_closed_output() {
     for name in [

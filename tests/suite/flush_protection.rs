@@ -1,4 +1,4 @@
-//! Flush entries carry the digests that their table stored: they disagree with every byte that is not the one written.
+//! Flush entries carry the digests that their table stored: they disagree with an entry in which any bit has changed.
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
 use paranoid_memtable::integrity::StoredProtection;
@@ -74,7 +74,7 @@ fn a_flip_after_the_table_disagrees_with_the_stored_digests() {
             let frozen = table.freeze().unwrap();
             frozen.flush_with(&[], HiddenVersions::Keep, &mut sink).unwrap();
             assert_eq!(sink.entries, 60);
-            // A digest of n bytes misses one flip in 2^8n; without any there is nothing to compare.
+            // A digest of n bytes misses one flip in 2^8n; without digests nothing is compared.
             let allowed = match protection {
                 0 => sink.tried,
                 1 => sink.tried / 64,

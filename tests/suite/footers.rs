@@ -1,4 +1,4 @@
-//! Block trailers and footers: literal bytes, every flipped bit, every length, any bytes at all.
+//! Block trailers and footers: literal bytes, every flipped bit, every length, arbitrary bytes.
 
 use std::num::NonZeroU32;
 
@@ -37,7 +37,7 @@ fn all_footers() -> Vec<(Footer, Vec<u8>)> {
     footers.into_iter().map(|footer| (footer, footer.encode(FOOTER_OFFSET).unwrap())).collect()
 }
 
-/// Decodes a footer at `FOOTER_OFFSET`, with a few bytes of what lies before it.
+/// Decodes a footer at `FOOTER_OFFSET`, given a few bytes before it, too.
 fn decode(bytes: &[u8]) -> Result<Footer, Error> {
     Footer::decode(&[&[0xa5; 5], bytes].concat(), FOOTER_OFFSET + bytes.len() as u64)
 }
@@ -56,7 +56,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Puts a right checksum into the bytes of a footer of version 6 or 7, by means of the public functions.
+/// Puts the right checksum into the bytes of a footer of version 6 or 7, by public functions.
 fn seal(bytes: &mut [u8], kind: ChecksumKind) {
     bytes[5..9].fill(0);
     let number = u32::from_le_bytes(bytes[9..13].try_into().unwrap());
@@ -118,7 +118,7 @@ fn every_flipped_bit_of_every_footer_shows() {
         for bit in 0..clean.len() * 8 {
             let mut bytes = clean.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // Without a checksum nobody can tell what the reserved bytes should be.
+            // Without a checksum a reader cannot know what the reserved bytes should be.
             let reserved = footer.format_version() >= 6 && !sealed && (17..33).contains(&(bit / 8));
             match decode(&bytes) {
                 Ok(other) => assert!((other == footer) == reserved && !sealed, "{footer:?} bit {bit}"),
@@ -145,7 +145,7 @@ fn every_truncated_footer_shows() {
             let mut file = vec![0; FOOTER_OFFSET as usize];
             file.extend(&clean[..len]);
             corruption(Footer::decode(&file, file_size));
-            // The file is nothing but the end or the start of a footer.
+            // The file is only the end or the start of a footer.
             let report = corruption(Footer::decode(&clean[clean.len() - len..], len as u64));
             let needed = if len < 48 { 48 } else { 53 };
             assert_eq!((report.offset, report.expected, report.found), (0, needed, len as u64));
@@ -227,7 +227,7 @@ fn damage_under_a_right_checksum_shows() {
     for size in [most + 1, u32::MAX] {
         assert_eq!(corruption(changed(13, &size.to_le_bytes())).offset, FOOTER_OFFSET + 13);
     }
-    // The footer of another place.
+    // The footer read from another offset than its own.
     assert_eq!(corruption(Footer::decode(&clean, FOOTER_OFFSET + 54)).offset, FOOTER_OFFSET + 1);
 }
 
@@ -399,7 +399,7 @@ fn nearly() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// What decodes encodes again, to the same bytes but for the reserved ones; nothing panics.
+    /// What decodes is encoded to the bytes that were read, except the reserved ones; nothing panics.
     #[test]
     fn any_bytes(tail in prop_oneof![nearly(), prop::collection::vec(any::<u8>(), 0..80)], before in 0..4000u64) {
         for file_size in [tail.len() as u64, tail.len() as u64 + before, u64::MAX] {

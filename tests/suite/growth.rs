@@ -7,7 +7,7 @@ fn value_of(sequence: u64, len_max: u64) -> Vec<u8> {
     vec![mixed as u8; (mixed >> 40) as usize % len_max as usize]
 }
 
-/// Fills 20 times the write buffer by one writer, then asks for everything.
+/// Fills 20 times the write buffer by one writer, then reads every entry.
 fn outgrow(seed: u64, len_max: u64) -> Result<()> {
     let options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(seed).build()?;
     let table = MemTable::new(options)?;

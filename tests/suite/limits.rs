@@ -17,7 +17,7 @@ use crate::support::watchdog::Watchdog;
 const HARD_LIMIT: u64 = 256 << 10;
 
 fn builder() -> MemTableOptionsBuilder {
-    // Pages of a directory take their share of what a hard limit allows.
+    // Without a directory, whose pages would use a part of the hard limit.
     MemTableOptions::builder().directory(Directory::Off).seed(7)
 }
 
@@ -119,8 +119,8 @@ fn sequences_at_both_ends() {
     assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(0), Some(u64::MAX)));
 }
 
-/// Fills until the hard limit answers, with entries of sizes that no unit divides; every entry can be read back, and a
-/// smaller one still fits.
+/// Fills until the hard limit answers, with entries of sizes that are no multiple of a unit; every entry can be read
+/// back, and a smaller one still fits.
 #[test]
 fn a_full_table_refuses_and_goes_on() {
     let test = "limits::a_full_table_refuses_and_goes_on";
@@ -190,7 +190,7 @@ fn many_chunks() {
     }
 }
 
-/// The largest numbers there are are refused or saturate, in checked builds too.
+/// The largest numbers are refused or saturate, in builds with overflow checks too.
 #[test]
 fn sizes_beyond_all_limits() {
     for key in [0, 1, u64::MAX / 2, u64::MAX - 8, u64::MAX] {
@@ -218,14 +218,14 @@ fn sizes_beyond_all_limits() {
             }
         }
         let mut after = counters(table.reader());
-        // What is left of the writer that was made for it.
+        // The writer that was made for the reservation keeps some units.
         after.numbers[5] = before.numbers[5];
         assert_eq!(after, before);
         table.put(entries, &entries.to_be_bytes(), b"v").unwrap();
     }
 }
 
-/// What is used is what was written, however much writers took ahead; what is allocated has that, too.
+/// `used_bytes` counts what was written, however much writers took ahead; `allocated_bytes` counts that, too.
 #[test]
 fn used_and_allocated() {
     for (entries, threads) in [(0u64, 1), (50, 1), (50, 3), (40_000, 1), (40_000, 3)] {
@@ -238,7 +238,7 @@ fn used_and_allocated() {
             taken += writers[n as usize % threads].put(n, &n.to_be_bytes(), &[b'v'; 100]).unwrap().bytes;
         }
         let used = table.used_bytes() - empty - made;
-        // The rest of a chunk that an entry does not fit into is lost.
+        // What is left of a chunk is lost if the next entry does not fit into it.
         assert!(
             used >= taken && used < taken + 1024 * (1 + entries / 100),
             "{entries}: {used}, {taken} taken"
@@ -345,7 +345,7 @@ fn failing_inserts_change_nothing() {
         let broken = table.insert_protected(10, Kind::PUT, b"k", b"v", caller_digest).unwrap_err();
         assert!(matches!(broken, Error::Corruption(report) if report.place == Place::Entry));
         let mut after = counters(table.reader());
-        // Its arena bytes are zero again and wait for the shard's next entry.
+        // The arena bytes of the failed insert are zero again, and the writer's next entry takes them.
         after.numbers[5] = before.numbers[5];
         assert_eq!(after, before);
         table.freeze().unwrap();
@@ -379,7 +379,7 @@ impl Comparator for Fuse {
     }
 }
 
-/// An insert that panics is either in the table and counted, or neither; everything else goes on.
+/// An insert that panics is both in the table and counted, or neither; everything else goes on.
 #[test]
 fn a_panicking_comparator_leaves_the_table_valid() {
     let _watchdog = Watchdog::new("limits::a_panicking_comparator_leaves_the_table_valid", 0);
@@ -412,7 +412,7 @@ fn a_panicking_comparator_leaves_the_table_valid() {
     }
 }
 
-/// Says anything at all.
+/// An order that answers at random.
 #[derive(Debug)]
 struct Liar(Mutex<Rng>);
 

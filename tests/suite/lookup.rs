@@ -205,7 +205,7 @@ fn a_key_under_a_range_tombstone_stays_deleted_whatever_filter_and_index_say() {
     }
 }
 
-/// Everything equal whose ASCII letters differ by case only.
+/// An order in which letters that differ in case are equal.
 #[derive(Debug, Clone)]
 struct AnyCase;
 
@@ -253,7 +253,7 @@ fn side_structures_stay_within_their_share() {
     for (name, share) in [("neither", 0.0), ("keys", 0.01), ("index", 0.2), ("keys and index", 0.12)] {
         let build = |name| MemTable::new(configured(name).build().unwrap()).unwrap().allocated_bytes();
         let taken = build(name) - build("neither");
-        // What is left of a sub-chunk is not used by the structures.
+        // Less than a sub-chunk is taken but not used by the structures.
         let most = (f64::from(64 << 10) * share) as u64 + 4096;
         assert!(taken <= most, "{name}: {taken} of {most}");
     }
@@ -262,7 +262,7 @@ fn side_structures_stay_within_their_share() {
 #[test]
 fn the_index_answers_at_any_load() {
     let (buffer, share) = (1u64 << 20, 0.1);
-    // Eight slots and a control word of eight bytes a bucket.
+    // A bucket has eight slots and a control word of eight bytes.
     let slots = (buffer as f64 * share / 72.0) as u64 * 8;
     // The intended load is 60 % of the slots.
     for percent in [10u64, 100, 300] {
@@ -400,7 +400,8 @@ fn writers_that_claim_the_same_keys_at_once() {
     }
 }
 
-/// Every bit of every word beside the list, and every word zeroed: the answers stay, and a scrub names the damage.
+/// Every bit of every word of filters and index flipped, and every word zeroed: answers do not change, and a scrub
+/// names the damage.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn damage_to_filters_and_index_changes_no_answer() {

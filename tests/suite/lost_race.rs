@@ -9,10 +9,10 @@ use paranoid_memtable::{Comparator, MemTable, MemTableOptions};
 
 use crate::support::watchdog::Watchdog;
 
-/// What a comparator does in the middle of an insert.
+/// What a comparator does during an insert.
 #[derive(Debug, Clone, Copy)]
 enum Plot {
-    /// After so many comparisons another entry is written; after so many more, it panics.
+    /// After so many comparisons it writes another entry; after so many more, it panics.
     Rival {
         after: u32,
         then: u32,
@@ -58,7 +58,8 @@ impl Comparator for Ambush {
     }
 }
 
-/// What a writer built before it lost its race is gone before the comparator is asked again: no salvage finds it.
+/// What a writer built before it lost its race is wiped before the comparator is called again: a salvage does not
+/// find it.
 #[test]
 fn a_panic_after_a_lost_race_leaves_no_entry() {
     let _watchdog = Watchdog::new("lost_race::a_panic_after_a_lost_race_leaves_no_entry", 0);

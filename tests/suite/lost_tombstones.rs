@@ -1,5 +1,5 @@
-//! Lost writes in the tombstone index of a table: a piece of it goes back to what it held before a range delete. Reads
-//! are right all the same, a scrub reports it, and a flush does not say that all is well.
+//! Lost writes in the tombstone index of a table: a piece of it goes back to what it held before a range delete.
+//! Reads stay right, a scrub reports it, and a flush fails.
 
 use paranoid_memtable::fault::{FaultInjector, Part, Region};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
@@ -39,7 +39,7 @@ fn open_injector(table: &MemTable) -> FaultInjector<'_, Bytewise> {
     unsafe { FaultInjector::open(table.reader()) }.unwrap()
 }
 
-/// The two halves of the tally, which come first, and every record: 48 bytes each.
+/// The two counters of the tally, which come first, and every record: 48 bytes each.
 fn pieces_of_index(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
     let pieces =
         injector.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::TombstoneIndex);
@@ -68,7 +68,7 @@ fn read_everything(table: &MemTable, turns: u64, note: &str) {
     }
 }
 
-/// Takes what a flush hands out and forgets it.
+/// A sink that drops what it is given.
 struct Forget;
 
 impl FlushSink for Forget {
@@ -81,7 +81,7 @@ impl FlushSink for Forget {
     }
 }
 
-/// One piece of the index of a table with `turns` range deletes holds what it held before one of them.
+/// One piece of the index of a table with `turns` range deletes goes back to what it held before one of them.
 fn went_back(turns: u64, piece: usize, old: &[u8], note: &str) {
     let table = keys_only();
     (0..turns).for_each(|turn| delete(&table, turn));
@@ -133,8 +133,8 @@ fn starts_of_ranges(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
     wanted.map(|(number, _)| number).collect()
 }
 
-/// The start of a range tombstone, and what lies after it in memory, becomes a copy of another one's. Then more range
-/// deletes, and the freeze.
+/// The start of a range tombstone, and what lies after it in memory, is overwritten by a copy of another one's. Then
+/// come more range deletes, and the freeze.
 fn copied_start(protection: u8, [from, to, len]: [usize; 3]) {
     let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
     let options = MemTableOptions::builder().seed(2).paranoid(paranoid).build().unwrap();
@@ -159,7 +159,7 @@ fn copied_start(protection: u8, [from, to, len]: [usize; 3]) {
     assert!(damaged || protection == 0 || !changed, "{len} bytes from {from} over {to}");
 }
 
-/// That ends, whatever the list reads as. Without protection bytes nothing tells that it is wrong.
+/// The freeze ends, whatever the list reads as. Without protection bytes it cannot know that the list is wrong.
 #[test]
 fn a_freeze_ends_over_a_copied_start() {
     let _watchdog = Watchdog::new("lost_tombstones::a_freeze_ends_over_a_copied_start", 2);

@@ -1,4 +1,4 @@
-//! The suite: one binary, one module a subject.
+//! The suite: one binary, one module per subject.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
 #[path = "../support/mod.rs"]

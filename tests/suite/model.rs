@@ -13,7 +13,7 @@ use crate::support::rng::{Rng, amount, seed_or};
 use crate::support::run::run_or_report;
 use crate::support::watchdog::{Watchdog, replay_line};
 
-/// The representations that every test here runs over.
+/// The representations of every test of this file.
 const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
 
 const OPS_A_CASE: u64 = 800;

@@ -11,7 +11,7 @@ use paranoid_memtable::{Comparator, DuplicatePolicy, Error, Lookup, MemTable, Me
 
 use super::support::watchdog::Watchdog;
 
-/// Case does not count, and order descends: keys that differ in bytes may be equal.
+/// An order that ignores case and descends: keys that differ in bytes may be equal.
 #[derive(Debug, Clone, Copy)]
 struct Folded;
 
@@ -22,7 +22,7 @@ impl Comparator for Folded {
     }
 }
 
-/// (key, sequence number, value), in the order of inserts: the later of equals counts.
+/// (key, sequence number, value), in the order of inserts: of equal entries the last one counts.
 const WRITES: [(&str, u64, &str); 12] = [
     ("delta", 1, "old"),
     ("Delta", 1, "new"),
@@ -108,7 +108,7 @@ fn uncertain(table: &MemTable<Folded>, what: &str) -> Vec<&'static str> {
     uncertain
 }
 
-/// A scan shows the rows in order; what it leaves out stands after an error.
+/// A scan shows the rows in order; each row that it leaves out comes after an error.
 fn scan(table: &MemTable<Folded>, rows: &[(String, u64, String)], what: &str) {
     let mut rest = rows.iter();
     let mut gap = false;
@@ -157,7 +157,7 @@ fn every_bit_under_another_order_with_replaced_equals() {
         }
     }
     assert!(tried > 500 && most >= 1, "{tried} {most}");
-    // The damage is undone: everything is there, and the sums agree.
+    // The damage is undone: all rows are there, and the sums agree.
     let frozen = table.freeze().unwrap();
     let mut sink = Collected::default();
     frozen.flush_with(&[], HiddenVersions::Keep, &mut sink).unwrap();

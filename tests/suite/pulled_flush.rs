@@ -1,4 +1,4 @@
-//! A flush that is pulled hands out what one into a sink does, and ends in an error where damage is.
+//! A pulled flush hands out what a flush into a sink hands out, and ends with an error at damage.
 
 use paranoid_memtable::flush::{
     FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
@@ -12,7 +12,7 @@ use crate::support::orders::{CaseBlind, Order, Reverse};
 use crate::support::rng::{Rng, amount, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
-/// What was handed out.
+/// What a flush handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Item {
     Entry(Vec<u8>, u64, Kind, Vec<u8>),
@@ -108,7 +108,7 @@ fn what_is_pulled_is_what_a_sink_gets() {
     }
 }
 
-/// Several of one table at once, and one that is dropped half-way.
+/// Several flushes of one table at once, and one that is dropped half-way.
 #[test]
 fn flushes_do_not_disturb_each_other() {
     let table = MemTable::default();
@@ -127,8 +127,8 @@ fn flushes_do_not_disturb_each_other() {
     assert!(left.next().unwrap().is_none() && right.next().unwrap().is_none());
 }
 
-/// One flipped bit of an entry, or a writer's count that is not what was written: what was pulled before is a true
-/// prefix, the error is final, and there is no summary.
+/// One flipped bit of an entry, or a wrong count of a writer: what was pulled before is right, the error is final,
+/// and there is no summary.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn damage_ends_a_flush_for_good() {

@@ -17,7 +17,7 @@ use crate::support::watchdog::{Watchdog, replay_line};
 /// A version of a key.
 type Place = (Vec<u8>, u64);
 
-/// Positions between which a range lies.
+/// The bounds of a range.
 type Bounds = (Bound<Place>, Bound<Place>);
 
 fn place_of(entry: Entry<'_>) -> Place {
@@ -36,7 +36,7 @@ fn order<C: Order>(left: &Place, right: &Place) -> std::cmp::Ordering {
     C::plainly(&left.0, &right.0).then(right.1.cmp(&left.1))
 }
 
-/// A table, and what it should say.
+/// A table, and the rows that it holds.
 fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> (MemTable<C>, Model<C>) {
     let options = MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10);
     let options = options.seed(rng.next_u64()).build().unwrap();
@@ -52,7 +52,7 @@ fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> (MemTable<
     (table, model)
 }
 
-/// The rows of a range, and which of them its ends have not come to.
+/// The rows of a range, and those that its ends have not reached.
 struct Oracle<C> {
     all: Vec<Place>,
     rows: Vec<Place>,
@@ -128,7 +128,7 @@ fn key_bounds(rng: &mut Rng) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (bound(), bound())
 }
 
-/// What bounds of keys are as bounds of versions.
+/// Bounds of keys as bounds of versions.
 fn as_versions((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Bounds {
     let all = |bound: &Bound<Vec<u8>>, included: u64| match bound {
         Bound::Unbounded => Bound::Unbounded,
@@ -147,7 +147,7 @@ fn version_bounds(rng: &mut Rng) -> Bounds {
     (bound(), bound())
 }
 
-/// Random moves of a range that is kept; those that all ranges have.
+/// Random moves of a range that is kept, of those that all ranges have.
 fn moves<C: Order, H: Handle, L: Visibility>(
     rng: &mut Rng,
     range: &mut EntryRange<H, L>,
@@ -182,7 +182,7 @@ fn moves<C: Order, H: Handle, L: Visibility>(
     }
 }
 
-/// As `moves`, and those by versions.
+/// Random moves as `moves` makes them, and those by versions.
 fn raw_moves<C: Order, H: Handle>(
     rng: &mut Rng,
     range: &mut EntryRange<H, Raw>,
@@ -268,7 +268,7 @@ fn kept_ranges_under_every_order() {
     }
 }
 
-/// Entries inserted meanwhile: an owned range shows those that lie before it, and none twice.
+/// Entries inserted meanwhile: an owned range shows those that are before it, and none twice.
 #[test]
 fn ranges_beside_writes() {
     let table = MemTable::default();
@@ -379,7 +379,7 @@ fn every_interleaving_with_a_gap() {
         injector.flip(piece, 1);
         drop(injector);
         if (representation, is_frozen) == (Representation::Vector, false) {
-            // Nobody knows where the entry stood.
+            // A log does not know where the damaged entry was.
             let (mut range, mut owned) = (table.range(..), table.owned_range(..));
             assert!(range.next().is_some_and(|step| step.is_err()) && range.next_back().is_none());
             assert!(owned.next_back().is_some_and(|step| step.is_err()) && owned.next().is_none());
@@ -394,7 +394,7 @@ fn every_interleaving_with_a_gap() {
     }
 }
 
-/// An end that is sought beyond the gap does not report it, and one that is sought before it does again.
+/// An end that seeks beyond the gap does not report it; one that seeks before it reports it again.
 #[cfg(feature = "fault-injection")]
 fn sought_beyond(table: &MemTable) {
     let mut range = table.owned_range(..);

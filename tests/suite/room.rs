@@ -1,4 +1,4 @@
-//! Room: what tables and batches say about the memory that they take, and what lives as long as it.
+//! Room: what tables and batches report about the memory that they take, and what is dropped with it.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ fn table(options: MemTableOptionsBuilder) -> MemTable {
     MemTable::new(options.build().unwrap()).unwrap()
 }
 
-/// What `can_fit` promises, the next insert keeps, entry after entry up to the hard limit; what `remaining` says, the
-/// error says.
+/// Where `can_fit` says yes the next insert succeeds, up to the hard limit; the error of a full table states what
+/// `remaining` returned.
 #[test]
 fn room_that_is_promised_is_there() {
     for representation in [Representation::SkipList, Representation::Vector] {

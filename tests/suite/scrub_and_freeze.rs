@@ -1,4 +1,4 @@
-//! A scrub that a freeze overtakes has nothing to report: what it met is less than what was sealed meanwhile.
+//! A scrub during which the table is frozen reports nothing: it counted fewer entries than were sealed meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
@@ -20,10 +20,10 @@ fn nothing_found(report: &ScrubReport) {
     assert!(report.findings.is_empty(), "an undamaged table: {:?}", report.findings);
 }
 
-/// The scrub itself calls: entries are written where it has been, and the table is frozen, before it goes on.
+/// The scrub's own callback writes entries before the place where the scrub is, and freezes the table.
 #[test]
 fn a_table_that_is_frozen_under_a_scrub_is_undamaged() {
-    // 1024 entries lie between two calls.
+    // 1024 entries lie between two calls of the callback.
     for (representation, entries) in REPRESENTATIONS.into_iter().flat_map(|r| [(r, 3), (r, 1100), (r, 5000)])
     {
         for freeze_at_call in [1, 2, 4] {
@@ -50,7 +50,7 @@ fn a_table_that_is_frozen_under_a_scrub_is_undamaged() {
     }
 }
 
-/// Scrubs in a row while writers write and somebody freezes.
+/// One scrub after the other while threads write and one of them freezes.
 #[test]
 fn scrubs_beside_writers_and_a_freeze() {
     let test = "scrub_and_freeze::scrubs_beside_writers_and_a_freeze";

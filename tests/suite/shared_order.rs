@@ -28,12 +28,12 @@ impl<C: Comparator> DynComparator for Named<C> {
         self.0.compare(left, right)
     }
     fn prefix(&self, key: &[u8]) -> Option<u64> {
-        // The reversed order of the tests has none.
+        // The reversed order of the tests has no prefixes.
         (self.1 == "bytes").then(|| self.0.prefix(key))
     }
 }
 
-/// A shared order for the model: the orders of the suite are made by `default`.
+/// A shared order for the model, whose orders are made by `default`.
 macro_rules! shared {
     ($name:ident, $plain:ty, $make:expr) => {
         #[derive(Debug, Clone, Copy)]
@@ -113,7 +113,7 @@ fn one_type_of_table_for_every_order() {
     assert!(format!("{:?}", tables[1].comparator()).contains("backwards"));
 }
 
-/// Filters hash keys: an order that takes different bytes for one key is refused.
+/// Filters hash keys: an order under which different bytes are equal is refused.
 #[test]
 fn orders_that_hide_bytes_are_refused() {
     use crate::support::orders::CaseBlind;

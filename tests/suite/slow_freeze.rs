@@ -1,4 +1,4 @@
-//! A fragmenter that takes its time holds up nobody.
+//! A slow fragmenter blocks no other thread.
 //!
 //! ```text
 //!   freezing thread    freeze(A) -> first comparisons of tombstone keys ... stands at the gate ....... done
@@ -20,7 +20,7 @@ use paranoid_memtable::{Comparator, Error, Lookup, MemTable, MemTableOptions, Re
 use crate::support::watchdog::Watchdog;
 
 const TOMBSTONES: u64 = 200;
-/// Every range is so wide, in keys, and reaches over the next one's start.
+/// The width of every range, in keys: it overlaps the next one.
 const WIDTH: u64 = 3;
 const POINTS: u64 = TOMBSTONES * 2 + 4;
 const BOUNDARY_LEN: usize = 4;
@@ -57,7 +57,7 @@ impl Gate {
     }
 }
 
-/// Opens the gate in the end, also if a check fails.
+/// Opens the gate when it is dropped, also if a check fails.
 struct Opens<'g>(&'g Gate);
 
 impl Drop for Opens<'_> {
@@ -66,7 +66,7 @@ impl Drop for Opens<'_> {
     }
 }
 
-/// Bytes in order, without prefixes; counts, and stops at the gate.
+/// Bytes in order, without prefixes; counts comparisons, and stops at the gate.
 #[derive(Debug, Clone)]
 struct Gated(Arc<Gate>);
 
@@ -108,7 +108,7 @@ fn sequence(tombstone: u64) -> u64 {
     POINTS + TOMBSTONES - tombstone
 }
 
-/// The newest tombstone up to a snapshot that covers a key, by a look at all of them.
+/// The newest tombstone up to a snapshot that covers a key, found by looking at all of them.
 fn cover(key: u64, snapshot: u64) -> Option<u64> {
     let covers = |tombstone: &u64| (tombstone * 2..tombstone * 2 + WIDTH).contains(&key);
     (0..TOMBSTONES).filter(covers).map(sequence).filter(|sequence| *sequence <= snapshot).max()
@@ -129,7 +129,7 @@ fn check(table: &TableReader<Gated>, snapshot: u64) {
     assert_eq!(table.range_at(snapshot, ..).rev().map(Result::unwrap).count(), shown);
 }
 
-/// Comparisons of one `get` at most. A walk over the tombstones takes one each, an index a few.
+/// The most comparisons of one `get`. A walk over the tombstones takes one per tombstone, an index a few.
 fn dearest_get(table: &TableReader<Gated>) -> u64 {
     let price = |key| {
         let before = COMPARISONS.get();

@@ -49,7 +49,7 @@ struct Write {
 }
 
 impl Write {
-    /// The write with this sequence number, the same in every run of a seed.
+    /// The write with this sequence number, which depends on the seed alone.
     fn of(seed: u64, sequence: u64) -> Write {
         let mut rng = Rng::new(seed ^ scramble(sequence));
         let (act, start) = (rng.below(10), rng.below(KEYS));
@@ -63,7 +63,7 @@ impl Write {
     }
 }
 
-/// For each key everything that was written over it, by ascending sequence number.
+/// For each key, all that was written over it, by ascending sequence number.
 struct Model(Vec<Vec<(u64, Act)>>);
 
 impl Model {
@@ -78,7 +78,7 @@ impl Model {
         Model(events)
     }
 
-    /// The newest thing that a snapshot sees of a key. Sequence numbers differ, so it alone decides.
+    /// The newest write that a snapshot sees of a key. No two writes have one sequence number.
     fn newest(&self, key: u64, snapshot: u64) -> Option<(u64, Act)> {
         let events = &self.0[key as usize];
         let seen = events.partition_point(|event| event.0 <= snapshot);
@@ -103,7 +103,7 @@ impl Model {
         self.check_lookup(&table.get(&key(key_number), snapshot).unwrap(), key_number, snapshot);
     }
 
-    /// Everything that a snapshot sees: one by one, together, and in scans both ways.
+    /// Checks all that a snapshot sees: by single gets, by many at once, and in scans both ways.
     fn check_all(&self, table: &TableReader, snapshot: u64) {
         let keys: Vec<_> = (0..KEYS).map(key).collect();
         for (number, lookup) in table.multi_get(&keys, snapshot).into_iter().enumerate() {
@@ -131,7 +131,7 @@ impl Model {
 struct Progress([AtomicU64; WRITERS as usize]);
 
 impl Progress {
-    /// The newest snapshot below which nothing is missing.
+    /// The newest snapshot up to which every write is acknowledged.
     fn snapshot(&self) -> u64 {
         let first_open = |(writer, done): (u64, &AtomicU64)| done.load(Ordering::Acquire) * WRITERS + writer;
         (0..).zip(&self.0).map(first_open).min().unwrap() * BATCH
@@ -142,7 +142,7 @@ impl Progress {
     }
 }
 
-/// Writes one batch in a writer's own way. What was acknowledged, and whether the table is frozen.
+/// Writes one batch in this writer's way. `Err`: what was acknowledged before the table was frozen.
 fn write(table: &MemTable, seed: u64, batch: u64) -> Result<(), (u64, Error)> {
     let first = batch * BATCH + 1;
     if batch.is_multiple_of(WRITERS) {
@@ -169,7 +169,7 @@ fn write(table: &MemTable, seed: u64, batch: u64) -> Result<(), (u64, Error)> {
     Ok(())
 }
 
-/// Writes until done or frozen: the sequence numbers that were acknowledged.
+/// Writes until done or frozen. Returns the sequence numbers that were acknowledged.
 fn writer(table: &MemTable, progress: &Progress, seed: u64, id: u64, batches: u64) -> Vec<u64> {
     let mut acknowledged = Vec::new();
     for batch in (id..batches).step_by(WRITERS as usize) {
@@ -219,7 +219,7 @@ fn options(seed: u64, representation: Representation) -> MemTableOptions {
     builder.build().unwrap()
 }
 
-/// Three writers, three readers; somebody may freeze once a snapshot this new is complete.
+/// Three writers, three readers; one thread may freeze once a snapshot this new is complete.
 fn stress(seed: u64, representation: Representation, batches: u64, freeze_at: Option<u64>) {
     let table = &MemTable::new(options(seed, representation)).unwrap();
     let model = &Model::new(seed, 1..=batches * BATCH);
@@ -270,7 +270,7 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
     }
 }
 
-/// A reader of the mutable vector sorts all of it, so that it is stressed with fewer writes.
+/// A reader of the mutable vector sorts all of it, so it gets fewer writes.
 fn batches(representation: Representation) -> u64 {
     amount(1_500, 200) / if representation == Representation::SkipList { 1 } else { 4 }
 }

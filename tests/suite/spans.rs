@@ -20,7 +20,7 @@ impl Comparator for Descending {
     }
 }
 
-/// Reads a drawn span, and insists that its letters stand in their columns.
+/// Reads a drawn span; its letters must stand in their columns.
 fn drawn(line: &str) -> (String, String, u64) {
     let picture = &line[6..];
     let (from, to) =
@@ -138,7 +138,7 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
     (0..1001u64).map(|number| format!("{number:04}").into_bytes())
 }
 
-/// What a fragment at this key must list: everything, or the newest in each stripe.
+/// What a fragment at this key must list: all sequence numbers, or the newest of each that lie between two snapshots.
 fn kept(all: &BTreeSet<u64>, snapshots: Option<&[u64]>) -> Vec<u64> {
     let Some(snapshots) = snapshots else {
         return all.iter().rev().copied().collect();
@@ -209,7 +209,7 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
     }
 }
 
-/// Cursors of a view against the plain list of what it should show.
+/// Compares cursors of a view with the plain list of what it should show.
 fn walk<C: Comparator>(
     comparator: &C,
     fragments: &Fragments<C>,

@@ -1,4 +1,4 @@
-//! Stress with keys that testify: a reader tells torn, stale, lost and reordered apart without a lock.
+//! Stress with keys that carry proof: a reader can tell torn, stale, lost and reordered entries apart without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,7 +53,7 @@ fn value_of(key: &[u8], sequence: u64) -> Vec<u8> {
     Rng::new(seed).bytes((seed % 60) as usize)
 }
 
-/// (writer, n) of an entry that is whole.
+/// (writer, n) of an entry, after a check that it is whole.
 fn testimony(entry: &Entry<'_>) -> (u64, u64) {
     let key = entry.user_key();
     let word = |at: usize| u64::from_be_bytes(key[at..at + 8].try_into().unwrap());
@@ -64,7 +64,7 @@ fn testimony(entry: &Entry<'_>) -> (u64, u64) {
     (writer, n)
 }
 
-/// Entries that each writer has been told of as written.
+/// By writer, the number of entries whose writes have returned.
 type Progress = [AtomicU64; WRITERS as usize];
 
 fn progress(of: &Progress) -> [u64; WRITERS as usize] {
@@ -77,7 +77,7 @@ enum Way {
     Backward,
 }
 
-/// Scans one way: order is strict, and what was written before the scan began is there.
+/// Scans one way: the order is strict, and every entry that was written before the scan began is there.
 fn check_scan<'t>(
     entries: impl Iterator<Item = Result<Entry<'t>, Error>>,
     before: [u64; WRITERS as usize],
@@ -165,7 +165,7 @@ fn writer(table: &MemTable, written: &Progress, id: u64, entries: u64) -> u64 {
     entries
 }
 
-/// 4 writers, 4 readers; `freeze_at` entries later somebody may freeze.
+/// 4 writers, 4 readers; one thread may freeze after `freeze_at` entries.
 fn stress(seed: u64, representation: Representation, entries: u64, freeze_at: Option<u64>) {
     let table = MemTable::new(options(seed, representation, DuplicatePolicy::Reject)).unwrap();
     let (written, over) = (Progress::default(), AtomicBool::new(false));
@@ -183,7 +183,7 @@ fn stress(seed: u64, representation: Representation, entries: u64, freeze_at: Op
                     std::thread::yield_now();
                 }
                 let frozen = table.freeze().unwrap();
-                // Whoever was inside is out: what is there now is what there will be.
+                // All writers have left: the table does not change any more.
                 check_scan(frozen.range(..), progress(written).map(|n| n.saturating_sub(1)), Way::Forward);
                 let sum = frozen.len();
                 std::thread::yield_now();
@@ -300,7 +300,7 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
     }
 }
 
-/// All threads write the same (key, sequence): one wins, and everybody sees the winner from then on.
+/// All threads write one (key, sequence number): one wins, and every thread sees the winner's entry from then on.
 #[test]
 fn one_winner() {
     let entries = amount(5_000, 800);

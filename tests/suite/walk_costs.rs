@@ -1,5 +1,5 @@
-//! What walks cost: runs of entries that are not shown, and comparators that contradict themselves. Counted in
-//! questions to the comparator and in steps, not in time.
+//! The costs of walks: runs of entries that are not shown, and comparators that contradict themselves. Counted in
+//! comparisons and in steps, not in time.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use paranoid_memtable::{Comparator, DuplicatePolicy, MemTable, MemTableOptions, 
 use super::support::rng::{scramble, seed_or};
 use super::support::watchdog::Watchdog;
 
-/// Bytewise order that counts how often it is asked, and answers wrongly once in so many times (0: never).
+/// Bytewise order that counts its comparisons, and answers wrongly once in so many times (0: never).
 #[derive(Debug, Default)]
 struct Counting {
     asked: AtomicU64,
@@ -30,7 +30,7 @@ impl Comparator for Counting {
     }
 }
 
-/// Every walk over everything, each step of it through `step`; how many items there were.
+/// Runs every walk over all entries, and calls `step` around each step. Returns how many items there were.
 fn walk_everything(table: &TableReader<Counting>, snapshot: u64, mut step: impl FnMut(&str)) -> usize {
     let mut count = 0;
     let mut seen = |what: &str| {
@@ -57,7 +57,8 @@ fn walk_everything(table: &TableReader<Counting>, snapshot: u64, mut step: impl 
     count
 }
 
-/// A run of entries that are not shown costs a search and not a walk, in every direction and under every visibility.
+/// A run of entries that are not shown costs a search and not a step per entry, in every direction and under every
+/// visibility.
 #[test]
 fn many_overwrites_and_versions_of_one_key_cost_a_search() {
     const OVERWRITES: u64 = 20_000;
@@ -85,7 +86,7 @@ fn many_overwrites_and_versions_of_one_key_cost_a_search() {
             if raw {
                 walk_everything(table, u64::MAX, &mut step);
             } else {
-                // All versions are shown to a raw scan: only what a snapshot sees is asked here.
+                // A raw scan shows all versions, so only reads at a snapshot are counted.
                 table.range_at(50, ..).for_each(|_| step("range_at"));
                 table.range_at(50, ..).rev().for_each(|_| step("range_at back"));
                 let mut cursor = table.cursor_at(50);
@@ -103,7 +104,7 @@ fn many_overwrites_and_versions_of_one_key_cost_a_search() {
     }
 }
 
-/// A comparator that contradicts itself makes answers meaningless, and no walk endless.
+/// A comparator that contradicts itself makes answers meaningless, but every walk ends.
 #[test]
 fn a_comparator_that_lies_ends_every_walk() {
     let seed = seed_or(8);

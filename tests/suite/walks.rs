@@ -18,7 +18,7 @@ use super::support::model::{Model, Row};
 use super::support::rng::seed_or;
 use super::support::watchdog::{Watchdog, replay_line};
 
-/// Which table, and when it is frozen.
+/// A table, and when it is frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setup {
     representation: Representation,
@@ -36,7 +36,7 @@ const PLAIN: &[(&str, u64, Kind, &str)] = &[
     ("d", 7, Kind::PUT, "a longer value"),
 ];
 
-/// Overwrites: the later of equals counts.
+/// Overwrites: of equal entries the last one counts.
 const REPLACED: &[(&str, u64, Kind, &str)] = &[
     ("b", 3, Kind::PUT, "b0"),
     ("a", 2, Kind::PUT, "a0"),
@@ -113,7 +113,7 @@ pub(crate) fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
 
 const EVERYTHING: (End, End) = ((0, Vec::new()), (0, Vec::new()));
 
-/// (piece, bit) of everything that a fault injector lists; of long dull pieces only a few bits.
+/// (piece, bit) of all that a fault injector lists; of long pieces without entries only a few bits.
 fn bits(injector: &FaultInjector<'_, Bytewise>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut bits = vec![];
     for (number, piece) in injector.pieces().iter().enumerate() {
@@ -136,7 +136,7 @@ pub(crate) fn stride(debug: usize) -> usize {
     if cfg!(debug_assertions) { debug } else { 1 }
 }
 
-/// The damage is there before the walk.
+/// The damage comes before the walk.
 #[test]
 fn every_flipped_bit_under_every_walk() {
     let test = "walks::every_flipped_bit_under_every_walk";
@@ -209,7 +209,7 @@ fn every_pattern_of_both_ends() {
     }
 }
 
-/// What a parked cursor hands out and steps from is verified when it is asked for.
+/// What a parked cursor returns and steps from is verified when it is asked for.
 fn parked<H: Handle, L: Visibility>(
     injector: &mut FaultInjector<'_, Bytewise>,
     (piece, bit): (usize, usize),
@@ -299,7 +299,7 @@ fn a_parked_cursor_verifies_again() {
     }
 }
 
-/// Ranges that are parked: the damage comes after some steps.
+/// Parked ranges: the damage comes after some steps.
 #[test]
 fn a_parked_range_verifies_again() {
     let test = "walks::a_parked_range_verifies_again";
@@ -382,7 +382,7 @@ fn fail(
     );
 }
 
-/// A cursor that is shared by reference count holds what it needs.
+/// An owned cursor keeps all that it needs alive.
 #[test]
 fn an_owned_cursor_goes_on_after_its_table_handle_is_gone() {
     let (table, _) = Setup::all()[0].make();
@@ -394,7 +394,7 @@ fn an_owned_cursor_goes_on_after_its_table_handle_is_gone() {
     assert_eq!(cursor.entry().unwrap().unwrap().user_key(), b"b");
 }
 
-/// An inverted range is empty for every read; what writes refuses it.
+/// An inverted range is empty for every read; writes refuse it.
 #[test]
 fn inverted_bounds_are_empty_for_every_read() {
     for setup in Setup::all() {
@@ -409,7 +409,7 @@ fn inverted_bounds_are_empty_for_every_read() {
             }
             cursor = cursor.with_bounds(high..low);
         }
-        // The cursor is not lost: other bounds may follow.
+        // The cursor can still be used: other bounds may follow.
         assert!(cursor.with_bounds("b"..).first().unwrap().is_some());
         let mut resolved = table.owned_cursor_at(u64::MAX).with_bounds(b"d".to_vec()..=b"b".to_vec());
         assert!(resolved.first().unwrap().is_none() && resolved.last().unwrap().is_none());

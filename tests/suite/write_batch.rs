@@ -1,4 +1,4 @@
-//! Batches into tables: all of it or nothing of it, and the same answers as entries one by one.
+//! Batches into tables: a batch is written whole or not at all, and reads answer as after single writes.
 
 use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -89,7 +89,7 @@ fn a_batch_is_its_entries_one_by_one() {
     }
 }
 
-/// Nothing of a refused batch is there.
+/// A refused batch leaves no entry.
 fn refused(table: &MemTable, first: u64, batch: &WriteBatch) -> Error {
     let (before, count, bytes) = (contents(table), table.len(), table.data_bytes());
     let error = table.write_batch(first, batch).unwrap_err();
@@ -112,7 +112,7 @@ fn what_can_be_refused_is_refused_before_the_first_link() {
     assert!(matches!(refused(&table, 7, &batch_of(Kind::PUT, &long, b"")), Error::KeyTooLarge { .. }));
     let inverted = refused(&table, 7, &batch_of(Kind::RANGE_DELETE, b"c", b"a"));
     assert!(matches!(inverted, Error::InvalidArgument(_)));
-    // The second entry of a batch from 4 on has number 5.
+    // In a batch from sequence number 4 on the second entry has number 5.
     let there = refused(&table, 4, &batch_of(Kind::PUT, b"k", b"again"));
     assert!(matches!(there, Error::DuplicateEntry { sequence: 5 }), "{there}");
     let tombstone = refused(&table, 8, &batch_of(Kind::RANGE_DELETE, b"a", b"z"));
@@ -180,7 +180,8 @@ fn mixed_batch() -> WriteBatch {
     batch
 }
 
-/// The payload comes back, whatever was linked before; what is linked is counted, and the rest can still be written.
+/// The panic's payload comes back, whatever was linked before; what is linked is counted, and the rest can still be
+/// written.
 #[test]
 fn a_panic_of_the_comparator_goes_on_to_the_caller() {
     let batch = mixed_batch();
@@ -220,7 +221,7 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
     }
 }
 
-/// After a panic: no finding, the rest is taken, and a flush sees as much as was written.
+/// After a panic: no finding, the rest can be written, and a flush hands out all that was written.
 fn go_on(table: &MemTable<Fuse>, batch: &WriteBatch, there: u64) {
     assert!(table.scrub(|_| ()).findings.is_empty());
     for (sequence, entry) in (1000u64..).zip(batch.entries()).skip(there as usize) {
@@ -233,7 +234,7 @@ fn go_on(table: &MemTable<Fuse>, batch: &WriteBatch, there: u64) {
     assert_eq!((frozen.salvage().entries.len(), frozen.salvage().missing), (82, 0));
 }
 
-/// What is wrong with an entry, by the variant that says so.
+/// The result as the name of its error, or "taken".
 fn verdict<T>(result: Result<T, Error>) -> &'static str {
     match result {
         Ok(_) => "taken",
@@ -266,7 +267,7 @@ const ENTRIES: &[(Kind, &[u8], &[u8], &str)] = &[
     (Kind::from_u8(0x30), b"k", b"v", "InvalidArgument"),
 ];
 
-/// A batch with this entry after another one; empty ranges come by way of the encoding, as from a log.
+/// A batch with this entry after another one; empty ranges come from encoded bytes, as from a log.
 fn batch_with(kind: Kind, key: &[u8], value: &[u8]) -> Option<WriteBatch> {
     let mut batch = WriteBatch::with_protection(8).unwrap();
     batch.put(b"first", b"1").unwrap();
@@ -328,14 +329,14 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
     };
     assert_eq!(verdicts(&range(b"a", b"b").unwrap()), ["taken", "InvalidArgument", "taken"]);
     assert_eq!(verdicts(&range(b"b", b"a").unwrap()), ["InvalidArgument", "taken", "InvalidArgument"]);
-    // Empty only where both cases are one.
+    // The range is empty only where case does not count.
     assert_eq!(verdicts(&range(b"A", b"a").unwrap()), ["taken", "InvalidArgument", "InvalidArgument"]);
     let mut twice = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
     twice.put(b"k", b"1").unwrap();
     twice.put(b"K", b"2").unwrap();
     assert!(forward.check_batch(&twice).is_ok());
     assert!(matches!(blind.check_batch(&twice), Err(Error::DuplicateEntry { .. })));
-    // The table's state is not asked.
+    // What the table holds does not matter.
     forward.put(0, b"k", b"there").unwrap();
     assert!(forward.check_batch(&twice).is_ok());
     forward.freeze().unwrap();

@@ -1,4 +1,4 @@
-//! A case: how a table is made and what is done to it. A pure function of a seed, and text that a person can read.
+//! A case: how a table is made and what is done to it. A pure function of a seed, and printed as short text.
 
 use paranoid_memtable::{DuplicatePolicy, Kind, MemTableOptions, ParanoidOptions, Representation};
 
@@ -34,7 +34,7 @@ impl Setup {
             .unwrap()
     }
 
-    /// Whether the mutable table answers duplicates; the vector does not look for them.
+    /// Whether the mutable table notices duplicates; a vector does not look for them.
     pub fn sees_duplicates(&self) -> bool {
         self.representation == Representation::SkipList
     }
@@ -102,7 +102,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Few lines that say everything.
+    /// A short text that states the whole case.
     pub fn text(&self) -> String {
         let mut text = format!("{:?}\n", self.setup);
         for op in &self.ops {
@@ -139,7 +139,7 @@ pub struct Dice {
     keys: Keys,
     sequences: Sequences,
     value_len_max: u64,
-    /// Of a hundred operations.
+    /// Writes among a hundred operations.
     writes: u64,
     range_deletes: u64,
     last: u64,
@@ -306,7 +306,7 @@ pub fn draw(seed: u64, representation: Representation, ops_max: u64) -> Case {
     Case { setup, ops }
 }
 
-/// The case that a fuzzer's bytes choose: as many operations as there are choices for, at most `ops_max`.
+/// The case that a fuzzer's bytes choose: as many operations as there are bytes left, at most `ops_max`.
 pub fn choose(bytes: &[u8], representation: Representation, ops_max: usize) -> Case {
     let mut dice = Dice::new(Rng::chosen(bytes));
     let setup = setup(&mut dice, representation);

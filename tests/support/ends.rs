@@ -1,11 +1,11 @@
-//! Walks over a table that may be damaged, each with a step limit, against the rows that are true.
+//! Walks over a table that may be damaged, each with a step limit, against the rows that it holds.
 //!
 //! ```text
 //!   front   a  b  !            ! = Corruption
 //!   back    e  d               taken together: a b ! d e, and c may be missing where the error stands
 //! ```
-//! A walk shows rows that are true, in order, each once. What it leaves out is announced by an error in its place,
-//! may be left out for the damage that there is, and each damage is reported once.
+//! A walk shows rows in order, each once. Rows that it leaves out are announced by an error in their place and are
+//! covered by the damage; each damage is reported once.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -42,7 +42,7 @@ pub struct Allowed {
     pub anything: bool,
     /// Entries whose own bytes were changed.
     pub entries: BTreeSet<(Vec<u8>, u64)>,
-    /// Any rows, this many: the first ones after broken links.
+    /// This many rows of any kind: the first ones after broken links.
     pub rows: usize,
     /// Errors of one walk.
     pub errors: usize,
@@ -54,7 +54,7 @@ impl Allowed {
         let log = arranged == Arranged::AsWritten;
         let mut allowed = Allowed::default();
         for piece in injector.changed().into_iter().map(|piece| &injector.pieces()[piece]) {
-            // Each end of a range over a log looks at all of it by itself.
+            // Each end of a range over a log reads all of it.
             allowed.errors += 1 + usize::from(log);
             match (piece.part, piece.region, &piece.owner) {
                 (Part::Control, _, _) => allowed.anything = true,
@@ -83,14 +83,14 @@ impl Allowed {
     }
 }
 
-/// What one step brought: a row, with its value if that verified, or an error.
+/// The result of one step: a row, with its value if that verified, or an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Came {
     Row(Vec<u8>, u64, Option<Vec<u8>>),
     Corruption,
 }
 
-/// What a range brings: an entry, or a copy of one.
+/// What a range returns: an entry, or a copy of one.
 pub trait Item {
     fn came(self) -> Came;
 }
@@ -121,16 +121,17 @@ impl Came {
     }
 }
 
-/// Where a walk has to tell what is missing.
+/// Where a walk has to report what is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// Where it is missing.
+    /// In the place of the missing rows.
     InPlace,
-    /// There or before: keys descend and versions do not, so damage between two keys lies on both sides of one of them.
+    /// There or earlier: keys descend and versions do not, so damage between two keys is on both sides of one of
+    /// them.
     InTime,
 }
 
-/// Compares what a walk brought, in the order of `rows`, with the rows.
+/// Compares what a walk returned, in the order of `rows`, with the rows.
 pub fn judge(came: &[Came], rows: &[&Row], snapshot: Option<u64>, allowed: &Allowed, told: Told) -> Verdict {
     let (mut at, mut gap, mut loose, mut errors) = (0, false, allowed.rows, 0);
     let mut missed = |rows: &[&Row], is_told: bool| {
@@ -163,7 +164,7 @@ pub fn judge(came: &[Came], rows: &[&Row], snapshot: Option<u64>, allowed: &Allo
     if errors > allowed.errors { Err(format!("{errors} errors")) } else { Ok(()) }
 }
 
-/// The steps of a walk over so many rows, and a few: who needs more does not end.
+/// More steps than a walk over so many rows needs.
 fn steps_max(rows: usize) -> usize {
     4 * rows + 16
 }

@@ -1,6 +1,7 @@
-//! What all tests share: numbers from a seed, a model of a table, random operations, a watchdog.
+//! What all tests share: random numbers from a seed, a model of a table, random operations, a watchdog.
 //!
-//! Included by path: `#[path = "../support/mod.rs"] mod support;`. Nothing here knows how a table works.
+//! Included by path: `#[path = "../support/mod.rs"] mod support;`. Nothing in this folder uses the internals of a
+//! table.
 #![allow(unreachable_pub, reason = "shared by path")]
 #![allow(dead_code, reason = "each user takes what it needs")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]

@@ -1,4 +1,4 @@
-//! What a table should say: a sorted map of (key, descending sequence), and a list of range deletions.
+//! What a table should answer: a sorted map of (key, descending sequence number), and a list of range deletions.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Row {
     }
 }
 
-/// What a write should do.
+/// The result that a write should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Linked,
@@ -66,7 +66,7 @@ pub enum Outcome {
     InvalidArgument,
 }
 
-/// What `get` should say.
+/// The result that `get` should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Value(Vec<u8>, u64, Kind),
@@ -75,7 +75,7 @@ pub enum Answer {
     NotFound,
 }
 
-/// What merge operands should stand on.
+/// The base that merge operands should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
     Value(Vec<u8>),
@@ -83,7 +83,7 @@ pub enum Ground {
     Below,
 }
 
-/// What the counters should say.
+/// The values that the counters should have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub entries: u64,
@@ -108,7 +108,7 @@ impl<C: Order> Model<C> {
         Model { policy, points: BTreeMap::new(), ranges: BTreeMap::new(), counts: Counts::default() }
     }
 
-    /// Whether a write would meet an equal one.
+    /// Whether the table holds an equal entry.
     pub fn holds(&self, key: &[u8], sequence: u64, kind: Kind) -> bool {
         let slot = Slot::new(key, sequence);
         if kind == Kind::RANGE_DELETE {
@@ -168,7 +168,7 @@ impl<C: Order> Model<C> {
         self.ranges.values().filter(covers).map(|row| row.sequence).max()
     }
 
-    /// Every key of an entry, and where every range deletion starts and ends.
+    /// Every key of an entry, and both ends of every range deletion.
     pub fn bounds(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.ranges.values().flat_map(|row| [row.key.as_slice(), row.value.as_slice()]);
         self.points.values().map(|row| row.key.as_slice()).chain(ends)

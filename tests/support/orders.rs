@@ -1,4 +1,4 @@
-//! Orders that tables are tested under: what the table gets, and what the model compares with.
+//! The orders that tables are tested under, each with a second definition for the model.
 
 use std::cmp::Ordering;
 
@@ -34,7 +34,7 @@ impl Order for Reverse {
     }
 }
 
-/// ASCII letters of both cases are one.
+/// ASCII letters that differ in case are equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CaseBlind;
 

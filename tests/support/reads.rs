@@ -6,7 +6,7 @@ use paranoid_memtable::{Entry, Error, Kind, Lookup, TableReader};
 use super::model::{Answer, Counts, Ground, Model, Row};
 use super::orders::Order;
 
-/// What differs, as text.
+/// `Err`: what differs, as text.
 pub type Verdict = Result<(), String>;
 
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Verdict {
@@ -17,7 +17,7 @@ pub fn told<T>(what: &str, result: Result<T, Error>) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error}"))
 }
 
-/// An entry as the model holds it.
+/// An entry in the model's form.
 pub fn row_of(entry: &Entry<'_>) -> Result<Row, String> {
     let value = told("value", entry.value())?.to_vec();
     let mut copy = vec![1, 2, 3];
@@ -33,13 +33,13 @@ pub fn row_of(entry: &Entry<'_>) -> Result<Row, String> {
     Ok(Row { key: entry.user_key().to_vec(), sequence: entry.sequence(), kind: entry.kind(), value })
 }
 
-/// A copy of an entry as the model holds it.
+/// A copy of an entry in the model's form.
 pub fn copied_row(copy: &EntryBytes) -> Result<Row, String> {
     let (key, value) = (copy.user_key().to_vec(), copy.value().to_vec());
     Ok(Row { key, sequence: copy.sequence(), kind: copy.kind(), value })
 }
 
-/// What a snapshot sees of the range tombstones, at every key that begins or ends something.
+/// The range tombstones that a snapshot sees, compared at every key that begins or ends an entry or range.
 pub fn check_tombstones<C: Order>(table: &TableReader<C>, model: &Model<C>, snapshot: u64) -> Verdict {
     let seen = told("range_tombstones", table.range_tombstones(snapshot))?;
     told("verify", seen.verify())?;

@@ -56,7 +56,7 @@ impl Rng {
     }
 }
 
-/// A number that looks like nothing that it was made from.
+/// A number with no visible relation to the one that it is made from.
 pub fn scramble(number: u64) -> u64 {
     let mut z = number;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -69,7 +69,7 @@ pub fn seed_or(default: u64) -> u64 {
     number_from_env("PARANOID_TEST_SEED").unwrap_or(default)
 }
 
-/// How much to do: `PARANOID_TEST_OPS` if it is set, else so much in an optimised build or in a debug build.
+/// How much to do: `PARANOID_TEST_OPS` if it is set, else one number for optimised builds and one for debug builds.
 pub fn amount(optimised: u64, debug: u64) -> u64 {
     number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(debug_assertions) { debug } else { optimised })
 }

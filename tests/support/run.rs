@@ -1,4 +1,4 @@
-//! Runs a case on a table and on the model, says what differs, and shrinks what failed.
+//! Runs a case on a table and on the model, reports what differs, and shrinks a case that failed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -78,7 +78,7 @@ fn check_read<C: Order>(table: &TableReader<C>, model: &Model<C>, op: &Op) -> Ve
     }
 }
 
-/// Every entry and a scan each way.
+/// Compares every entry, and a scan each way.
 fn check_all<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
     check_counts(table, model)?;
     let all = ((0, vec![]), (0, vec![]));
@@ -100,7 +100,7 @@ fn check_all<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
     check_walk(table, model, (None, Hold::Owned), None, &[])
 }
 
-/// Everything again once the table is frozen, and no write enters any more.
+/// Compares everything again once the table is frozen, and checks that writes are refused.
 fn check_frozen<C: Order>(
     table: &MemTable<C>,
     writers: &mut [Writer<C>],
@@ -121,7 +121,7 @@ fn check_frozen<C: Order>(
     check_all(frozen.reader(), model)
 }
 
-/// Runs a case: everything is compared on the way, at the end, and again on the frozen table.
+/// Runs a case: answers are compared during the run, at its end, and again on the frozen table.
 pub fn run<C: Order>(case: &Case) -> Verdict {
     let table = told("new table", MemTable::with_comparator(case.setup.options(), C::default()))?;
     let mut writers = [table.writer(), table.writer()];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   filter   blocks are words of 64 bits; a key sets 5 bits of one, with repetition
-//!   index    a key has one bucket of 8 slots; who finds it full must ask the list
+//!   index    a key has one bucket of 8 slots; if that is full, the list must be asked
 //!   lines    64 bytes; after them 4 lines of distance, and a line of control words for each 8
 //! ```
 //! Keys fall on words and buckets at random, so their loads follow Poisson's distribution.
@@ -13,7 +13,7 @@ pub fn lines(bytes: u64) -> u64 {
     room - room.div_ceil(9)
 }
 
-/// `sum(load, probability of that load)` over every load that is likely at all.
+/// The sum of `sum(load)`, each weighted with the probability of that load, over every load that is likely at all.
 fn over_loads(mean: f64, mut sum: impl FnMut(u32) -> f64) -> f64 {
     let (mut total, mut probability) = (0.0, (-mean).exp());
     for load in 0..200 {
@@ -25,7 +25,7 @@ fn over_loads(mean: f64, mut sum: impl FnMut(u32) -> f64) -> f64 {
 
 /// The share of absent keys whose bits are all set in a filter of `lines` lines that holds `keys` keys.
 pub fn filter_rate(keys: f64, lines: f64) -> f64 {
-    // How likely it is that so many bits of a word are set, after as many keys as the loop has counted.
+    // The probability that so many bits of a word are set, after as many keys as the loop has counted.
     let mut set = [0.0f64; 65];
     set[0] = 1.0;
     over_loads(keys / (lines * 8.0), |_| {

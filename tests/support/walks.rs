@@ -206,7 +206,7 @@ fn descends<E>(
     same("after the end of range_descending", &range.next().is_none(), &true)
 }
 
-/// Exact up to ten entries; beyond, its own test measures the error.
+/// Estimates are exact up to ten entries; another test measures the error above.
 pub fn check_stats<C: Order>(
     table: &TableReader<C>,
     model: &Model<C>,

@@ -1,4 +1,4 @@
-//! Hung is failed: a test that reaches no verdict in time ends the process and says how to run it again.
+//! Hung is failed: a test without a verdict in time ends the process and prints how to run it again.
 
 use std::io::Write;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -16,7 +16,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts to watch; `replay` is printed with the seed if nothing comes back in time.
+    /// Starts to watch; `replay` is printed with the seed if the test takes too long.
     pub fn new(test: &str, seed: u64) -> Watchdog {
         let replay = replay_line(test, seed);
         let (verdict, waiting) = channel::<()>();

@@ -1,5 +1,5 @@
 //! Several tables at once agree with a model, the keys are those of RocksDB's own db_bench, and its published command
-//! lines are read as they are.
+//! lines run unchanged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -89,7 +89,7 @@ fn keys_are_those_of_rocksdb() {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Everything that a database holds, both ways, and by every key.
+/// Compares everything that a database holds with the model: scans both ways, and a get of each key.
 fn compare(db: &Db, model: &Model, keys: &[Vec<u8>], context: &str) {
     let mut session = db.session();
     let snapshot = db.snapshot();
@@ -168,7 +168,7 @@ fn write(
 fn several_tables_agree_with_a_model() {
     let keys: Vec<Vec<u8>> = (0u8..40).map(|number| vec![number]).collect();
     for seed in 1..9 {
-        // Tables of a few dozen writes: puts, deletes and range deletes of a key lie in different ones.
+        // Tables hold a few dozen writes, so that puts, deletes and range deletes of a key are in different ones.
         let options = MemTableOptions::builder().write_buffer_size(24 << 10).build().unwrap();
         let directory = folder(&format!("model-{seed}"));
         let journal = Journal::create(&directory, paranoid_memtable::ChecksumKind::Crc32c).unwrap();
@@ -213,7 +213,7 @@ fn threads_write_across_rotations() {
     let mut session = db.session();
     let version = session.version();
     assert!(version.tables.len() > 3);
-    // Sequence numbers of a table lie above those of the tables after it.
+    // Sequence numbers of a table are larger than those of the tables after it.
     for pair in version.tables.windows(2) {
         let (newer, older) = (pair[0].smallest_sequence(), pair[1].largest_sequence());
         assert!(newer.is_none_or(|newer| Some(newer) > older), "{newer:?} {older:?}");

@@ -51,14 +51,14 @@ impl Thread<'_> {
         self.shared.done.load(Ordering::Relaxed) + 1 >= self.shared.threads
     }
 
-    /// Whether another thread failed.
+    /// Whether another thread failed, so that the work of this one is in vain.
     pub(crate) fn in_vain(&self) -> bool {
         // ORDERING: Relaxed: advice to stop.
         self.shared.failed.load(Ordering::Relaxed)
     }
 }
 
-/// How long a thread goes on: a number of operations, or seconds, looked at every 1000 operations.
+/// How long a thread works: a number of operations, or seconds, which are looked at every 1000 operations.
 #[derive(Debug)]
 pub(crate) struct Until {
     end: Option<Instant>,
@@ -74,7 +74,7 @@ impl Until {
         Until { end, most, done: 0 }
     }
 
-    /// Counts operations that are about to be done: whether they are still to be.
+    /// Counts operations that are about to be done. Returns whether they are still to be done.
     pub(crate) fn more(&mut self, operations: u64) -> bool {
         let before = self.done;
         self.done += operations;
@@ -91,7 +91,7 @@ pub(crate) enum Measured {
     All,
     /// The last one writes beside the others, and is left out.
     AllButLast,
-    /// It only tells: there is no result line.
+    /// None: the benchmark prints text and no result line.
     Nothing,
 }
 

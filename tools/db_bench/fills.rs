@@ -15,7 +15,7 @@ use crate::tables::Op;
 #[derive(Debug, Clone, Copy)]
 struct Fill {
     order: Order,
-    /// Entries of a batch; none: what the command says.
+    /// Entries of a batch; `None`: as the command line says.
     batch_size: Option<usize>,
     value_size: Option<usize>,
     /// The usual number is divided by this.
@@ -147,7 +147,7 @@ fn settings_batch(thread: &Thread<'_>) -> WriteBatch {
     thread.session.db().batch()
 }
 
-/// Writes what a batch holds, and empties it.
+/// Writes and empties a batch that holds entries.
 fn write_rest(thread: &mut Thread<'_>, batch: &mut WriteBatch) -> Result<(), Failure> {
     if batch.is_empty() {
         return Ok(());

@@ -19,11 +19,11 @@ enum Shape {
     Text,
 }
 
-/// What becomes of a flag.
+/// What is done with a flag.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Acts(&'static str),
-    /// The values that ask for nothing else; none listed: all of them.
+    /// The flag asks for what is done anyway. The values that ask for that; an empty list: all values.
     Anyway(&'static [&'static str], &'static str),
 }
 
@@ -145,7 +145,7 @@ const FLAGS: &[Flag] = &[
     Flag("merge_operator", Text, Anyway(&[""], "no benchmark merges"), ""),
 ];
 
-/// What runs without `--benchmarks`.
+/// The benchmarks that run without `--benchmarks`.
 const DEFAULT_BENCHMARKS: &str = "fillseq,fillrandom,overwrite,readrandom,readmissing,readseq,readreverse,seekrandom,\
     multireadrandom,readwhilewriting,deleterandom,crc32c,xxhash,xxhash64,xxh3";
 
@@ -225,14 +225,14 @@ fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.0 == name)
 }
 
-/// The name that a misspelt one may stand for.
+/// The known name that a misspelt one probably means.
 pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let likeness = |known: &str| strsim::jaro_winkler(name, known);
     let best = known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(best) > 0.85).then_some(best)
 }
 
-/// Why a name is no flag here.
+/// The message for a name that is no flag.
 fn refusal(name: &str) -> String {
     let words = |patterns: &'static str| patterns.split_whitespace();
     let about = REFUSED.iter().find(|(_, patterns)| words(patterns).any(|pattern| fits(name, pattern)));
@@ -247,7 +247,7 @@ fn refusal(name: &str) -> String {
 }
 
 impl Flag {
-    /// The value in its plain spelling.
+    /// The value in its normal form.
     fn plain(&self, value: &str) -> Result<String, String> {
         let refuse = |what: &str| Err(format!("--{}: `{value}` is not {what}", self.0));
         let plain = match self.1 {
@@ -303,7 +303,7 @@ impl Flags {
         Ok(Flags { given })
     }
 
-    /// What was given, or what stands for it.
+    /// The value that was given, or the default.
     pub(crate) fn text(&self, name: &str) -> &str {
         let Some(flag) = find(name) else { return "" };
         match (self.given.get(flag.0), flag.2) {

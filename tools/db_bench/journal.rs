@@ -57,7 +57,7 @@ pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join("journal.pmt")
 }
 
-/// Whether the file at the journal's place is a journal; other files are left alone.
+/// Whether there is a journal at the journal's path. A file of another kind is an error and is left alone.
 fn is_there(directory: &Path) -> Result<bool, Failure> {
     let path = path(directory);
     let mut magic = [0; MAGIC.len()];
@@ -78,7 +78,7 @@ pub(crate) fn remove(directory: &Path) -> Result<(), Failure> {
 }
 
 impl Journal {
-    /// A new, empty journal in the place of an old one.
+    /// A new, empty journal; an old one is replaced.
     pub(crate) fn create(directory: &Path, kind: ChecksumKind) -> Result<Journal, Failure> {
         remove(directory)?;
         let path = path(directory);
@@ -90,7 +90,7 @@ impl Journal {
         Ok(Journal { file, path, kind, record: Vec::new() })
     }
 
-    /// Goes on after the whole records of a journal that was replayed; a torn one is cut off.
+    /// Opens a journal that was replayed, to write after its last whole record. A torn one is cut off.
     pub(crate) fn reopen(directory: &Path, replayed: &Replayed) -> Result<Journal, Failure> {
         let path = path(directory);
         let open = || {
@@ -123,7 +123,7 @@ impl Journal {
     }
 }
 
-/// Reads a journal from its start. Hands each batch on; none if there is no journal.
+/// Reads a journal from its start and calls `apply` with each batch. `None` if there is no journal.
 pub(crate) fn replay(
     directory: &Path,
     mut apply: impl FnMut(&WriteBatch) -> Result<(), Failure>,
@@ -166,7 +166,7 @@ pub(crate) fn replay(
     Ok(Some(replayed))
 }
 
-/// The next record's checksum and length on disk; none if the file ends inside it.
+/// The checksum and the length on disk of the next record; `None` if the file ends inside it.
 fn next(file: &mut impl Read, left: u64, bytes: &mut Vec<u8>) -> Result<Option<(u32, u64)>, std::io::Error> {
     if left < RECORD_HEADER as u64 {
         return Ok(None);
@@ -195,7 +195,7 @@ mod tests {
         batch
     }
 
-    /// Sequences that a replay hands out, and what it came to.
+    /// The sequence numbers of the batches of a replay, and its result.
     fn read(directory: &Path) -> Result<(Vec<u64>, Replayed), Failure> {
         let mut sequences = Vec::new();
         let replayed = replay(directory, |batch| {

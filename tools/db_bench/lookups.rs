@@ -5,21 +5,21 @@ use paranoid_memtable::{Error, Lookup};
 
 use crate::tables::Version;
 
-/// What a version says about a key. No benchmark writes merge operands; a journal might hold some.
+/// What a version says about a key. No benchmark writes merge operands; journals may hold some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// There is a value of so many bytes.
+    /// A value of this many bytes.
     Value(usize),
     Absent,
 }
 
-/// What one table's lookup settles; none: ask the next one.
+/// What one table's lookup decides; `None`: the next table must be asked.
 fn settle(lookup: Lookup<'_>) -> Result<Option<Answer>, Error> {
     Ok(match lookup {
         Lookup::Value(value) => Some(Answer::Value(value.len())),
         Lookup::Deleted { .. } => Some(Answer::Absent),
         Lookup::NotFound => None,
-        // What the operands make of it is the engine's to know: their bytes are counted.
+        // How operands combine is the engine's to know: here their bytes are counted.
         Lookup::Merge(mut operands) => {
             let base = operands.base()?;
             let mut bytes = 0;
@@ -50,7 +50,7 @@ impl Version {
 #[derive(Debug, Default)]
 pub(crate) struct MultiGet {
     answers: Vec<Option<Answer>>,
-    /// Keys that no table has settled yet, by their place among the keys asked.
+    /// Keys that no table has decided yet, by their index in the caller's list.
     open: Vec<usize>,
 }
 

@@ -7,7 +7,7 @@
 //! Flags, key layout, values, benchmarks and result lines are RocksDB's: its published command lines run as they are,
 //! and scripts that read its lines read these. With the same seed the keys are those of RocksDB 7.8.3. What differs:
 //! a full table is frozen and stays in memory, nothing is flushed; the journal is one file in the directory `--db`,
-//! which `--use_existing_db` replays; without a journal and without promises single writes go to the table without a
+//! which `--use_existing_db` replays; without a journal and without callers' digests single writes go to the table without a
 //! batch. Exit code 0: it ran; 1: memory or journal is damaged; 2: the command cannot be run.
 
 #![forbid(unsafe_code)]
@@ -81,7 +81,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         let mut settings = settings.clone();
         (entry.benchmark.change)(&mut settings);
         if entry.benchmark.ground == Ground::Fresh {
-            // The old tables go first: two databases at once are more than was asked for.
+            // The old tables are dropped first, so that memory holds one database at a time.
             drop(db);
             db = open(&settings, Start::Empty)?;
         }
@@ -134,7 +134,7 @@ fn open(settings: &Settings, start: Start) -> Result<Db, Failure> {
         Start::Existing => replay(settings, &db)?,
     };
     if settings.journaling == Journaling::Off && start == Start::Empty {
-        // What an earlier command left is no part of this database.
+        // The journal of an earlier command is no part of this database.
         journal::remove(&settings.directory)?;
     }
     Ok(match (settings.journaling, replayed) {
@@ -148,7 +148,7 @@ fn open(settings: &Settings, start: Start) -> Result<Db, Failure> {
     })
 }
 
-/// Replays the journal, and tells what it came to.
+/// Replays the journal and prints what was read.
 fn replay(settings: &Settings, db: &Db) -> Result<Option<journal::Replayed>, Failure> {
     let started = Instant::now();
     let bar = progress(0);
@@ -175,7 +175,7 @@ fn replay(settings: &Settings, db: &Db) -> Result<Option<journal::Replayed>, Fai
     }
 }
 
-/// A bar on stderr; nothing is drawn if that is no terminal.
+/// A progress bar on stderr; nothing is drawn if that is no terminal.
 fn progress(steps: u64) -> ProgressBar {
     let (bar, template) = match steps {
         0 => (ProgressBar::new_spinner(), "{spinner} {pos} batches {elapsed}"),

@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     pub(crate) runs: u32,
 }
 
-/// What a benchmark does per thread, in operations.
+/// The number of operations of a benchmark per thread.
 fn expected(settings: &Settings, name: &str) -> u64 {
     match name {
         "fillsync" | "fill100K" => settings.extent.writes / 1000,

@@ -1,6 +1,6 @@
-//! The random numbers and values of RocksDB's db_bench: same seed, same keys, same bytes.
+//! The random numbers and values of RocksDB's db_bench: equal seeds give equal keys and bytes.
 //!
-//! Keys come from the 64-bit Mersenne twister, one a thread. Values are slices of a pool of compressible text that
+//! Keys come from the 64-bit Mersenne twister, one per thread. Values are slices of a pool of compressible text that
 //! the minimal-standard generator fills; a writer walks the pool and starts over at its end.
 
 /// Words of the twister's state.
@@ -64,7 +64,8 @@ impl Twister {
     }
 }
 
-/// Bytes that repeat in the pool: half of a piece is random, so that a compressor would halve it.
+/// Length of a piece of the pool. One half of it is random and the other repeats it, so that a compressor halves the
+/// pool.
 const PIECE: usize = 100;
 const POOL_MIN: usize = 1 << 20;
 
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_twister_is_the_standard_one() {
-        // What the C++ standard asks of the 10 000th number at the default seed.
+        // The C++ standard states the 10 000th number for the default seed.
         let mut twister = Twister::new(5489);
         let last = (0..10_000).map(|_| twister.next()).last();
         assert_eq!(last, Some(9_981_545_732_273_789_042));

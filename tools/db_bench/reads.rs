@@ -28,7 +28,7 @@ pub(crate) fn read_random(thread: &mut Thread<'_>) -> Result<(), Failure> {
     gets(thread, "")
 }
 
-/// Reads keys that are one byte longer than any that is written.
+/// Reads keys that are one byte longer than any key that is written.
 pub(crate) fn read_missing(thread: &mut Thread<'_>) -> Result<(), Failure> {
     gets(thread, "\0")
 }
@@ -93,7 +93,7 @@ pub(crate) fn multi_read_random(thread: &mut Thread<'_>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Forward,
@@ -199,7 +199,7 @@ pub(crate) fn approximate_stats(thread: &mut Thread<'_>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Prints what the tables hold, and what reads did to them.
+/// Prints what the tables hold, and the counters of reads.
 pub(crate) fn stats(thread: &mut Thread<'_>) -> Result<(), Failure> {
     print!("{}", thread.shared.db.describe());
     Ok(())

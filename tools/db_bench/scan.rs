@@ -19,29 +19,29 @@ use crate::tables::{Held, Version};
 
 type Cursor<'v> = TableCursor<'v, Bytewise, AtSnapshot>;
 
-/// Which way the cursors stand: all at or after the scan's key, or all at or before it.
+/// Where the cursors stand: all at or after the scan's key, or all at or before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Forward,
     Backward,
 }
 
-/// See the head of the file.
+/// A scan over all tables of a version (S1, S2).
 #[derive(Debug)]
 pub(crate) struct Scan<'v> {
     version: &'v Version,
     snapshot: u64,
     /// Newest first.
     cursors: Vec<Cursor<'v>>,
-    /// A heap of those that stand on an entry, the one to show first.
+    /// A heap of the cursors that stand on an entry; the first is the one to show first.
     heap: Vec<usize>,
     way: Way,
-    /// The key that is being passed; kept for its memory.
+    /// The key that is being passed; its memory is reused.
     key: Vec<u8>,
 }
 
 impl<'v> Scan<'v> {
-    /// A scan of what `snapshot` sees; with a prefix, of the keys that begin with it.
+    /// A scan at `snapshot`; with a prefix, of the keys that begin with it.
     pub(crate) fn new(version: &'v Version, snapshot: u64, prefix: Option<&[u8]>) -> Self {
         let cursor = |table: &'v Held| {
             let cursor = table.cursor_at(snapshot);
@@ -125,7 +125,7 @@ impl<'v> Scan<'v> {
         self.settle()
     }
 
-    /// Keeps a copy of the key in front: whether there is one.
+    /// Copies the key of the first cursor. `false`: no cursor stands on an entry.
     fn keep_key(&mut self) -> Result<bool, Error> {
         let entry = self.entry()?;
         self.key.clear();
@@ -133,7 +133,7 @@ impl<'v> Scan<'v> {
         Ok(entry.is_some())
     }
 
-    /// Moves every cursor that stands on the kept key past it.
+    /// Moves every cursor that stands on the copied key past it.
     fn pass(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
             let cursor = &mut self.cursors[top];
@@ -154,7 +154,7 @@ impl<'v> Scan<'v> {
         Ok(())
     }
 
-    /// Goes on until the entry in front is deleted by no newer table (S2).
+    /// Goes on until no newer table deletes the entry of the first cursor (S2).
     fn settle(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
             let Some(entry) = self.cursors[top].table_entry()? else { return Ok(()) };

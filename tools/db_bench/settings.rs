@@ -1,4 +1,4 @@
-//! What the flags come to.
+//! What the flags mean together.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::keys::KeyShape;
 use crate::stats::Shown;
 use crate::tables::{WriteOrder, Writing};
 
-/// Range deletes between puts.
+/// Range deletes among the puts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeDeletes {
     /// Puts between two of them; 0: there are none.
@@ -27,7 +27,7 @@ pub(crate) struct RangeDeletes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeForm {
     Tombstone,
-    /// A point delete for each key.
+    /// One point delete per key of the range.
     EachKey,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Journaling {
     ReadOnly,
 }
 
-/// Whether a command begins with what an earlier one left.
+/// Whether a command begins with the database of an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Empty,
@@ -69,7 +69,7 @@ pub(crate) struct Reading {
     pub(crate) prefix: Option<usize>,
 }
 
-/// Everything that a command says.
+/// All settings of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) benchmarks: String,
@@ -150,7 +150,7 @@ fn seed(flags: &Flags) -> (u64, Vec<String>) {
     (seed, vec![format!("Set seed to {seed} because --seed was 0")])
 }
 
-/// Where the journal is: what was asked for, or the place that RocksDB's scripts set, or one of our own.
+/// The directory of the journal: the one that was asked for, the one that RocksDB's scripts set, or a default.
 fn directory(asked: &str) -> PathBuf {
     if !asked.is_empty() {
         return PathBuf::from(asked);
@@ -250,7 +250,7 @@ fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
         .statistics(flags.yes("statistics"));
     let (ratio, prefix_size) = (flags.share("memtable_bloom_size_ratio"), usize_of(count("prefix_size")?)?);
     let whole = flags.yes("memtable_whole_key_filtering");
-    // One filter's memory, whatever is in it.
+    // The memory of one filter is divided among the filters that exist.
     let share = if whole && prefix_size > 0 { ratio / 2.0 } else { ratio };
     if ratio > 0.0 && whole {
         builder = builder.whole_key_filter(share);

@@ -1,4 +1,4 @@
-//! What threads did, and the lines about it in RocksDB's words.
+//! What threads did, and the result lines in RocksDB's format.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,11 @@ pub(crate) struct Stats {
     shown: u64,
 }
 
-/// Operations between two moves of the bar.
+/// Operations between two updates of the progress bar.
 const SHOW_EACH: u64 = 4096;
 
 impl Stats {
-    /// A clock that starts now. With a word for its operations it also keeps their times.
+    /// A clock that starts now. With a name for its operations it also keeps their times.
     pub(crate) fn start(timed: Option<&'static str>) -> Stats {
         let now = Instant::now();
         Stats {
@@ -41,7 +41,7 @@ impl Stats {
         }
     }
 
-    /// So many more operations, timed as one.
+    /// Counts more operations, timed as one.
     #[inline]
     pub(crate) fn finished(&mut self, operations: u64, bar: &ProgressBar) {
         if let Some((_, histogram)) = &mut self.times {
@@ -62,7 +62,7 @@ impl Stats {
         self.busy = self.finished - self.started;
     }
 
-    /// Adds another thread's; the first one's message stays.
+    /// Adds the counts of another thread. The message of the first one stays.
     pub(crate) fn merge(&mut self, other: Stats) {
         self.started = self.started.min(other.started);
         self.finished = self.finished.max(other.finished);
@@ -110,7 +110,7 @@ impl Stats {
         text
     }
 
-    /// Operations a second.
+    /// Operations per second.
     fn rate(&self) -> f64 {
         (self.done.max(1) as f64 / self.elapsed()).trunc()
     }
@@ -156,7 +156,7 @@ fn median(samples: &[f64]) -> f64 {
 }
 
 impl Repeats {
-    /// Takes a run in: what is said about all so far, from the second one on.
+    /// Adds a run. Returns the lines about all runs so far, from the second one on.
     pub(crate) fn add(&mut self, stats: &Stats, name: &str, shown: Shown) -> String {
         self.rates.push(stats.rate());
         if stats.bytes > 0 {
@@ -199,7 +199,7 @@ impl Repeats {
         }
     }
 
-    /// The last words about all runs.
+    /// The closing lines about all runs.
     pub(crate) fn finish(&self, name: &str, shown: Shown) -> String {
         if self.rates.len() < 2 {
             return String::new();

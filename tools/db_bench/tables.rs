@@ -50,16 +50,16 @@ pub(crate) enum WriteOrder {
     OneAtATime,
 }
 
-/// How writes are done.
+/// How writes are made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing {
     pub(crate) sync: Sync,
     pub(crate) order: WriteOrder,
-    /// Promise of each entry of a batch: 0 or 8 bytes.
+    /// Bytes of the caller's digest of each entry of a batch: 0 or 8.
     pub(crate) batch_protection: u8,
 }
 
-/// The table that is written, and how many stood there before it.
+/// The table that is written, and the number of tables before it.
 #[derive(Debug)]
 struct Active {
     table: Arc<MemTable>,
@@ -71,9 +71,9 @@ struct Active {
 pub(crate) struct Db {
     active: RwLock<Active>,
     version: Mutex<Arc<Version>>,
-    /// Changes with the version.
+    /// Changes whenever the version does.
     generation: AtomicU64,
-    /// The last sequence number given out.
+    /// The last sequence number that was given out.
     sequence: AtomicU64,
     journal: Option<Mutex<Journal>>,
     turn: Mutex<()>,
@@ -111,7 +111,7 @@ impl Db {
         self.active.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's own way into the database.
+    /// A thread's access to the database.
     pub(crate) fn session(&self) -> Session<'_> {
         // ORDERING: Acquire pairs with the Release in `rotate`: the version is at least as new as the number.
         let generation = self.generation.load(Ordering::Acquire);
@@ -125,12 +125,12 @@ impl Db {
         }
     }
 
-    /// An empty batch with the promises that were asked for.
+    /// An empty batch with the caller's digests that the settings ask for.
     pub(crate) fn batch(&self) -> WriteBatch {
         WriteBatch::with_protection(self.writing.batch_protection).unwrap_or_default()
     }
 
-    /// Freezes the active table if it is still the one of that number, and puts an empty one in front.
+    /// Freezes the active table if it is still the one of that number, and makes an empty one active.
     fn rotate(&self, number: u64) -> Result<(), Failure> {
         let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
         if active.number != number {
@@ -166,13 +166,13 @@ impl Db {
         self.rotate(number)
     }
 
-    /// The last sequence number given out: what is written later has a larger one.
+    /// The last sequence number that was given out: later writes have larger ones.
     pub(crate) fn snapshot(&self) -> u64 {
         // ORDERING: Relaxed: a thread that knows that a write returned learned it through something that orders both.
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// What each table holds, the active one first, and what reads did.
+    /// What each table holds, the active one first, and the counters of reads.
     pub(crate) fn describe(&self) -> String {
         let version = Arc::clone(&locked(&self.version));
         let mut text = String::from("\n** Tables, the active one first **\n");
@@ -187,7 +187,7 @@ impl Db {
         text
     }
 
-    /// What reads did, over all tables.
+    /// The counters of reads, over all tables.
     pub(crate) fn stats(&self) -> Stats {
         let version = Arc::clone(&locked(&self.version));
         let mut all = Stats::default();
@@ -214,20 +214,20 @@ pub(crate) enum Op<'a> {
     DeleteRange(&'a [u8], &'a [u8]),
 }
 
-/// What one step of a writer brings.
+/// What a writer adds in one step.
 #[derive(Debug)]
 enum Load<'a> {
     One(Op<'a>),
     Batch(&'a mut WriteBatch),
 }
 
-/// A thread's own way into a database.
+/// A thread's access to a database.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     db: &'a Db,
     version: Arc<Version>,
     generation: u64,
-    /// The writer of the table of that number.
+    /// The writer, with the number of its table.
     writer: Option<(u64, Writer)>,
     batch: WriteBatch,
     /// Bytes written since the table was last asked whether it is full.
@@ -298,7 +298,7 @@ impl<'a> Session<'a> {
 }
 
 impl Load<'_> {
-    /// Takes sequence numbers and writes the journal, one load after the other: the first number.
+    /// Takes sequence numbers and writes the journal, one step at a time for all threads. Returns the first number.
     fn log(&mut self, db: &Db) -> Result<u64, Failure> {
         // ORDERING: Relaxed: only the numbers must differ; the lock of the active table orders them between tables.
         match (&db.journal, self) {

@@ -14,7 +14,7 @@ use crate::stages::{Mode, Stage, stages};
 
 /// Faults that one worker process runs.
 const RANGE: u64 = 4000;
-/// Silence that counts as a hang.
+/// A worker that reports nothing for this long hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn stage_of(stages: &[Stage], number: u64) -> &Stage {
@@ -63,7 +63,7 @@ pub(crate) fn campaign(options: &Options) -> Report {
                 let next = || ranges.lock().unwrap().pop_front();
                 while let Some((from, to)) = next() {
                     supervise(&words, from, to, |line| {
-                        // Nobody listens any more only when the campaign is over.
+                        // Sending fails only once the campaign is over.
                         let _ = lines.send(line);
                     });
                 }
@@ -93,7 +93,7 @@ fn collect(report: &mut Report, results: &Receiver<Line>, total: u64) {
     eprintln!("\r{total} faults in {:.0} s{:60}", started.elapsed().as_secs_f64(), "");
 }
 
-/// Runs a range, going on after each fault that ends or hangs its worker.
+/// Runs a range in workers. After a fault that ends or hangs its worker, a new one goes on with the next fault.
 fn supervise(words: &[String], mut from: u64, to: u64, mut report: impl FnMut(Line)) {
     while from < to {
         let program = std::env::current_exe().unwrap();
@@ -124,7 +124,7 @@ fn supervise(words: &[String], mut from: u64, to: u64, mut report: impl FnMut(Li
                 Err(RecvTimeoutError::Disconnected) => break Class::Crash,
             }
         };
-        // The child that this function started, by its own handle.
+        // Kills the child that this function started, by its own handle.
         let _ = worker.kill();
         let _ = worker.wait();
         let _ = reader.join();

@@ -1,11 +1,11 @@
-//! Damages every byte of a memtable, or loses a write to it, and looks at what every public function answers.
+//! Damages every byte of a memtable, or loses a write to it, and checks what every public function answers.
 //!
 //! ```text
 //!   cargo run --release --features fault-injection --example fault_campaign -- --help
 //! ```
 //! Faults are numbered. Worker processes run ranges of them and report each one; a crash, or 30 seconds without a
-//! report, costs the fault that was being run, and another worker goes on after it. What went wrong is printed with the
-//! command that runs that fault again.
+//! report, is counted for the fault that was being run, and another worker goes on after it. What went wrong is printed
+//! with the command that runs that fault again.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

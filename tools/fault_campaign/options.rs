@@ -6,7 +6,7 @@ use paranoid_memtable::Representation;
 
 use crate::damage::plan::Kind;
 
-/// Damages every byte of a memtable, or loses a write to it, and looks at what every public function answers.
+/// Damages every byte of a memtable, or loses a write to it, and checks what every public function answers.
 #[derive(Debug, Parser)]
 #[command(name = "fault_campaign")]
 struct Arguments {
@@ -38,7 +38,7 @@ struct Arguments {
     floor: Option<u64>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Processes at a time; one a core without this option
+    /// Processes at a time; one per core without this option
     #[arg(long)]
     workers: Option<usize>,
     /// Runs only the faults from the first number up to the second one, in this process
@@ -80,7 +80,7 @@ pub(crate) struct Options {
     pub(crate) accelerators: Vec<bool>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) faults: u64,
-    /// Random faults that each region and kind of fault gets at least.
+    /// The least number of random faults that each region and kind of fault gets.
     pub(crate) floor: u64,
     pub(crate) seed: u64,
     pub(crate) workers: usize,

@@ -1,4 +1,4 @@
-//! What came of all faults, as a table.
+//! The results of all faults, as a table.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -69,7 +69,7 @@ impl Line {
         Line { text: text.into(), ..Line::lost(number, Class::Crash) }
     }
 
-    /// A fault that took its worker along.
+    /// A fault that ended its worker.
     pub(crate) fn lost(number: u64, class: Class) -> Line {
         let (area, kind) = ("unknown".to_string(), "unknown".to_string());
         let text = "the worker ended or hung".into();
@@ -108,7 +108,7 @@ struct Tally {
     /// Number of faults after which all keys might return an error, and the largest number of keys that did.
     every: u64,
     every_most: usize,
-    /// Of all other faults.
+    /// The largest number of keys that answered with an error after one of the other faults.
     keys_most: usize,
 }
 
@@ -123,15 +123,15 @@ impl Tally {
     }
 }
 
-/// Random faults of a region and kind, without `checksum_on_seek` and with it; and those in which a key before a
-/// damaged entry answered.
+/// Random faults of one region and kind, without `checksum_on_seek` and with it, and those after which a key before a
+/// damaged entry answered `Corruption`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     faults: [u64; 2],
     fronts: u64,
 }
 
-/// Examples that are printed of what went wrong.
+/// Number of failures that are printed as examples.
 const EXAMPLES: usize = 40;
 
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ pub(crate) struct Report {
     cells: BTreeMap<(String, String), Cell>,
     /// Where stages of random faults begin and end, and whether their tables verify every node of a seek.
     random: Vec<(Range<u64>, bool)>,
-    /// Stages of tables with fewer protection bytes than the campaign's: how many those have.
+    /// Stages of tables with fewer protection bytes than the campaign's, with that number of bytes.
     fewer: Vec<(Range<u64>, u8)>,
     /// By protection bytes: faults and wrong answers.
     widths: BTreeMap<u8, (u64, u64)>,
@@ -162,7 +162,7 @@ impl Report {
             report.excluded = stage.excluded;
             report.entries = options.small();
         }
-        // Each region as large as it gets: with filters and index, with what a freeze adds.
+        // Each region at its largest size: with filters and index, and with what a freeze adds.
         for stage in stages {
             if stage.shape.protection < options.protection {
                 let range = stage.first..stage.first + stage.count;
@@ -313,7 +313,7 @@ impl Report {
         }
     }
 
-    /// Random faults by region and kind, and the fewest of them.
+    /// Prints random faults by region and kind, and the smallest number of them.
     fn print_cells(&self) {
         print!("{:<26}", "random faults");
         Kind::ALL.iter().for_each(|kind| print!("{:>13}", kind.name()));
@@ -339,7 +339,7 @@ impl Report {
         }
     }
 
-    /// Silent faults in entry bytes beside what the width lets one expect.
+    /// Compares the silent faults in entry bytes with the number that the width of the digests lets one expect.
     fn print_rates(&self, protection: u8) {
         let own = ["header", "key", "value", "digests"];
         let entry = |area: &&String| own.iter().any(|name| area.ends_with(&format!(" {name}")));

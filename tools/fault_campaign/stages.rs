@@ -24,7 +24,7 @@ use crate::options::Options;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     EveryBit,
-    /// Of filters and index.
+    /// Every bit of filters and index.
     EveryAcceleratorBit,
     Random,
 }
@@ -48,13 +48,13 @@ pub(crate) struct Stage {
     /// Number of its first fault, and how many there are.
     pub(crate) first: u64,
     pub(crate) count: u64,
-    /// Of bits that are flipped in turn: every how many-th, and the first one.
+    /// For bits that are flipped in turn: the distance between two of them, and the first one.
     stride: (u64, u64),
-    /// Bytes of the table's own struct that no fault goes to.
+    /// Bytes of the table's own struct, which faults do not hit.
     pub(crate) excluded: usize,
 }
 
-/// A table and how many random faults are meant for it.
+/// A table, and the number of random faults that are planned for it.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     mode: Mode,
@@ -65,7 +65,7 @@ struct Plan {
     count: u64,
 }
 
-/// How a plan is carried out.
+/// How a plan is run.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     on_seek: bool,
@@ -154,7 +154,7 @@ fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
     widths.map(|protection| Plan { protection, ..small }).collect()
 }
 
-/// Adds stages for the regions and kinds that have had fewer random faults than the options ask for.
+/// Adds stages for the regions and kinds that have fewer random faults than the options ask for.
 fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
     let mut had: BTreeMap<(Area, Kind), u64> = BTreeMap::new();
     let full = |stage: &&Stage| stage.mode == Mode::Random && stage.shape.protection == options.protection;
@@ -186,7 +186,7 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
             tables.push(Stage::new(options, plan, Setting { on_seek: *on_seek, frozen })?);
         }
     }
-    // Each lacking region is topped up in every table that has it, in equal parts.
+    // Missing faults of a region are divided equally among the tables that have it.
     let cell_of = |stage: &Stage, cell: &(usize, Kind)| (stage.map.areas[cell.0].0, cell.1);
     for (cell, lacking) in &mut missing {
         let has = |stage: &&Stage| stage.map.cells.iter().any(|known| cell_of(stage, known) == *cell);
@@ -210,12 +210,12 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Faults that a region and kind is topped up by at a time.
+/// Faults that are added to a region and kind in one stage.
 const TURN: u64 = 50;
 
-/// Of bits that are flipped in turn: every how many-th, and the first one. Every bit once with `checksum_on_seek` off
-/// and once with it on: half of them in the mutable table and half in the frozen one, and with the other setting the
-/// other way round. In the short form every bit once.
+/// The distance between two flipped bits, and the first one. Every bit is flipped once with `checksum_on_seek` off
+/// and once with it on: with one setting half of them in the mutable table and half in the frozen one, with the other
+/// setting the other halves. In the short form every bit is flipped once.
 fn stride(options: &Options, Setting { on_seek, frozen }: Setting) -> (u64, u64) {
     let frozen = u64::from(frozen == Frozen::Before);
     if options.short && options.on_seek.len() > 1 {
@@ -280,7 +280,7 @@ impl Stage {
         }
     }
 
-    /// What the table does undamaged.
+    /// The verdict on the undamaged table.
     pub(crate) fn control(&self) -> Result<Verdict, Error> {
         let nothing = (self.map.areas[0].0, Kind::Flip);
         let case = Case { frozen: self.frozen, history: History::Noted, turn: self.first };

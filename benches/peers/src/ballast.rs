@@ -7,15 +7,15 @@
 use memmap2::{Advice, MmapMut};
 
 const PIECE: usize = 2 << 20;
-/// More than this is not held.
+/// No more than this is held.
 const MOST: usize = 3 << 30;
 
-/// Touched memory that nobody uses.
+/// Memory that was touched and is not used.
 #[derive(Debug, Default)]
 pub struct Ballast(Vec<MmapMut>);
 
 impl Ballast {
-    /// Takes and touches at least so many bytes, or as many as may be held.
+    /// Takes and touches at least so many bytes, but no more than may be held.
     pub fn hold(bytes: usize) -> Ballast {
         let pieces = bytes.min(MOST).div_ceil(PIECE);
         Ballast((0..pieces).filter_map(|_| piece()).collect())
@@ -29,7 +29,7 @@ impl Ballast {
 }
 
 fn piece() -> Option<MmapMut> {
-    // Somewhere inside lies an aligned piece.
+    // The mapping is large enough for an aligned piece inside.
     let mut map = MmapMut::map_anon(2 * PIECE).ok()?;
     #[cfg(target_os = "linux")]
     let _ = map.advise(Advice::HugePage);

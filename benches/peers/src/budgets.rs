@@ -1,10 +1,10 @@
-//! What the crate promises itself against its rivals, and whether this run kept it.
+//! The targets that the crate sets itself against its rivals, and whether this run reached them.
 
 use std::fmt::Write;
 
 use measure::record::Section;
 
-/// One promise about a row.
+/// One target about a row.
 enum Target {
     /// At least so many times as fast: ours, the rival.
     Ahead(f64, &'static str, &'static str),
@@ -94,11 +94,11 @@ const TARGETS: &[(&str, Target)] = &[
     (IN_ORDER, Added(60.0, "ours-0-index", "ours-0")),
 ];
 
-/// Bytes an entry that ours may count beyond RocksDB's table.
+/// Bytes per entry that tables of this crate may count beyond RocksDB's.
 const MEMORY: [(f64, &str, &str); 2] = [(12.0, "ours-0", "rocksdb-0"), (20.0, "ours-8", "rocksdb-8")];
 
 impl Target {
-    /// What is wanted, between whom, what was measured, whether it is enough.
+    /// The target, the candidates that it is about, what was measured, and whether that is enough.
     fn judge(&self, candidates: &[String], section: &Section, row: &str) -> (String, Option<(String, bool)>) {
         match *self {
             Ahead(wanted, ours, rival) => {
@@ -140,12 +140,12 @@ fn verdict(kept: bool) -> &'static str {
     if kept { "reached" } else { "**missed**" }
 }
 
-/// The table of promises; those whose candidates or rows are absent from this run are said to be.
+/// The table of targets; those whose candidates or rows are not in this run are marked.
 pub fn render(text: &mut String, candidates: &[String], section: &Section) -> std::fmt::Result {
     writeln!(text, "\n## {} entries: budgets\n", section.entries)?;
     writeln!(text, "| work | wanted | measured | |\n|---|---|---|---|")?;
-    for (row, promise) in TARGETS {
-        let (wanted, measured) = promise.judge(candidates, section, row);
+    for (row, target) in TARGETS {
+        let (wanted, measured) = target.judge(candidates, section, row);
         match measured {
             Some((measured, kept)) => {
                 writeln!(text, "| {row} | {wanted} | {measured} | {} |", verdict(kept))?

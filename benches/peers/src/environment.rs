@@ -1,4 +1,4 @@
-//! Where it ran, and how both sides were built.
+//! Where a record was made, and how both sides were built.
 
 use measure::environment::{Environment, said};
 

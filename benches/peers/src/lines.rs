@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One benchmark's results, a figure a run.
+/// The results of one benchmark, one figure per run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Results {
     pub benchmark: String,

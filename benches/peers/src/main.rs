@@ -74,12 +74,12 @@ pub struct Arguments {
     /// Name of the record.
     #[arg(long, default_value = "peers")]
     name: String,
-    /// Only measures the memory of one candidate: what the program asks of its own child.
+    /// Only measures the memory of one candidate: the program starts itself with this option.
     #[arg(long, hide = true)]
     memory: Option<String>,
 }
 
-/// What else the program does.
+/// The subcommands.
 #[derive(Debug, Clone, Subcommand)]
 enum Command {
     /// Runs published db_bench command lines and keeps a record.
@@ -112,7 +112,7 @@ impl Arguments {
 
     fn room(&self, entries: u64) -> Room {
         let shape = Shape { key: self.keys, value_len: self.values };
-        // The mixed row puts more.
+        // The mixed row puts more entries.
         Room { shape, entries: entries * 2, threads: self.threads }
     }
 
@@ -160,7 +160,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resident bytes an entry of a table in a process of its own; none where the system does not tell.
+/// Resident bytes per entry of a table in a process of its own; `None` where the system does not tell.
 fn resident_of_child(arguments: &Arguments, candidate: Candidate, entries: u64) -> Option<f64> {
     use clap::ValueEnum;
     let keys = arguments.keys.to_possible_value()?.get_name().to_owned();
@@ -173,7 +173,7 @@ fn resident_of_child(arguments: &Arguments, candidate: Candidate, entries: u64) 
     (bytes > 0.0).then(|| bytes / entries as f64)
 }
 
-/// Fills one table at random and prints by how many bytes the process grew.
+/// Fills one table at random and prints the growth of the process in bytes.
 fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
     let candidate = Candidate::all().into_iter().find(|candidate| candidate.name() == name);
     let candidate = candidate.ok_or_else(|| anyhow::anyhow!("no candidate {name}"))?;

@@ -38,7 +38,7 @@ fn mapping(pages: Advice) -> anyhow::Result<(MmapMut, usize)> {
     Ok((map, start))
 }
 
-/// Everything, with pauses in which nothing is mapped.
+/// All spans, with pauses during which nothing is mapped.
 pub fn spans() -> anyhow::Result<Vec<Span>> {
     let mut spans = Vec::new();
     for (name, pages) in [("2 MiB", Advice::HugePage), ("4 KiB", Advice::NoHugePage)] {
@@ -55,7 +55,7 @@ pub fn spans() -> anyhow::Result<Vec<Span>> {
                 cleared.push(timed(|| black_box(piece).fill(0)));
             }
         }
-        // The first time it comes from wherever the system has it.
+        // The first pages come from wherever the system has them.
         at_once.drain(..BYTES / HUGE_PAGE);
         for (what, micros) in [
             ("given back just before", at_once),

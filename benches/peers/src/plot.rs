@@ -1,4 +1,5 @@
-//! A plot of one size: how many times as fast this crate is as each rival, a line a kind of work, on a logarithmic scale.
+//! A plot of one size: how many times as fast this crate is as each rival, one line per kind of work, on a
+//! logarithmic scale.
 
 use std::fmt::Write;
 

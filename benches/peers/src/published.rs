@@ -1,5 +1,5 @@
-//! Runs the published command lines of five changes of RocksDB through the example db_bench, and through another
-//! db_bench if one is given, in turns, and keeps what they print.
+//! Runs the published command lines of five changes of RocksDB through the example db_bench, and in turns with it
+//! through another db_bench if one is given. Keeps what they print.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -42,7 +42,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The command that measures the same, wherever programs and databases are.
+    /// The command that repeats the run, whatever the paths of programs and databases.
     fn repeatable(&self) -> String {
         let mut words =
             format!("cargo run --release -- published --divide {} --rounds {}", self.divide, self.rounds);
@@ -65,7 +65,8 @@ pub struct Published {
     pub environment: Environment,
     pub divided_by: u64,
     pub rounds: usize,
-    /// Processes that wanted a processor, of this run too, averaged over a minute: before and after, where the system tells.
+    /// The load (processes that want a processor, averaged over a minute) before and after the run, where the system
+    /// tells.
     #[serde(default)]
     pub load: Option<[f64; 2]>,
     /// Program of each candidate, as it names itself.
@@ -86,7 +87,7 @@ pub struct Measured {
     pub words: String,
     /// Words that were added to make it smaller.
     pub added: String,
-    /// By candidate; none where the program refused.
+    /// By candidate; `None` where the program refused.
     pub results: Vec<Option<Vec<Results>>>,
 }
 
@@ -109,7 +110,7 @@ fn smaller(words: &str, divide: u64) -> String {
     if divide > 1 { added.join(" ") } else { String::new() }
 }
 
-/// One program's results; none if it refused.
+/// One program's results; `None` if it refused.
 fn measure(
     program: &Path,
     words: &str,
@@ -123,7 +124,7 @@ fn measure(
     Ok((output.status.success() && !results.is_empty()).then_some(results))
 }
 
-/// Takes the figures of another round in.
+/// Adds the figures of another round.
 fn join(all: &mut Option<Vec<Results>>, round: Option<Vec<Results>>) {
     match (all.as_mut(), round) {
         (None, round) => *all = round,

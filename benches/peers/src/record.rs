@@ -9,7 +9,8 @@ use crate::rivals::Candidate;
 use crate::work::mix;
 use crate::{Arguments, budgets, environment, plot};
 
-/// Rivals that are set against ours at protection 0, 8 and 8 with checksums on seek.
+/// Rivals, each with the candidates of this crate that it is compared with: protection 0, 8, and 8 with checksums on
+/// seek.
 pub const PAIRS: [(&str, [&str; 3]); 6] = [
     ("rocksdb", ["rocksdb-0", "rocksdb-8", "rocksdb-8-on-seek"]),
     ("crossbeam-skiplist", ["crossbeam-skiplist"; 3]),
@@ -80,7 +81,7 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// Who has a candidate in this record.
+/// The rivals of which this record has a candidate.
 fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
     let there = |candidate: &str| record.candidates.iter().any(|name| name == candidate);
     PAIRS.iter().filter(|(_, candidates)| candidates.iter().any(|candidate| there(candidate))).collect()
@@ -156,7 +157,7 @@ fn memory(record: &Record, text: &mut String, section: &Section) -> std::fmt::Re
     writeln!(text, "\nHash of the work, the same for all tables: `{hash:016x}`")
 }
 
-/// Writes Markdown, JSON and a plot for each size: where.
+/// Writes Markdown, JSON and a plot for each size. Returns where.
 pub fn write(record: &Record, stem: &str) -> anyhow::Result<String> {
     let mut page = markdown(record);
     let mut plots = Vec::new();

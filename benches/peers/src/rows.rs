@@ -1,4 +1,4 @@
-//! Which work is done at one size, in which order, on which tables.
+//! The work at one size: what is done, in which order, on which tables.
 
 use anyhow::Result;
 use measure::record::{Row, Section};
@@ -54,7 +54,7 @@ pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) ->
     Ok(Section { entries, rows: stage.rows, counted, ..Section::default() })
 }
 
-/// Candidates that differ from all others in any work.
+/// Whether a candidate takes part in all rows: others differ only in some work.
 fn plain(candidate: Candidate) -> bool {
     !matches!(candidate, Candidate::Ours(_, Accelerator::Index | Accelerator::Filter))
         && !matches!(candidate, Candidate::RocksDb(_, Extra::Bloom | Extra::Promise | Extra::BatchLookup))
@@ -82,13 +82,13 @@ impl Stage<'_> {
         self.candidates.iter().map(|candidate| candidate.table(self.room)).collect()
     }
 
-    /// Operations of a slice, when a table of this size must give enough rounds.
+    /// Operations of a slice, small enough that a table of this size gives enough rounds.
     fn slice(&self, of: u64) -> usize {
         let most = usize::try_from(of).unwrap_or(usize::MAX) / self.arguments.rounds;
         self.arguments.slice.min(most).max(1)
     }
 
-    /// Slices of entries to put, a part a thread, and what is left over.
+    /// Slices of entries to put, a part per thread, and the rest.
     fn entries(&self, order: &[u64], count: usize) -> (Vec<Slice>, Slice) {
         let of = |at: usize, part: &[u64]| {
             let share = part.len().div_ceil(self.arguments.threads).max(1);
@@ -104,7 +104,7 @@ impl Stage<'_> {
         (slices, of(order.len() - rest.len(), rest))
     }
 
-    /// Fills all tables side by side, a slice each in turn: so the tables compared are always equally large.
+    /// Fills all tables side by side, a slice each in turn, so that compared tables always have one size.
     fn fill(&self, name: &str, order: Order, pace: Pace) -> Result<(Tables, Row)> {
         let tables = self.tables()?;
         let order = match order {
@@ -161,7 +161,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Reads of tables that were filled at random. Bytes that each of them counts.
+    /// Reads of tables that were filled at random. Returns the bytes that each of them counts.
     fn at_random(&mut self) -> Result<Vec<Option<f64>>> {
         let (mut tables, row) = self.fill("insert at random", Order::Random, Pace::Single)?;
         self.rows.push(row);
@@ -181,7 +181,7 @@ impl Stage<'_> {
         Ok(counted)
     }
 
-    /// Slices of keys to read, a part a thread.
+    /// Slices of keys to read, a part per thread.
     fn keys(&self, seed: u64, presence: Presence, multiple: usize) -> Vec<Slice> {
         let threads = self.arguments.threads;
         let share = (self.arguments.slice / threads / multiple).max(1) * multiple;
@@ -222,7 +222,7 @@ impl Stage<'_> {
         if self.wants(name) {
             let mut slices = self.keys(3 << 32, Presence::Hit, 1);
             for slice in &mut slices {
-                // A seek does the work of several gets.
+                // A seek is as much work as several gets.
                 slice.operations = 0;
                 for keys in &mut slice.keys {
                     let kept = (keys.bytes.len() / keys.len / 4).max(1);
@@ -258,7 +258,7 @@ impl Stage<'_> {
         self.rows.push(row);
     }
 
-    /// As many puts as gets, on tables that grow from half their size.
+    /// Half puts, half gets, on tables that grow from half their size.
     fn mixed(&mut self) -> Result<()> {
         let name = "put and get, half and half";
         if !self.wants(name) || self.arguments.threads > 1 {
@@ -294,7 +294,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A slice of range deletes at random places; with gets if asked.
+    /// A slice of range deletes at random places, with gets on request.
     fn range_slice(&self, count: usize, first: u64, seed: u64, gets: Option<u64>) -> Slice {
         let from = picks(self.entries - WIDTH, count, SEED + seed);
         let gets = gets.map(|seed| picks(self.entries, count, SEED + seed));
@@ -302,7 +302,7 @@ impl Stage<'_> {
         Slice { operations: count, ranges, ..Slice::default() }
     }
 
-    /// Range deletes in turn with gets, and gets among range tombstones.
+    /// Pairs of a range delete and a get, and gets among range tombstones.
     fn ranges(&mut self, tables: &mut Tables) {
         if !self.wants("range delete and get") && !self.wants("get hit, range tombstones") {
             return;
@@ -388,7 +388,7 @@ impl Stage<'_> {
     }
 }
 
-/// Puts without measuring.
+/// Puts without timing.
 fn put_all(tables: &Tables, slice: &Slice) {
     for table in tables {
         for task in slice.entries.iter().filter_map(|entries| table.prepare(Work::Insert(entries))) {

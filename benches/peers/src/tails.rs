@@ -34,10 +34,10 @@ use crate::work::{KeyShape, Shape, Work, mix, shuffled};
 pub struct Arguments {
     #[arg(long, default_value_t = 250_000)]
     entries: u64,
-    /// Fills of each candidate and order.
+    /// Fills per candidate and order.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Candidates by their whole names; those that this build lacks are left out.
+    /// Candidates by their full names; those that this build lacks are left out.
     #[arg(
         long,
         alias = "lanes",
@@ -51,12 +51,12 @@ pub struct Arguments {
     /// Name of the record.
     #[arg(long, default_value = "tails")]
     name: String,
-    /// Only one fill of the only candidate, in this order: what the program asks of its own child.
+    /// Only one fill of the only candidate, in this order: the program starts itself with this option.
     #[arg(long, value_enum, hide = true)]
     fill: Option<Order>,
 }
 
-/// In which order keys come.
+/// The order of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Order {
     Ascending,
@@ -72,10 +72,10 @@ impl Order {
     }
 }
 
-/// Who is filled.
+/// What is filled.
 #[derive(Debug, Clone, Copy)]
 enum Filled {
-    /// No table: a loop of about as long.
+    /// No table: a loop of about the same length.
     Nothing,
     Table(Candidate, Ahead),
 }
@@ -105,7 +105,7 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct Record {
     environment: Environment,
-    /// What the system says of huge pages, and its load.
+    /// The system's setting for huge pages, and its load.
     huge_pages: String,
     load: String,
     entries: u64,
@@ -188,7 +188,7 @@ fn nanoseconds(from: Duration, to: Duration) -> u64 {
     u64::try_from(to.saturating_sub(from).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds between two readings of the clock in a row.
+/// Nanoseconds between two consecutive readings of the clock.
 fn clock_cost() -> u64 {
     let mut spans: Vec<u64> = (0..10_001).map(|_| nanoseconds(thread_time(), thread_time())).collect();
     spans.sort_unstable();
@@ -201,7 +201,7 @@ impl Filled {
             Order::Ascending => (0..entries).collect(),
             Order::Random => shuffled(entries, crate::rows::SEED),
         };
-        // Touched before: what the harness takes is not the table's.
+        // Touched in advance, so that its page faults are not timed.
         let mut spans = vec![1u64; numbers.len()];
         let clock = clock_cost();
         match self {
@@ -217,7 +217,7 @@ impl Filled {
     }
 }
 
-/// A loop of about as long as an insert.
+/// A loop about as long as an insert.
 fn time_nothing(order: Order, spans: &mut [u64]) {
     let steps = match order {
         Order::Ascending => 60,
@@ -268,7 +268,7 @@ fn median(mut all: Vec<u64>) -> u64 {
 }
 
 impl Row {
-    /// Medians over the fills, the longest insert of all, and how long fills took.
+    /// Medians over the fills, the longest insert of all, and the time of fills.
     fn cells(&self) -> String {
         let fills = &self.fills;
         let at = |place: usize| fills.iter().map(|fill| fill.quantiles[place]).collect::<Vec<_>>();

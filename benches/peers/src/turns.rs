@@ -1,4 +1,4 @@
-//! Turns: each round gives every table the same slice of the same work, and what counts is the ratio inside a round.
+//! Turns: each round gives every table one slice of the same work, and what counts is the ratio inside a round.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub fn thread_time() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Time and hash of one slice: on this thread by its processor time, or a part a thread by the clock on the wall.
+/// Time and hash of one slice: on this thread by its processor time, or one part per thread by the wall clock.
 fn measure(table: &dyn Table, parts: &[Work<'_>]) -> Option<(Duration, u64)> {
     if let [work] = parts {
         let task = table.prepare(*work)?;
@@ -52,7 +52,7 @@ fn measure(table: &dyn Table, parts: &[Work<'_>]) -> Option<(Duration, u64)> {
     Some((ended - started, hash))
 }
 
-/// One row. The candidate that begins changes from round to round. `work` gives the parts of a round's slice: what is timed,
+/// Measures one row. Another candidate begins each round. `work` returns the parts of a round's slice: what is timed,
 /// and what warms up before it.
 pub fn row<'w>(
     name: &str,
@@ -88,7 +88,7 @@ pub fn row<'w>(
     Row { name: name.into(), nanoseconds, hash: format!("{hash:016x}"), ..Row::default() }
 }
 
-/// Inputs of one round, a part a thread.
+/// Inputs of one round, a part per thread.
 #[derive(Debug, Default)]
 pub struct Slice {
     /// Operations in all parts.

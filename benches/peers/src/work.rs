@@ -5,12 +5,12 @@
 //!                     (shared: 24 equal bytes, then big-endian 2 * i)
 //!             value = words made from i; sequence number i + 1
 //! ```
-//! Inputs lie back to back in flat arrays, made before the time begins, in the order in which they are used.
+//! Inputs lie back to back in flat arrays, made before the time begins, in the order of their use.
 
 /// Bytes that keys of [`KeyShape::Shared32`] have in common.
 const SHARED: [u8; 24] = *b"the-same-long-key-prefix";
 
-/// What keys look like.
+/// The form of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum KeyShape {
     #[value(name = "8")]
@@ -43,14 +43,14 @@ pub struct Shape {
     pub value_len: usize,
 }
 
-/// Whether asked keys are there.
+/// Whether the keys that are asked for are present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Hit,
     Miss,
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Forward,
@@ -85,7 +85,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Sequence number, key and value of each.
+    /// Sequence number, key and value of each entry.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8], &[u8])> {
         let values = self.values.chunks_exact(self.value_len);
         self.sequences.iter().zip(self.keys.iter()).zip(values).map(|((at, key), value)| (*at, key, value))
@@ -109,18 +109,18 @@ pub struct Ranges {
 #[derive(Debug, Clone, Copy)]
 pub enum Work<'w> {
     Insert(&'w Entries),
-    /// In write batches of so many entries; the batches are made before the time begins.
+    /// In write batches of so many entries, which are made before the time begins.
     InsertBatches(&'w Entries, usize),
     Get(&'w Keys),
     MultiGet(&'w Keys, usize),
-    /// Seek each, read it and so many after it.
+    /// For each key a seek, and reads of that entry and so many after it.
     Seek(&'w Keys, usize),
-    /// From the only key so many entries.
+    /// A scan of so many entries from the only key on.
     Scan(&'w Keys, usize, Way),
     /// A put, then a get.
     Mix(&'w Entries, &'w Keys),
     DeleteRanges(&'w Ranges),
-    /// Kind as in a file footer; blocks of one length, so many times over.
+    /// The kind's number in file footers; blocks of one length; how often all of them are hashed.
     Checksum(u8, &'w Keys, usize),
 }
 
@@ -135,7 +135,7 @@ pub fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Folds what a caller would look at: both ends of the value.
+/// Folds both ends of a value, which a caller would look at, into a hash.
 #[inline]
 pub fn fold(hash: u64, value: &[u8]) -> u64 {
     let word = |part: Option<&[u8; 8]>| part.map_or(0, |part| u64::from_le_bytes(*part));

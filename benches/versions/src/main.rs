@@ -34,14 +34,14 @@ enum Accelerator {
     Filter,
 }
 
-/// The work of one run: keys in ascending order, and an order of them that is not.
+/// The work of one run: keys in ascending order, and in a random order.
 struct Work {
     keys: Vec<Key>,
     shuffled: Vec<Key>,
     absent: Vec<Key>,
     value: [u8; VALUE_LEN],
     protection: u8,
-    /// Of the tables: another one in each round.
+    /// The seed of the tables, which differs in each round.
     seed: u64,
 }
 
@@ -84,7 +84,7 @@ impl Work {
     }
 }
 
-/// What both versions do.
+/// The operations of a version.
 trait Version {
     fn put(&mut self, keys: &[Key], value: &[u8], first: u64);
     fn batches(&mut self, keys: &[Key], value: &[u8], first: u64);
@@ -209,7 +209,7 @@ struct Row {
 }
 
 impl Row {
-    /// One slice, on both; who goes first alternates.
+    /// Runs one slice on both versions; the one that begins alternates.
     fn slice(
         &mut self,
         operations: usize,
@@ -254,7 +254,7 @@ impl Row {
 #[derive(Default)]
 struct Rows {
     rows: Vec<(&'static str, Row)>,
-    /// The only row that is wanted, so that a profile holds nothing else.
+    /// The only row that is wanted, for profiles.
     only: Option<String>,
 }
 
@@ -271,7 +271,7 @@ impl Rows {
         &mut self.rows[at].1
     }
 
-    /// One slice of a row, on both, if the row is wanted.
+    /// Runs one slice of a row on both versions, if the row is wanted.
     fn slice(
         &mut self,
         name: &'static str,
@@ -346,7 +346,7 @@ const BATCHES: &str = "batches of 32, random";
 const FILTERED: [&str; 2] = ["insert at random, filter", "get miss, filter"];
 const AT_RANDOM: [&str; 3] = ["insert at random", "scan forward, random", "scan backward, random"];
 
-/// Everything once.
+/// One round of all rows.
 fn round(rows: &mut Rows, work: &Work) {
     let put: Write = |table, keys, value, first| table.put(keys, value, first);
     if IN_ORDER.iter().any(|name| rows.wants(name)) {

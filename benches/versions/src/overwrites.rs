@@ -26,9 +26,9 @@ const SLICE_NS: f64 = 1e6;
 /// Which entries a walk shows.
 #[derive(Clone, Copy)]
 enum View {
-    /// Of the table whose entries replace each other: the newest.
+    /// The newest entries of the table whose entries replace each other.
     Newest,
-    /// Of the table with versions: what the snapshot sees.
+    /// What the snapshot sees of the table with versions.
     At(u64),
 }
 
@@ -48,7 +48,7 @@ fn keys() -> [Key; 4] {
     [0, 1, 2, 3].map(key)
 }
 
-/// Calls `put` with every entry of both tables: whether it replaces, sequence number, key and value.
+/// Calls `put` with every entry of both tables: the view that it belongs to, sequence number, key and value.
 fn entries(writes: u64, mut put: impl FnMut(View, u64, &Key, [u8; 8])) {
     let [a, m, _, z] = keys();
     for view in [View::Newest, View::At(0)] {
@@ -216,7 +216,7 @@ fn timed(candidate: &dyn Candidate, view: View, way: Way, repeats: u32) -> (f64,
     ((thread_time() - started).as_secs_f64() * 1e9 / f64::from(repeats), hash)
 }
 
-/// One row: before, after and crossbeam in turns.
+/// Measures one row: before, after and crossbeam in turns.
 fn row(name: &str, candidates: &[Box<dyn Candidate>], view: View, way: Way, rounds: usize) -> u64 {
     let mut samples = vec![Vec::new(); candidates.len()];
     let repeats: Vec<u32> = candidates

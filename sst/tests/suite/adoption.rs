@@ -1,5 +1,5 @@
-//! Our files inside a database of RocksDB: what only gets show, key by key, absent ones among them. A wrong filter
-//! hash, a wrong form of the index or properties that lie are seen by no scan.
+//! Our files inside a database of RocksDB, asked by gets, key by key, absent ones among them: a scan would not notice
+//! a wrong filter hash, a wrong form of the index or wrong properties.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) fn without_merges(rng: &mut Rng, entries: u64) -> Model {
     model
 }
 
-/// Keys of the model, and others that are near them.
+/// Keys of the model, and keys near them.
 fn questions(model: &Model, rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     let mut keys = vec![vec![]];
     for _ in 0..count {

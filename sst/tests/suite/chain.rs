@@ -1,4 +1,4 @@
-//! From the memtable's stored digests to the bytes of the file: a flip on the way is found, and no file comes of it.
+//! From the memtable's stored digests to the bytes of the file: a flip on the way is found, and no file is made.
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
 use paranoid_memtable::tombstone::Fragment;
@@ -91,7 +91,7 @@ fn a_flip_between_table_and_block_is_found() {
         for protection in [1, 2, 4, 8] {
             let table = frozen(protection, representation);
             assert_eq!(flush(&table, Flip::None), Ok(()));
-            // A digest of one byte misses one flip in 256, so single places do not prove much there.
+            // A digest of one byte misses one flip in 256: a single place proves little.
             let (mut missed, mut tried) = (0, 0);
             let keys = (0..7 * 8).map(Flip::Key);
             let values = (0..7 * 8).map(Flip::Value);

@@ -55,7 +55,7 @@ fn a_crash_leaves_no_file_or_a_whole_one() {
     assert!(steps > 20, "{steps} steps");
     let mut whole = 0;
     for point in 0..amount(10_000, 2_000) {
-        // One beyond the last step: the crash comes after `finish` returned.
+        // The largest number crashes after `finish` returned.
         let at = point % (steps + 1);
         if let Err(text) = crash(Fault::None, at, &mut rng) {
             panic!("crash at step {at} of {steps}: {text}; seed {seed:#x}");
@@ -101,7 +101,8 @@ fn a_full_disk_leaves_nothing() {
 
 const CHILD_FOLDER: &str = "PARANOID_SST_CHILD_FOLDER";
 
-/// Writes one file after the other until it is killed. Does nothing as a test of its own.
+/// The child process of a test below: writes one file after the other until it is killed. Does nothing if it is run
+/// as a test.
 #[test]
 fn a_child_that_writes() {
     let Some(folder) = std::env::var_os(CHILD_FOLDER) else { return };
@@ -136,7 +137,7 @@ fn a_killed_process_leaves_whole_files() {
         for line in lines {
             let line = line.unwrap();
             ended += u64::from(line.starts_with("end"));
-            // Killed in the middle of the next one, at a place that the machine decides.
+            // Killed in the middle of the next file, wherever the machine happens to be.
             if line == format!("begin {stop}") {
                 break;
             }

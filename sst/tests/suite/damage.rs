@@ -1,4 +1,4 @@
-//! Every bit flipped in turn, every length, and blocks of any bytes after right checksums.
+//! Every bit flipped in turn, every length, and blocks of any bytes under right checksums.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn open(bytes: &[u8]) -> Result<SortedTable> {
     SortedTable::from_source("damaged.sst", TableSource::memory(Arc::new(bytes.to_vec())))
 }
 
-/// Uses a table in every way; what it answers is right, or it says that it is damaged.
+/// Calls everything that a table offers: each answer is right, or says that the table is damaged.
 fn is_right_or_says_so(table: &SortedTable, model: &Model) {
     for row in &model.rows {
         let Ok(found) = table.get(&row.key, row.sequence) else { continue };

@@ -11,14 +11,14 @@ use crate::rng::Rng;
 
 const SECTOR: usize = 64;
 
-/// What a disk does wrong.
+/// How a disk fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Fault {
     #[default]
     None,
-    /// Files say that they are synced and are not.
+    /// `sync` of a file does nothing.
     NoFileSync,
-    /// Directories say that they are synced and are not.
+    /// `sync` of a directory does nothing.
     NoDirectorySync,
 }
 
@@ -125,7 +125,7 @@ impl Write for SimFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let capacity = self.disk.capacity;
         let inode = self.inode;
-        // Little at a time: a crash comes in the middle of a write as well.
+        // Takes only a part of the bytes, so that crashes come in the middle of writes as well.
         let part = &bytes[..bytes.len().min(3 * SECTOR / 2)];
         self.disk.step(|state| {
             let room = capacity.map_or(part.len(), |capacity| part.len().min(capacity - state.used));

@@ -28,7 +28,7 @@ impl MergeOperator for Append {
     }
 }
 
-/// Merges only among more than five kinds of operations.
+/// Merge operands only where there are more than five kinds of operations.
 fn random(rng: &mut Rng, operations: u64) -> Arc<ImmutableMemTable> {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     let key = |rng: &mut Rng| format!("key{:03}", rng.below(300)).into_bytes();
@@ -51,7 +51,7 @@ fn random(rng: &mut Rng, operations: u64) -> Arc<ImmutableMemTable> {
     table.freeze().unwrap()
 }
 
-/// What the file should say about a key: `None` nothing, otherwise kind and value.
+/// What the file should hold for a key: `None` nothing, else kind and value.
 fn wanted(table: &ImmutableMemTable, key: &[u8]) -> Option<(Kind, Vec<u8>)> {
     let joined = |operands: Vec<Vec<u8>>| operands.into_iter().rev().collect::<Vec<_>>().join(&b","[..]);
     match table.get(key, u64::MAX).unwrap() {
@@ -158,11 +158,11 @@ fn rocksdb_ingests_and_answers() {
         };
         assert_eq!(answer, said, "{}", String::from_utf8_lossy(key));
     }
-    // The database wrote its sequence number into the file: we read it all the same.
+    // The database wrote its sequence number into the file. Our reader still reads it.
     let rewritten = std::fs::read_dir(&database).unwrap().map(|entry| entry.unwrap().path());
     let mut ingested = 0;
     for path in rewritten.filter(|path| path.extension().is_some_and(|extension| extension == "sst")) {
-        // The database's own file may be compressed by what is not read here.
+        // The database's own file may use a compression that this crate does not read.
         let Ok(table) = SortedTable::open(&path) else { continue };
         let mut cursor = table.cursor();
         if table.verify().is_ok() {
@@ -189,9 +189,9 @@ fn a_global_sequence_number_is_every_entrys_own() {
     let open = |bytes: &[u8], global| {
         SortedTable::with_global_sequence("in.sst", TableSource::memory(Arc::new(bytes.to_vec())), global)
     };
-    // As a database rewrites it, in place and under a checksum that is not renewed.
+    // Overwrites the number in place without renewing the checksum, as a database does.
     let name = b"rocksdb.external_sst_file.global_seqno";
-    // The name shares its start with the one before, so its end is looked for.
+    // The name shares its beginning with the previous one, so only its end is in the file.
     let at = bytes.windows(12).position(|window| window == &name[26..]).unwrap() + 12;
     let mut rewritten = bytes.clone();
     rewritten[at..at + 8].copy_from_slice(&77u64.to_le_bytes());

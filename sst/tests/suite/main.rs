@@ -1,8 +1,7 @@
-//! The suite: one binary, one module a subject.
+//! The suite: one binary, one module per subject.
 //!
-//! What RocksDB's own programs say is asked in `rocksdb` and `adoption`. They come with Debian's package
-//! `rocksdb-tools`; without them those tests say so and pass, unless `PARANOID_SST_TOOLS=required` is set, as the
-//! gate does.
+//! `rocksdb` and `adoption` ask RocksDB's own programs. They come with Debian's package `rocksdb-tools`; without them
+//! those tests say so and pass, unless `PARANOID_SST_TOOLS=required` is set, as the gate does.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
 #[path = "../../../tests/support/rng.rs"]

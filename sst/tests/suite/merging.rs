@@ -1,5 +1,6 @@
-//! Files as sources of an engine's merging cursor: a memtable and several files in one order, both ways, and gets that
-//! go from the newest source to the oldest. What an engine writes for it is `Source` and `Merging`, from public calls.
+//! Files as sources of an engine's merging cursor: a memtable and several files in one order, both ways, and gets
+//! that go from the newest source to the oldest. `Source` and `Merging` are what an engine would write; they use
+//! public calls only.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::watchdog::Watchdog;
 
 /// What a merging cursor needs of a source, which may move to another thread and outlive its maker.
 trait Source: Send + 'static {
-    /// To the first entry of `key` with at most this sequence number, or of a later key.
+    /// Goes to the first entry of `key` with at most this sequence number, or of a later key.
     fn seek(&mut self, key: &[u8], sequence: u64);
     fn last(&mut self);
     fn next(&mut self);
@@ -125,7 +126,7 @@ impl Merging {
     }
 }
 
-/// Three files, oldest first, and the memtable over them; every entry and range deletion of all four.
+/// Three files, oldest first, the memtable that is newer than all of them, and a model of all four.
 struct Layers {
     files: Vec<SortedTable>,
     memtable: Arc<MemTable>,
@@ -214,7 +215,7 @@ fn walks_over_a_memtable_and_files_go_both_ways() {
         merging.step(Way::Forward);
     }
     assert_eq!(merging.row(), None);
-    // A place of the model beside a place of the cursor, at random.
+    // The cursor and the model seek the same random place.
     for _ in 0..amount(2_000, 200) {
         let wanted = rng.pick(rows);
         let sequence = wanted.sequence + rng.below(3);

@@ -140,7 +140,7 @@ fn few_entries_and_one_key_over_many_blocks() {
     let only_ranges =
         Model { rows: vec![], ranges: vec![(vec![], b"z".to_vec(), 3), (b"q".into(), b"r".into(), 9)] };
     agrees(&only_ranges, SortedTableOptions::builder(), sst_dump.as_deref());
-    // One key over many blocks: the index turns to internal keys.
+    // One key over many blocks: the index must use internal keys.
     let versions = (1..3_000).map(|sequence| Row { sequence, ..row(b"same", &[1; 30]) }).collect();
     agrees(&Model::from_rows(versions), SortedTableOptions::builder(), sst_dump.as_deref());
 }
@@ -152,7 +152,7 @@ fn a_million_entries() {
     let sst_dump = tools::find("sst_dump");
     let many = Model::random(&mut Rng::new(seed), amount(1_000_000, 10_000));
     let folder = folder();
-    // Without `raw`: it takes longer than all else, and range deletions are looked at in the smaller files.
+    // Without `sst_dump --command=raw`, which takes longest: range deletions are compared on the smaller files.
     entries_agree(&many, &file_in(&folder), SortedTableOptions::builder(), sst_dump.as_deref());
 }
 
@@ -181,7 +181,7 @@ fn compressed_blocks_among_others() {
     let mut bytes = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert!(small.file_size < model.write(&path, SortedTableOptions::builder()).file_size);
-    // After a checksum that checks nothing: bytes that do not decompress, and sizes that are not true.
+    // Under a checksum that checks nothing: bytes that do not decompress, and sizes that are wrong.
     std::fs::remove_file(&path).unwrap();
     model.write(&path, new().checksum(ChecksumKind::None));
     let whole = std::fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! RocksDB's programs: where they are, and what they say.
+//! RocksDB's programs: where they are, and what they print.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use paranoid_memtable::Kind;
 
 use crate::model::Row;
 
-/// The program, or nothing if the machine has not got it and need not have it.
+/// The program's path. `None` if the machine does not have it and need not have it.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
@@ -20,7 +20,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Runs a program; gives its output if it ended with 0, and panics otherwise.
+/// Runs a program and returns its output; panics if it does not end with 0.
 pub(crate) fn run(program: &Path, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -29,7 +29,7 @@ pub(crate) fn run(program: &Path, arguments: &[&str]) -> String {
     text
 }
 
-/// Runs a program with a text on its standard input; gives what it printed, however it ended.
+/// Runs a program with a text on its standard input; returns its output, however it ended.
 pub(crate) fn output(program: &Path, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new(program);
     let mut child = command
@@ -41,14 +41,15 @@ pub(crate) fn output(program: &Path, arguments: &[&str], input: &str) -> String 
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let text = input.to_owned();
-    // It may stop reading before the end.
+    // The program may stop reading before the end.
     let feeder = std::thread::spawn(move || stdin.write_all(text.as_bytes()).is_ok());
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whether RocksDB finds nothing wrong with a file: exit code and sentence, for either alone says little.
+/// Asserts that RocksDB finds no damage in a file: by its exit code and by its message, since it may end with 0 over
+/// damage.
 pub(crate) fn verify(sst_dump: &Path, file: &Path) {
     let file = format!("--file={}", file.display());
     let out = run(sst_dump, &[&file, "--command=verify", "--verify_checksum"]);
@@ -60,7 +61,7 @@ fn unhex(text: &str) -> Vec<u8> {
     text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// The rows that RocksDB reads in a file, range deletions not among them.
+/// The rows that RocksDB reads in a file, without range deletions.
 pub(crate) fn scan(sst_dump: &Path, file: &Path) -> Vec<Row> {
     let file = format!("--file={}", file.display());
     let out = run(sst_dump, &[&file, "--command=scan", "--output_hex", "--verify_checksum"]);

@@ -36,7 +36,7 @@ fn what_rocksdb_cannot_hold_is_refused_by_name() {
     writer.add_range(b"c", b"d", 5).unwrap();
     refusal(writer.add_range(b"c", b"e", 5));
     refusal(writer.add_range(b"b", b"e", 9));
-    // What was refused changed nothing.
+    // The refused entry changed nothing.
     writer.add(b"a\x01", 4, Kind::MERGE, b"2").unwrap();
     let written = writer.finish().unwrap();
     assert_eq!((written.entries, written.range_deletions, written.sequences), (2, 1, Some((4, largest))));
@@ -66,7 +66,7 @@ fn nothing_is_left_behind() {
     let writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
     refusal(writer.finish());
     assert_eq!(names(), 0);
-    // A leftover of a process that was killed is in nobody's way; a file of the final name is never overwritten.
+    // A leftover of a killed process does not matter; a file of the final name is never overwritten.
     std::fs::write(folder.path().join("000007.sst.0.tmp"), b"left over").unwrap();
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
     writer.add(b"a", 1, Kind::PUT, b"").unwrap();

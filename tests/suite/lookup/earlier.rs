@@ -1,8 +1,10 @@
-//! Words and cache lines of filters and index that go back to what they held before: a store that never reached memory.
+//! Words and cache lines of filters and index that go back to what they held before: a store that never reached
+//! memory.
 //!
-//! A short life of a table is played, and after each write every word beside the list is recorded. Then each word, and
-//! each cache line, goes back to each value that it ever held, one at a time; of several words that one write changed
-//! in a line, any part may have arrived. Every read still answers like the oracle, and a scrub says what happened.
+//! A table is filled and overwritten, and after each write every word of filters and index is recorded. Then each
+//! word, and each cache line, goes back to each value that it ever held, one at a time; of several words that one
+//! write changed in a line, any part may have arrived. Every read still answers like the oracle, and a scrub reports
+//! what happened.
 
 use std::collections::BTreeSet;
 
@@ -25,13 +27,13 @@ type Words = Vec<[u8; 8]>;
 struct Life {
     table: MemTable,
     oracle: Oracle,
-    /// All words beside the list, after each write.
+    /// All words of filters and index, after each write.
     history: Vec<Words>,
     keys: Vec<Vec<u8>>,
     seed: u64,
 }
 
-/// The pieces beside the list, in the order of their addresses: whole cache lines.
+/// The pieces of filters and index, in the order of their addresses: whole cache lines.
 fn beside(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
     let is_beside = |region| matches!(region, Region::FilterWord | Region::IndexSlot | Region::IndexControl);
     let pieces: Vec<usize> =
@@ -82,7 +84,7 @@ impl Life {
         self.record();
     }
 
-    /// What each key answers, at an old snapshot and now.
+    /// The answer for each key, at an old snapshot and at the newest.
     fn expected(&self) -> Vec<(u64, Vec<Answer>)> {
         let at = |snapshot| self.keys.iter().map(|key| self.oracle.get(key, snapshot)).collect();
         [20, NOW].map(|snapshot| (snapshot, at(snapshot))).into()
@@ -124,7 +126,7 @@ impl Life {
         lines
     }
 
-    /// Every word and every line goes back to each of its values. Returns how many differed.
+    /// Lets every word and every line go back to each of its values. Returns how many differed.
     fn go_back(&self, stage: &str) -> usize {
         let expected = self.expected();
         let told_by = format!(

@@ -3,7 +3,7 @@
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::{Comparator, Error, Kind, Lookup};
 
-/// SplitMix64: a run replays from its seed.
+/// SplitMix64: a run can be repeated from its seed.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -96,7 +96,7 @@ impl Oracle {
     }
 }
 
-/// What a lookup says, in the oracle's words.
+/// A lookup's answer as the oracle writes it.
 pub(super) fn told<C: Comparator>(lookup: Lookup<'_, C>) -> Result<Answer, Error> {
     Ok(match lookup {
         Lookup::Value(value) => Answer::Value(value.to_vec(), value.sequence()),

@@ -1,4 +1,4 @@
-//! How many absent keys filters let pass, against theory, and that the counters say so.
+//! The share of absent keys that filters let pass, against theory, and the counters that report it.
 
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -6,7 +6,7 @@ use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
 use super::super::support::theory;
 use super::oracle::Random;
 
-/// Asks for `asked` keys that are not there, and says how many a filter let pass.
+/// Asks for `asked` absent keys. Returns how many of them a filter let pass.
 fn let_pass(name: &str, table: &MemTable, random: &mut Random, asked: u64) -> u64 {
     let before = table.stats();
     for n in 0..asked {

@@ -1,11 +1,11 @@
-//! What a table says about itself: counts, sizes, marks; and its next table.
+//! What a table reports about itself: counts, sizes, marks; and its next table.
 
 use paranoid_memtable::{DuplicatePolicy, Kind, Lookup, MemTable, TableReader};
 
 use super::trial::Trial;
 
 impl Trial<'_> {
-    /// Counts lie outside of the fault model: damage changes none of them.
+    /// Compares counts, which lie outside of the fault model: damage changes none of them.
     pub fn accounts(&mut self, table: &TableReader) {
         let model = self.model();
         let points = |kinds: fn(Kind) -> bool| model.rows.iter().filter(|row| kinds(row.kind)).count() as u64;
@@ -36,7 +36,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What an engine sets on a mutable table.
+    /// Sets what an engine sets on a mutable table.
     pub fn marks(&mut self, table: &MemTable) {
         let entries = self.model().shape.entries;
         let tag = table.tag();
@@ -49,7 +49,7 @@ impl Trial<'_> {
         table.maintain();
     }
 
-    /// The next table is new: nothing of the damage goes there.
+    /// The next table is new, and none of the damage is in it.
     pub fn fork(&mut self, table: &MemTable) {
         match table.fork() {
             Err(error) => self.refused(&error, "fork"),

@@ -14,11 +14,12 @@ use super::plan::Kind;
 pub struct Bounds {
     /// Probes that may answer `Corruption`; `None`: all.
     pub probes: Option<BTreeSet<usize>>,
-    /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is all that was changed.
+    /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is the only change.
     pub only: Option<BTreeSet<usize>>,
-    /// An entry of a mutable `Vector` table: its place is not known, and every key may answer so.
+    /// An entry of a mutable `Vector` table is damaged: its place is not known, and every key may answer
+    /// `Corruption`.
     pub every: bool,
-    /// Keys right before a damaged entry: they may answer so where a get looks past their last version.
+    /// Keys right before a damaged entry: a get that looks past their last version may answer `Corruption`.
     pub in_front: BTreeSet<usize>,
     /// (key, sequence) of entries whose own bytes were changed; `None`: any.
     pub entries: BTreeSet<(Vec<u8>, u64)>,
@@ -28,31 +29,31 @@ pub struct Bounds {
     pub control: bool,
     /// Places in the model's rows of the entries that were changed: where walks look closely.
     pub focus: BTreeSet<usize>,
-    /// Places of entries that are damaged together with what leads on from them, forward and backward: a walk that
-    /// was parked there ends.
+    /// Entries that are damaged together with the links that lead on from them, forward and backward: a walk that was
+    /// parked there ends.
     pub stranded: [BTreeSet<usize>; 2],
-    /// One entry's own bytes are all that was changed: a walk meets one gap at most.
+    /// Only one entry's own bytes were changed: a walk meets at most one gap.
     pub lone: bool,
 }
 
 /// What was changed of one point entry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Harm {
-    /// Header, key, value or digests; or the word that names it in a sorted array.
+    /// Header, key, value or digests changed, or the word that names the entry in a sorted array.
     own: bool,
-    /// That word.
+    /// The word that names the entry in a sorted array changed.
     sorted: bool,
     back: bool,
-    /// The back link was changed to one that passes for the witness of a lost write.
+    /// The back link changed into one that passes for the witness of a lost write.
     witness: bool,
     /// The highest changed link.
     link: Option<u32>,
-    /// The lowest one is changed.
+    /// The level-0 link changed.
     next: bool,
 }
 
 impl Bounds {
-    /// What the pieces that a fault injector changed may reach.
+    /// What the pieces that a fault injector changed may affect.
     pub fn of(model: &Model, injector: &FaultInjector<'_, Bytewise>, frozen: Frozen, kind: Kind) -> Bounds {
         let vector = model.shape.representation == Representation::Vector;
         let mut bounds = Bounds::default();
@@ -61,7 +62,7 @@ impl Bounds {
         let changed = injector.changed();
         let lone = changed.len() == 1;
         let mut ranges = [false; 2];
-        // Equals of one key and sequence number are told apart by nothing here.
+        // Entries of equal key and sequence number cannot be told apart in this test.
         let equals = changed.len() > 1 && model.shape.duplicates == DuplicatePolicy::Replace;
         for number in changed {
             let piece = &injector.pieces()[number];
@@ -86,7 +87,7 @@ impl Bounds {
                 harm.own |= own || harm.sorted;
                 let linked = matches!(piece.region, Region::Link | Region::HeadLink | Region::BackLink);
                 if vector {
-                    // A chain with one broken link is read from its other end; an array needs none.
+                    // A chain with one broken link is read from its other end; an array needs no links.
                     let named = matches!(piece.region, Region::Value | Region::SortedWord);
                     bounds.every |= frozen == Frozen::After && !named && !(linked && lone);
                     continue;
@@ -103,7 +104,7 @@ impl Bounds {
         for (row, harm) in &harms {
             bounds.reach(model, injector, &harms, (*row, *harm), &mut probes);
         }
-        // The index of range tombstones is answered for by their list, if that is intact.
+        // An intact list of range tombstones answers in place of their index.
         limited &= kind != Kind::StaleAndAnother && ranges != [true; 2];
         if !vector {
             bounds.strand(&harms);
@@ -123,7 +124,7 @@ impl Bounds {
         bounds
     }
 
-    /// Which parked walks cannot go on.
+    /// Finds the parked walks that cannot go on.
     fn strand(&mut self, harms: &BTreeMap<Option<usize>, Harm>) {
         let harm = |row: Option<usize>| harms.get(&row).copied().unwrap_or_default();
         for row in harms.iter().filter(|(_, harm)| harm.own).filter_map(|(row, _)| *row) {
@@ -188,8 +189,8 @@ fn is_own(region: Region) -> bool {
 fn must_find(model: &Model, injector: &FaultInjector<'_, Bytewise>, number: usize, kind: Kind) -> bool {
     let piece = &injector.pieces()[number];
     match piece.region {
-        // Words that are not in use yet are among those of the index. A back link is a hint, and its tag is short.
-        // No answer rests on the directory.
+        // The index has words that are not in use yet. A back link is a hint, and its tag is short. No answer rests
+        // on the directory.
         Region::BackLink | Region::TombstoneIndex | Region::Directory => false,
         _ if kind == Kind::StaleAndAnother => false,
         // An upper link that leads past newer nodes costs steps; no answer rests on it.

@@ -3,7 +3,7 @@
 //! `tests/suite/tidy.rs` derives the list from the sources and compares: a function that is in neither table fails
 //! there, and so does a row without its function, or one of the first table that this folder does not call.
 
-/// What every handle of a table can read.
+/// The reads of every handle of a table.
 const READS: &[&str] = &[
     "get",
     "get_into",
@@ -48,7 +48,7 @@ const READS: &[&str] = &[
     "tag",
 ];
 
-/// By type: what a trial calls.
+/// The functions that a trial calls, by type.
 pub const CALLED: &[(&str, &[&str])] = &[
     ("TableReader", READS),
     ("MemTable", READS),

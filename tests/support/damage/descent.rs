@@ -14,13 +14,13 @@ use std::collections::BTreeSet;
 
 use super::model::{Model, Row};
 
-/// See the head of the file. Places are those among the model's rows.
+/// The rows that a walk through descending keys may still leave out. Numbers are indexes into the model's rows.
 #[derive(Debug, Clone, Default)]
 pub struct Descent {
-    /// Places right before which a gap that was reported may lie.
+    /// Rows right before which a gap that was reported may lie.
     ends: BTreeSet<usize>,
     hidden: BTreeSet<usize>,
-    /// What was shown before the damage: a gap may take it in.
+    /// Rows that were shown before the damage: a gap may include them.
     shown: BTreeSet<usize>,
 }
 
@@ -31,7 +31,8 @@ impl Descent {
         Descent { shown, ..Descent::default() }
     }
 
-    /// An error was reported; `last` was shown or left out before, or nothing was and `next` is the first of the walk.
+    /// An error was reported. `last` is the row that was shown or left out last, or none was; then `next` is the
+    /// first of the walk.
     pub fn reported(&mut self, model: &Model, last: Option<&Row>, next: Option<&Row>) {
         let end = match (last, next) {
             (Some(last), _) => model.rows.partition_point(|row| row.key < last.key),
@@ -68,7 +69,7 @@ impl Descent {
     }
 }
 
-/// The place after the last version of a key.
+/// The index after the last version of a key.
 fn end_of(model: &Model, row: &Row) -> usize {
     model.rows.partition_point(|other| other.key <= row.key)
 }

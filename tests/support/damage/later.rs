@@ -14,12 +14,12 @@ use paranoid_memtable::{Error, ImmutableMemTable, Kind, MemTable, TableReader};
 use super::model::{Model, Row};
 use super::trial::Trial;
 
-/// Takes what a flush hands out.
+/// A sink that keeps what it is given.
 #[derive(Default)]
 struct Collected {
     rows: Vec<Row>,
     tombstones: Vec<Row>,
-    /// Entries whose digest is not that of what was handed out.
+    /// Entries whose digest disagrees with what was handed out.
     torn: usize,
 }
 
@@ -45,7 +45,7 @@ impl FlushSink for Collected {
     }
 }
 
-/// A flush that is pulled, into the sink.
+/// Pulls a flush into the sink.
 fn pull(flush: Result<FlushIter<'_>, Error>, sink: &mut Collected) -> Result<FlushSummary, Error> {
     let mut flush = flush?;
     while let Some(item) = flush.next()? {
@@ -65,17 +65,17 @@ fn newest_over(tombstones: &[Row], key: &[u8], reader: u64) -> Option<u64> {
     tombstones.iter().filter(covers).map(|row| row.sequence).max()
 }
 
-/// What a scrub must bring.
+/// What a scrub must report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     /// A finding.
     Finding,
-    /// Whatever there is.
+    /// Anything, or nothing.
     Anything,
 }
 
 impl<'m> Trial<'m> {
-    /// Reports of a scrub count as detection; damage that matters must be among them.
+    /// Scrubs. Its findings count as detection; damage that matters must be among them.
     pub fn scrub(&mut self, table: &TableReader, demand: Demand) {
         let report = table.scrub(|_| {});
         self.verdict.detected |= !report.findings.is_empty();
@@ -87,7 +87,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// What a flush hands out is complete, or it fails: everything, and what readers at no, one and two snapshots need.
+    /// A flush hands out everything, or fails: with all versions kept, and for readers at no, one and two snapshots.
     pub fn flush(&mut self, frozen: &ImmutableMemTable) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
@@ -140,7 +140,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// What a salvage brings back was written, and nothing intact is missing.
+    /// Each entry that a salvage brings back was written, and no intact one is missing.
     pub fn salvage(&mut self, frozen: &ImmutableMemTable) {
         let salvage = frozen.salvage();
         let all = written(self.model());
@@ -177,7 +177,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Freezes, or notes why that failed: writes have ended all the same, and the frozen table is there.
+    /// Freezes, or notes why that failed; either way writing has ended and the frozen table exists.
     pub fn freeze(&mut self, table: &MemTable) -> Option<std::sync::Arc<ImmutableMemTable>> {
         if let Err(error) = table.freeze() {
             self.refused(&error, "freeze");
@@ -193,7 +193,7 @@ impl<'m> Trial<'m> {
 /// Key, sequence number, and whether it is a range tombstone.
 type Id = (Vec<u8>, Reverse<u64>, bool);
 
-/// Everything that was written, equal entries in the order of their revisions.
+/// All that was written; equal entries in the order of their revisions.
 fn written(model: &Model) -> BTreeMap<Id, Vec<&Row>> {
     let mut all: BTreeMap<Id, Vec<&Row>> = BTreeMap::new();
     for row in &model.writes {

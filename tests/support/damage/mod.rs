@@ -8,7 +8,7 @@
 //!   Trial: every call of `calls.rs` on what was parked and on the table; writes, and every read again; freeze, flush,
 //!          scrub, salvage                                         -> Verdict
 //! ```
-//! Patterns of ends, windows, snapshots and means of writing go round from fault to fault (`Case::turn`).
+//! `Case::turn` chooses patterns of ends, windows, snapshots and means of writing, so that they differ between faults.
 //! Included by path from the campaign, the suite and the fuzz target.
 #![allow(dead_code, unreachable_pub, reason = "each user takes what it needs")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
@@ -61,7 +61,7 @@ pub struct Case {
     pub turn: u64,
 }
 
-/// Looks that are taken while a table is filled, about.
+/// About how often memory is looked at while a table is filled.
 const LOOKS: usize = 128;
 
 fn look(table: &MemTable, past: &mut Past) -> Result<(), Error> {
@@ -73,7 +73,7 @@ fn look(table: &MemTable, past: &mut Past) -> Result<(), Error> {
 }
 
 impl Case {
-    /// Writes all that the model says.
+    /// Writes all rows of the model.
     fn fill(self, model: &Model, table: &MemTable, past: &mut Past) -> Result<(), Error> {
         let every = model.writes.len().div_ceil(LOOKS).max(1);
         for (number, row) in model.writes.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Case {
     }
 }
 
-/// Makes the table, breaks it, and does everything with it, in the first of the turns.
+/// Makes the table, breaks it, and makes every call on it, in turn 0.
 pub fn run_fault(
     model: &Model,
     frozen: Frozen,
@@ -95,7 +95,7 @@ pub fn run_fault(
     run_fault_on(model, frozen, &model.table()?, strike)
 }
 
-/// Damages a table that the caller made, and calls everything.
+/// Damages a table that the caller made, and makes every call on it.
 pub fn run_fault_on(
     model: &Model,
     frozen: Frozen,
@@ -106,7 +106,7 @@ pub fn run_fault_on(
     case.run(model, table, Past::new(), |injector, _| strike(injector))
 }
 
-/// Makes the table, breaks it, and does everything with it.
+/// Makes the table, breaks it, and makes every call on it.
 pub fn run_case(
     model: &Model,
     case: Case,
@@ -118,7 +118,7 @@ pub fn run_case(
 }
 
 impl Case {
-    /// Parks cursors, before the freeze or after it; freezes; breaks; and does everything.
+    /// Parks cursors before the freeze or after it, freezes, breaks the table, and makes every call on it.
     fn run(
         self,
         model: &Model,
@@ -148,7 +148,7 @@ impl Case {
     }
 }
 
-/// Every read, by every call.
+/// Makes every read, by every call.
 fn reads(trial: &mut Trial<'_>, table: &MemTable, parked: Parked<'_>) {
     let model = trial.model();
     let rows: Vec<&Row> = model.rows.iter().collect();

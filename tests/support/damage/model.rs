@@ -1,4 +1,4 @@
-//! What is true about a table: its rows, and what every read must answer.
+//! What a table holds, and what every read must answer.
 
 use std::collections::BTreeSet;
 
@@ -20,15 +20,15 @@ pub enum Accelerators {
     All,
     /// A directory alone.
     Directory,
-    /// A filter of prefixes alone: point reads ask it.
+    /// A filter of prefixes alone, which point reads ask.
     Prefixes,
-    /// A point index alone: misses ask it.
+    /// A point index alone, which answers misses.
     Index,
 }
 
 /// Bytes of prefixes in the filter.
 pub const PREFIX_BYTES: usize = 8;
-/// The table's size on which shares are taken.
+/// The table's size, of which filters and index are shares.
 const BUFFER: u64 = 64 << 10;
 /// Two lines a filter.
 const FILTER_SHARE: f64 = 0.008;
@@ -84,7 +84,7 @@ pub enum Expected {
     NotFound,
 }
 
-/// All that is true about a table.
+/// All that a table holds.
 #[derive(Debug, Clone)]
 pub struct Model {
     pub shape: Shape,
@@ -200,7 +200,7 @@ impl Model {
         model
     }
 
-    /// What is true once these were written as well.
+    /// The model after these writes, too.
     #[must_use]
     pub fn after(&self, more: Vec<Row>) -> Model {
         let snapshots = vec![self.newest(), u64::MAX];
@@ -289,12 +289,12 @@ impl Model {
         shown
     }
 
-    /// A table with all writes of the model, made alike by every call.
+    /// A table with all writes of the model; every call makes an equal one.
     pub fn table(&self) -> Result<MemTable, Error> {
         self.table_watched(|_, _| ())
     }
 
-    /// Makes [`table`](Self::table); `watch` sees it before each write, by number.
+    /// Makes [`table`](Self::table), and calls `watch` with it before each write, with the write's number.
     pub fn table_watched(&self, mut watch: impl FnMut(usize, &MemTable)) -> Result<MemTable, Error> {
         let table = self.empty_table()?;
         for (number, row) in self.writes.iter().enumerate() {
@@ -304,7 +304,7 @@ impl Model {
         Ok(table)
     }
 
-    /// A table as the shape says, by the constructor of its duplicate policy.
+    /// An empty table of this shape, made by the constructor of its duplicate policy.
     pub fn empty_table(&self) -> Result<MemTable, Error> {
         let options = self.options()?;
         match self.shape.duplicates {
@@ -353,7 +353,7 @@ impl Model {
         &self.rows[from..from + len]
     }
 
-    /// The place of an entry among the rows.
+    /// The index of an entry among the rows.
     pub fn row(&self, key: &[u8], sequence: u64) -> Option<usize> {
         let here = |row: &Row| row.key.as_slice().cmp(key).then(sequence.cmp(&row.sequence));
         self.rows.binary_search_by(here).ok()
@@ -373,13 +373,13 @@ impl Model {
         own.map(|piece| piece.level + 1).max().unwrap_or(0)
     }
 
-    /// The place of a key among the probes.
+    /// The index of a key among the probes.
     pub fn probe(&self, key: &[u8]) -> Option<usize> {
         self.probes.binary_search_by(|probe| probe.as_slice().cmp(key)).ok()
     }
 }
 
-/// A lookup as plain data, with everything in it asked for.
+/// A lookup as plain data, with all that it offers asked for.
 pub fn seen(lookup: &Lookup<'_>) -> Result<Expected, Error> {
     Ok(match lookup {
         Lookup::Value(value) => Expected::Value(value.sequence(), value.to_pinned().to_vec()),

@@ -1,4 +1,4 @@
-//! Cursors and ranges that stood somewhere before the damage, and are asked and moved after it.
+//! Cursors and ranges that were parked before the damage, and are asked and moved after it.
 
 use paranoid_memtable::scan::{
     AtSnapshot, Cursor, Descending, EntryRange, Handle, OwnedDescending, Visibility,
@@ -13,7 +13,7 @@ use super::walk::{End, Walk, WayOn};
 
 type At<C> = Vec<(usize, C)>;
 
-/// What was parked, and on which row.
+/// What was parked, and on which rows.
 #[derive(Default)]
 pub struct Parked<'t> {
     raw: At<TableCursor<'t>>,
@@ -31,15 +31,15 @@ pub struct Parked<'t> {
 
 /// Steps that a parked cursor makes after the damage.
 const STEPS: usize = 3;
-/// The snapshot at which resolved ones look.
+/// The snapshot of those that read at one.
 const SNAPSHOT: usize = 1;
 /// Cursors of a kind, at most.
 const MOST: usize = 64;
-/// Cursors of a kind over a mutable `Vector` table, at most: each sorts a copy of its own.
+/// Cursors of a kind over a mutable `Vector` table, at most: each sorts its own copy.
 const MOST_SORTED: usize = 4;
 
 impl<'t> Parked<'t> {
-    /// Parks cursors on rows all over an undamaged table: half of the kinds, which half as `turn` says.
+    /// Parks cursors on rows all over an undamaged table: half of the kinds, chosen by `turn`.
     pub fn new(table: &'t MemTable, model: &Model, turn: u64) -> Result<Parked<'t>, Error> {
         let mut parked = Parked::default();
         let sorted = model.shape.representation == Representation::Vector && !table.is_frozen();
@@ -118,7 +118,7 @@ fn park<H: Handle, L: Visibility>(mut cursor: Cursor<H, L>, row: &Row) -> Result
 }
 
 impl<'m> Trial<'m> {
-    /// Asks what was parked, and moves it on.
+    /// Asks all that was parked, and moves it on.
     pub fn parked(&mut self, parked: Parked<'_>) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
@@ -165,7 +165,7 @@ impl<'m> Trial<'m> {
         Walk::between(rows, front, to).parked(if unsure { WayOn::Unsure } else { WayOn::Sure })
     }
 
-    /// A cursor that stood on a row: the row or nothing, then some steps either way.
+    /// A cursor that was parked on a row shows that row or nothing, and then takes some steps either way.
     fn resume<H: Handle, L: Visibility>(
         &mut self,
         what: &str,

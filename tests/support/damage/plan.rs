@@ -90,7 +90,7 @@ impl Kind {
             Kind::SwapEntries => area.region == Region::Header,
             Kind::Copy => !control && !beside(area.region),
             Kind::CopyControl | Kind::SwapControl => control,
-            // What was never written has no past.
+            // Words that were never written have no earlier value.
             Kind::StaleWord | Kind::StaleLine | Kind::StaleAndAnother => {
                 !matches!(area.region, Region::Free | Region::Padding)
             }
@@ -122,7 +122,7 @@ impl Area {
         self.moves() || self.region == Region::Directory
     }
 
-    /// Whether it lies elsewhere in the arena if the system puts the memory elsewhere.
+    /// Whether its address in the arena depends on where the system maps the memory.
     fn moves(self) -> bool {
         matches!(self.region, Region::FilterWord | Region::IndexSlot | Region::IndexControl)
     }
@@ -132,7 +132,7 @@ impl Area {
     }
 }
 
-/// Whether a region lies beside the arena: blocks of another shape are not copied there.
+/// Whether a region belongs to the structures beside the list. Blocks of another shape are not copied there.
 fn beside(region: Region) -> bool {
     matches!(region, Region::TombstoneIndex | Region::SortedWord)
 }
@@ -140,7 +140,7 @@ fn beside(region: Region) -> bool {
 /// Words of a line of a filter or of the index.
 const LINE_WORDS: usize = 8;
 
-/// Where faults of one table can go.
+/// Where faults of one table can hit.
 #[derive(Debug, Clone)]
 pub struct Map {
     /// Pieces by area.
@@ -322,7 +322,8 @@ impl Map {
     }
 }
 
-/// Reverts something of an area: the first place from a random one on that ever was something else.
+/// Puts back an earlier value of something of an area: of the first piece, from a random one on, that ever had
+/// another value.
 fn lose_write(
     injector: &mut FaultInjector<'_, Bytewise>,
     pieces: &[usize],

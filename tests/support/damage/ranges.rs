@@ -1,4 +1,4 @@
-//! Ranges that are kept: sought anew, with bounds set anew, each step compared with the row that it should bring.
+//! Ranges that are kept: they seek and get new bounds, and each step is compared with the row that it should return.
 
 use std::ops::Bound;
 
@@ -8,10 +8,10 @@ use paranoid_memtable::{Error, TableReader};
 use super::model::Row;
 use super::trial::Trial;
 
-/// The bounds of everything.
+/// Bounds that leave nothing out.
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
 
-/// An end of a range that is sought.
+/// The end of a range that seeks.
 #[derive(Debug, Clone, Copy)]
 enum Seek<'k> {
     Front(&'k [u8]),
@@ -19,7 +19,7 @@ enum Seek<'k> {
 }
 
 impl Trial<'_> {
-    /// One range of each kind, sought around every third key.
+    /// One range of each kind, which seeks around every third key.
     pub fn sought_ranges(&mut self, table: &TableReader) {
         let model = self.model();
         let (mut raw, mut resolved) = (table.owned_range(..), table.range_at(model.snapshots[1], ..));

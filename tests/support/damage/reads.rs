@@ -7,7 +7,7 @@ use paranoid_memtable::{Entry, Error, Kind, OwnedCursor, TableReader};
 use super::model::{Expected, Row};
 use super::trial::{Shown, Trial};
 
-/// An entry of a cursor that lends it only while it stands still.
+/// A copy of an entry from a cursor that lends it only until its next move.
 struct Copied {
     row: Row,
     /// What its value answered, if that was an error.
@@ -106,7 +106,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What outlives the borrow of an entry: its parts, a copy, a share in the table.
+    /// What outlives the borrow of an entry: its parts, a copy, a pinned entry.
     fn kept(&mut self, table: &TableReader, entry: &Entry<'_>, row: &Row) {
         let want = (row.key.as_slice(), row.sequence, row.kind, row.value.as_slice());
         let (parts, copy, pinned) = (entry.parts(), entry.to_bytes(), table.pin(entry));

@@ -1,6 +1,6 @@
-//! Numbers that replay: a splitmix generator.
+//! Random numbers that a seed decides: a splitmix generator.
 
-/// See the head of the file.
+/// A splitmix generator.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 

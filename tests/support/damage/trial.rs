@@ -9,22 +9,22 @@ use paranoid_memtable::{Entry, Error, Kind, Lookup, TableReader};
 use super::bounds::Bounds;
 use super::model::{Expected, Model, Row, seen};
 
-/// What came of one fault.
+/// The results of one fault.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
     /// Some operation, or the scrub, reported corruption.
     pub detected: bool,
-    /// The first wrong answer that nothing announced.
+    /// The first wrong answer that no error announced.
     pub wrong: Option<String>,
     /// An operation that does not end.
     pub endless: Option<String>,
     /// Probes that answered `Corruption` to a get.
     pub answering: BTreeSet<usize>,
-    /// Keys that answered `Corruption`, or were passed by a scan, and should not have been.
+    /// Keys that answered `Corruption`, or that a scan left out, beyond what the damage may affect.
     pub beyond: BTreeSet<usize>,
-    /// Keys before a damaged entry that answered so where a read looked past their last version.
+    /// Keys before a damaged entry for which a read looked past their last version and answered `Corruption`.
     pub fronts: BTreeSet<usize>,
-    /// A damaged entry whose place nobody knows made every key uncertain.
+    /// A damaged entry of unknown place made every key uncertain.
     pub every: bool,
 }
 
@@ -94,11 +94,11 @@ impl Shown for EntryBytes {
     }
 }
 
-/// A damaged table under examination.
+/// A damaged table, and what its calls have answered.
 pub struct Trial<'m> {
     model: &'m Model,
     bounds: Bounds,
-    /// Decides what is tried in turns: patterns, windows, means of writing.
+    /// Decides which patterns, windows and means of writing are tried.
     turn: u64,
     pub verdict: Verdict,
 }
@@ -108,7 +108,7 @@ impl<'m> Trial<'m> {
         Trial { model, bounds, turn, verdict: Verdict::default() }
     }
 
-    /// Goes on after more was written to the table: what the model says now, and no limits to what the damage reaches.
+    /// Goes on after more was written to the table: with a new model, and with no limits to what the damage affects.
     pub fn after<'n>(self, model: &'n Model) -> Trial<'n> {
         let Trial { bounds, turn, verdict, .. } = self;
         let bounds = Bounds { probes: None, only: None, lone: false, focus: BTreeSet::new(), ..bounds };
@@ -168,7 +168,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// As `compare`; `Corruption` counts for the spread.
+    /// Compares as `compare` does, and counts `Corruption` for the spread.
     pub fn lookup(
         &mut self,
         probe: usize,
@@ -272,7 +272,7 @@ impl<'m> Trial<'m> {
         self.operands_under_cursors(table);
     }
 
-    /// Seeks strictly before keys; the cursor's status says what the move said.
+    /// Seeks strictly before keys. The cursor's status must agree with the result of the move.
     fn strict_seeks(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor();
@@ -288,7 +288,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// One cursor whose bounds and prefix are set anew for each key.
+    /// One cursor whose bounds and prefix are replaced for each key.
     fn narrowed(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor();
@@ -322,7 +322,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Seeks to versions: those that are there, and the places before them.
+    /// Seeks to versions that exist, and to the places before them.
     fn version_seeks(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor();

@@ -4,7 +4,7 @@
 //!   rows     a  b  c  d  e  f        an error at an end: it may go on after any number of rows,
 //!            |-from      to-|        each of which must be one that the damage can hide
 //! ```
-//! A walk shows every row once, in order, from whichever end comes to it; it ends where its ends meet, and stays ended.
+//! A walk shows every row once, in order, from either end; it is over where its ends meet, and stays over.
 
 use std::ops::Bound;
 
@@ -26,7 +26,7 @@ pub enum End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WayOn {
     Sure,
-    /// It may end there, after an error.
+    /// It may end where it was parked, after an error.
     Unsure,
 }
 
@@ -34,7 +34,7 @@ pub enum WayOn {
 #[derive(Debug, Clone)]
 pub struct Walk<'r> {
     rows: &'r [&'r Row],
-    /// Rows that no end has shown or passed.
+    /// The first row that no end has shown or passed.
     from: usize,
     to: usize,
     /// Whether the last step of the front, and of the back, was an error.
@@ -55,7 +55,7 @@ impl<'r> Walk<'r> {
         Walk { rows, from, to, gaps: [false; 2], gaps_met: 0, way_on: WayOn::Sure, descent: None }
     }
 
-    /// Says that the walk parked somewhere before the damage.
+    /// Marks the walk as parked before the damage.
     #[must_use]
     pub fn parked(self, way_on: WayOn) -> Self {
         Walk { way_on, ..self }
@@ -67,13 +67,13 @@ impl<'r> Walk<'r> {
         Walk { descent, ..Walk::between(rows, from, rows.len()) }
     }
 
-    /// More steps than any walk takes: twice the rows, each after an error of its own.
+    /// The most steps of any walk: twice the rows, each after its own error.
     pub fn limit(&self) -> usize {
         self.rows.len() * 4 + 64
     }
 }
 
-/// Rows that bound a part of a walk: keys, and how they bound it.
+/// The rows at the ends of a part of a walk: their keys, and how they bound it.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<'m> {
     pub start: Bound<&'m [u8]>,
@@ -102,7 +102,7 @@ const NEAR: usize = 4;
 const PREFIX_EVERY: usize = 3;
 
 impl<'m> Trial<'m> {
-    /// Compares what one step brought with the row that it should have brought. `false`: the walk is over.
+    /// Compares the result of one step with the row that it should show. `false`: the walk is over.
     pub fn meet<E: Shown>(
         &mut self,
         walk: &mut Walk<'_>,
@@ -232,7 +232,7 @@ impl<'m> Trial<'m> {
         let rows = descending(rows);
         let walk = Walk::descending(self.model(), &rows, gone);
         let last = gone.checked_sub(1).map(|row| rows[row]);
-        // It goes on from the first version of the key whose versions it shows.
+        // The walk goes on from the first version of the key whose versions it shows.
         let first = last.and_then(|row| self.model().versions(&row.key).first());
         let unsure = [last, first].map(|row| self.way_on(row)).contains(&WayOn::Unsure);
         let walk = walk.parked(if unsure { WayOn::Unsure } else { WayOn::Sure });
@@ -342,12 +342,12 @@ impl<'m> Trial<'m> {
         self.versions(table, &rows);
     }
 
-    /// The pattern whose turn it is: every one of them comes up as faults go on.
+    /// The pattern for this number; as faults go on every pattern has its turn.
     fn pattern(&self, number: u64) -> u8 {
         (self.turn() * 7 + number) as u8
     }
 
-    /// Some keys around the damage, or, if that is nowhere, around one key after the other.
+    /// Some keys around the damage, or, if that is at no key, around a key that changes with the number.
     fn window(&self, number: usize) -> Window<'m> {
         let model = self.model();
         let turn = self.turn() as usize + number;
@@ -385,7 +385,7 @@ impl<'m> Trial<'m> {
         self.descends("range_descending of versions", (&rows[start..=end], 0), range);
     }
 
-    /// What each snapshot sees of the range tombstones, as fragments.
+    /// The range tombstones that each snapshot sees, as fragments.
     pub fn seen_tombstones(&mut self, table: &TableReader) {
         let model = self.model();
         for snapshot in model.snapshots.iter().copied() {
@@ -409,7 +409,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Counts up to this are exact.
+    /// Estimates up to this are exact.
     fn estimate(&mut self, table: &TableReader, window: Window<'_>, entries: usize) {
         const EXACT: usize = 64;
         match table.approximate_range_stats((window.start, window.end)) {

@@ -1,4 +1,4 @@
-//! Writes to a damaged table: every way of writing, in turns. What was acknowledged joins the model.
+//! Writes to a damaged table, in every way of writing. What was acknowledged joins the model.
 
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::{Error, Inserted, Kind, MemTable, Representation, WriteBatch, Writer};
@@ -11,11 +11,11 @@ const BATCH: usize = 4;
 /// Every how many-th probe is written to.
 const EVERY: usize = 3;
 
-/// What takes a write.
+/// A way of writing.
 enum Means<'t> {
     Table(&'t MemTable),
     Writer(Writer),
-    /// A writer with room taken.
+    /// A writer that has reserved room.
     Reserved(Writer),
     /// With the caller's digest.
     CallerDigest(&'t MemTable),
@@ -71,7 +71,8 @@ impl<'t> Means<'t> {
 }
 
 impl Trial<'_> {
-    /// Writes between and above the old entries. Returns what was acknowledged, in the order of writing.
+    /// Writes between the old entries and with newer versions. Returns what was acknowledged, in the order of
+    /// writing.
     pub fn writes(&mut self, table: &MemTable) -> Vec<Row> {
         let mut written = Vec::new();
         let mut sequence = self.model().newest() + 1;
@@ -95,7 +96,7 @@ impl Trial<'_> {
         written
     }
 
-    /// A new version of a key: its kind goes round.
+    /// A new version of a key; its kind changes with the number.
     fn row(&self, number: usize, probe: usize, sequence: u64) -> Row {
         let (custom, sized) = (Kind::custom(0), Kind::custom_delete(0));
         let kinds = [Kind::PUT, Kind::MERGE, Kind::PUT, Kind::DELETE, custom, sized, Kind::SINGLE_DELETE];
@@ -104,7 +105,7 @@ impl Trial<'_> {
         Row { key: self.model().probes[probe].clone(), sequence, kind, value }
     }
 
-    /// Writes of keys and sequence numbers that are taken: refused, or they replace. A log does not look.
+    /// Writes keys and sequence numbers that are taken: they are refused, or they replace. A log does not look.
     fn again(&mut self, table: &MemTable, written: &mut Vec<Row>) {
         let model = self.model();
         if model.shape.representation == Representation::Vector {
@@ -134,7 +135,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Batches between and above the old entries: each is in as a whole, or as far as it says.
+    /// Batches between the old entries and with newer versions: each is in whole, or as far as its error says.
     fn batches(&mut self, table: &MemTable, mut sequence: u64, written: &mut Vec<Row>) {
         let turn = self.turn() as usize;
         let keys: Vec<usize> = ((turn + 1) % EVERY..self.model().probes.len()).step_by(EVERY).collect();

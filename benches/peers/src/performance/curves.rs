@@ -121,7 +121,7 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
 const CANDIDATES: [&str; 6] =
     ["ours-8", "ours-8-index", "rocksdb-8", "crossbeam-skiplist", "artmap", "btreemap-rwlock"];
 
-/// Records with the usual keys and values, oldest first, so that newer ones replace older ones.
+/// Records with default keys and values, oldest first, so that newer ones replace older ones.
 fn usual(records: &Records) -> impl Iterator<Item = &Kept<Record>> {
     records.peers.iter().rev().filter(|kept| (kept.record.keys, kept.record.values) == (16, 100))
 }
@@ -175,7 +175,7 @@ fn threads(records: &Records) -> Plot {
     plot(title, "performance-threads.svg", curves, &sources, "records hold one number of threads only")
 }
 
-/// A curve a candidate, by ascending number.
+/// One curve per candidate, by ascending number.
 fn by_candidate(mut points: Vec<(u64, &str, f64)>) -> Vec<Curve> {
     points.sort_by_key(|(number, ..)| *number);
     let of = |candidate: &str| {

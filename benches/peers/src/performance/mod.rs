@@ -1,7 +1,7 @@
-//! Writes docs/performance.md and its plots: what was published beside what the newest records hold.
+//! Writes docs/performance.md and its plots: published figures beside those of the newest records.
 //!
-//! Nothing is measured here. What no record holds is said to be not measured; why things are as they are stands in
-//! docs/performance-notes.md, which is written by hand and taken in as it is.
+//! Nothing is measured here. What no record holds is marked as not measured. Explanations are in
+//! docs/performance-notes.md, which is written by hand and included unchanged.
 
 mod curves;
 mod tables;
@@ -38,19 +38,19 @@ impl Records {
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
         paths.sort();
         paths.reverse();
-        // Other programs keep theirs in the one form, too.
+        // Records of other programs have this form, too.
         let mut peers: Vec<Kept<Record>> = kept(&paths)?;
         peers.retain(|kept| kept.record.program == "peers");
         Ok(Records { peers, published: kept(&paths)? })
     }
 
-    /// The newest record of rivals with the usual keys and values and one thread.
+    /// The newest record of rivals with default keys and values and one thread.
     fn usual(&self) -> Option<&Kept<Record>> {
         let usual = |record: &Record| (record.keys, record.values, record.threads) == (16, 100, 1);
         self.peers.iter().find(|kept| usual(&kept.record))
     }
 
-    /// The other records of the usual one's day.
+    /// The other records of that day.
     fn others(&self) -> impl Iterator<Item = &Kept<Record>> {
         let usual = self.usual();
         self.peers.iter().rev().filter(move |kept| {

@@ -1,4 +1,4 @@
-//! The five published tables, each beside what the newest record of its command lines holds.
+//! The five published tables, each beside the newest record of its command lines.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::published::{Measured, Published};
 /// What a cell shows.
 #[derive(Debug, Clone, Copy)]
 enum Figure {
-    /// Operations a second.
+    /// Operations per second.
     Rate,
     /// Microseconds of an operation.
     Micros,
@@ -21,9 +21,9 @@ enum Figure {
 struct Cell<'a> {
     change: &'a str,
     benchmark: &'a str,
-    /// Words that the command line has.
+    /// Words that the command line must have.
     with: &'a [&'a str],
-    /// Parts of words that it does not have.
+    /// Parts of words that it must not have.
     without: &'a [&'a str],
 }
 
@@ -63,7 +63,7 @@ fn newest<'r>(records: &'r Records, change: &str) -> Option<&'r Kept<Published>>
         .find(|kept| kept.record.commands.iter().any(|measured| measured.change == change))
 }
 
-/// A figure of a candidate; none if no record holds it.
+/// A figure of a candidate; `None` if no record holds it.
 pub fn figure(
     record: &Published,
     candidate: usize,
@@ -102,7 +102,7 @@ fn measured(kept: Option<&Kept<Published>>, cell: Cell<'_>, figure: Figure) -> S
         .collect()
 }
 
-/// The head of a table: published columns, then one a candidate.
+/// The head of a table: published columns, then one per candidate.
 fn head(page: &mut String, kept: Option<&Kept<Published>>, columns: &str) -> std::fmt::Result {
     let candidates =
         kept.map_or_else(|| vec!["this crate".to_owned()], |kept| kept.record.candidates.clone());
@@ -112,7 +112,7 @@ fn head(page: &mut String, kept: Option<&Kept<Published>>, columns: &str) -> std
     writeln!(page, "{line}\n|{}", "---|".repeat(count))
 }
 
-/// What the load of the machine says about the figures; the one afterwards has the threads of this run in it.
+/// What the load of the machine says about the figures; the load after the run includes the run's own threads.
 fn busy(record: &Published) -> String {
     let processor = record.environment.processor.as_str();
     let threads = processor.split(", ").find_map(|part| part.strip_suffix(" threads")?.parse::<f64>().ok());
@@ -167,7 +167,7 @@ pub fn all(page: &mut String, records: &Records) -> std::fmt::Result {
         "Published figures belong to their authors' machines: compare shapes and ratios. \"Here\" is the whole db_bench\n\
          on one machine: ours (`cargo run --release --example db_bench`) over tables of this crate, RocksDB's as a\n\
          distribution built it, in turns. They do not do the same work: RocksDB has a write queue, versions and files; ours\n\
-         keeps full tables in memory, and without a journal and without promises it puts single entries into the table\n\
+         keeps full tables in memory, and without a journal and without callers' digests it puts single entries into the table\n\
          without a batch. Where the other program refuses a flag its cell is not measured. An operation is a key of MultiGet."
     )?;
     on_seek(page, records)?;

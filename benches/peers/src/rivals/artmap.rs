@@ -1,7 +1,7 @@
 //! artmap's versioned map over an arena of fixed size: an adaptive radix tree.
 //!
-//! Keys and values are arrays of fixed size inside the arena, the case that suits it best: with keys and values of any
-//! length it would keep them on the heap.
+//! Keys and values are arrays of fixed size inside the arena, which suits it best: it would keep those of variable
+//! length on the heap.
 
 use std::ops::Bound;
 

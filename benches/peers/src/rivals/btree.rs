@@ -1,4 +1,4 @@
-//! A `BTreeMap` behind a lock: one lock an insert, a get and a seek; one for a whole scan and for a whole batch.
+//! A `BTreeMap` behind a lock: one lock per insert, get and seek; one for a whole scan and for a whole batch.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

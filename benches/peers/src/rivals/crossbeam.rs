@@ -1,6 +1,7 @@
 //! crossbeam-skiplist, as engines wrap it: the map owns keys and values, (key ascending, sequence number descending).
 //!
-//! Keys and values are copied inside the time, as an engine copies what its caller lends it. Probes are made outside it.
+//! Copies of keys and values are timed, as an engine copies what its caller lends it. The keys of searches are made
+//! before the time begins.
 
 use std::cmp::Reverse;
 use std::ops::Bound;
@@ -10,7 +11,7 @@ use crossbeam_skiplist::SkipMap;
 use super::Table;
 use crate::work::{Entries, Keys, Task, Way, Work, fold};
 
-/// Where an entry stands.
+/// The key of an entry in the map.
 pub(super) type Position = (Vec<u8>, Reverse<u64>);
 pub(super) type Owning = SkipMap<Position, Vec<u8>>;
 

@@ -1,4 +1,4 @@
-//! The tables that are compared, behind one small face.
+//! The tables that are compared, behind one small trait.
 
 use crate::work::{Shape, Task, Work};
 
@@ -13,23 +13,23 @@ mod skl;
 
 /// One of the tables compared.
 pub trait Table: Sync {
-    /// Makes everything ready outside the time; none if this table has no such work.
+    /// Prepares work outside the time; `None` if this table has no such work.
     fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>>;
-    /// Bytes that the table counts as its own; none if it does not count.
+    /// Bytes that the table counts as its own; `None` if it does not count.
     fn counted(&self) -> Option<u64>;
-    /// Does what may be done ahead of inserts. Nothing where there is no such thing.
+    /// Does in advance what can be done before inserts. Does nothing by default.
     fn ahead(&self, _ahead: Ahead) {}
-    /// Ends writes, as before a flush. Nothing where there is no such step.
+    /// Ends writing, as before a flush. Does nothing by default.
     fn freeze(&mut self) {}
 }
 
-/// What is done ahead of inserts, outside the time.
+/// What is done in advance of inserts, outside the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
     Nothing,
-    /// What a background thread does meanwhile.
+    /// A background thread calls `maintain` meanwhile.
     Maintain,
-    /// All space is reserved first.
+    /// All space is reserved before.
     Reserve,
 }
 
@@ -49,9 +49,9 @@ impl Room {
         (64 << 20).max(self.bytes(64))
     }
 
-    /// What an arena of fixed size gets: it touches only what it uses.
+    /// The size of an arena that does not grow: it touches only what it uses.
     pub fn arena(self) -> usize {
-        // Fits: far below the 4 GiB that such arenas can address, on targets of 64 bits.
+        // At most 4 GiB, the most that such arenas can address, which fits on targets of 64 bits.
         usize::try_from(self.bytes(512).clamp(16 << 20, u64::from(u32::MAX) - 64)).unwrap_or(usize::MAX)
     }
 
@@ -60,7 +60,7 @@ impl Room {
     }
 }
 
-/// What checks a table makes.
+/// The checks that a table makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checks {
     pub protection: u8,
@@ -82,7 +82,7 @@ impl Checks {
     }
 }
 
-/// What our table is given on top.
+/// Options of this crate's table besides its checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     Nothing,
@@ -92,20 +92,20 @@ pub enum Accelerator {
     Filter,
 }
 
-/// What RocksDB's table is given on top.
+/// Options of RocksDB's table besides its checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "candidates of RocksDB only"))]
 pub enum Extra {
     Nothing,
     /// A Bloom filter of whole keys, 0.015 of the write buffer.
     Bloom,
-    /// Each insert brings its protection along and is verified against it.
+    /// Each insert brings its digest and is verified against it.
     Promise,
     /// The batch lookup optimization of its MultiGet.
     BatchLookup,
 }
 
-/// Who takes turns.
+/// A candidate: a table with its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "candidates of RocksDB only"))]
 pub enum Candidate {

@@ -1,4 +1,4 @@
-//! This crate, in a setting.
+//! This crate's table, with options.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::work::{Entries, Keys, Ranges, Task, Way, Work, fold};
 pub(super) struct Ours {
     table: MemTable,
     protection: u8,
-    /// Bytes that all entries take at most.
+    /// The most bytes that all entries take.
     bytes: u64,
     frozen: Option<Arc<ImmutableMemTable>>,
 }
@@ -59,15 +59,15 @@ impl Ours {
         entries.count() as u64
     }
 
-    /// Batches with their first sequence numbers; with promises where the table has digests.
+    /// Batches with their first sequence numbers; with callers' digests if the table has digests.
     fn batches(&self, entries: &Entries, batch: usize) -> Vec<(u64, WriteBatch)> {
-        let promises = if self.protection == 0 { 0 } else { 8 };
+        let digest_bytes = if self.protection == 0 { 0 } else { 8 };
         let mut made: Vec<(u64, WriteBatch)> = Vec::new();
         for (at, (sequence, key, value)) in entries.iter().enumerate() {
             if at % batch == 0 {
                 made.push((
                     sequence,
-                    WriteBatch::with_protection(promises).expect("a number of bytes it knows"),
+                    WriteBatch::with_protection(digest_bytes).expect("a number of bytes it knows"),
                 ));
             }
             if let Some((_, batch)) = made.last_mut() {

@@ -1,4 +1,4 @@
-//! RocksDB's own `MemTable`, through the shim: one call a slice of work.
+//! RocksDB's own `MemTable`, through the shim: one call per slice of work.
 #![expect(unsafe_code, reason = "the shim's functions are foreign")]
 
 use std::ffi::c_void;
@@ -9,7 +9,7 @@ use librocksdb_sys as _;
 use super::{Checks, Extra, Room, Table};
 use crate::work::{Entries, Keys, Ranges, Task, Way, Work};
 
-/// As the shim declares them.
+/// The shim's declaration in Rust.
 #[repr(C)]
 struct PeersOptions {
     write_buffer_size: u64,

@@ -25,7 +25,7 @@ use crate::work::mix;
 
 /// Operations of one file.
 const OPERATIONS: u64 = 3_000;
-/// Keys that operations draw from; more are asked for.
+/// Number of keys that operations use; some more are asked for.
 const KEYS: u64 = 900;
 
 /// One operation: kind, key, value (of a range delete: its end).
@@ -45,7 +45,7 @@ fn operations(seed: u64) -> Vec<Operation> {
     let operation = |at: u64| {
         let (number, len) = (draw(4 * at, KEYS), draw(4 * at + 1, 60) as usize);
         let value = vec![at as u8; if draw(4 * at + 2, 97) == 0 { 5_000 } else { len }];
-        // RocksDB lets nobody mix single deletes with deletes or merges of one key.
+        // RocksDB does not allow single deletes together with deletes or merges of one key.
         let single = number % 5 == 0;
         match draw(4 * at + 3, 200) {
             0 => (Kind::RANGE_DELETE, key(number), [key(number), vec![0xff, at as u8]].concat()),
@@ -58,7 +58,7 @@ fn operations(seed: u64) -> Vec<Operation> {
     (0..OPERATIONS).map(operation).collect()
 }
 
-/// As the shim hashes bytes.
+/// The hash function of the shim.
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -70,7 +70,7 @@ fn fold_entry(hash: u64, key: &[u8], sequence: u64, kind: Kind, value: &[u8]) ->
     fnv(fnv(fnv(hash, key), &tail), value)
 }
 
-/// Hash and number of all entries of a file by our reader.
+/// Hash and number of all entries of a file, by this crate's reader.
 fn fold_file(table: &SortedTable) -> anyhow::Result<(u64, u64)> {
     let (mut cursor, mut hash, mut count) = (table.cursor(), BASIS, 0);
     cursor.first()?;
@@ -82,7 +82,7 @@ fn fold_file(table: &SortedTable) -> anyhow::Result<(u64, u64)> {
     Ok((hash, count))
 }
 
-/// Joins by commas, as RocksDB's operator of the shim does.
+/// Joins by commas, like the merge operator of the shim.
 #[derive(Debug)]
 struct Append;
 
@@ -102,7 +102,7 @@ fn merged(base: Option<Vec<u8>>, newest_first: Vec<Vec<u8>>) -> u64 {
     fnv(BASIS, &parts.join(&b","[..]))
 }
 
-/// The hash of a key's value by our reader.
+/// The hash of a key's value by this crate's reader.
 fn get_file(table: &SortedTable, key: &[u8]) -> anyhow::Result<Option<u64>> {
     Ok(match table.get(key, u64::MAX)? {
         TableLookup::Value { value, .. } => Some(fnv(BASIS, &value)),
@@ -114,7 +114,7 @@ fn get_file(table: &SortedTable, key: &[u8]) -> anyhow::Result<Option<u64>> {
     })
 }
 
-/// The hash of a key's value by our memtable.
+/// The hash of a key's value by this crate's memtable.
 fn get_table(table: &ImmutableMemTable, key: &[u8]) -> anyhow::Result<Option<u64>> {
     Ok(match table.get(key, u64::MAX)? {
         Lookup::Value(value) => Some(fnv(BASIS, &value)),
@@ -136,7 +136,7 @@ fn block<'a>(bytes: &'a [u8], table: &SortedTable, wanted: BlockKind) -> Option<
     bytes.get(start..start + len)
 }
 
-/// RocksDB's file: read, and written again.
+/// Reads RocksDB's file, and writes it again.
 fn theirs(folder: &Path, options: FileOptions, operations: &[Operation]) -> anyhow::Result<u64> {
     let folder = Folder::fresh(&folder.join("theirs"))?;
     let database = Database::open(&folder, options);
@@ -162,7 +162,7 @@ fn theirs(folder: &Path, options: FileOptions, operations: &[Operation]) -> anyh
     Ok(report.entries)
 }
 
-/// Our writer makes the same bytes of the same entries.
+/// This crate's writer makes the same bytes of the same entries.
 fn rewrite(again: &Path, path: &Path, table: &SortedTable) -> anyhow::Result<()> {
     let footer = table.footer();
     let mut options = SortedTableOptions::builder()
@@ -197,7 +197,7 @@ fn rewrite(again: &Path, path: &Path, table: &SortedTable) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Our file: RocksDB verifies and scans it, takes it in, and answers gets from it.
+/// RocksDB verifies and scans this crate's file, ingests it, and answers gets from it.
 fn ours(folder: &Path, options: FileOptions, table: &Arc<ImmutableMemTable>) -> anyhow::Result<u64> {
     let folder = Folder::fresh(&folder.join("ours"))?;
     let path = folder.join("000001.sst");
@@ -240,7 +240,7 @@ fn memtable(operations: &[Operation]) -> anyhow::Result<Arc<ImmutableMemTable>> 
     Ok(table.freeze()?)
 }
 
-/// All of it; a sentence about what was done.
+/// Checks both ways. Returns a sentence about what was done.
 pub fn check(folder: &Path, seed: u64) -> anyhow::Result<String> {
     let (mut read, mut written, mut files) = (0, 0, 0);
     for format_version in 2..=7 {

@@ -1,8 +1,8 @@
-//! What files cost: flushes of one table, and reads of the file that came out, the candidates in turns.
+//! What files cost: flushes of one table, and reads of the file that they wrote, the candidates in turns.
 //!
-//! A flush is timed by the processor time of the process, for RocksDB flushes on a thread of its own; reads by that of
-//! their thread. RocksDB's memtable goes with its flush, so a new one is filled before each (not timed), at random as
-//! ours was. The data blocks of both files must be the same bytes.
+//! A flush is timed by the processor time of the process, because RocksDB flushes on a thread of its own; reads by
+//! that of their thread. RocksDB's memtable is gone after its flush, so a new one is filled at random before each
+//! flush, outside the time. The data blocks of both files must have equal bytes.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -59,7 +59,7 @@ fn process_time() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Nanoseconds of one of `count` operations by this clock.
+/// Nanoseconds per operation of `count` operations, by this clock.
 fn timed<T>(clock: fn() -> Duration, count: u64, act: impl FnOnce() -> T) -> (f64, T) {
     let started = clock();
     let result = black_box(act());
@@ -174,7 +174,7 @@ impl Row {
     }
 }
 
-/// A reader of either side.
+/// An open reader of either side.
 enum Open {
     Ours(SortedTable),
     Theirs(Reader),
@@ -225,7 +225,7 @@ impl Open {
     }
 }
 
-/// Work of a round with what the candidate opened: what it read, folded.
+/// The work of a round with an open reader. Returns a hash of what was read.
 type Act<'a> = Box<dyn Fn(&Open, usize) -> anyhow::Result<u64> + 'a>;
 
 fn reads(arguments: &Arguments, input: &Input, file: &Path, kind: ChecksumKind) -> anyhow::Result<Vec<Row>> {

@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -81,7 +81,7 @@ impl Folder {
         Ok(Folder(path))
     }
 
-    /// An empty folder below it.
+    /// An empty folder at this path.
     fn fresh(path: &Path) -> anyhow::Result<PathBuf> {
         if path.exists() {
             std::fs::remove_dir_all(path)?;
@@ -93,7 +93,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is in memory or in a temporary folder.
+        // If this fails, what is left is in memory or in a temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What `tables` measured, as Markdown and JSON.
+//! The results of `tables`, as Markdown and JSON.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::costs::{Costs, Row};
 use measure::environment::Environment;
 use measure::record::quartiles;
 
-/// The wanted speed of a flush, in times RocksDB's.
+/// The target for the speed of a flush, as a multiple of RocksDB's.
 const WANTED: f64 = 1.3;
 
 #[derive(Debug, Serialize)]
@@ -23,7 +23,7 @@ pub struct Record {
     costs: Vec<Costs>,
 }
 
-/// The load of the machine, as it says.
+/// The load of the machine, as the system reports it.
 pub fn load() -> String {
     std::fs::read_to_string("/proc/loadavg").map_or_else(|_| "unknown".into(), |text| text.trim().into())
 }

@@ -10,12 +10,12 @@ use librocksdb_sys as _;
 
 use crate::work::{Entries, Keys};
 
-/// As the shim declares it.
+/// The shim's declaration in Rust.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions {
     pub format_version: u32,
-    /// As footers number it.
+    /// The number that footers store.
     pub checksum: u8,
     pub protection_bytes: u8,
     /// 1: each new file is read back (`paranoid_file_checks`).
@@ -86,20 +86,20 @@ impl Database {
         unsafe { peers_db_put(self.0, &raw const flat) }
     }
 
-    /// One operation by its stored number; a snapshot after it keeps what it hides.
+    /// One operation by its stored number. A snapshot taken after it keeps older versions.
     pub fn apply(&self, kind: u8, key: &[u8], value: &[u8], snapshot: u8) {
         let (key, key_len, value, value_len) = (key.as_ptr(), key.len(), value.as_ptr(), value.len());
         // SAFETY: both slices live through the call.
         unsafe { peers_db_apply(self.0, kind, key, key_len, value, value_len, snapshot) }
     }
 
-    /// Everything that was written into a table file, waiting for it.
+    /// Flushes all that was written into a table file, and waits.
     pub fn flush(&self) {
         // SAFETY: the database is open.
         unsafe { peers_db_flush(self.0) }
     }
 
-    /// Takes a copy of a file in; one with sequence numbers of its own if it is `db_generated` (1).
+    /// Ingests a copy of a file; `db_generated` is 1 for a file with its own sequence numbers.
     pub fn ingest(&self, path: &Path, db_generated: u8) {
         let path = text(path);
         // SAFETY: the text lives through the call.
