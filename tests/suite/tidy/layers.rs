@@ -1,82 +1,28 @@
 //! Imports go downward: the list is the fenced `layers` block of ARCHITECTURE.md.
+//!
+//! Code outside of tests names other files by paths that begin with `crate::`; such a path names its file.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::source::{Source, line_of, words};
 
 /// One line of the list: a layer, and a file or a folder with a trailing slash.
 pub(crate) type Room = (u8, String);
 
+/// Modules of tests and models, in files or folders of these names.
+const TESTS: [&str; 3] = ["tests", "models", "loom"];
+
 /// Reads the block: a number, a path and what it is for, on each line.
 pub(crate) fn rooms(architecture: &str) -> Result<Vec<Room>, String> {
     let block = architecture.split_once("```layers\n").and_then(|(_, rest)| rest.split_once("```"));
     let (block, _) = block.ok_or("ARCHITECTURE.md:1: add a fenced block that opens with ```layers")?;
-    let room = |line: &str| {
-        let mut parts = line.split_whitespace();
-        let layer = parts.next().and_then(|word| word.parse().ok());
-        let (Some(layer), Some(path), Some(_)) = (layer, parts.next(), parts.next()) else {
-            return Err(format!(
-                "ARCHITECTURE.md: write a layer line as `number path purpose`, not {line:?}"
-            ));
-        };
-        Ok((layer, path.to_string()))
+    let room = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [layer, path, _, ..] => layer.parse().ok().map(|layer| (layer, path.to_string())),
+        _ => None,
     };
-    block.lines().filter(|line| !line.trim().is_empty()).map(room).collect()
-}
-
-/// The paths and use trees of a file that begin with one of `roots`, groups taken apart, with their lines.
-pub(crate) fn paths(source: &Source, roots: &[&str]) -> Vec<(Vec<String>, usize)> {
-    let text = source.text();
-    let mut found = vec![];
-    for (at, word) in words(&text).filter(|(_, word)| roots.contains(word)) {
-        let before = text[..at].trim_end();
-        let goes_on =
-            before.strip_suffix("::").is_some_and(|b| b.ends_with(|c: char| c.is_alphanumeric() || c == '>'));
-        let is_path =
-            text[at + word.len()..].starts_with("::") || ["use", "crate"].iter().any(|w| before.ends_with(w));
-        if is_path && !goes_on && !before.ends_with("(in") {
-            let mut tree = vec![];
-            walk(&text[at..], &[], &mut tree);
-            found.extend(tree.into_iter().map(|segments| (segments, line_of(&text, at))));
-        }
-    }
-    found
-}
-
-/// Takes the use tree at the start of `text` apart; returns its length.
-fn walk(text: &str, prefix: &[String], out: &mut Vec<Vec<String>>) -> usize {
-    let (mut path, mut at) = (prefix.to_vec(), 0);
-    loop {
-        let len =
-            words(&text[at..]).next().filter(|(start, _)| *start == 0).map_or(1, |(_, word)| word.len());
-        path.push(text[at..at + len].into());
-        at += len;
-        match text[at..].strip_prefix("::").and_then(|rest| rest.chars().next()) {
-            Some('{') => break,
-            Some(c) if c.is_alphabetic() || matches!(c, '_' | '*') => at += 2,
-            _ => {
-                out.push(path);
-                return at;
-            }
-        }
-    }
-    at += 3;
-    while let Some(c) = text[at..].chars().next().filter(|c| *c != '}') {
-        let is_name = c.is_alphabetic() || matches!(c, '_' | '*');
-        at += if is_name { walk(&text[at..], &path, out) } else { c.len_utf8() };
-        if let Some(rest) = text[at..].strip_prefix(" as ") {
-            at += 4 + words(rest).next().map_or(0, |(_, name)| name.len());
-        }
-    }
-    at + 1
-}
-
-/// The module path of a file in src/.
-pub(crate) fn module_path(path: &str) -> Vec<String> {
-    let inner = path.trim_start_matches("src/").trim_end_matches(".rs");
-    let mut segments: Vec<String> = inner.split('/').map(String::from).collect();
-    segments.pop_if(|last| *last == "mod" || *last == "lib");
-    segments
+    let lines = block.lines().filter(|line| !line.trim().is_empty());
+    let wrong = |line| format!("ARCHITECTURE.md: write a layer line as `number path purpose`, not {line:?}");
+    lines.map(|line| room(line).ok_or_else(|| wrong(line))).collect()
 }
 
 /// The list's line that decides about `path`: the longest that matches.
@@ -85,66 +31,54 @@ fn room_of<'r>(rooms: &'r [Room], path: &str) -> Option<(usize, &'r Room)> {
     rooms.iter().enumerate().filter(|(_, room)| matches(room)).max_by_key(|(_, room)| room.1.len())
 }
 
-/// Whether the file is a test module, or below one.
-fn is_test(source: &Source, sources: &[Source]) -> bool {
-    let module = module_path(&source.path);
-    sources.iter().any(|parent| {
-        let declaring = module_path(&parent.path);
-        let next = module.get(declaring.len());
-        module.starts_with(&declaring) && next.is_some_and(|name| parent.test_files.contains(name))
-    })
+/// Whether a file holds tests or models alone, by its name.
+pub(crate) fn is_for_tests(path: &str) -> bool {
+    path.split(['/', '.']).any(|part| TESTS.contains(&part))
 }
 
 /// Every import that does not go downward, every file without a line, and every line without a file.
 pub(crate) fn check(rooms: &[Room], sources: &[Source]) -> Vec<String> {
-    let mut findings = vec![];
-    for (_, room) in rooms.iter().filter(|(_, room)| !sources.iter().any(|s| s.path.starts_with(room))) {
-        findings.push(format!("ARCHITECTURE.md:1: there is no file `{room}`; remove its line"));
-    }
-    let files: BTreeMap<Vec<String>, &str> =
-        sources.iter().map(|source| (module_path(&source.path), source.path.as_str())).collect();
-    for source in sources {
-        if room_of(rooms, &source.path).is_none() {
-            findings.push(format!("{}:1: give the file a line in ARCHITECTURE.md's layers", source.path));
-        }
-        let named =
-            if is_test(source, sources) { vec![] } else { paths(source, &["crate", "super", "self"]) };
-        for (segments, line) in named.into_iter().filter(|(_, line)| !source.is_test[*line]) {
-            let to = resolve(source, &segments, line, &files);
-            if let Some(wrong) = to.and_then(|to| judge(rooms, &source.path, to)) {
-                findings.push(format!("{}:{line}: `{}` {wrong}", source.path, segments.join("::")));
+    let files: BTreeSet<&str> = sources.iter().map(|source| source.path.as_str()).collect();
+    let gone = rooms.iter().filter(|(_, room)| !files.iter().any(|path| path.starts_with(room)));
+    let gone = gone.map(|(_, room)| format!("ARCHITECTURE.md:1: there is no file `{room}`; remove its line"));
+    let homeless = files.iter().filter(|path| room_of(rooms, path).is_none());
+    let homeless = homeless.map(|path| format!("{path}:1: give the file a line in ARCHITECTURE.md's layers"));
+    let imports = sources.iter().filter(|source| !is_for_tests(&source.path));
+    gone.chain(homeless).chain(imports.flat_map(|source| imports_of(rooms, &files, source))).collect()
+}
+
+/// The imports of one file that do not go downward.
+fn imports_of(rooms: &[Room], files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
+    let (mut findings, path, text) = (vec![], &source.path, source.text());
+    for (at, word) in words(&text) {
+        let (before, rest, line) = (&text[..at], &text[at + word.len()..], line_of(&text, at));
+        let inside = rest.strip_prefix("::").filter(|_| !source.is_test[line] && !before.ends_with("(in "));
+        let wrong = match (word, inside) {
+            ("crate", Some(rest)) => judge(rooms, path, target(files, rest)),
+            ("super" | "self", Some(rest)) if !path.ends_with("/mod.rs") => {
+                let names_a_file = rest.trim_start_matches('{').starts_with(char::is_lowercase);
+                names_a_file.then(|| "is relative; write the path from `crate::` on".into())
             }
-        }
+            (name, None) if TESTS.contains(&name) && before.ends_with("mod ") && !source.is_test[line] => {
+                Some("holds tests; write `#[cfg(test)]` above its `mod`".into())
+            }
+            _ => None,
+        };
+        let shown = rest.split([';', '\n']).next().unwrap_or_default();
+        findings.extend(wrong.map(|wrong| format!("{path}:{line}: `{word}{shown}` {wrong}")));
     }
     findings
 }
 
-/// The file that a path leads to, if it is one of ours.
-fn resolve<'f>(
-    source: &Source,
-    segments: &[String],
-    line: usize,
-    files: &BTreeMap<Vec<String>, &'f str>,
-) -> Option<&'f str> {
-    let mut module = module_path(&source.path);
-    let margin = source.code[..line].iter().rev().find(|text| text.starts_with('}') || text.contains("mod "));
-    if source.code[line].starts_with(' ')
-        && margin.is_some_and(|text| text.ends_with('{') && !text.starts_with(' '))
-    {
-        module.push("inline".into());
-    }
-    let mut rest = segments;
-    while let [step, after @ ..] = rest {
-        match step.as_str() {
-            "crate" => module.clear(),
-            "super" => drop(module.pop()),
-            "self" => {}
-            _ => break,
-        }
-        rest = after;
-    }
-    module.extend(rest.iter().cloned());
-    (0..=module.len()).rev().find_map(|len| files.get(&module[..len]).copied())
+/// The file that the path after `crate::` leads to.
+fn target<'f>(files: &BTreeSet<&'f str>, rest: &str) -> &'f str {
+    let path = rest.split(|c: char| !c.is_alphanumeric() && !['_', ':'].contains(&c)).next();
+    let segments: Vec<&str> = path.unwrap_or_default().split("::").filter(|step| !step.is_empty()).collect();
+    let found = (1..=segments.len()).rev().find_map(|len| {
+        let stem = format!("src/{}", segments[..len].join("/"));
+        [".rs", "/mod.rs"].iter().find_map(|end| files.get(format!("{stem}{end}").as_str()))
+    });
+    found.copied().unwrap_or("src/lib.rs")
 }
 
 /// Why `from` may not import `to`, with what to do instead.

@@ -43,89 +43,90 @@ fn has_example(source: &Source, line: usize) -> bool {
             || code.starts_with("#[")
             || code.ends_with(")]")
     };
-    let above = (1..line).rev().take_while(is_above);
-    above.into_iter().any(|line| matches!(source.comments[line].trim(), "/// ```" | "/// ```no_run"))
+    let mut above = (1..line).rev().take_while(is_above);
+    above.any(|line| matches!(source.comments[line].trim(), "/// ```" | "/// ```no_run"))
 }
 
-/// The type that an `impl` line is about, and the trait, if it is one's.
-fn owner(header: &str) -> (String, Option<String>) {
-    let mut depth = 0;
-    let mut last = ' ';
+/// What a block at the left margin holds: functions of a type, of a trait for it, or of a macro.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Type,
+    Trait,
+    Macro,
+}
+
+/// The block that a line at the left margin opens, if its functions may be public.
+fn opened(header: &str) -> Option<(String, Of)> {
+    let name = |text: &str| words(text).next().map_or("", |(_, name)| name).to_string();
+    if let Some(called) = header.strip_prefix("macro_rules! ") {
+        return Some((name(called), Of::Macro));
+    }
     // Generics are left out, arrows in them skipped.
-    let kept = header.chars().filter(|c| {
-        let opens = *c == '<';
-        let closes = *c == '>' && last != '-';
-        depth += i32::from(opens);
-        let keep = depth == 0;
-        depth -= i32::from(closes);
+    let (mut depth, mut last) = (0, ' ');
+    let plain = header.strip_prefix("impl")?.chars().filter(|c| {
+        let keep = depth == 0 && *c != '<';
+        depth += i32::from(*c == '<') - i32::from(*c == '>' && last != '-');
         last = *c;
         keep
     });
-    let kept: String = kept.collect();
-    let name = |path: &str| {
-        path.rsplit("::").next().and_then(|last| words(last).next()).map_or("", |(_, name)| name).into()
-    };
-    let kept = kept.trim_start_matches("impl").split(" where").next().unwrap_or_default();
-    match kept.split_once(" for ") {
-        Some((of, path)) => (name(path), Some(name(of))),
-        None => (name(kept), None),
+    let plain: String = plain.collect();
+    let (of, path) = plain.split_once(" for ").unwrap_or(("", &plain));
+    let path = path.split([' ', '{']).find(|word| !word.is_empty()).unwrap_or_default();
+    let held = name(path.rsplit("::").next().unwrap_or_default());
+    match of.trim() {
+        "" => Some((held, Of::Type)),
+        of => TRAITS.contains(&of).then_some((held, Of::Trait)),
     }
 }
 
 /// The function that a line declares with this visibility.
-fn declared<'c>(code: &'c str, visibility: &str) -> Option<&'c str> {
+fn declared(code: &str, visibility: &str) -> Option<String> {
     let rest = code.trim_start().strip_prefix(visibility)?;
     let rest = ["const ", "unsafe "].iter().fold(rest, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
-    words(rest.strip_prefix("fn ")?).next().map(|(_, name)| name)
+    words(rest.strip_prefix("fn ")?).next().map(|(_, name)| name.to_string())
 }
 
 /// All that is public in these files.
 pub(crate) fn public(sources: &[Source]) -> Public {
     let exported = exported(sources);
     let mut public = Public::default();
-    let (mut macros, mut written) = (BTreeMap::<String, Vec<String>>::new(), vec![]);
+    let (mut macros, mut uses) = (BTreeMap::<String, Vec<String>>::new(), vec![]);
     for source in sources {
-        let mut within: Option<(String, Option<String>)> = None;
+        let mut within = None;
         for (line, code) in source.code.iter().enumerate().filter(|(line, _)| !source.is_test[*line]) {
-            if let Some(name) = code.strip_prefix("macro_rules! ") {
-                within = Some((name.trim_end_matches([' ', '{']).into(), Some("!".into())));
-            } else if code.starts_with("impl") {
+            if code.starts_with("impl") || code.starts_with("macro_rules!") {
                 let end = (line..source.code.len()).find(|at| source.code[*at].contains('{')).unwrap_or(line);
-                within = Some(owner(&source.code[line..=end].join(" ")))
-                    .filter(|(name, _)| exported.contains(name));
+                within = opened(&source.code[line..=end].join(" "))
+                    .filter(|(name, of)| *of == Of::Macro || exported.contains(name));
             } else if code.starts_with('}') {
                 within = None;
             }
-            let mut parts = code.trim_start().split(' ');
-            if parts.next() == Some("pub")
-                && matches!(parts.next(), Some("struct" | "enum" | "trait" | "type"))
+            let spelled: Vec<&str> = words(code).map(|(_, word)| word).take(3).collect();
+            if let ["pub", "struct" | "enum" | "trait" | "type", name] = spelled[..]
+                && exported.contains(name)
             {
-                let name = parts.next().and_then(|name| words(name).next()).map(|(_, name)| name.to_string());
-                if let Some(name) = name.filter(|name| exported.contains(name)) {
-                    public.types.insert(name, has_example(source, line));
-                }
+                public.types.insert(name.into(), has_example(source, line));
             }
             let Some((name, of)) = &within else { continue };
-            let of = of.as_deref();
-            let of_trait = of.is_some_and(|of| TRAITS.contains(&of));
-            let function = declared(code, if of_trait { "" } else { "pub " });
-            let call = function.map(|function| (name.clone(), function.to_string()));
-            if of.is_none_or(|of| of == "!") && call.is_some() {
-                public.functions.0 += 1;
-                public.functions.1 += usize::from(has_example(source, line));
-            }
-            match call {
-                Some(call) if of.is_none() || of_trait => drop(public.calls.insert(call)),
-                Some(call) if of == Some("!") => macros.entry(call.0).or_default().push(call.1),
-                None if of.is_none() => {
-                    written.extend(code.trim().split_once('!').map(|it| (name.clone(), it.0.into())))
+            match declared(code, if *of == Of::Trait { "" } else { "pub " }) {
+                Some(function) => {
+                    public.functions.0 += usize::from(*of != Of::Trait);
+                    public.functions.1 += usize::from(*of != Of::Trait && has_example(source, line));
+                    if *of == Of::Macro {
+                        macros.entry(name.clone()).or_default().push(function);
+                    } else {
+                        public.calls.insert((name.clone(), function));
+                    }
                 }
-                _ => {}
+                None if *of == Of::Type => {
+                    uses.extend(code.trim().split_once('!').map(|(called, _)| (name.clone(), called)));
+                }
+                None => {}
             }
         }
     }
-    for (name, called) in written as Vec<Call> {
-        let functions = macros.get(&called).into_iter().flatten();
+    for (name, called) in uses {
+        let functions = macros.get(called).into_iter().flatten();
         public.calls.extend(functions.map(|function| (name.clone(), function.clone())));
     }
     public

@@ -1,6 +1,8 @@
 //! The rules that one file can break by itself. Every message names the place and what to write instead.
 
-use super::layers::{module_path, paths};
+use std::collections::BTreeMap;
+
+use super::layers::is_for_tests;
 use super::source::{Source, line_of, words};
 
 /// The only files with unsafe code.
@@ -18,7 +20,8 @@ const SEAM: &str = "src/sync.rs";
 const CODE_LINES_MAX: usize = 450;
 const TEST_LINES_MAX: usize = 80;
 
-const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
+/// Orderings that need a note; all but the first need a row of their own in SAFETY.md.
+const ORDERINGS: [&str; 4] = ["Relaxed", "Acquire", "Release", "AcqRel"];
 
 /// Spelled in halves, so that a search for them does not find this file.
 pub(crate) const COMMENT_MARKERS: [&str; 4] =
@@ -37,30 +40,28 @@ fn note(source: &Source, line: usize) -> String {
     text
 }
 
-/// Unsafe code only where it is listed, each block with the invariant it rests on.
+/// Only the listed files, and the modules that they are in, may allow unsafe code. Each block names its invariant.
 pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
-    let (mut findings, path, text) = (vec![], source.path.as_str(), source.text());
-    let listed = UNSAFE_FILES.contains(&path);
-    let module = module_path(path);
-    let is_ancestor = UNSAFE_FILES.iter().any(|file| module_path(file).starts_with(&module) && *file != path);
-    if listed && !text.contains("#![expect(unsafe_code") {
-        findings.push(format!("{path}:1: write `#![expect(unsafe_code, reason = \"..\")]` atop the file"));
+    let (path, text) = (source.path.as_str(), source.text());
+    let folder = path.strip_suffix("lib.rs").or(path.strip_suffix("mod.rs"));
+    let is_above = folder.is_some_and(|folder| UNSAFE_FILES.iter().any(|file| file.starts_with(folder)));
+    if !UNSAFE_FILES.contains(&path) {
+        let allows = text.contains("expect(unsafe_code") || text.contains("allow(unsafe_code");
+        let wrong = allows || !(is_above || text.contains("#![forbid(unsafe_code)]"));
+        let advice =
+            "write `#![forbid(unsafe_code)]` atop the file; unsafe code stays in arena.rs and node.rs";
+        return wrong.then(|| format!("{path}:1: {advice}")).into_iter().collect();
     }
-    if !listed && !is_ancestor && !text.contains("#![forbid(unsafe_code)]") {
-        findings.push(format!("{path}:1: write `#![forbid(unsafe_code)]` atop the file"));
-    }
-    for (at, _) in words(&text).filter(|(_, word)| *word == "unsafe") {
-        let (line, rest) = (line_of(&text, at), text[at + "unsafe".len()..].trim_start());
-        let proves = rest.starts_with('{') || rest.starts_with("impl");
-        if !listed {
-            findings.push(format!("{path}:{line}: unsafe code; ask arena.rs or node.rs for a safe function"));
-        } else if proves && !names_invariant(&note(source, line)) {
-            findings.push(format!(
-                "{path}:{line}: write `// SAFETY: ARENA-1: ..`, naming an invariant of a file's head"
-            ));
-        }
-    }
-    findings
+    let blocks = words(&text).filter(|(at, word)| {
+        let rest = text[at + word.len()..].trim_start();
+        *word == "unsafe" && (rest.starts_with('{') || rest.starts_with("impl"))
+    });
+    let bare = blocks.map(|(at, _)| line_of(&text, at)).filter(|line| {
+        let note = note(source, *line);
+        note.rsplit_once("SAFETY:").is_none_or(|(_, argument)| labels(argument).next().is_none())
+    });
+    let advice = "write `// SAFETY: ARENA-1: ..`, naming an invariant of a file's head";
+    bare.map(|line| format!("{path}:{line}: {advice}")).collect()
 }
 
 /// Words such as ARENA-1 or WRITER-SHARDS-12.
@@ -73,32 +74,23 @@ fn labels(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether the text after `SAFETY:` names an invariant.
-fn names_invariant(text: &str) -> bool {
-    text.rsplit_once("SAFETY:").is_some_and(|(_, argument)| labels(argument).next().is_some())
-}
-
 /// Invariants have one name in the crate, and what a comment cites is defined in the head of a file.
 pub(crate) fn invariants(sources: &[Source]) -> Vec<String> {
     let comments =
         || sources.iter().flat_map(|source| source.comments.iter().zip(0..).map(move |line| (source, line)));
-    let (mut defined, mut findings) = (std::collections::BTreeMap::new(), vec![]);
-    for (source, (comment, line)) in comments() {
+    let (mut defined, mut findings) = (BTreeMap::new(), vec![]);
+    for (Source { path, .. }, (comment, line)) in comments() {
         let head = comment.trim_start_matches(['!', '/', ' ']).strip_prefix("* ");
         let label = head.and_then(|text| text.split_once(':')).map(|(label, _)| label);
         let Some(label) = label.filter(|label| labels(label).next() == Some(label)) else { continue };
-        if let Some(other) = defined.insert(label, &source.path) {
-            findings.push(format!(
-                "{}:{line}: {label} is an invariant of {other}; name this one anew",
-                source.path
-            ));
+        if let Some(other) = defined.insert(label, path) {
+            findings.push(format!("{path}:{line}: {label} is an invariant of {other}; name this one anew"));
         }
     }
-    for (source, (comment, line)) in comments() {
+    for (Source { path, .. }, (comment, line)) in comments() {
         let unknown = labels(comment).filter(|label| !defined.contains_key(label));
-        findings.extend(
-            unknown.map(|l| format!("{}:{line}: {l} is not defined in the head of any file", source.path)),
-        );
+        findings
+            .extend(unknown.map(|l| format!("{path}:{line}: {l} is not defined in the head of any file")));
     }
     findings
 }
@@ -107,81 +99,73 @@ pub(crate) fn invariants(sources: &[Source]) -> Vec<String> {
 pub(crate) fn fault_injector(path: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let is_open = |at: &usize| {
-        let above =
-            lines[..*at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
-        lines[*at].ends_with("mod fault;")
-            && !above.copied().any(|line| line.contains("feature = \"fault-injection\""))
+        let is_above = |line: &&&str| line.starts_with("#[") || line.starts_with("//");
+        let mut above = lines[..*at].iter().rev().take_while(is_above);
+        let is_module = lines[*at].ends_with("mod fault;") || lines[*at].ends_with("mod fault {");
+        is_module && !above.any(|line| line.starts_with("#[cfg(") && line.contains("\"fault-injection\""))
     };
-    let finding =
-        |at| format!("{path}:{}: write `#[cfg(feature = \"fault-injection\")]` above `mod fault;`", at + 1);
-    (0..lines.len()).filter(is_open).map(finding).collect()
+    let advice = "write `#[cfg(feature = \"fault-injection\")]` above the module";
+    (0..lines.len()).filter(is_open).map(|at| format!("{path}:{}: {advice}", at + 1)).collect()
 }
 
 /// Atomics and locks come from the seam.
 pub(crate) fn seam(source: &Source) -> Vec<String> {
-    let raw = |segments: &[String]| {
-        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        match segments[..] {
-            ["std" | "core", "sync"] | ["loom" | "parking_lot", ..] => true,
-            ["std" | "core", "sync", what, ..] => {
-                ["atomic", "Mutex", "RwLock", "Condvar", "*"].contains(&what)
-            }
+    let (mut findings, path, text) = (vec![], &source.path, source.text());
+    for (at, word) in words(&text).filter(|_| path != SEAM) {
+        let (before, rest) = (text[..at].trim_end_matches([' ', ':']), &text[at + word.len()..]);
+        let is_use = ["use", "extern crate"].iter().any(|keyword| before.ends_with(keyword));
+        let end = |c: char| if is_use { c == ';' } else { !c.is_alphanumeric() && c != ':' };
+        let item = rest.split(end).next().unwrap_or_default();
+        let is_raw = |(at, word): (usize, &str)| match word {
+            "sync" => !item[at + word.len()..].starts_with("::") || item[at..].contains('*'),
+            word => ["atomic", "Mutex", "RwLock", "Condvar"].contains(&word),
+        };
+        let is_raw = match word {
+            "loom" | "parking_lot" => is_use || rest.starts_with("::"),
+            "std" | "core" => item.contains("sync") && words(item).any(is_raw),
             _ => false,
-        }
-    };
-    let named =
-        if source.path == SEAM { vec![] } else { paths(source, &["std", "core", "loom", "parking_lot"]) };
-    let finding = |(name, line): &(Vec<String>, usize)| {
-        format!(
-            "{}:{line}: `{}`; use crate::sync, and extend it if something is missing",
-            source.path,
-            name.join("::")
-        )
-    };
-    named.iter().filter(|(segments, _)| raw(segments)).map(finding).collect()
-}
-
-/// Every atomic operation says why its ordering suffices; none is SeqCst.
-pub(crate) fn orderings(source: &Source) -> Vec<String> {
-    let (mut findings, mut explained_until, path, text) = (vec![], 0, &source.path, source.text());
-    for (at, name) in words(&text) {
-        if name == "SeqCst" {
+        };
+        if is_raw {
             let line = line_of(&text, at);
             findings.push(format!(
-                "{path}:{line}: SeqCst; put both facts into one word changed by read-modify-write, or take a mutex"
-            ));
-        }
-        let operates = ["load", "store", "swap", "fence", "compiler_fence"].contains(&name)
-            || name.starts_with("fetch_")
-            || name.starts_with("compare_exchange");
-        let mut end = at + name.len();
-        if operates && text[end..].starts_with('(') {
-            let mut depth = 0;
-            let closes = |c: char| {
-                depth += i32::from(c == '(') - i32::from(c == ')');
-                depth == 0
-            };
-            end += text[end..].find(closes).unwrap_or(0);
-        }
-        let in_use = || {
-            text[..at]
-                .rsplit([';', '(', ')', '='])
-                .next()
-                .is_some_and(|item| words(item).any(|w| w.1 == "use"))
-        };
-        let orders = words(&text[at..end]).any(|(_, word)| ORDERINGS.contains(&word));
-        if !orders || at < explained_until || in_use() {
-            continue;
-        }
-        explained_until = end;
-        let line = line_of(&text, at);
-        let note = note(source, line);
-        if note.rsplit_once("ORDERING:").is_none_or(|(_, reason)| reason.trim().len() < 10) {
-            findings.push(format!(
-                "{path}:{line}: `{name}` without a note; write `// ORDERING: why it suffices, and its partner` above"
+                "{path}:{line}: `{word}{item}`; use crate::sync, and extend it if something is missing"
             ));
         }
     }
+    findings
+}
+
+/// Whether a line begins an atomic operation.
+fn operates(code: &str) -> bool {
+    let is_operation = |word: &str| {
+        let plain = ["load", "store", "swap", "fence", "compiler_fence"].contains(&word);
+        plain || word.starts_with("fetch_") || word.starts_with("compare_exchange")
+    };
+    words(code).any(|(at, word)| is_operation(word) && code[at + word.len()..].starts_with('('))
+}
+
+/// Every ordering has a note above its operation that says why it suffices; none is SeqCst.
+pub(crate) fn orderings(source: &Source) -> Vec<String> {
+    let mut findings = vec![];
+    for (line, code) in source.code.iter().enumerate() {
+        // The arguments of a long call stand on lines of their own.
+        let first = (line.saturating_sub(5)..=line).rev().find(|at| operates(&source.code[*at]));
+        let has_note = || {
+            let note = note(source, first.unwrap_or(line));
+            note.rsplit_once("ORDERING:").is_some_and(|(_, reason)| reason.trim().len() >= 10)
+        };
+        let advice = if words(code).any(|(_, word)| word == "SeqCst") {
+            "SeqCst; put both facts into one word changed by read-modify-write, or take a mutex"
+        } else if code.contains("use ") && code.contains("sync::Ordering::") {
+            "name orderings in full, as `Ordering::Acquire`"
+        } else if ORDERINGS.iter().any(|name| code.contains(&format!("Ordering::{name}"))) && !has_note() {
+            "without a note; write `// ORDERING: why it suffices, and its partner` above"
+        } else {
+            continue;
+        };
+        findings.push(format!("{}:{}: {advice}", source.path, first.unwrap_or(line)));
+    }
+    findings.dedup();
     findings
 }
 
@@ -190,18 +174,12 @@ pub(crate) fn orderings(source: &Source) -> Vec<String> {
 pub(crate) fn ordering_rows(source: &Source) -> Vec<String> {
     let (mut rows, mut relaxed, mut function) = (vec![], 0, "?");
     let path = source.path.trim_start_matches("src/");
-    let tried = ["tests", "models", "loom"].iter().any(|name| path.contains(name));
     for line in &source.code {
-        function = line
-            .split_once("fn ")
-            .and_then(|(_, name)| words(name).next())
-            .map_or(function, |(_, name)| name);
+        let declared = line.split_once("fn ").and_then(|(_, name)| words(name).next());
+        function = declared.map_or(function, |(_, name)| name);
         relaxed += line.matches("Ordering::Relaxed").count();
-        if !tried
-            && ["Acquire", "Release", "AcqRel"].iter().any(|name| line.contains(&format!("Ordering::{name}")))
-        {
-            rows.push(format!("| `{path}` `{function}` | "));
-        }
+        let orders = ORDERINGS[1..].iter().any(|name| line.contains(&format!("Ordering::{name}")));
+        rows.extend((orders && !is_for_tests(path)).then(|| format!("| `{path}` `{function}` | ")));
     }
     rows.extend((relaxed > 0).then(|| format!("| `{path}` | {relaxed} |")));
     rows
@@ -211,14 +189,12 @@ pub(crate) fn ordering_rows(source: &Source) -> Vec<String> {
 pub(crate) fn markers(source: &Source) -> Vec<String> {
     let mut findings = vec![];
     for (line, (comment, code)) in source.comments.iter().zip(&source.code).enumerate() {
-        let place = format!("{}:{line}", source.path);
-        for (_, word) in words(comment).filter(|(_, word)| COMMENT_MARKERS.contains(word)) {
-            findings.push(format!("{place}: {word}; do it, or say in plain words what is not promised"));
-        }
-        let calls = words(code).filter(|(at, word)| code[at + word.len()..].starts_with('!'));
-        for (_, word) in calls.filter(|(_, word)| MACRO_MARKERS.contains(word)) {
-            findings.push(format!("{place}: {word}!; write the code, or return an error that names it"));
-        }
+        let is_call = |at: usize, word: &str| code[at + word.len()..].starts_with('!');
+        let calls = words(code).filter(|(at, word)| MACRO_MARKERS.contains(word) && is_call(*at, word));
+        let left = words(comment).filter(|(_, word)| COMMENT_MARKERS.contains(word));
+        let advice = "do it, or say in plain words what is not promised";
+        let found = left.chain(calls);
+        findings.extend(found.map(|(_, word)| format!("{}:{line}: {word}; {advice}", source.path)));
     }
     findings
 }
@@ -229,11 +205,11 @@ pub(crate) fn length(source: &Source) -> Vec<String> {
         let lines = source.code.iter().zip(&source.is_test);
         lines.filter(|(code, is_test)| **is_test == tests && !code.trim().is_empty()).count()
     };
-    let (path, shipped, tests) = (&source.path, count(false), count(true));
-    let long =
-        format!("{path}:1: {shipped} code lines, limit {CODE_LINES_MAX}; move a leaf into a file of its own");
-    let tested =
-        format!("{path}:1: {tests} lines of inline tests, limit {TEST_LINES_MAX}; move them to tests/suite/");
-    let findings = [(shipped > CODE_LINES_MAX).then_some(long), (tests > TEST_LINES_MAX).then_some(tested)];
-    findings.into_iter().flatten().collect()
+    let advice = "move a leaf into a file of its own, or tests to tests/suite/";
+    let limits = [(false, "code lines", CODE_LINES_MAX), (true, "lines of inline tests", TEST_LINES_MAX)];
+    let over = limits.into_iter().filter(|(tests, _, limit)| count(*tests) > *limit);
+    over.map(|(tests, of, limit)| {
+        format!("{}:1: {} {of}, limit {limit}; {advice}", source.path, count(tests))
+    })
+    .collect()
 }
