@@ -35,7 +35,7 @@ pub enum Error {
     /// An invalid option, range or name; the text says which.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
-    /// Bytes that are intact but were written with a feature that this version does not know (feature `block`).
+    /// Bytes that are intact but were written with a feature that this version does not know; the text names it.
     #[error("not supported: {0}")]
     NotSupported(&'static str),
     /// A key that is longer than the table's limit.
@@ -62,6 +62,14 @@ pub enum Error {
         needed: u64,
         /// Bytes left below the hard limit.
         remaining: u64,
+    },
+    /// The entries would make a write batch longer than its `max_bytes`. The batch is unchanged.
+    #[error("the batch is full: {needed} bytes needed, the limit is {max}")]
+    BatchFull {
+        /// Bytes of the batch with the entries that were refused.
+        needed: u64,
+        /// The limit, in bytes.
+        max: u64,
     },
     /// The table already has an entry with this user key and sequence number (policy `Reject`). A freeze returns this
     /// error when a `Vector` table was given two such entries; it keeps both.

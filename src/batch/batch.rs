@@ -5,25 +5,25 @@
 //!  digests   [ K^V^O of record 0, of record 1, .. ]      beside the buffer, only with 8 protection bytes
 //! ```
 //! * BATCH-1: a digest is computed from the caller's slices before they are copied, so it notices what the copy does
-//!   to the bytes.
+//!   to the bytes. Digests of a batch from a log are computed before the log's checksum is compared over the very
+//!   bytes, so there is no moment between the two.
 //! * BATCH-2: an error changes nothing: every check comes before the first byte is appended.
 //! * BATCH-3: sequence number and count are kept twice, in the buffer and as fields; reading compares them.
-//! * BATCH-4: an entry is handed out only after its lengths were checked and, with protection, its digest was
-//!   compared.
 //!
 //! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
-//! Not promised: that the start of a range is before its end, or that keys are new. Both depend on the table;
-//! `MemTable::check_batch` checks them.
+//! Not promised: that keys are new, or that the start of a range is before its end in an order other than that of
+//! bytes. Both depend on the table; `MemTable::check_batch` checks ranges.
 
 #![forbid(unsafe_code)]
 
-use crate::batch::encoding::{COUNT_AT, HEADER_LEN, Header, Record, Records, append, damage};
-use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
-use crate::integrity::digest::{Kvo, Protected, key_part, value_part};
+use crate::batch::encoding::{HEADER_LEN, Header, append, record_len};
+use crate::batch::entries::{BatchEntries, CallerDigests};
+use crate::batch::limits::{LIMITS, SinkLimits, admit, not_a_range};
+use crate::error::{Error, Result};
+use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX, entry_bytes_max};
+use crate::memtable::skiplist::layout::entry_bytes_max;
 
 /// How the entries of a batch get their sequence numbers.
 ///
@@ -43,11 +43,33 @@ pub enum SequenceMode {
     WholeBatch,
 }
 
-/// Whether entries carry digests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallerDigests {
-    None,
-    Each,
+/// In which order a batch compares the ends of a range delete that is added to it. The encoding does not record it.
+///
+/// ```
+/// use paranoid_memtable::{Error, WriteBatch};
+/// use paranoid_memtable::batch::RangeOrder;
+/// let mut batch = WriteBatch::new();
+/// assert!(matches!(batch.delete_range(b"b", b"a"), Err(Error::InvalidArgument(_))));
+/// let mut batch = WriteBatch::new().with_range_order(RangeOrder::OfTable);
+/// batch.delete_range(b"b", b"a")?; // a range of a table in reverse order
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RangeOrder {
+    /// That of bytes: a range that ends before its start is refused when it is added.
+    #[default]
+    Bytes,
+    /// Only the table knows: [`MemTable::check_batch`](crate::MemTable::check_batch) and writing the batch refuse a
+    /// range that ends before its start.
+    OfTable,
+}
+
+/// What a batch was at a save point.
+#[derive(Debug, Clone, Copy)]
+struct SavePoint {
+    bytes: usize,
+    digests: usize,
+    count: u32,
 }
 
 /// A write batch: entries that are written together, in RocksDB's encoding.
@@ -73,6 +95,9 @@ pub struct WriteBatch {
     header: Header,
     protection: CallerDigests,
     mode: SequenceMode,
+    range_order: RangeOrder,
+    max_bytes: usize,
+    save_points: Vec<SavePoint>,
 }
 
 impl Default for WriteBatch {
@@ -116,12 +141,24 @@ impl WriteBatch {
     }
 
     fn empty(protection: CallerDigests) -> Self {
+        WriteBatch::of(vec![0; HEADER_LEN], Header::default(), protection, Vec::new())
+    }
+
+    fn of(
+        buffer: Vec<u8>,
+        header: Header,
+        protection: CallerDigests,
+        caller_digests: Vec<Protected<Kvo>>,
+    ) -> Self {
         WriteBatch {
-            buffer: vec![0; HEADER_LEN],
-            caller_digests: Vec::new(),
-            header: Header::default(),
+            buffer,
+            caller_digests,
+            header,
             protection,
             mode: SequenceMode::default(),
+            range_order: RangeOrder::default(),
+            max_bytes: usize::MAX,
+            save_points: Vec::new(),
         }
     }
 
@@ -142,6 +179,49 @@ impl WriteBatch {
     pub fn with_sequence_mode(mut self, mode: SequenceMode) -> Self {
         self.mode = mode;
         self
+    }
+
+    /// This batch with another order for the ends of ranges that are added from here on.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::batch::RangeOrder;
+    /// let mut batch = WriteBatch::new().with_range_order(RangeOrder::OfTable);
+    /// assert!(batch.delete_range(b"z", b"a").is_ok());
+    /// ```
+    #[must_use]
+    pub fn with_range_order(mut self, order: RangeOrder) -> Self {
+        self.range_order = order;
+        self
+    }
+
+    /// This batch with a limit of its encoded length, [`data_size`](Self::data_size): what would make it longer is
+    /// refused with [`Error::BatchFull`] and changes nothing. There is none in a new batch.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// let mut batch = WriteBatch::new().with_max_bytes(12 + 5)?; // the header and one entry of 5 bytes
+    /// batch.put(b"k", b"v")?;
+    /// assert!(matches!(batch.put(b"l", b"w"), Err(Error::BatchFull { needed: 22, max: 17 })));
+    /// assert_eq!(batch.len(), 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the batch is longer than that already.
+    pub fn with_max_bytes(mut self, max: usize) -> Result<Self> {
+        if max < self.buffer.len() {
+            let len = self.buffer.len();
+            return Err(Error::InvalidArgument(format!("max_bytes of {max} for a batch of {len} bytes")));
+        }
+        self.max_bytes = max;
+        Ok(self)
+    }
+
+    /// The limit of the encoded length; `usize::MAX` if there is none.
+    #[must_use]
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes
     }
 
     /// How the entries get their sequence numbers.
@@ -176,8 +256,8 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, or `InvalidArgument` for more than 2^32 - 1 entries. The batch is then
-    /// unchanged.
+    /// `KeyTooLarge`, `ValueTooLarge`, `BatchFull` beyond [`max_bytes`](Self::with_max_bytes), or `InvalidArgument`
+    /// for more than 2^32 - 1 entries. The batch is then unchanged.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.insert(Kind::PUT, key, value)
     }
@@ -231,21 +311,23 @@ impl WriteBatch {
         self.insert(Kind::MERGE, key, operand)
     }
 
-    /// Deletes all keys from `start` up to `end`, exclusive. An inverted range is accepted here and refused by the
-    /// table, which knows the order of keys; [`MemTable::check_batch`](crate::MemTable::check_batch) finds it.
+    /// Deletes all keys from `start` up to `end`, exclusive. A batch for a table whose order is not that of bytes needs
+    /// [`RangeOrder::OfTable`].
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
     /// let mut batch = WriteBatch::new();
     /// batch.delete_range(b"a", b"m")?;
     /// assert!(matches!(batch.delete_range(b"a", b"a"), Err(Error::InvalidArgument(_))));
+    /// assert!(matches!(batch.delete_range(b"m", b"a"), Err(Error::InvalidArgument(_))));
     /// let entry = batch.entries().next().expect("one entry")?;
     /// assert_eq!((entry.key(), entry.value()), (b"a".as_slice(), b"m".as_slice()));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
     /// # Errors
-    /// Those of [`WriteBatch::put`], both ends counting as keys, and `InvalidArgument` if the ends are equal.
+    /// Those of [`WriteBatch::put`], both ends counting as keys, and `InvalidArgument` if `end` is not after `start`
+    /// (under `OfTable`, if both are equal).
     pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
         self.insert(Kind::RANGE_DELETE, start, end)
     }
@@ -254,7 +336,7 @@ impl WriteBatch {
     ///
     /// # Errors
     /// Those of [`WriteBatch::put`], and `InvalidArgument` for an unknown kind, a point delete with a value, or a
-    /// range whose ends are equal.
+    /// range that [`delete_range`](Self::delete_range) refuses.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
@@ -265,9 +347,10 @@ impl WriteBatch {
     /// ```
     pub fn insert(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         admit(kind, key, value, LIMITS)?;
-        let Some(count) = self.header.count.checked_add(1) else {
-            return Err(Error::InvalidArgument("a batch holds at most 2^32 - 1 entries".into()));
-        };
+        if kind == Kind::RANGE_DELETE && self.range_order == RangeOrder::Bytes && key > value {
+            return Err(not_a_range());
+        }
+        let count = self.grown(1, record_len(kind, key, value))?;
         // BATCH-1: before the bytes are copied.
         let caller_digest = (self.protection == CallerDigests::Each).then(|| Protected::of(key, value, kind));
         append(&mut self.buffer, kind, key, value);
@@ -276,7 +359,103 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Removes all entries and keeps the buffers, the protection and the mode. The sequence number becomes 0.
+    /// The count with so many more entries, if they and their bytes fit (BATCH-2).
+    #[inline]
+    fn grown(&self, entries: u32, bytes: usize) -> Result<u32> {
+        let needed = self.buffer.len().saturating_add(bytes);
+        if needed > self.max_bytes {
+            return Err(Error::BatchFull { needed: needed as u64, max: self.max_bytes as u64 });
+        }
+        let count = self.header.count.checked_add(entries);
+        count.ok_or_else(|| Error::InvalidArgument("a batch holds at most 2^32 - 1 entries".into()))
+    }
+
+    /// Adds all entries of another batch after the last one, with the digests that they have there: a flip in either
+    /// batch is noticed when this one is read. If only this batch has digests, they are computed from the other's
+    /// bytes before those are copied. Sequence number, mode and limit of this batch stay. O(length of the other): all
+    /// of it is verified before the first byte is copied.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let (mut batch, mut more) = (WriteBatch::with_protection(8)?, WriteBatch::new());
+    /// batch.put(b"a", b"1")?;
+    /// more.put(b"b", b"2")?;
+    /// more.delete(b"c")?;
+    /// batch.append(&more)?;
+    /// let keys: Vec<Vec<u8>> = batch.entries().map(|entry| Ok(entry?.key().to_vec())).collect::<Result<_, paranoid_memtable::Error>>()?;
+    /// assert_eq!(keys, [b"a", b"b", b"c"]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `BatchFull` and `InvalidArgument` as for [`WriteBatch::put`], and `Corruption` if the other batch was damaged
+    /// in memory. This batch is then unchanged.
+    pub fn append(&mut self, other: &WriteBatch) -> Result<()> {
+        let count = self.grown(other.header.count, other.buffer.len() - HEADER_LEN)?;
+        let caller_digests = other.entries().record_digests()?;
+        if self.protection == CallerDigests::Each {
+            self.caller_digests.extend(caller_digests);
+        }
+        self.buffer.extend_from_slice(other.buffer.get(HEADER_LEN..).unwrap_or_default());
+        self.set_header(Header { count, ..self.header });
+        Ok(())
+    }
+
+    /// Remembers the entries that the batch has now, for [`rollback_to_save_point`](Self::rollback_to_save_point). A
+    /// batch may have any number of save points, one within the other. O(1).
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"kept", b"1")?;
+    /// batch.set_save_point();
+    /// batch.put(b"taken back", b"2")?;
+    /// batch.rollback_to_save_point()?;
+    /// assert_eq!(batch.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn set_save_point(&mut self) {
+        let (bytes, digests, count) = (self.buffer.len(), self.caller_digests.len(), self.header.count);
+        self.save_points.push(SavePoint { bytes, digests, count });
+    }
+
+    /// Removes the entries that were added after the newest save point, and that save point. O(1).
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no save point.
+    pub fn rollback_to_save_point(&mut self) -> Result<()> {
+        let SavePoint { bytes, digests, count } = self.newest_save_point()?;
+        self.buffer.truncate(bytes);
+        self.caller_digests.truncate(digests);
+        self.set_header(Header { count, ..self.header });
+        Ok(())
+    }
+
+    /// Forgets the newest save point and keeps all entries. O(1).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.set_save_point();
+    /// batch.put(b"k", b"v")?;
+    /// batch.pop_save_point()?;
+    /// assert!(matches!(batch.rollback_to_save_point(), Err(Error::InvalidArgument(_))));
+    /// assert_eq!(batch.len(), 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no save point.
+    pub fn pop_save_point(&mut self) -> Result<()> {
+        self.newest_save_point().map(drop)
+    }
+
+    fn newest_save_point(&mut self) -> Result<SavePoint> {
+        self.save_points.pop().ok_or_else(|| Error::InvalidArgument("the batch has no save point".into()))
+    }
+
+    /// Removes all entries and save points and keeps the buffers, the protection, the mode, the order and the limit.
+    /// The sequence number becomes 0.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -290,6 +469,7 @@ impl WriteBatch {
     pub fn clear(&mut self) {
         self.buffer.truncate(HEADER_LEN);
         self.caller_digests.clear();
+        self.save_points.clear();
         self.set_header(Header::default());
     }
 
@@ -347,6 +527,49 @@ impl WriteBatch {
         })
     }
 
+    /// Whether a sink can hold the entries if the first of them gets this sequence number; returns the last number
+    /// that the batch takes, `None` for an empty batch. An engine asks before it numbers and logs the batch, together
+    /// with [`MemTable::check_batch`](crate::MemTable::check_batch). O(length): every entry is verified on the way.
+    ///
+    /// ```
+    /// use paranoid_memtable::batch::{SequenceMode, SinkLimits};
+    /// use paranoid_memtable::{Error, Kind, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.insert(Kind::custom(1), b"k", b"v")?;
+    /// assert_eq!(batch.check_limits(7, &SinkLimits::NONE)?, Some(7));
+    /// let error = batch.check_limits(7, &SinkLimits::NONE.with_kinds(&[Kind::PUT])).unwrap_err();
+    /// assert!(error.to_string().contains("entry 0"), "{error}");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument`, which names the entry; `Corruption` if the batch was damaged in memory.
+    pub fn check_limits(&self, first: SequenceNumber, limits: &SinkLimits) -> Result<Option<SequenceNumber>> {
+        let mut last = None;
+        for (number, entry) in (0u64..).zip(self.entries()) {
+            let entry = entry?;
+            let sequence = self.sequence_of(number, first)?;
+            let entry_len = entry.key().len() as u64 + entry.value().len() as u64;
+            if let Some(reason) = limits.refuses(entry.kind(), entry_len, sequence) {
+                let kind = entry.kind();
+                return Err(Error::InvalidArgument(format!(
+                    "entry {number} of the batch ({kind:?}, sequence number {sequence}): {reason}"
+                )));
+            }
+            last = Some(sequence);
+        }
+        Ok(last)
+    }
+
+    /// The sequence number of entry `number` if the first one has `first`.
+    #[inline]
+    pub(crate) fn sequence_of(&self, number: u64, first: SequenceNumber) -> Result<SequenceNumber> {
+        let step = if self.mode == SequenceMode::PerEntry { number } else { 0 };
+        first.checked_add(step).ok_or_else(|| {
+            Error::InvalidArgument(format!("entry {number} after sequence number {first} is over 2^64 - 1"))
+        })
+    }
+
     /// The sequence number in the header, which an engine writes to its log with the batch. It is 0 in a new batch.
     #[must_use]
     pub fn sequence(&self) -> SequenceNumber {
@@ -388,14 +611,18 @@ impl WriteBatch {
         &self.buffer
     }
 
-    /// Reads an encoded batch, checks all of it, and copies it. The copy has no digests. Records of log data stay in
-    /// the bytes but are not entries. O(length).
+    /// Reads an encoded batch, checks all of it, and copies it. The copy has no digests:
+    /// [`from_verified`](Self::from_verified) gives it some. O(length).
+    ///
+    /// What RocksDB writes is read as RocksDB applies it. Log data (`PutLogData`) stays in the bytes and is no entry. An
+    /// empty range, whose ends are equal, is an entry that takes its sequence number and deletes nothing. A range that
+    /// ends before its start is refused by the table, which knows the order of keys.
     ///
     /// # Errors
     /// `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header, an unknown tag, a
-    /// column family, a length that leads past the end or is not spelled as short as possible, a wrong count.
-    /// `KeyTooLarge` for a complete record with a key over the limit. Empty ranges are accepted here;
-    /// [`MemTable::check_batch`](crate::MemTable::check_batch) finds them.
+    /// length that leads past the end or is not spelled as short as possible, a wrong count. `NotSupported` with the
+    /// record's name if RocksDB wrote one that is of a column family, a two-phase commit, a blob, a timestamp or wide
+    /// columns. `KeyTooLarge` for a complete record with a key over the limit.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -409,19 +636,64 @@ impl WriteBatch {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let header = Header::read(bytes)?;
-        let batch = WriteBatch {
-            buffer: bytes.to_vec(),
-            caller_digests: Vec::new(),
-            header,
-            protection: CallerDigests::None,
-            mode: SequenceMode::default(),
-        };
         // The copy is checked, not the caller's bytes, because the copy is kept.
+        WriteBatch::from_vec(bytes.to_vec())
+    }
+
+    /// Takes a buffer over as a batch without copying it and checks all of it. The batch has no digests. O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// let encoded = b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\x01k\x01v".to_vec();
+    /// let place = encoded.as_ptr();
+    /// let batch = WriteBatch::from_vec(encoded)?;
+    /// assert_eq!((batch.sequence(), batch.len(), batch.as_bytes().as_ptr()), (7, 1, place));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`from_bytes`](Self::from_bytes).
+    pub fn from_vec(buffer: Vec<u8>) -> Result<Self> {
+        let header = Header::read(&buffer)?;
+        let batch = WriteBatch::of(buffer, header, CallerDigests::None, Vec::new());
         for entry in batch.entries() {
             entry?;
         }
         Ok(batch)
+    }
+
+    /// Takes a buffer over as a batch whose entries carry 8 bytes of digest each, for bytes that come from a log:
+    /// `verify` compares them with the checksum that the log has for them. The digests are computed first, and `verify`
+    /// sees the very bytes that are kept, so a bit that flips at any moment is noticed by one or the other. O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+    /// let encoded = b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\x01k\x01v".to_vec();
+    /// let logged = ChecksumKind::Xxh3.checksum(&encoded);
+    /// let verify = |bytes: &[u8]| match ChecksumKind::Xxh3.checksum(bytes) == logged {
+    ///     true => Ok(()),
+    ///     false => Err(Error::InvalidArgument("the log's checksum differs".into())),
+    /// };
+    /// let batch = WriteBatch::from_verified(encoded.clone(), verify)?;
+    /// assert_eq!(batch.protection_bytes(), 8);
+    ///
+    /// let mut damaged = encoded;
+    /// damaged[15] ^= 1;
+    /// assert!(WriteBatch::from_verified(damaged, verify).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// That of `verify`; after it, those of [`from_bytes`](Self::from_bytes).
+    pub fn from_verified(buffer: Vec<u8>, verify: impl FnOnce(&[u8]) -> Result<()>) -> Result<Self> {
+        // BATCH-1: the digests come first.
+        let read = Header::read(&buffer).and_then(|header| {
+            let entries = BatchEntries::new(&buffer, header, CallerDigests::None, &[]);
+            Ok((header, entries.record_digests()?))
+        });
+        verify(&buffer)?;
+        let (header, caller_digests) = read?;
+        Ok(WriteBatch::of(buffer, header, CallerDigests::Each, caller_digests))
     }
 
     /// Iterates over the entries in the order in which they were added, checking each before it is handed out. After
@@ -441,17 +713,7 @@ impl WriteBatch {
     /// ```
     #[must_use]
     pub fn entries(&self) -> BatchEntries<'_> {
-        let agreed = match Header::read(&self.buffer) {
-            Ok(stored) => self.header.compare(stored),
-            Err(error) => Err(error),
-        };
-        BatchEntries {
-            batch: self,
-            records: Records::new(&self.buffer),
-            read: 0,
-            failed: agreed.err(),
-            state: State::Reading,
-        }
+        BatchEntries::new(&self.buffer, self.header, self.protection, &self.caller_digests)
     }
 
     /// Flips one bit of the encoded buffer, counted from its start, for tests.
@@ -464,239 +726,10 @@ impl WriteBatch {
     }
 }
 
-/// How long keys and values may be, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    pub(crate) key_len_max: u64,
-    pub(crate) value_len_max: u64,
-}
-
-/// The limits of the encoding. Those of tables are equal or lower.
-const LIMITS: Limits = Limits { key_len_max: KEY_LEN_MAX, value_len_max: VALUE_LEN_MAX };
-
-/// Refuses entries that are invalid under every order of keys. Batches and tables share this rule.
-pub(crate) fn admit(kind: Kind, key: &[u8], value: &[u8], limits: Limits) -> Result<()> {
-    admit_lengths(kind, key.len(), value.len(), limits)?;
-    if kind == Kind::RANGE_DELETE && key == value { Err(not_a_range()) } else { Ok(()) }
-}
-
-/// Refuses unknown kinds, lengths over the limits, and a point delete with a value.
-pub(crate) fn admit_lengths(kind: Kind, key_len: usize, value_len: usize, limits: Limits) -> Result<()> {
-    if !kind.is_known() {
-        return Err(Error::InvalidArgument(format!("{kind:?} is not a kind that tables take")));
-    }
-    let Limits { key_len_max, value_len_max } = limits;
-    let end_len = if kind == Kind::RANGE_DELETE { value_len } else { 0 };
-    let len = key_len.max(end_len) as u64;
-    if len > key_len_max {
-        return Err(Error::KeyTooLarge { len, max: key_len_max });
-    }
-    let len = value_len as u64;
-    if kind.is_bare() && len > 0 {
-        return Err(Error::InvalidArgument(format!("{kind:?} takes no value, {len} bytes given")));
-    }
-    if len > value_len_max && kind != Kind::RANGE_DELETE {
-        return Err(Error::ValueTooLarge { len, max: value_len_max });
-    }
-    Ok(())
-}
-
-/// The error for a range that deletes nothing.
-#[cold]
-pub(crate) fn not_a_range() -> Error {
-    Error::InvalidArgument("a range must end after its start".into())
-}
-
-/// One entry of a batch, borrowed from it. Key and value were checked when the iterator handed the entry out.
-///
-/// ```
-/// use paranoid_memtable::{Kind, WriteBatch};
-/// use paranoid_memtable::integrity::Protected;
-/// let mut batch = WriteBatch::with_protection(8)?;
-/// batch.delete_range(b"a", b"c")?;
-/// for entry in batch.entries() {
-///     let entry = entry?;
-///     assert_eq!((entry.kind(), entry.key(), entry.value()), (Kind::RANGE_DELETE, b"a".as_slice(), b"c".as_slice()));
-///     assert_eq!(entry.caller_digest(), Some(Protected::of(b"a", b"c", Kind::RANGE_DELETE)));
-/// }
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Clone, Copy)]
-pub struct BatchEntry<'b> {
-    kind: Kind,
-    key: &'b [u8],
-    value: &'b [u8],
-    /// The digest part K, from the bytes that the digest was compared with.
-    pub(crate) key_part: u64,
-    caller_digest: Option<Protected<Kvo>>,
-}
-
-impl<'b> BatchEntry<'b> {
-    /// The kind of the entry.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// The user key; for a range delete, the start of the range.
-    #[must_use]
-    pub fn key(&self) -> &'b [u8] {
-        self.key
-    }
-
-    /// The value; for a range delete, the end of the range; empty for point deletes.
-    #[must_use]
-    pub fn value(&self) -> &'b [u8] {
-        self.value
-    }
-
-    /// The digest over kind, key and value that was computed when the entry was added, if the batch carries digests.
-    /// It agreed when the entry was read.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Kind, WriteBatch};
-    /// use paranoid_memtable::integrity::Protected;
-    /// let mut batch = WriteBatch::with_protection(8)?;
-    /// batch.put(b"k", b"v")?;
-    /// let entry = batch.entries().next().expect("one entry")?;
-    /// assert_eq!(entry.caller_digest(), Some(Protected::of(b"k", b"v", Kind::PUT)));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn caller_digest(&self) -> Option<Protected<Kvo>> {
-        self.caller_digest
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Reading,
-    Ended,
-}
-
-/// Iterator over the entries of a [`WriteBatch`].
-///
-/// ```
-/// use paranoid_memtable::WriteBatch;
-/// let mut batch = WriteBatch::new();
-/// batch.put(b"a", b"1")?;
-/// let mut entries = batch.entries();
-/// assert_eq!(entries.next().expect("one entry")?.key(), b"a");
-/// assert!(entries.next().is_none());
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub struct BatchEntries<'b> {
-    batch: &'b WriteBatch,
-    records: Records<'b>,
-    /// Entries handed out.
-    read: u32,
-    /// An error in the header, returned by the first call of `next`.
-    failed: Option<Error>,
-    state: State,
-}
-
-impl<'b> BatchEntries<'b> {
-    /// The next entry, with log data skipped; `None` at the end of the bytes.
-    #[inline]
-    fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
-        if self.failed.is_some() {
-            return self.failed.take().map_or(Ok(None), Err);
-        }
-        loop {
-            let at = self.records.offset();
-            match self.records.advance().map_err(|error| self.diagnosed(at, error))? {
-                None => return self.end().map(|()| None),
-                Some(Record::LogData) if self.batch.protection == CallerDigests::Each => {
-                    return Err(self.diagnosed(at, damage(at, 0, 3)));
-                }
-                Some(Record::LogData) => {}
-                Some(Record::Entry { kind, key, value }) => {
-                    let key_part = key_part(key);
-                    let caller_digest = self.check_caller_digest(at, kind, key_part, value)?;
-                    // Does not overflow, because a batch with this many entries has failed the check of its count
-                    // before.
-                    self.read = self.read.saturating_add(1);
-                    return Ok(Some(BatchEntry { kind, key, value, key_part, caller_digest }));
-                }
-            }
-        }
-    }
-
-    /// Compares the number of entries read with the count in the header.
-    fn end(&self) -> Result<()> {
-        if self.read == self.batch.header.count {
-            return Ok(());
-        }
-        Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.batch.header.count)))
-    }
-
-    /// BATCH-4: compares the entry with its digest.
-    #[inline]
-    fn check_caller_digest(
-        &self,
-        at: usize,
-        kind: Kind,
-        key_part: u64,
-        value: &[u8],
-    ) -> Result<Option<Protected<Kvo>>> {
-        if self.batch.protection == CallerDigests::None {
-            return Ok(None);
-        }
-        let Some(&caller_digest) = self.batch.caller_digests.get(self.read as usize) else {
-            return Err(damage(at, u64::from(self.read) + 1, self.batch.caller_digests.len() as u64));
-        };
-        let computed = Protected::of_parts(key_part, value_part(value), kind);
-        if computed != caller_digest {
-            return Err(self.diagnosed(at, damage(at, computed.to_bits(), caller_digest.to_bits())));
-        }
-        Ok(Some(caller_digest))
-    }
-
-    /// The error for the record at `at`. In a batch with digests a length over the limit counts as damage, and the
-    /// report names the one bit whose flip explains it, if there is one.
-    #[cold]
-    fn diagnosed(&self, at: usize, error: Error) -> Error {
-        let Some(&caller_digest) = self.batch.caller_digests.get(self.read as usize) else { return error };
-        let mut report = match error {
-            Error::Corruption(report) => report,
-            Error::KeyTooLarge { len, max } => Corruption::new(Place::Encoding, at as u64, max, len),
-            other => return other,
-        };
-        let end = self.batch.buffer.len().min(at + DIAGNOSIS_LEN_MAX);
-        let bytes = self.batch.buffer.get(at..end).unwrap_or_default();
-        let matches_caller_digest = |bytes: &[u8]| match Records::bare(bytes).advance() {
-            Ok(Some(Record::Entry { kind, key, value })) => Protected::of(key, value, kind) == caller_digest,
-            _ => false,
-        };
-        if let Some(bit) = single_bit(bytes, matches_caller_digest) {
-            (report.offset, report.flipped_bit) = (at as u64, Some(bit));
-        }
-        Error::Corruption(report)
-    }
-}
-
-impl<'b> Iterator for BatchEntries<'b> {
-    type Item = Result<BatchEntry<'b>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.state == State::Ended {
-            return None;
-        }
-        let end = match self.step() {
-            Ok(Some(entry)) => return Some(Ok(entry)),
-            Ok(None) => None,
-            Err(error) => Some(Err(error)),
-        };
-        self.state = State::Ended;
-        end
-    }
-}
-
-impl std::iter::FusedIterator for BatchEntries<'_> {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Place;
 
     fn protected() -> Result<WriteBatch> {
         let mut batch = WriteBatch::with_protection(8)?;

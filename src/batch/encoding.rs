@@ -5,14 +5,17 @@
 //!   | sequence | count | record | record | ..          integers little-endian
 //!   record:  tag (1) | varint32 length | key | varint32 length | value
 //!            0 delete, 7 single delete: key only        15 range delete: start and end
-//!            1 put, 2 merge, 0x80.. custom: both        3 log data: one slice, no entry
+//!            1 put, 2 merge, 0x80.. custom: both        3 log data: one slice, no entry, not counted
 //! ```
 //! * BATCH-ENCODING-1: every offset is compared with the end of the bytes, and every length with the bytes that
 //!   remain, before anything is read.
 //! * BATCH-ENCODING-2: a varint has its shortest spelling and at most 32 bits, so equal content has equal bytes.
 //! * BATCH-ENCODING-3: every error names the offset of the field that is wrong.
 //!
-//! Pure functions over slices; any thread. Not promised: column families; their tags are `Corruption` here.
+//! * BATCH-ENCODING-4: records that only RocksDB applies (of column families, of two-phase commits, blobs, timestamps,
+//!   wide columns) are `NotSupported` by name: their bytes are intact. Tags that nobody writes are `Corruption`.
+//!
+//! Pure functions over slices; any thread.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +28,36 @@ pub(super) const HEADER_LEN: usize = 12;
 /// Byte offset of the count.
 pub(super) const COUNT_AT: usize = 8;
 
-const TAG_LOG_DATA: u8 = 3;
+/// What RocksDB's `PutLogData` adds: bytes for readers of the log.
+pub(super) const LOG_DATA: Kind = Kind::from_u8(3);
+
+/// A record of RocksDB's that this crate cannot apply (BATCH-ENCODING-4), as errors name it.
+#[cold]
+fn foreign(tag: u8) -> Option<&'static str> {
+    Some(match tag {
+        0x04 => "ColumnFamilyDeletion, record 0x04 of a RocksDB write batch",
+        0x05 => "ColumnFamilyValue, record 0x05 of a RocksDB write batch",
+        0x06 => "ColumnFamilyMerge, record 0x06 of a RocksDB write batch",
+        0x08 => "ColumnFamilySingleDeletion, record 0x08 of a RocksDB write batch",
+        0x09 => "BeginPrepareXID, record 0x09 of a RocksDB write batch",
+        0x0a => "EndPrepareXID, record 0x0a of a RocksDB write batch",
+        0x0b => "CommitXID, record 0x0b of a RocksDB write batch",
+        0x0c => "RollbackXID, record 0x0c of a RocksDB write batch",
+        0x0d => "Noop (of a two-phase commit), record 0x0d of a RocksDB write batch",
+        0x0e => "ColumnFamilyRangeDeletion, record 0x0e of a RocksDB write batch",
+        0x10 => "ColumnFamilyBlobIndex, record 0x10 of a RocksDB write batch",
+        0x11 => "BlobIndex, record 0x11 of a RocksDB write batch",
+        0x12 => "BeginPersistedPrepareXID, record 0x12 of a RocksDB write batch",
+        0x13 => "BeginUnprepareXID, record 0x13 of a RocksDB write batch",
+        0x14 => "DeletionWithTimestamp, record 0x14 of a RocksDB write batch",
+        0x15 => "CommitXIDAndTimestamp, record 0x15 of a RocksDB write batch",
+        0x16 => "WideColumnEntity, record 0x16 of a RocksDB write batch",
+        0x17 => "ColumnFamilyWideColumnEntity, record 0x17 of a RocksDB write batch",
+        0x18 => "ValuePreferredSeqno, record 0x18 of a RocksDB write batch",
+        0x19 => "ColumnFamilyValuePreferredSeqno, record 0x19 of a RocksDB write batch",
+        _ => return None,
+    })
+}
 
 /// A report about encoded bytes.
 #[cold]
@@ -75,6 +107,15 @@ fn compare_word(offset: usize, expected: u64, found: u64) -> Result<()> {
     Err(Error::Corruption(report))
 }
 
+/// Bytes that [`append`] adds.
+pub(super) fn record_len(kind: Kind, key: &[u8], value: &[u8]) -> usize {
+    let slice_len = |bytes: &[u8]| {
+        let bits = (usize::BITS - bytes.len().leading_zeros()).max(1) as usize;
+        bits.div_ceil(7) + bytes.len()
+    };
+    1 + slice_len(key) + if kind.is_bare() { 0 } else { slice_len(value) }
+}
+
 /// Appends one record. The caller has checked kind and lengths.
 pub(super) fn append(buffer: &mut Vec<u8>, kind: Kind, key: &[u8], value: &[u8]) {
     // One byte of tag, and two lengths of at most five bytes each.
@@ -96,13 +137,13 @@ fn append_slice(buffer: &mut Vec<u8>, bytes: &[u8]) {
     buffer.extend_from_slice(bytes);
 }
 
-/// One decoded record.
+/// One decoded record: an entry, or [`LOG_DATA`] with its bytes as the value. Deletes and single deletes have an empty
+/// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Record<'b> {
-    /// An entry. Deletes and single deletes have an empty value.
-    Entry { kind: Kind, key: &'b [u8], value: &'b [u8] },
-    /// Bytes for readers of the log; not an entry.
-    LogData,
+pub(super) struct Record<'b> {
+    pub(super) kind: Kind,
+    pub(super) key: &'b [u8],
+    pub(super) value: &'b [u8],
 }
 
 /// Reads records one after the other.
@@ -134,13 +175,9 @@ impl<'b> Records<'b> {
         let tag_at = self.at;
         let Some(&tag) = self.bytes.get(tag_at) else { return Ok(None) };
         self.at += 1;
-        if tag == TAG_LOG_DATA {
-            self.slice()?;
-            return Ok(Some(Record::LogData));
-        }
         let kind = Kind::from_u8(tag);
         if !kind.is_known() {
-            return Err(damage(tag_at, 0, u64::from(tag)));
+            return self.other(tag_at, tag).map(Some);
         }
         let key = self.key()?;
         let value = match kind {
@@ -148,7 +185,16 @@ impl<'b> Records<'b> {
             Kind::RANGE_DELETE => self.key()?,
             _ => self.slice()?,
         };
-        Ok(Some(Record::Entry { kind, key, value }))
+        Ok(Some(Record { kind, key, value }))
+    }
+
+    /// A record that is no entry: log data, or an error.
+    #[cold]
+    fn other(&mut self, tag_at: usize, tag: u8) -> Result<Record<'b>> {
+        if Kind::from_u8(tag) == LOG_DATA {
+            return Ok(Record { kind: LOG_DATA, key: &[], value: self.slice()? });
+        }
+        Err(foreign(tag).map_or_else(|| damage(tag_at, 0, u64::from(tag)), Error::NotSupported))
     }
 
     #[inline]

@@ -5,5 +5,9 @@
 #[expect(clippy::module_inception, reason = "the room is named after what it is for")]
 pub(crate) mod batch;
 pub(crate) mod encoding;
+pub(crate) mod entries;
+pub(crate) mod limits;
 
-pub use self::batch::{BatchEntries, BatchEntry, SequenceMode};
+pub use self::batch::{RangeOrder, SequenceMode};
+pub use self::entries::{BatchEntries, BatchEntry};
+pub use self::limits::SinkLimits;

@@ -478,7 +478,8 @@ impl<C: Comparator> MemTable<C> {
 
     /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number, or
     /// all get one number (see [`SequenceMode`](crate::batch::SequenceMode)). Expected O(n log n). The searches of a
-    /// batch overlap, so a batch is faster than its entries one by one.
+    /// batch overlap, so a batch is faster than its entries one by one. An empty range, which only a batch from a log
+    /// can have, takes its number and writes nothing.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
@@ -519,14 +520,14 @@ impl<C: Comparator> MemTable<C> {
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"apple", b"red")?;
     /// table.check_batch(&batch)?;
-    /// batch.delete_range(b"z", b"a")?;
-    /// assert!(matches!(table.check_batch(&batch), Err(Error::InvalidArgument(_))));
+    /// batch.put(&[b'k'; 101], b"value")?;
+    /// assert!(matches!(table.check_batch(&batch), Err(Error::KeyTooLarge { len: 101, max: 100 })));
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that is empty or inverted
-    /// in this table's order), `DuplicateEntry` for two entries of one key that share the batch's only sequence
+    /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that ends before its start
+    /// in this table's order; the text names the entry), `DuplicateEntry` for two entries of one key that share the batch's only sequence
     /// number, `Corruption` if the batch was damaged in memory.
     pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
         // With a first sequence number of 0 none of them overflows.

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use paranoid_memtable::Directory;
-use paranoid_memtable::batch::SequenceMode;
+use paranoid_memtable::batch::{RangeOrder, SequenceMode, SinkLimits};
 use paranoid_memtable::comparator::{KeyEquality, KeyOrder, SharedComparator};
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
@@ -311,6 +311,8 @@ fn plain(out: &mut Outputs) {
     out.show("KeyOrder", &KeyOrder::Bytes);
     out.show("Kind", &Kind::from_u8(0x99));
     out.show("SequenceMode", &SequenceMode::WholeBatch);
+    out.show("RangeOrder", &RangeOrder::OfTable);
+    out.show("SinkLimits", &SinkLimits::NONE);
     out.show("HiddenVersions", &HiddenVersions::Keep);
     out.show("Raw", &Raw);
     out.show("Representation", &Representation::Vector);

@@ -13,7 +13,8 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use crate::batch::batch::{BatchEntries, BatchEntry, WriteBatch};
+use crate::batch::batch::WriteBatch;
+use crate::batch::entries::{BatchEntries, BatchEntry};
 use crate::integrity::tag::Secret;
 use crate::key::Comparator;
 use crate::memtable::core::Core;

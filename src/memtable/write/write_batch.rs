@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read      every record decoded, its digest compared               nothing is touched
-//!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched
+//!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched; empty ranges are left out
 //!   compare   duplicates inside the batch
 //!   search    after the last insert, the rest interleaved: duplicates, damage       nothing is changed
 //!   reserve   arena space for all of it
@@ -85,22 +85,36 @@ pub(crate) fn read_batch<'b, C: Comparator>(
     let mut writes = Vec::with_capacity(batch.len());
     for (number, entry) in (0u64..).zip(batch.entries()) {
         let entry = entry?;
-        let step = if batch.sequence_mode() == SequenceMode::PerEntry { number } else { 0 };
-        let Some(sequence) = first.checked_add(step) else {
-            return Err(Error::InvalidArgument(format!(
-                "entry {number} after sequence number {first} is over 2^64 - 1"
-            )));
-        };
+        let sequence = batch.sequence_of(number, first)?;
         let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
         let (key_part, caller_digest) = (entry.key_part, entry.caller_digest());
         let write = Fields::with_key_part(sequence, kind, (key, key_part), value, caller_digest);
-        admit(core, &write)?;
+        if deletes_nothing(core, &write) {
+            continue;
+        }
+        admit(core, &write).map_err(|error| name(number, error))?;
         writes.push(write);
     }
     if batch.sequence_mode() == SequenceMode::WholeBatch {
         compare_batch(core, &writes)?;
     }
     Ok(writes)
+}
+
+/// Whether this is an empty range, which RocksDB logs: it takes its sequence number and nothing else.
+fn deletes_nothing<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> bool {
+    write.kind == Kind::RANGE_DELETE && core.comparator.compare(write.key, write.value).is_eq()
+}
+
+/// Says in which entry of a batch an invalid argument stands.
+#[cold]
+fn name(number: u64, error: Error) -> Error {
+    match error {
+        Error::InvalidArgument(text) => {
+            Error::InvalidArgument(format!("entry {number} of the batch: {text}"))
+        }
+        other => other,
+    }
 }
 
 /// Whether duplicates in this list are refused.

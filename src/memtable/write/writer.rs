@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::batch::batch::{Limits, admit_lengths, not_a_range};
+use crate::batch::limits::{Limits, admit_lengths, not_a_range};
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Comparator, Kind, SequenceNumber};

@@ -181,6 +181,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("StoredProtection", "*", PLAIN),
     ("WriteBatch", "*", "the caller's buffer: suite batch and fuzz target batch damage it"),
     ("BatchEntry", "*", "as WriteBatch"),
+    ("SinkLimits", "*", PLAIN),
     ("BatchEntries", "*", "as WriteBatch"),
     ("FlushEntry", "new", PLAIN),
     ("SharedComparator", "*", "suite shared_order: an order, no memory of a table"),

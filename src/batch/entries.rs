@@ -1,0 +1,254 @@
+//! The entries of a batch, read one after the other.
+//!
+//! * BATCH-4: an entry is handed out only after its lengths were checked and, with protection, its digest was
+//!   compared.
+//!
+//! Any thread; an iterator has one owner.
+
+#![forbid(unsafe_code)]
+
+use crate::batch::encoding::{COUNT_AT, Header, LOG_DATA, Record, Records, damage};
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
+use crate::integrity::digest::{Kvo, Protected, key_part, value_part};
+use crate::key::Kind;
+
+/// Whether records carry digests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallerDigests {
+    None,
+    Each,
+}
+
+/// One entry of a batch, borrowed from it. Key and value were checked when the iterator handed the entry out.
+///
+/// ```
+/// use paranoid_memtable::{Kind, WriteBatch};
+/// use paranoid_memtable::integrity::Protected;
+/// let mut batch = WriteBatch::with_protection(8)?;
+/// batch.delete_range(b"a", b"c")?;
+/// for entry in batch.entries() {
+///     let entry = entry?;
+///     assert_eq!((entry.kind(), entry.key(), entry.value()), (Kind::RANGE_DELETE, b"a".as_slice(), b"c".as_slice()));
+///     assert_eq!(entry.caller_digest(), Some(Protected::of(b"a", b"c", Kind::RANGE_DELETE)));
+/// }
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct BatchEntry<'b> {
+    kind: Kind,
+    key: &'b [u8],
+    value: &'b [u8],
+    /// The digest part K, from the bytes that the digest was compared with.
+    pub(crate) key_part: u64,
+    caller_digest: Option<Protected<Kvo>>,
+}
+
+impl<'b> BatchEntry<'b> {
+    /// The kind of the entry.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The user key; for a range delete, the start of the range.
+    #[must_use]
+    pub fn key(&self) -> &'b [u8] {
+        self.key
+    }
+
+    /// The value; for a range delete, the end of the range; empty for point deletes.
+    #[must_use]
+    pub fn value(&self) -> &'b [u8] {
+        self.value
+    }
+
+    /// The digest over kind, key and value that was computed when the entry was added, if the batch carries digests.
+    /// It agreed when the entry was read.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// use paranoid_memtable::integrity::Protected;
+    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// batch.put(b"k", b"v")?;
+    /// let entry = batch.entries().next().expect("one entry")?;
+    /// assert_eq!(entry.caller_digest(), Some(Protected::of(b"k", b"v", Kind::PUT)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn caller_digest(&self) -> Option<Protected<Kvo>> {
+        self.caller_digest
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reading,
+    Ended,
+}
+
+/// Iterator over the entries of a [`WriteBatch`](crate::WriteBatch).
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"a", b"1")?;
+/// let mut entries = batch.entries();
+/// assert_eq!(entries.next().expect("one entry")?.key(), b"a");
+/// assert!(entries.next().is_none());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+pub struct BatchEntries<'b> {
+    buffer: &'b [u8],
+    /// One per record, log data included, or none at all.
+    caller_digests: &'b [Protected<Kvo>],
+    protection: CallerDigests,
+    header: Header,
+    records: Records<'b>,
+    /// Entries handed out.
+    read: u32,
+    /// Records passed: entries and log data.
+    passed: usize,
+    /// An error in the header, returned by the first call of `next`.
+    failed: Option<Error>,
+    state: State,
+}
+
+impl<'b> BatchEntries<'b> {
+    /// The entries of these bytes, whose header must be this one.
+    pub(super) fn new(
+        buffer: &'b [u8],
+        header: Header,
+        protection: CallerDigests,
+        caller_digests: &'b [Protected<Kvo>],
+    ) -> Self {
+        let agreed = Header::read(buffer).and_then(|stored| header.compare(stored));
+        BatchEntries {
+            buffer,
+            caller_digests,
+            protection,
+            header,
+            records: Records::new(buffer),
+            read: 0,
+            passed: 0,
+            failed: agreed.err(),
+            state: State::Reading,
+        }
+    }
+
+    /// Verifies all records and returns the digest of each, log data included: the batch's own, or one that is
+    /// computed here if the batch has none. O(length).
+    pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvo>>> {
+        self.failed.take().map_or(Ok(()), Err)?;
+        let mut digests = Vec::with_capacity(self.caller_digests.len());
+        while let Some(BatchEntry { kind, key, value, caller_digest, .. }) = self.step_record()? {
+            digests.push(caller_digest.unwrap_or_else(|| Protected::of(key, value, kind)));
+        }
+        self.end().map(|()| digests)
+    }
+
+    /// The next entry, with log data skipped; `None` at the end of the bytes.
+    #[inline]
+    fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
+        if self.failed.is_some() {
+            return self.failed.take().map_or(Ok(None), Err);
+        }
+        loop {
+            match self.step_record()? {
+                None => return self.end().map(|()| None),
+                Some(record) if record.kind == LOG_DATA => {}
+                entry => return Ok(entry),
+            }
+        }
+    }
+
+    /// The next record, log data included.
+    #[inline]
+    fn step_record(&mut self) -> Result<Option<BatchEntry<'b>>> {
+        let at = self.records.offset();
+        let record = self.records.advance().map_err(|error| self.diagnosed(at, error))?;
+        let Some(Record { kind, key, value }) = record else { return Ok(None) };
+        let key_part = key_part(key);
+        let caller_digest = self.check_caller_digest(at, kind, key_part, value)?;
+        self.passed += 1;
+        // Does not overflow, because a batch with this many entries has failed the check of its count before.
+        self.read = self.read.saturating_add(u32::from(kind != LOG_DATA));
+        Ok(Some(BatchEntry { kind, key, value, key_part, caller_digest }))
+    }
+
+    /// Compares the number of entries read with the count in the header.
+    fn end(&self) -> Result<()> {
+        if self.read == self.header.count {
+            return Ok(());
+        }
+        Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.header.count)))
+    }
+
+    /// BATCH-4: compares the entry with its digest.
+    #[inline]
+    fn check_caller_digest(
+        &self,
+        at: usize,
+        kind: Kind,
+        key_part: u64,
+        value: &[u8],
+    ) -> Result<Option<Protected<Kvo>>> {
+        if self.protection == CallerDigests::None {
+            return Ok(None);
+        }
+        let Some(&caller_digest) = self.caller_digests.get(self.passed) else {
+            return Err(damage(at, self.passed as u64 + 1, self.caller_digests.len() as u64));
+        };
+        let computed = Protected::of_parts(key_part, value_part(value), kind);
+        if computed != caller_digest {
+            return Err(self.diagnosed(at, damage(at, computed.to_bits(), caller_digest.to_bits())));
+        }
+        Ok(Some(caller_digest))
+    }
+
+    /// The error for the record at `at`. A batch with digests holds no record that was refused when it was added, so a
+    /// length over the limit or a record of RocksDB's counts as damage there, and the report names the one bit whose
+    /// flip explains it, if there is one.
+    #[cold]
+    fn diagnosed(&self, at: usize, error: Error) -> Error {
+        let Some(&caller_digest) = self.caller_digests.get(self.passed) else { return error };
+        let mut report = match error {
+            Error::Corruption(report) => report,
+            Error::KeyTooLarge { len, max } => Corruption::new(Place::Encoding, at as u64, max, len),
+            Error::NotSupported(_) => {
+                let tag = self.buffer.get(at).copied().unwrap_or_default();
+                Corruption::new(Place::Encoding, at as u64, 0, u64::from(tag))
+            }
+            other => return other,
+        };
+        let end = self.buffer.len().min(at + DIAGNOSIS_LEN_MAX);
+        let bytes = self.buffer.get(at..end).unwrap_or_default();
+        let matches_caller_digest = |bytes: &[u8]| match Records::bare(bytes).advance() {
+            Ok(Some(Record { kind, key, value })) => Protected::of(key, value, kind) == caller_digest,
+            _ => false,
+        };
+        if let Some(bit) = single_bit(bytes, matches_caller_digest) {
+            (report.offset, report.flipped_bit) = (at as u64, Some(bit));
+        }
+        Error::Corruption(report)
+    }
+}
+
+impl<'b> Iterator for BatchEntries<'b> {
+    type Item = Result<BatchEntry<'b>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.state == State::Ended {
+            return None;
+        }
+        let end = match self.step() {
+            Ok(Some(entry)) => return Some(Ok(entry)),
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        };
+        self.state = State::Ended;
+        end
+    }
+}
+
+impl std::iter::FusedIterator for BatchEntries<'_> {}
