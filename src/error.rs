@@ -101,13 +101,24 @@ pub enum Error {
     /// `downcast_ref` gives the sink's own error type.
     #[error("flush sink: {0}")]
     Sink(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// The set takes no more writes: a batch that had its sequence numbers was not finished, or a flush met damage.
+    /// Reads go on, and nothing that was acknowledged is lost. A batch that gets this error did not become visible; a
+    /// journal may have it.
+    #[error("the set is read-only: {cause}")]
+    ReadOnly {
+        /// What stopped the set.
+        cause: Arc<Error>,
+    },
+    /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
+    #[error("a writer panicked")]
+    WriterPanicked,
     /// Memory no longer holds what was written to it.
     #[error("corruption: {0}")]
     Corruption(Corruption),
 }
 
 impl Error {
-    /// The report of damage, if this is `Corruption`, or `BatchInterrupted` because of one.
+    /// The report of damage, if this is `Corruption`, or `BatchInterrupted` or `ReadOnly` because of one.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -120,7 +131,17 @@ impl Error {
         match self {
             Error::Corruption(corruption) => Some(corruption),
             Error::BatchInterrupted { cause, .. } => cause.corruption(),
+            Error::ReadOnly { cause } => cause.corruption(),
             _ => None,
+        }
+    }
+
+    /// The error of a set that `cause` made read-only.
+    #[cold]
+    pub(crate) fn read_only(cause: Error) -> Error {
+        match cause {
+            Error::ReadOnly { .. } => cause,
+            cause => Error::ReadOnly { cause: Arc::new(cause) },
         }
     }
 }

@@ -27,6 +27,7 @@
 //! | read a key | [`MemTable::get`], [`multi_get`](MemTable::multi_get), [`get_into`](MemTable::get_into); more in [`read`] |
 //! | walk | [`MemTable::cursor_at`] and [`range_at`](MemTable::range_at) at a snapshot, [`cursor`](MemTable::cursor) and [`range`](MemTable::range) over all versions; [`owned_range`](MemTable::owned_range) keeps its table alive; [`range_tombstones`](MemTable::range_tombstones); more in [`scan`] |
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`] into a [`flush::FlushSink`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
+//! | order and log batches, read several tables, flush them as one | [`set::MemTableSet`] |
 //! | choose what is checked | [`ParanoidOptions`]; [`MemTable::scrub`] looks at everything, [`ImmutableMemTable::salvage`] saves what is left; more in [`repair`] and [`integrity`] |
 //! | make reads faster | filters and the point index of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
 //! | order keys otherwise | [`Comparator`]; [`comparator::SharedComparator`] where the order is chosen at run time |
@@ -46,6 +47,7 @@ mod key;
 mod memtable;
 mod planted;
 mod prefetch;
+pub mod set;
 mod shared_order;
 mod sync;
 pub mod tombstone;

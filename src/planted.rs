@@ -80,6 +80,18 @@ bugs! {
     LostRecordIsPending,
     /// A count of log records that went back to an earlier value is not noticed.
     TallyBelievesBegun,
+    /// The set's view is replaced in one shard after the other, each under its own lock alone.
+    SwapsShardByShard,
+    /// A commit becomes visible although one before it is not done.
+    PublishesOutOfOrder,
+    /// Commits that wait to become visible are not woken.
+    PublicationWakesNobody,
+    /// A view reads up to what is visible, whatever its active table has.
+    ReadForgetsClosedTable,
+    /// The leader of a sync answers for what was appended after it had begun.
+    SyncCoversLaterAppends,
+    /// A flush reads the snapshots before it waits for its tables.
+    FlushReadsSnapshotsEarly,
 }
 
 /// Whether this bug is switched on.

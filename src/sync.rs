@@ -64,6 +64,33 @@ impl<T> Mutex<T> {
     }
 }
 
+/// What threads wait on that hold a [`Mutex`]. A wait may end without a reason.
+#[derive(Debug)]
+pub(crate) struct Condvar(locks::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Condvar(locks::Condvar::new())
+    }
+
+    /// Gives the lock up, waits, and takes it again.
+    #[cfg(any(loom, not(tsan)))]
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Gives the lock up, waits, and takes it again.
+    #[cfg(all(tsan, not(loom)))]
+    pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(&mut guard);
+        guard
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
 /// A cell that is filled once, by one release store, and never changes after that.
 ///
 /// Loom and ThreadSanitizer do not see into `OnceLock`, so under them a flag that they understand publishes the

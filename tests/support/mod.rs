@@ -14,6 +14,7 @@ pub mod orders;
 pub mod reads;
 pub mod rng;
 pub mod run;
+pub mod sets;
 pub mod theory;
 pub mod walks;
 pub mod watchdog;

@@ -251,7 +251,7 @@ struct Entries<'t, C> {
 }
 
 /// The next item, by where it comes from.
-enum Came<'t> {
+pub(crate) enum Came<'t> {
     Entry(Verified<'t>, StoredProtection),
     Fragment(usize),
     End,
@@ -310,12 +310,18 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
     }
 
     /// The counts so far.
-    fn so_far(&self) -> FlushSummary {
+    pub(crate) fn so_far(&self) -> FlushSummary {
         self.summary
     }
 
+    /// The order of the table's keys.
+    pub(crate) fn comparator(&self) -> &'t C {
+        &self.core.comparator
+    }
+
+    /// Takes a step, without handing anything out.
     #[inline]
-    fn step(&mut self) -> Result<Came<'t>> {
+    pub(crate) fn step(&mut self) -> Result<Came<'t>> {
         loop {
             match &mut self.stage {
                 Stage::Entries(_) => match self.next_entry()? {
@@ -371,7 +377,8 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         Ok(None)
     }
 
-    fn hand_out(&mut self, entry: &Verified<'t>, protection: StoredProtection) -> FlushEntry<'_> {
+    /// Hands out the entry to which the last step came.
+    pub(crate) fn hand_out(&mut self, entry: &Verified<'t>, protection: StoredProtection) -> FlushEntry<'_> {
         let (user_key, value) = (entry.key(), self.buffer.as_slice());
         self.summary.entries += 1;
         self.summary.data_bytes += (user_key.len() + value.len()) as u64;
@@ -391,7 +398,8 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         })
     }
 
-    fn fragment(&mut self, number: usize) -> Option<Fragment<'_>> {
+    /// Hands out the fragment to which the last step came.
+    pub(crate) fn fragment(&mut self, number: usize) -> Option<Fragment<'_>> {
         let Stage::Fragments(fragments, _) = &self.stage else { return None };
         let fragment = fragments.get(number)?;
         self.summary.fragments += 1;
@@ -402,7 +410,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
 
 /// Decides which versions of a key are needed (FLUSH-3). Versions come newest first.
 #[derive(Debug)]
-struct VersionFilter {
+pub(crate) struct VersionFilter {
     /// Ascending.
     snapshots: Vec<SequenceNumber>,
     hidden: HiddenVersions,
@@ -416,19 +424,19 @@ struct VersionFilter {
 
 impl VersionFilter {
     /// A filter for the versions of one key after another.
-    fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
+    pub(crate) fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
         let mut snapshots = snapshots.to_vec();
         snapshots.sort_unstable();
         VersionFilter { snapshots, hidden, shard: None, below_single: false, admitted: None }
     }
 
-    fn start_key(&mut self) {
+    pub(crate) fn start_key(&mut self) {
         self.shard = None;
         self.below_single = false;
         self.admitted = None;
     }
 
-    fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
+    pub(crate) fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
         // Snapshots from this index on see this version, those before do not.
         let shard = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
         let answered = self.shard == Some(shard);

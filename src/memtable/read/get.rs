@@ -124,7 +124,13 @@ impl<C: Comparator> Pins for Arc<Core<C>> {
     }
 }
 
-impl ValueRef<'_> {
+impl<'a> ValueRef<'a> {
+    /// The bytes, for as long as the table is borrowed.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.value.bytes()
+    }
+
     /// The sequence number of the entry.
     #[must_use]
     #[inline]

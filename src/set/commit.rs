@@ -1,0 +1,370 @@
+//! Commits: one batch after the other gets its numbers and its space, many are written at once, all become visible in
+//! the order of their numbers.
+//!
+//! ```text
+//!   prepare    every check that does not depend on other writes, bytes counted, the encoding copied       no lock
+//!   number     space in the active table (or in the next one), Journal::append, the numbers      commit mutex, short
+//!   apply      entries into the table; Journal::sync by one thread for all that wait             no lock
+//!   complete   visible up to here, once all commits before are done                              publication
+//! ```
+//! * COMMIT-1: what can be refused is refused before the batch has numbers: an error then changes nothing.
+//! * COMMIT-2: a batch is in the journal before it is in its table, and both have it in the order of the numbers.
+//! * COMMIT-3: a batch that has numbers and cannot be finished (damage, a panic, a failed sync) stops the set: nothing
+//!   from its first number on becomes visible, and no batch gets numbers any more. Nobody waits for it.
+//! * COMMIT-4: a table is closed, under the commit mutex, before the next one gets a number.
+//! * COMMIT-5: what a replay brought is in no journal that this set has switched to. So older journals stay until every
+//!   table that a replay wrote to is flushed.
+//!
+//! Any thread. No comparator runs under the commit mutex. What is waited for under it (the shards of the view, writers
+//! kept in a table, the publication's lock) is held for a few instructions, and never while the commit mutex is taken.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::batch::batch::{SequenceMode, WriteBatch};
+use crate::error::{Corruption, Error, Place, Result};
+use crate::key::{Comparator, SequenceNumber};
+use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::skiplist::layout::entry_bytes_max;
+use crate::memtable::table::MemTable;
+use crate::memtable::write::own_writer::Writer;
+use crate::memtable::write::write_batch::read_batch;
+use crate::set::journal::Journal;
+use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions};
+use crate::set::publication::Publication;
+use crate::set::snapshot::Registry;
+use crate::set::swapped::Swapped;
+use crate::set::sync_leader::SyncLeader;
+use crate::set::tables::{Slot, Tables};
+use crate::sync::{Mutex, MutexGuard};
+
+/// The table is asked whether it is full each time that batches took this share of its write buffer.
+const QUESTIONS: u64 = 64;
+
+/// What the handles of a set share.
+pub(crate) struct Shared<B, C: Comparator> {
+    /// A table that stays empty: batches are checked by it, and tables are made like it.
+    model: MemTable<C>,
+    journal: Option<Arc<dyn Journal>>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) tables: Swapped<Tables<B, C>>,
+    syncs: SyncLeader,
+    commit: Mutex<Commit<B, C>>,
+    /// Whether a flush is under way.
+    pub(crate) flushing: Mutex<Flushing>,
+}
+
+/// Whether a flush is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flushing {
+    No,
+    Yes,
+}
+
+/// What the commit mutex guards.
+struct Commit<B, C: Comparator> {
+    tables: Arc<Tables<B, C>>,
+    /// The last number given.
+    last: SequenceNumber,
+    /// The last number of the table before the active one.
+    closed: SequenceNumber,
+    /// Bytes reserved since the active table was asked whether it is full.
+    unasked: u64,
+    /// The last table that a replay wrote to (COMMIT-5).
+    replayed: Option<u64>,
+    /// What made the set read-only.
+    refusal: Option<Error>,
+}
+
+/// A batch that passed all checks which do not depend on other writes.
+struct Prepared<'b> {
+    writes: Vec<Fields<'b>>,
+    mode: SequenceMode,
+    /// An upper bound of its arena bytes.
+    bytes: u64,
+    /// What the journal gets, without the first number.
+    encoded: Option<Vec<u8>>,
+    durability: Durability,
+}
+
+/// A batch that has its numbers and its space.
+struct Numbered<C: Comparator> {
+    slot: Arc<Slot<C>>,
+    writer: Writer<C>,
+    first: SequenceNumber,
+    last: SequenceNumber,
+}
+
+/// Where the numbers of a batch come from.
+#[derive(Debug, Clone, Copy)]
+enum Numbers {
+    Next,
+    /// A replay: this is the first one.
+    From(SequenceNumber),
+}
+
+impl<B, C: Comparator + Clone> Shared<B, C> {
+    pub(crate) fn open(options: SetOptions, comparator: C, base: Arc<B>) -> Result<Self> {
+        let SetOptions { table, journal, last_sequence: last, first_table } = options;
+        let model = MemTable::with_comparator(table, comparator)?;
+        let active = Slot::new(first_table, model.fork()?);
+        let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
+        if let Some(journal) = &journal {
+            journal.switch(first_table)?;
+        }
+        let commit = Commit {
+            tables: Arc::clone(&tables),
+            last,
+            closed: last,
+            unasked: 0,
+            replayed: None,
+            refusal: None,
+        };
+        Ok(Shared {
+            model,
+            journal,
+            registry: Arc::new(Registry::new(Publication::new(last))),
+            tables: Swapped::new(tables),
+            syncs: SyncLeader::new(last),
+            commit: Mutex::new(commit),
+            flushing: Mutex::new(Flushing::No),
+        })
+    }
+
+    /// Writes a batch. Returns its last sequence number, or what is visible for a batch without entries.
+    pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        let prepared = self.prepare(batch, durability)?;
+        self.commit(prepared, Numbers::Next)
+    }
+
+    /// How batches are written if nothing else is asked for.
+    pub(crate) fn usual(&self) -> Durability {
+        if self.journal.is_some() { Durability::Buffered } else { Durability::None }
+    }
+
+    /// Writes a batch from a journal under its own numbers.
+    pub(crate) fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
+        let prepared = self.prepare(batch, Durability::None)?;
+        self.commit(prepared, Numbers::From(batch.sequence()))
+    }
+
+    /// Everything that can be refused without the other writes (COMMIT-1).
+    fn prepare<'b>(&self, batch: &'b WriteBatch, durability: Durability) -> Result<Prepared<'b>> {
+        if durability != Durability::None && self.journal.is_none() {
+            return Err(Error::InvalidArgument(format!("{durability:?} needs a journal")));
+        }
+        let encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
+        let writes = read_batch(self.model.core(), 0, batch)?;
+        // The batch agrees with its digests, and the journal gets what it was when it did.
+        if let Some(place) = encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
+            return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
+        }
+        let bytes =
+            writes.iter().map(|write| entry_bytes_max(write.key.len() as u64, write.value_len as u64));
+        let bytes = bytes.fold(0, u64::saturating_add);
+        Ok(Prepared { writes, mode: batch.sequence_mode(), bytes, encoded, durability })
+    }
+
+    fn commit(&self, mut prepared: Prepared<'_>, numbers: Numbers) -> Result<SequenceNumber> {
+        if prepared.writes.is_empty() {
+            return self.commit_nothing(prepared.durability);
+        }
+        let Numbered { slot, mut writer, first, last } = self.number(&mut prepared, numbers)?;
+        let unfinished = Unfinished { shared: self, first, cause: Error::WriterPanicked };
+        for (write, number) in prepared.writes.iter_mut().zip(first..) {
+            write.sequence = if prepared.mode == SequenceMode::WholeBatch { first } else { number };
+        }
+        let applied = writer.apply(&prepared.writes);
+        slot.give_back(writer);
+        let durable = applied.and_then(|_| match prepared.durability {
+            Durability::Synced => self.sync(last),
+            Durability::None | Durability::Buffered => Ok(()),
+        });
+        match durable {
+            Ok(()) => unfinished.finish(),
+            Err(error) => return Err(unfinished.stop(error)),
+        }
+        self.registry.publication.complete(first, last)?;
+        Ok(last)
+    }
+
+    /// A batch without entries takes no number. If a sync is asked for, what was written before is synced.
+    fn commit_nothing(&self, durability: Durability) -> Result<SequenceNumber> {
+        self.commit.lock().admit()?;
+        if durability == Durability::Synced
+            && let Err(error) = self.sync(self.syncs.appended())
+        {
+            return Err(self.refuse(error));
+        }
+        Ok(self.registry.publication.visible())
+    }
+
+    fn sync(&self, last: SequenceNumber) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        self.syncs.wait_durable(last, &**journal)
+    }
+
+    /// Space, journal, numbers: the short part under the commit mutex.
+    fn number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
+        let mut commit = self.commit.lock();
+        commit.admit()?;
+        let count = if prepared.mode == SequenceMode::WholeBatch { 1 } else { prepared.writes.len() as u64 };
+        let first = self.first_number(&commit, numbers)?;
+        let Some(last) = first.checked_add(count - 1).filter(|last| *last <= SEQUENCE_MAX) else {
+            return Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into()));
+        };
+        let writer = self.reserve(&mut commit, prepared.bytes)?;
+        if let (Some(encoded), Some(journal)) = (&mut prepared.encoded, &self.journal) {
+            if let Some(number) = encoded.first_chunk_mut::<8>() {
+                *number = first.to_le_bytes();
+            }
+            journal.append(encoded)?;
+            self.syncs.note_appended(last);
+        }
+        let slot = Arc::clone(&commit.tables.active);
+        if matches!(numbers, Numbers::From(_)) {
+            self.registry.publication.skip_to(first - 1);
+            commit.replayed = Some(slot.number);
+        }
+        commit.last = last;
+        Ok(Numbered { slot, writer, first, last })
+    }
+
+    /// The first number of a batch. A replay goes on after everything that was written before, with nothing under way.
+    fn first_number(&self, commit: &Commit<B, C>, numbers: Numbers) -> Result<SequenceNumber> {
+        let next = commit.last + 1;
+        match numbers {
+            Numbers::Next => Ok(next),
+            Numbers::From(first) if first < next => Err(Error::InvalidArgument(format!(
+                "a replayed batch must begin at sequence number {next} or later, not {first}"
+            ))),
+            Numbers::From(_) if self.registry.publication.visible() != commit.last => {
+                Err(Error::InvalidArgument("a batch is replayed while others are written".into()))
+            }
+            Numbers::From(first) => Ok(first),
+        }
+    }
+
+    /// A writer with space in the active table. If that is full, or due to be flushed, it is replaced first.
+    fn reserve(&self, commit: &mut MutexGuard<'_, Commit<B, C>>, bytes: u64) -> Result<Writer<C>> {
+        let step = self.model.options().write_buffer_size() / QUESTIONS;
+        commit.unasked = commit.unasked.saturating_add(bytes);
+        if commit.unasked >= step {
+            commit.unasked = 0;
+            if !commit.is_active_empty() && commit.tables.active.table.should_flush() {
+                self.replace_active(commit)?;
+            }
+        }
+        match commit.tables.active.reserve(bytes) {
+            Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
+                self.replace_active(commit)?;
+                commit.tables.active.reserve(bytes)
+            }
+            reserved => reserved,
+        }
+    }
+
+    /// Closes the active table and puts an empty one in its place (COMMIT-4).
+    fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
+        let table = self.model.fork()?;
+        let number = commit.tables.active.number + 1;
+        if let Some(journal) = &self.journal {
+            journal.switch(number)?;
+        }
+        commit.tables.active.close(commit.last);
+        commit.closed = commit.last;
+        commit.unasked = 0;
+        commit.tables = commit.tables.switched(Slot::new(number, table));
+        // What the shards held are pointers: all tables are in the new view as well.
+        drop(self.tables.swap(&commit.tables));
+        Ok(())
+    }
+
+    /// Closes the active table unless it is empty.
+    pub(crate) fn switch(&self) -> Result<()> {
+        let mut commit = self.commit.lock();
+        commit.admit()?;
+        if commit.is_active_empty() { Ok(()) } else { self.replace_active(&mut commit) }
+    }
+
+    /// Replaces the tables up to number `flushed` by a new base, in one store. Returns the number before which a
+    /// journal may forget (COMMIT-5).
+    pub(crate) fn install(&self, flushed: u64, base: Arc<B>) -> Option<u64> {
+        let mut commit = self.commit.lock();
+        commit.tables = commit.tables.installed(flushed, base);
+        let old = self.tables.swap(&commit.tables);
+        let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
+        let kept = commit.replayed;
+        drop(commit);
+        // Without a lock: these may be the last pointers to the flushed tables.
+        drop(old);
+        oldest.filter(|oldest| kept.is_none_or(|kept| kept < *oldest))
+    }
+
+    pub(crate) fn journal(&self) -> Option<&dyn Journal> {
+        self.journal.as_deref()
+    }
+
+    pub(crate) fn comparator(&self) -> &C {
+        self.model.comparator()
+    }
+
+    /// Makes the set read-only; returns the error that says so.
+    pub(crate) fn refuse(&self, cause: Error) -> Error {
+        let error = Error::read_only(cause);
+        self.commit.lock().refusal.get_or_insert_with(|| error.clone());
+        error
+    }
+
+    /// What made the set read-only.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        self.commit.lock().refusal.clone()
+    }
+}
+
+impl<B, C: Comparator> Commit<B, C> {
+    /// # Errors
+    /// `ReadOnly`.
+    fn admit(&self) -> Result<()> {
+        self.refusal.clone().map_or(Ok(()), Err)
+    }
+
+    fn is_active_empty(&self) -> bool {
+        self.last == self.closed
+    }
+}
+
+/// Stops the set if a batch that has numbers is left without being finished (COMMIT-3).
+struct Unfinished<'s, B, C: Comparator + Clone> {
+    shared: &'s Shared<B, C>,
+    first: SequenceNumber,
+    cause: Error,
+}
+
+impl<B, C: Comparator + Clone> Unfinished<'_, B, C> {
+    fn finish(self) {
+        std::mem::forget(self);
+    }
+
+    fn stop(mut self, cause: Error) -> Error {
+        self.cause = cause;
+        Error::read_only(self.cause.clone())
+    }
+}
+
+impl<B, C: Comparator + Clone> Drop for Unfinished<'_, B, C> {
+    fn drop(&mut self) {
+        self.shared.registry.publication.stop(self.first, self.cause.clone());
+        self.shared.refuse(self.cause.clone());
+    }
+}
+
+/// The first byte after the sequence number that differs.
+fn difference(copy: &[u8], original: &[u8]) -> Option<u64> {
+    if copy == original {
+        return None;
+    }
+    let place = copy.iter().zip(original).position(|(copy, original)| copy != original);
+    Some(place.unwrap_or_else(|| copy.len().min(original.len())) as u64)
+}

@@ -1,0 +1,229 @@
+//! A flush: takes the oldest immutable tables, hands their merged entries out, and replaces them by a new base.
+//!
+//! ```text
+//!   begin     tables whose last number is visible; frozen off every lock; then the snapshots
+//!   items     as often as needed: an error of the sink changes nothing
+//!   install   one store: the tables are gone and the base is the new one; then the journal may forget
+//!   dropped   without install: the tables stay, and the next job begins anew
+//! ```
+//! * FLUSH-JOB-1: the list of snapshots is taken after the tables' last number was visible. So a snapshot that is
+//!   missing in it sees every table of the job as a whole (SNAPSHOT-1).
+//! * FLUSH-JOB-2: there is one job at a time, and only a job whose pass reached its end may install.
+//!
+//! One thread at a time has a job; readers and writers go on.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::memtable::lifecycle::flush::{FlushItem, FlushSink, FlushSummary};
+use crate::planted::{Bug, planted};
+use crate::set::commit::{Flushing, Shared};
+use crate::set::flush_merge::{Outcome, SetFlush};
+use crate::set::tables::Slot;
+
+/// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
+/// by [`begin_flush`](crate::set::MemTableSet::begin_flush).
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+/// use paranoid_memtable::set::{FlushJob, MemTableSet, SetOptions};
+/// use paranoid_memtable::tombstone::Fragment;
+/// struct Keys(Vec<Vec<u8>>);
+/// impl FlushSink for Keys {
+///     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
+///         self.0.push(entry.user_key.to_vec());
+///         Ok(())
+///     }
+///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+///         Ok(())
+///     }
+/// }
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), Vec::new())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// set.write(&batch)?;
+/// set.switch()?;
+/// let mut job: FlushJob<Vec<Vec<u8>>> = set.begin_flush()?.expect("an immutable table");
+/// let mut keys = Keys(Vec::new());
+/// assert_eq!(job.flush(&mut keys)?.entries, 1);
+/// job.install(keys.0)?;
+/// let view = set.view();
+/// assert_eq!((view.tables(), view.base().as_slice()), (1, &[b"k".to_vec()][..]));
+/// # Ok(()) }
+/// ```
+pub struct FlushJob<B, C: Comparator + Clone = Bytewise> {
+    shared: Arc<Shared<B, C>>,
+    /// Oldest first.
+    slots: Vec<Arc<Slot<C>>>,
+    snapshots: Vec<SequenceNumber>,
+    outcome: Outcome,
+}
+
+/// Ends a flush when it is dropped.
+struct Begun<'s, B, C: Comparator>(&'s Shared<B, C>);
+
+impl<B, C: Comparator> Drop for Begun<'_, B, C> {
+    fn drop(&mut self) {
+        *self.0.flushing.lock() = Flushing::No;
+    }
+}
+
+impl<B, C: Comparator + Clone> FlushJob<B, C> {
+    /// A job for the immutable tables that are complete, if there are any and no other job has them.
+    pub(crate) fn begin(shared: &Arc<Shared<B, C>>) -> Result<Option<Self>> {
+        if std::mem::replace(&mut *shared.flushing.lock(), Flushing::Yes) == Flushing::Yes {
+            return Ok(None);
+        }
+        let begun = Begun(&**shared);
+        let early = planted(Bug::FlushReadsSnapshotsEarly).then(|| shared.registry.numbers());
+        let tables = shared.tables.load();
+        let mut slots = Vec::new();
+        for slot in tables.immutables.iter().rev() {
+            match shared.registry.publication.wait_for(slot.last.get()) {
+                Ok(()) => slots.push(Arc::clone(slot)),
+                Err(error) if slots.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        for slot in &slots {
+            slot.table.freeze().map_err(|error| shared.refuse(error))?;
+        }
+        if slots.is_empty() {
+            return Ok(None);
+        }
+        // FLUSH-JOB-1: after the wait.
+        let snapshots = early.unwrap_or_else(|| shared.registry.numbers());
+        std::mem::forget(begun);
+        Ok(Some(FlushJob { shared: Arc::clone(shared), slots, snapshots, outcome: Outcome::Unfinished }))
+    }
+
+    /// Number of tables that this job flushes.
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The last sequence number of the tables that this job flushes. The new base has everything up to it.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"a", b"1")?;
+    /// batch.put(b"b", b"2")?;
+    /// set.write(&batch)?;
+    /// set.switch()?;
+    /// let job = set.begin_flush()?.expect("an immutable table");
+    /// assert_eq!((job.tables(), job.last_sequence()), (1, 2));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn last_sequence(&self) -> SequenceNumber {
+        self.slots.last().map_or(0, |slot| slot.last.get())
+    }
+
+    /// Passes everything to the sink that a read at the newest sequence number or at a snapshot of the set could need.
+    /// O(entries * (tables + log snapshots)).
+    ///
+    /// # Errors
+    /// `Sink` if the sink returns an error; the set is unchanged, and the job may try again. `ReadOnly` because of
+    /// `Corruption` if the tables are damaged: the set takes no more writes, and nothing is dropped. In both cases what
+    /// the sink has must be discarded.
+    pub fn flush(&mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
+        let passed = self.pass(sink);
+        self.settle();
+        passed.map_err(|error| match error {
+            Error::Corruption(_) => Error::read_only(error),
+            error => error,
+        })
+    }
+
+    fn pass(&mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
+        let mut items = self.merge()?;
+        while let Some(item) = items.next()? {
+            let taken = match item {
+                FlushItem::Entry(entry) => sink.entry(entry),
+                FlushItem::Fragment(fragment) => sink.fragment(fragment),
+            };
+            taken.map_err(|cause| Error::Sink(cause.into()))?;
+        }
+        Ok(items.summary().unwrap_or_default())
+    }
+
+    /// The items of a flush, to be pulled; see [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// `ReadOnly` because of `Corruption` if the beginning of a table, or what an earlier pass met, is damaged.
+    pub fn items(&mut self) -> Result<SetFlush<'_, C>> {
+        self.settle();
+        if let Outcome::Failed(error) = &self.outcome {
+            return Err(Error::read_only(error.clone()));
+        }
+        self.merge()
+    }
+
+    fn merge(&mut self) -> Result<SetFlush<'_, C>> {
+        self.outcome = Outcome::Unfinished;
+        let comparator = self.shared.comparator();
+        let made = SetFlush::new(&self.slots, comparator, &self.snapshots, &mut self.outcome);
+        made.map_err(|error| self.shared.refuse(error))
+    }
+
+    /// Makes the set read-only if the last pass met damage.
+    fn settle(&self) {
+        if let Outcome::Failed(error) = &self.outcome {
+            self.shared.refuse(error.clone());
+        }
+    }
+
+    /// Replaces the flushed tables by `base`, which has what this job handed out, in one store: no reader misses an
+    /// entry or has it twice. Then the journal is told what it may forget.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if no pass of this job reached its end, and `ReadOnly` if the last one met damage; the tables
+    /// stay then. An error of [`Journal::obsolete_before`](crate::set::Journal::obsolete_before) is returned after the
+    /// base was installed.
+    pub fn install(mut self, base: B) -> Result<()> {
+        self.settle();
+        match std::mem::replace(&mut self.outcome, Outcome::Unfinished) {
+            Outcome::Finished => {}
+            Outcome::Failed(error) => return Err(Error::read_only(error)),
+            Outcome::Unfinished => {
+                return Err(Error::InvalidArgument(
+                    "a flush is installed after it has reached its end".into(),
+                ));
+            }
+        }
+        let Some(flushed) = self.slots.last().map(|slot| slot.number) else { return Ok(()) };
+        let forget = self.shared.install(flushed, Arc::new(base));
+        match (forget, self.shared.journal()) {
+            (Some(table), Some(journal)) => journal.obsolete_before(table),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
+    fn drop(&mut self) {
+        self.settle();
+        drop(Begun(&self.shared));
+    }
+}
+
+impl<B, C: Comparator + Clone> fmt::Debug for FlushJob<B, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlushJob")
+            .field("tables", &self.slots.len())
+            .field("snapshots", &self.snapshots.len())
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
+}

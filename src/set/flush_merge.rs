@@ -1,0 +1,256 @@
+//! The merge of a flush: the entries of several tables in one order, and their range tombstones as one list of
+//! fragments.
+//!
+//! ```text
+//!   table 5   a@7   c@9          pulled by a FlushIter each, which verifies every entry and, at its end, the sums
+//!   table 4   a@3   b@2
+//!   merged    a@7  (a@3: seen by a snapshot?)  b@2  c@9        then the fragments of both, cut anew
+//! ```
+//! * SET-FLUSH-1: the end is reached only after every table's own flush has reached its end: all entries were seen and
+//!   verified, and all sums compared.
+//! * SET-FLUSH-2: a version is left out only if every snapshot that could see it sees a newer version of its key, as in
+//!   the flush of one table (FLUSH-3). Bases of merge operands and what a single delete may need are kept.
+//!
+//! One thread at a time pulls; the tables are frozen.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Error, Result};
+use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::memtable::lifecycle::flush::{
+    Came, FlushItem, FlushIter, FlushSummary, HiddenVersions, VersionFilter,
+};
+use crate::memtable::skiplist::node::Verified;
+use crate::set::tables::Slot;
+use crate::tombstone::fragment::fragmenter::Fragmenter;
+use crate::tombstone::fragment::fragments::Fragments;
+use std::fmt;
+use std::sync::Arc;
+
+/// One table of the merge, and where its own flush stands.
+struct Source<'j, C: Comparator> {
+    items: FlushIter<'j, C>,
+    head: Came<'j>,
+}
+
+/// How far a merge has come.
+enum Stage<C> {
+    Entries,
+    /// The fragments, and the index of the next one.
+    Fragments(Fragments<C>, usize),
+    Ended,
+    /// The error that every further call returns.
+    Failed(Error),
+}
+
+/// A flush of several tables as one, whose caller pulls one item after the other: first all entries, then all
+/// fragments, both in ascending order. Made by [`FlushJob::items`](crate::set::FlushJob::items).
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::flush::FlushItem;
+/// use paranoid_memtable::set::{MemTableSet, SetFlush, SetOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// for value in [b"old", b"new"] {
+///     let mut batch = WriteBatch::new();
+///     batch.put(b"k", value)?;
+///     set.write(&batch)?;
+///     set.switch()?;
+/// }
+/// let mut job = set.begin_flush()?.expect("two tables");
+/// let mut values = vec![];
+/// let mut items: SetFlush<'_> = job.items()?;
+/// while let Some(item) = items.next()? {
+///     if let FlushItem::Entry(entry) = item {
+///         values.push(entry.value.to_vec());
+///     }
+/// }
+/// assert_eq!(values, [b"new"], "no snapshot sees the old one");
+/// drop(items);
+/// job.install(())?;
+/// # Ok(()) }
+/// ```
+pub struct SetFlush<'j, C: Comparator = Bytewise> {
+    sources: Vec<Source<'j, C>>,
+    /// The source whose head was used up.
+    used: Option<usize>,
+    filter: VersionFilter,
+    newer: Option<Verified<'j>>,
+    fragmenter: Option<Fragmenter<C>>,
+    stage: Stage<C>,
+    summary: FlushSummary,
+    outcome: &'j mut Outcome,
+}
+
+/// What a job knows of its last pass.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Unfinished,
+    Finished,
+    Failed(Error),
+}
+
+impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
+    /// A merge of frozen tables.
+    pub(crate) fn new(
+        slots: &'j [Arc<Slot<C>>],
+        comparator: &C,
+        snapshots: &[SequenceNumber],
+        outcome: &'j mut Outcome,
+    ) -> Result<Self> {
+        let mut sources = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let mut items = FlushIter::new(slot.table.core(), snapshots, HiddenVersions::Drop)?;
+            let head = items.step()?;
+            sources.push(Source { items, head });
+        }
+        Ok(SetFlush {
+            sources,
+            used: None,
+            filter: VersionFilter::new(snapshots, HiddenVersions::Drop),
+            newer: None,
+            fragmenter: Some(Fragmenter::new(comparator.clone()).with_snapshots(snapshots)),
+            stage: Stage::Entries,
+            summary: FlushSummary::default(),
+            outcome,
+        })
+    }
+
+    /// The next item, borrowed until the next call. `None` means that all items were returned and that the counts and
+    /// sums of all tables agree with those of their freeze. Only then may the caller keep what it made of the items.
+    ///
+    /// # Errors
+    /// `Corruption` for the first damage found. What was made of the items must be discarded, and every later call
+    /// returns this error.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "items are lent: it is no iterator of the standard library"
+    )]
+    pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
+        match self.advance() {
+            Ok(Some(place)) => Ok(self.lend(place)),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                *self.outcome = Outcome::Failed(error.clone());
+                self.stage = Stage::Failed(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// The counts, once [`next`](Self::next) has returned `None`.
+    #[must_use]
+    pub fn summary(&self) -> Option<FlushSummary> {
+        matches!(self.stage, Stage::Ended).then_some(self.summary)
+    }
+
+    /// Goes to the next item: the place of its source, or of its fragment.
+    fn advance(&mut self) -> Result<Option<usize>> {
+        loop {
+            match &mut self.stage {
+                Stage::Entries => match self.next_entry()? {
+                    Some(place) => return Ok(Some(place)),
+                    None => self.stage = Stage::Fragments(self.cut()?, 0),
+                },
+                Stage::Fragments(fragments, next) if *next < fragments.len() => {
+                    *next += 1;
+                    return Ok(Some(*next - 1));
+                }
+                Stage::Fragments(fragments, _) => {
+                    fragments.verify()?;
+                    self.stage = Stage::Ended;
+                    *self.outcome = Outcome::Finished;
+                }
+                Stage::Ended => return Ok(None),
+                Stage::Failed(error) => return Err(error.clone()),
+            }
+        }
+    }
+
+    fn lend(&mut self, place: usize) -> Option<FlushItem<'_>> {
+        let item = match &self.stage {
+            Stage::Fragments(fragments, _) => {
+                let fragment = fragments.get(place)?;
+                self.summary.fragments += 1;
+                self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
+                FlushItem::Fragment(fragment)
+            }
+            _ => {
+                let source = self.sources.get_mut(place)?;
+                let Came::Entry(entry, protection) = &source.head else { return None };
+                let entry = source.items.hand_out(entry, *protection);
+                self.summary.entries += 1;
+                self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
+                FlushItem::Entry(entry)
+            }
+        };
+        Some(item)
+    }
+
+    /// The source of the next entry that a snapshot could need (SET-FLUSH-2).
+    fn next_entry(&mut self) -> Result<Option<usize>> {
+        loop {
+            if let Some(source) = self.used.take().and_then(|used| self.sources.get_mut(used)) {
+                source.head = source.items.step()?;
+            }
+            let Some((place, entry)) = self.first_head() else { return Ok(None) };
+            self.used = Some(place);
+            let Some(source) = self.sources.get(place) else { return Ok(None) };
+            let comparator = source.items.comparator();
+            if !self.newer.is_some_and(|newer| comparator.compare(newer.key(), entry.key()).is_eq()) {
+                self.filter.start_key();
+            }
+            self.newer = Some(entry);
+            if self.filter.admits(entry.node().sequence(), entry.kind()) {
+                return Ok(Some(place));
+            }
+            self.summary.hidden += 1;
+        }
+    }
+
+    /// The first entry among the heads: the smallest key, and its newest version.
+    fn first_head(&self) -> Option<(usize, Verified<'j>)> {
+        let mut first: Option<(usize, Verified<'j>)> = None;
+        for (place, source) in self.sources.iter().enumerate() {
+            let Came::Entry(entry, _) = &source.head else { continue };
+            let comparator = source.items.comparator();
+            let is_before = first.is_none_or(|(_, first)| {
+                let order = comparator.compare(entry.key(), first.key());
+                order.then(first.node().sequence().cmp(&entry.node().sequence())).is_lt()
+            });
+            if is_before {
+                first = Some((place, *entry));
+            }
+        }
+        first
+    }
+
+    /// Takes the fragments of all tables and cuts them anew; after that all tables have reached their ends (SET-FLUSH-1).
+    fn cut(&mut self) -> Result<Fragments<C>> {
+        let Some(mut fragmenter) = self.fragmenter.take() else {
+            return Err(Error::InvalidArgument("the fragments of a flush are cut once".into()));
+        };
+        for source in &mut self.sources {
+            while let Came::Fragment(number) = source.head {
+                if let Some(fragment) = source.items.fragment(number) {
+                    for sequence in fragment.sequences() {
+                        fragmenter.add(fragment.start(), fragment.end(), *sequence)?;
+                    }
+                }
+                source.head = source.items.step()?;
+            }
+            self.summary.hidden += source.items.so_far().hidden;
+        }
+        Ok(fragmenter.finish())
+    }
+}
+
+impl<C: Comparator> fmt::Debug for SetFlush<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetFlush")
+            .field("tables", &self.sources.len())
+            .field("summary", &self.summary)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! Models of the set's small protocols: every interleaving of two or three threads that loom finds. Each model names the
+//! planted bugs that turn it red.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::set::journal::Journal;
+use crate::set::publication::Publication;
+use crate::set::swapped::Swapped;
+use crate::set::sync_leader::SyncLeader;
+use crate::set::tables::LastNumber;
+use crate::set::view::read_at;
+use crate::sync::model::{check, spawn};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// Red for `SwapsShardByShard`.
+#[test]
+fn loom_a_swap_is_one_store() {
+    check(|| {
+        let value = Arc::new(Swapped::new(Arc::new(1)));
+        let (of_writer, of_reader) = (Arc::clone(&value), Arc::clone(&value));
+        let writer = spawn(move || drop(of_writer.swap(&Arc::new(2))));
+        let reader = spawn(move || {
+            let (first, second) = (**of_reader.load_from(0), **of_reader.load_from(1));
+            assert!(first <= second, "an older value after a newer one");
+        });
+        writer.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!(**value.load_from(1), 2);
+    });
+}
+
+/// Entries as words: 1 once they are inserted.
+type Entries = [AtomicU64; 3];
+
+fn entries() -> Arc<Entries> {
+    Arc::new([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)])
+}
+
+/// Inserts entries and publishes their numbers.
+fn commit(entries: &Entries, publication: &Publication, first: u64, last: u64) {
+    for number in first..=last {
+        // ORDERING: Relaxed: `visible` publishes it.
+        entries[number as usize - 1].store(1, Ordering::Relaxed);
+    }
+    publication.complete(first, last).unwrap();
+    assert!(publication.visible() >= last, "a commit returns once it is visible");
+}
+
+/// Red for `PublishesOutOfOrder`, `PublicationWakesNobody`.
+#[test]
+fn loom_numbers_become_visible_in_order() {
+    check(|| {
+        let (written, publication) = (entries(), Arc::new(Publication::new(0)));
+        let commits = [(1, 1), (2, 3)].map(|(first, last)| {
+            let (written, publication) = (Arc::clone(&written), Arc::clone(&publication));
+            spawn(move || commit(&written, &publication, first, last))
+        });
+        let (of_reader, seen) = (Arc::clone(&written), Arc::clone(&publication));
+        let reader = spawn(move || {
+            let visible = seen.visible();
+            assert!([0, 1, 3].contains(&visible), "half a batch");
+            for entry in &of_reader[..visible as usize] {
+                // ORDERING: Relaxed: the Acquire in `visible` orders it.
+                assert_eq!(entry.load(Ordering::Relaxed), 1, "a gap");
+            }
+        });
+        for thread in commits.into_iter().chain([reader]) {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// What is after a commit that stopped gets the cause and never becomes visible; nobody waits for it.
+#[test]
+fn loom_a_stop_frees_who_waits() {
+    check(|| {
+        let publication = Arc::new(Publication::new(0));
+        let (before, after, stopped) =
+            (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
+        let threads = [
+            spawn(move || before.complete(1, 1).unwrap()),
+            spawn(move || stopped.stop(2, Error::WriterPanicked)),
+            spawn(move || assert!(matches!(after.complete(3, 3), Err(Error::ReadOnly { .. })))),
+        ];
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(publication.visible(), 1);
+    });
+}
+
+/// Two tables: what a view loads, without the tables themselves.
+struct Active {
+    last: Arc<LastNumber>,
+    has: Vec<u64>,
+}
+
+/// A view reads no number of a table that it does not have. Red for `ReadForgetsClosedTable`.
+#[test]
+fn loom_a_view_beside_a_switch_has_no_gap() {
+    check(|| {
+        let first = Arc::new(LastNumber::new());
+        let tables = Arc::new(Swapped::new(Arc::new(Active { last: Arc::clone(&first), has: vec![1] })));
+        let publication = Arc::new(Publication::new(0));
+        let (swapped, published) = (Arc::clone(&tables), Arc::clone(&publication));
+        let writer = spawn(move || {
+            published.complete(1, 1).unwrap();
+            first.close(1);
+            let next = Active { last: Arc::new(LastNumber::new()), has: vec![1, 2] };
+            drop(swapped.swap(&Arc::new(next)));
+            published.complete(2, 2).unwrap();
+        });
+        let reader = spawn(move || {
+            let view = tables.load_from(1);
+            let sequence = read_at(&publication, &view.last);
+            assert!((1..=sequence).all(|number| view.has.contains(&number)), "a gap");
+        });
+        writer.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// Counts what was appended, and what a sync made durable.
+struct Counting {
+    appended: Mutex<u64>,
+    synced: Mutex<u64>,
+}
+
+impl Journal for Counting {
+    fn append(&self, _: &[u8]) -> Result<(), Error> {
+        *self.appended.lock() += 1;
+        Ok(())
+    }
+    fn sync(&self) -> Result<(), Error> {
+        let appended = *self.appended.lock();
+        *self.synced.lock() = appended;
+        Ok(())
+    }
+    fn switch(&self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+    fn obsolete_before(&self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+    fn abandon(&self, _: u64, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Red for `SyncCoversLaterAppends`.
+#[test]
+fn loom_a_sync_answers_for_what_was_appended() {
+    check(|| {
+        let journal = Arc::new(Counting { appended: Mutex::new(0), synced: Mutex::new(0) });
+        let commit = Arc::new(Mutex::new(0));
+        let leader = Arc::new(SyncLeader::new(0));
+        let threads = [(); 2].map(|()| {
+            let (journal, commit, leader) = (Arc::clone(&journal), Arc::clone(&commit), Arc::clone(&leader));
+            spawn(move || {
+                let number = {
+                    let mut last = commit.lock();
+                    journal.append(b"").unwrap();
+                    *last += 1;
+                    leader.note_appended(*last);
+                    *last
+                };
+                leader.wait_durable(number, &*journal).unwrap();
+                assert!(*journal.synced.lock() >= number, "not durable");
+            })
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}

@@ -1,0 +1,30 @@
+//! Layer 6: the write path of an engine.
+//!
+//! A [`MemTableSet`] keeps one active table and those that are not flushed yet. It numbers batches, hands them to a
+//! [`Journal`] and writes them to the active table, and makes them visible in order. [`View`]s and [`Snapshot`]s read all
+//! tables at once; a [`FlushJob`] empties them into the engine's files.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod commit;
+pub(crate) mod flush_job;
+pub(crate) mod flush_merge;
+pub(crate) mod journal;
+#[cfg(all(test, loom))]
+mod loom;
+pub(crate) mod options;
+pub(crate) mod publication;
+pub(crate) mod snapshot;
+pub(crate) mod swapped;
+pub(crate) mod sync_leader;
+pub(crate) mod table_set;
+pub(crate) mod tables;
+pub(crate) mod view;
+
+pub use flush_job::FlushJob;
+pub use flush_merge::SetFlush;
+pub use journal::Journal;
+pub use options::{Durability, SetOptions, SetOptionsBuilder};
+pub use snapshot::Snapshot;
+pub use table_set::MemTableSet;
+pub use view::{PendingMerge, SetLookup, View};

@@ -1,0 +1,154 @@
+//! What a set is made with.
+//!
+//! Plain data; any thread.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::key::SequenceNumber;
+use crate::memtable::options::MemTableOptions;
+use crate::set::journal::Journal;
+
+/// The largest sequence number that a set gives: 2^56 - 1, because table files keep it in 56 bits.
+pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
+
+/// When a batch counts as written. A set without a journal knows `None` alone.
+///
+/// ```
+/// use paranoid_memtable::{Error, WriteBatch};
+/// use paranoid_memtable::set::{Durability, MemTableSet, SetOptions};
+/// # fn main() -> Result<(), Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// assert_eq!(set.write_with(&batch, Durability::None)?, 1);
+/// assert!(matches!(set.write_with(&batch, Durability::Synced), Err(Error::InvalidArgument(_))));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// Once it is in the table. The journal does not get it, so it is lost if the process ends before its table is
+    /// flushed.
+    None,
+    /// Once the journal has taken it as well. What becomes of it in a crash depends on when the journal is synced next.
+    Buffered,
+    /// Once the journal has been synced after it took the batch. One sync serves all batches that wait for one.
+    Synced,
+}
+
+/// What a set is made with: see [`SetOptionsBuilder`].
+///
+/// ```
+/// use paranoid_memtable::MemTableOptions;
+/// use paranoid_memtable::set::SetOptions;
+/// let tables = MemTableOptions::builder().write_buffer_size(4 << 20).build()?;
+/// let options = SetOptions::builder().table(tables).last_sequence(1000).build()?;
+/// assert_eq!(options.last_sequence(), 1000);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct SetOptions {
+    pub(crate) table: MemTableOptions,
+    pub(crate) journal: Option<Arc<dyn Journal>>,
+    pub(crate) last_sequence: SequenceNumber,
+    pub(crate) first_table: u64,
+}
+
+impl Default for SetOptions {
+    fn default() -> Self {
+        SetOptions { table: MemTableOptions::default(), journal: None, last_sequence: 0, first_table: 1 }
+    }
+}
+
+impl SetOptions {
+    /// A builder that starts from the defaults.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::SetOptions;
+    /// assert_eq!(SetOptions::builder().build()?.last_sequence(), 0);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn builder() -> SetOptionsBuilder {
+        SetOptionsBuilder { options: SetOptions::default() }
+    }
+
+    /// The sequence number after which a new set begins.
+    #[must_use]
+    pub fn last_sequence(&self) -> SequenceNumber {
+        self.last_sequence
+    }
+}
+
+impl fmt::Debug for SetOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetOptions")
+            .field("table", &self.table)
+            .field("has_journal", &self.journal.is_some())
+            .field("last_sequence", &self.last_sequence)
+            .field("first_table", &self.first_table)
+            .finish()
+    }
+}
+
+/// Builds [`SetOptions`].
+///
+/// ```
+/// use paranoid_memtable::{Error, set::SetOptions};
+/// let builder = SetOptions::builder().last_sequence(1 << 56);
+/// assert!(matches!(builder.build(), Err(Error::InvalidArgument(_))));
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct SetOptionsBuilder {
+    options: SetOptions,
+}
+
+impl SetOptionsBuilder {
+    /// How each table of the set is made (default: the defaults of [`MemTableOptions`]). Its write buffer size decides
+    /// when the active table is replaced.
+    pub fn table(mut self, table: MemTableOptions) -> Self {
+        self.options.table = table;
+        self
+    }
+
+    /// The journal that gets each batch before it is in a table (default: none).
+    pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
+        self.options.journal = Some(journal);
+        self
+    }
+
+    /// The last sequence number that the engine's base has; the first batch gets the next one (default 0, at most
+    /// 2^56 - 1).
+    pub fn last_sequence(mut self, last: SequenceNumber) -> Self {
+        self.options.last_sequence = last;
+        self
+    }
+
+    /// The number of the set's first table (default 1), for journals that have tables of an earlier set.
+    pub fn first_table(mut self, number: u64) -> Self {
+        self.options.first_table = number;
+        self
+    }
+
+    /// The options.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::SetOptions;
+    /// assert!(SetOptions::builder().first_table(9).build().is_ok());
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the last sequence number is over 2^56 - 1.
+    pub fn build(self) -> Result<SetOptions> {
+        if self.options.last_sequence > SEQUENCE_MAX {
+            return Err(Error::InvalidArgument(format!(
+                "the last sequence number must be at most 2^56 - 1, not {}",
+                self.options.last_sequence
+            )));
+        }
+        Ok(self.options)
+    }
+}

@@ -1,0 +1,103 @@
+//! Snapshots: which sequence numbers somebody still wants to read at.
+//!
+//! * SNAPSHOT-1: a snapshot reads the visible number and is registered under one lock. So whoever takes the list under
+//!   that lock knows: every snapshot that is not in it is at least as new as what was visible then.
+//!
+//! Any thread. A snapshot pins no memory.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::key::SequenceNumber;
+use crate::set::publication::Publication;
+use crate::sync::Mutex;
+
+/// The snapshots of one set, and what they begin with.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    pub(crate) publication: Publication,
+    /// How many snapshots there are of each number.
+    live: Mutex<BTreeMap<SequenceNumber, u64>>,
+}
+
+impl Registry {
+    pub(crate) fn new(publication: Publication) -> Self {
+        Registry { publication, live: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// A snapshot of what is visible (SNAPSHOT-1).
+    pub(crate) fn register(self: &Arc<Self>) -> Snapshot {
+        let mut live = self.live.lock();
+        let sequence = self.publication.visible();
+        *live.entry(sequence).or_default() += 1;
+        drop(live);
+        Snapshot { registry: Arc::clone(self), sequence }
+    }
+
+    /// The numbers of all snapshots, ascending.
+    pub(crate) fn numbers(&self) -> Vec<SequenceNumber> {
+        self.live.lock().keys().copied().collect()
+    }
+}
+
+/// What was visible in a set at one moment. Reads at it see the same until it is dropped, whatever is written and
+/// flushed meanwhile: a flush keeps the versions that it needs. It pins no memory. Made by
+/// [`MemTableSet::snapshot`](crate::set::MemTableSet::snapshot).
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions, Snapshot};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let before: Snapshot = set.snapshot();
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// assert_eq!((before.sequence(), set.write(&batch)?), (0, 1));
+/// assert!(matches!(set.view_at(&before)?.get(b"k")?, SetLookup::NotFound));
+/// # Ok(()) }
+/// ```
+pub struct Snapshot {
+    registry: Arc<Registry>,
+    sequence: SequenceNumber,
+}
+
+impl Snapshot {
+    /// The last sequence number that reads at this snapshot see.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// assert_eq!(set.snapshot().sequence(), 0);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// Whether it is one of this registry.
+    pub(crate) fn is_of(&self, registry: &Arc<Registry>) -> bool {
+        Arc::ptr_eq(&self.registry, registry)
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        let mut live = self.registry.live.lock();
+        if let Some(count) = live.get_mut(&self.sequence) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&self.sequence);
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! One value that all threads read and that is replaced as a whole: the set's view.
+//!
+//! ```text
+//!   shard 0   shard 1   ..   shard 15       a lock each; a thread uses the shard of its number
+//!      |         |              |
+//!    outer     outer          outer         an Arc of the shard's own: readers count here, in their shard's line
+//!       \________|_____________/
+//!                |
+//!              value
+//! ```
+//! * SWAPPED-1: a swap locks every shard before it changes the first one. So once one thread has loaded the new value,
+//!   no load that begins later returns the old one.
+//! * SWAPPED-2: readers of different shards write no common cache line.
+//!
+//! Any thread; a load waits for at most one clone of the same shard, or for a swap. Loads under a swap are not
+//! promised to be fair. A pointer swapped by a crate would need no lock at all; why this one is here: ARCHITECTURE,
+//! rejected answers.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::planted::{Bug, planted};
+use crate::sync::{Mutex, thread_number};
+
+#[cfg(not(loom))]
+const SHARDS: usize = 16;
+#[cfg(loom)]
+const SHARDS: usize = 2;
+
+/// A lock and a pointer in cache lines of their own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard<T>(Mutex<Loaded<T>>);
+
+/// A loaded value. The outer pointer is the shard's own.
+pub(crate) type Loaded<T> = Arc<Arc<T>>;
+
+/// A value that is replaced as a whole.
+#[derive(Debug)]
+pub(crate) struct Swapped<T> {
+    shards: [Shard<T>; SHARDS],
+}
+
+impl<T> Swapped<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Swapped { shards: std::array::from_fn(|_| Shard(Mutex::new(Arc::new(Arc::clone(&value))))) }
+    }
+
+    /// The value.
+    pub(crate) fn load(&self) -> Loaded<T> {
+        self.load_from(thread_number())
+    }
+
+    /// The value, by the shard of this thread number.
+    pub(crate) fn load_from(&self, thread: usize) -> Loaded<T> {
+        Arc::clone(&self.shards[thread % SHARDS].0.lock())
+    }
+
+    /// Replaces the value (SWAPPED-1). Returns what the shards held, to be dropped without a lock.
+    pub(crate) fn swap(&self, value: &Arc<T>) -> [Loaded<T>; SHARDS] {
+        if planted(Bug::SwapsShardByShard) {
+            return self
+                .shards
+                .each_ref()
+                .map(|shard| std::mem::replace(&mut *shard.0.lock(), Arc::new(Arc::clone(value))));
+        }
+        let guards = self.shards.each_ref().map(|shard| shard.0.lock());
+        guards.map(|mut guard| std::mem::replace(&mut *guard, Arc::new(Arc::clone(value))))
+    }
+}

@@ -1,0 +1,257 @@
+//! The handle of a set: what an engine calls.
+//!
+//! ```text
+//!   MemTableSet --+-- write, write_with, replay, switch     commit
+//!                 +-- view, view_at, snapshot               view, snapshot
+//!                 +-- begin_flush                           flush_job
+//! ```
+//! Any thread may call any method; clones are handles of one set.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::batch::batch::WriteBatch;
+use crate::error::{Error, Result};
+use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::set::commit::Shared;
+use crate::set::flush_job::FlushJob;
+use crate::set::options::{Durability, SetOptions};
+use crate::set::snapshot::Snapshot;
+use crate::set::view::View;
+
+/// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
+/// version of its files, the base `B`.
+///
+/// Batches are atomic and ordered: each gets the next sequence numbers, is in the journal before it is in a table, and
+/// becomes visible after every batch before it. A full active table is replaced by an empty one. A flush hands the
+/// immutable tables out as one, verified, and replaces them by a new base in one store.
+///
+/// Handles are cheap to clone and share one set. A comparator must not write to the set whose keys it compares: the
+/// inner write would wait for the outer one.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), "no files yet")?;
+/// let mut batch = WriteBatch::with_protection(8)?;
+/// batch.put(b"apple", b"red")?;
+/// batch.delete(b"pear")?;
+/// assert_eq!(set.write(&batch)?, 2);
+/// let view = set.view();
+/// assert!(matches!(view.get(b"apple")?, SetLookup::Value(value) if *value == *b"red"));
+/// # Ok(()) }
+/// ```
+pub struct MemTableSet<B, C: Comparator = Bytewise> {
+    shared: Arc<Shared<B, C>>,
+}
+
+impl<B, C: Comparator> Clone for MemTableSet<B, C> {
+    fn clone(&self) -> Self {
+        MemTableSet { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<B> MemTableSet<B> {
+    /// An empty set under bytewise order over the engine's base. Its journal, if there is one, is switched to the
+    /// first table.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::builder().last_sequence(41).build()?, ())?;
+    /// assert_eq!(set.snapshot().sequence(), 41);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `MemTableFull` if the system has no memory for the first chunk, and errors of the journal.
+    pub fn open(options: SetOptions, base: B) -> Result<Self> {
+        Self::with_comparator(options, Bytewise, base)
+    }
+}
+
+impl<B, C: Comparator + Clone> MemTableSet<B, C> {
+    /// An empty set whose keys are ordered by `comparator`.
+    ///
+    /// # Errors
+    /// Those of [`open`](MemTableSet::open).
+    pub fn with_comparator(options: SetOptions, comparator: C, base: B) -> Result<Self> {
+        let shared = Shared::open(options, comparator, Arc::new(base))?;
+        Ok(MemTableSet { shared: Arc::new(shared) })
+    }
+
+    /// Writes a batch, as [`write_with`](Self::write_with) does: [`Durability::Buffered`] if there is a journal,
+    /// otherwise [`Durability::None`].
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"a", b"1")?;
+    /// batch.put(b"b", b"2")?;
+    /// assert_eq!((set.write(&batch)?, set.write(&batch)?), (2, 4));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write_with`](Self::write_with).
+    pub fn write(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
+        self.shared.write(batch, self.shared.usual())
+    }
+
+    /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it
+    /// are visible. A batch without entries takes no number; what is visible is returned. Expected O(n log n) for n
+    /// entries; waits for batches with smaller numbers that are still being written, and for a sync.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{Durability, MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// let last = set.write_with(&batch, Durability::None)?;
+    /// assert!(set.snapshot().sequence() >= last);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`check_batch`](crate::MemTable::check_batch); `InvalidArgument` for a durability that needs a journal,
+    /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table; errors of
+    /// [`Journal::append`](crate::set::Journal::append) and [`switch`](crate::set::Journal::switch). The batch has no
+    /// numbers then, and nothing is changed. `ReadOnly` if the batch, or one before it, could not be finished, or if the
+    /// set was read-only: the batch is not visible and never will be.
+    ///
+    /// # Panics
+    /// If the comparator or the journal panics. The set is read-only then, unless the batch had no numbers yet.
+    pub fn write_with(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        self.shared.write(batch, durability)
+    }
+
+    /// Writes a batch that was read from a journal, under the numbers in its header, without appending it anywhere.
+    /// Numbers between the last batch and this one stay unused. Older journals are kept until the tables with replayed
+    /// batches are flushed. Meant for recovery, before anything else is written.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::builder().last_sequence(6).build()?, ())?;
+    /// let mut logged = WriteBatch::new();
+    /// logged.put(b"a", b"1")?;
+    /// logged.put(b"b", b"2")?;
+    /// logged.set_sequence(9);
+    /// assert_eq!(set.replay(&logged)?, 10);
+    /// assert!(set.replay(&logged).is_err(), "these numbers are taken");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if the batch's first number is not after all
+    /// that was written, or while another batch is being written.
+    pub fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
+        self.shared.replay(batch)
+    }
+
+    /// Replaces the active table by an empty one, unless it is empty; returns how many tables can be flushed. The set
+    /// does so by itself when the table is full: it asks [`should_flush`](crate::MemTable::should_flush) each time that
+    /// batches took a 64th of the write buffer.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// assert_eq!(set.switch()?, 0);
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// set.write(&batch)?;
+    /// assert_eq!(set.switch()?, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `MemTableFull` if the system has no memory for a table, errors of
+    /// [`Journal::switch`](crate::set::Journal::switch), and `ReadOnly`.
+    pub fn switch(&self) -> Result<usize> {
+        self.shared.switch()?;
+        Ok(self.view().tables() - 1)
+    }
+
+    /// What the set shows now. Takes no lock that a writer holds; tens of nanoseconds.
+    #[must_use]
+    pub fn view(&self) -> View<B, C> {
+        View::latest(&self.shared.tables, &self.shared.registry.publication)
+    }
+
+    /// What the set shows at a snapshot: the tables of now, and the snapshot's sequence number.
+    ///
+    /// ```
+    /// use paranoid_memtable::Error;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), Error> {
+    /// let (set, other) = (
+    ///     MemTableSet::open(SetOptions::default(), ())?,
+    ///     MemTableSet::open(SetOptions::default(), ())?,
+    /// );
+    /// assert!(set.view_at(&set.snapshot()).is_ok());
+    /// assert!(matches!(set.view_at(&other.snapshot()), Err(Error::InvalidArgument(_))));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a snapshot of another set.
+    pub fn view_at(&self, snapshot: &Snapshot) -> Result<View<B, C>> {
+        if !snapshot.is_of(&self.shared.registry) {
+            return Err(Error::InvalidArgument("the snapshot is one of another set".into()));
+        }
+        Ok(View::at(&self.shared.tables, snapshot.sequence()))
+    }
+
+    /// A snapshot of what is visible now. It sees every batch whose write has returned.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.registry.register()
+    }
+
+    /// A flush of all immutable tables, oldest first; `None` if there are none, or if another job has them. Waits for
+    /// batches that are still being written to these tables, and finishes the tables (sums, tombstones), off every lock
+    /// that readers and writers take.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// assert!(set.begin_flush()?.is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `ReadOnly` if the oldest immutable table has a batch that could not be finished, or is damaged.
+    pub fn begin_flush(&self) -> Result<Option<FlushJob<B, C>>> {
+        FlushJob::begin(&self.shared)
+    }
+
+    /// What made the set read-only, as the error that writes get; `None` while it takes writes.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// assert!(set.read_only().is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_only(&self) -> Option<Error> {
+        self.shared.refusal()
+    }
+}
+
+impl<B, C: Comparator> fmt::Debug for MemTableSet<B, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let visible = self.shared.registry.publication.visible();
+        f.debug_struct("MemTableSet").field("visible", &visible).finish_non_exhaustive()
+    }
+}

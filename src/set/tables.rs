@@ -1,0 +1,135 @@
+//! The tables of a set, and what a view shows.
+//!
+//! ```text
+//!   Tables    active 7   |   immutables 6, 5, 4 (newest first)   |   base: the engine's own version
+//!               |                  |
+//!   Slot      number, table, the writers that are free, the last sequence number once the table is closed
+//! ```
+//! * TABLES-1: the sequence numbers of a table are above those of every older one. So the first table that answers, in
+//!   this order, has the newest answer.
+//! * TABLES-2: a table's last number is stored before the next table is given its first one. So who has seen a number
+//!   of the next table sees that this one is closed.
+//! * TABLES-3: each number up to the last one of the active table is in one of the tables, or in the base.
+//!
+//! Any thread; `Tables` never change.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::key::{Comparator, SequenceNumber};
+use crate::memtable::table::MemTable;
+use crate::memtable::write::own_writer::Writer;
+use crate::sync::{AtomicU64, Mutex, Ordering, thread_number};
+
+/// Threads that keep a writer of their own in a table; others make one per batch.
+#[cfg(not(loom))]
+const WRITERS: usize = 16;
+#[cfg(loom)]
+const WRITERS: usize = 1;
+
+/// Arena bytes of a batch beside its entries: the sentinel of a `Vector` table's chain.
+const BATCH_BYTES: u64 = 256;
+
+/// The last number of a table that is not closed.
+const OPEN: SequenceNumber = SequenceNumber::MAX;
+
+/// The last sequence number that may be in a table (TABLES-2).
+#[derive(Debug)]
+pub(crate) struct LastNumber(AtomicU64);
+
+impl LastNumber {
+    pub(crate) fn new() -> Self {
+        LastNumber(AtomicU64::new(OPEN))
+    }
+
+    /// The number; the largest there is while the table is open. To be asked after `visible`.
+    #[inline]
+    pub(crate) fn get(&self) -> SequenceNumber {
+        // ORDERING: Relaxed: who has seen a visible number of a later table sees this store too, because the number was
+        // taken and published after it.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// No number after `last` is given to the table.
+    pub(crate) fn close(&self, last: SequenceNumber) {
+        // ORDERING: Relaxed: the commit mutex and the Release in `Publication::advance` publish it, see `get`.
+        self.0.store(last, Ordering::Relaxed);
+    }
+}
+
+/// A table of the set.
+pub(crate) struct Slot<C: Comparator> {
+    pub(crate) number: u64,
+    pub(crate) table: MemTable<C>,
+    pub(crate) last: LastNumber,
+    /// A writer for each thread number modulo their count, while no thread writes with it.
+    writers: [Mutex<Option<Writer<C>>>; WRITERS],
+}
+
+impl<C: Comparator> Slot<C> {
+    pub(crate) fn new(number: u64, table: MemTable<C>) -> Arc<Self> {
+        let writers = std::array::from_fn(|_| Mutex::new(None));
+        Arc::new(Slot { number, table, last: LastNumber::new(), writers })
+    }
+
+    /// Ends numbers and writers of this table.
+    pub(crate) fn close(&self, last: SequenceNumber) {
+        self.last.close(last);
+        for writer in &self.writers {
+            drop(writer.lock().take());
+        }
+    }
+
+    /// A writer with space for a batch.
+    ///
+    /// # Errors
+    /// `MemTableFull`, and `Corruption` of a control word.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Writer<C>> {
+        let place = thread_number() % WRITERS;
+        let kept = self.writers[place].try_lock().and_then(|mut kept| kept.take());
+        let mut writer = kept.unwrap_or_else(|| self.table.writer());
+        writer.reserve(bytes.saturating_add(BATCH_BYTES))?;
+        Ok(writer)
+    }
+
+    /// Keeps a writer for this thread's next batch.
+    pub(crate) fn give_back(&self, writer: Writer<C>) {
+        let place = thread_number() % WRITERS;
+        if self.last.get() == OPEN
+            && let Some(mut kept) = self.writers[place].try_lock()
+        {
+            kept.get_or_insert(writer);
+        }
+    }
+}
+
+/// What a view shows.
+pub(crate) struct Tables<B, C: Comparator> {
+    pub(crate) active: Arc<Slot<C>>,
+    /// Newest first.
+    pub(crate) immutables: Vec<Arc<Slot<C>>>,
+    pub(crate) base: Arc<B>,
+}
+
+impl<B, C: Comparator> Tables<B, C> {
+    /// All tables, newest first (TABLES-1).
+    pub(crate) fn newest_first(&self) -> impl DoubleEndedIterator<Item = &Arc<Slot<C>>> {
+        std::iter::once(&self.active).chain(&self.immutables)
+    }
+
+    /// These tables once `next` is active.
+    pub(crate) fn switched(&self, next: Arc<Slot<C>>) -> Arc<Self> {
+        let older = self.immutables.iter().map(Arc::clone);
+        let immutables = std::iter::once(Arc::clone(&self.active)).chain(older).collect();
+        Arc::new(Tables { active: next, immutables, base: Arc::clone(&self.base) })
+    }
+
+    /// These tables without those up to number `flushed`, which the new base has.
+    pub(crate) fn installed(&self, flushed: u64, base: Arc<B>) -> Arc<Self> {
+        let stays = |slot: &&Arc<Slot<C>>| slot.number > flushed;
+        let immutables = self.immutables.iter().filter(stays).map(Arc::clone).collect();
+        Arc::new(Tables { active: Arc::clone(&self.active), immutables, base })
+    }
+}

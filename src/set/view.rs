@@ -1,0 +1,291 @@
+//! Views: what a set shows at one sequence number, and point reads over all of its tables.
+//!
+//! ```text
+//!   key?  active -> immutables, newest first       the first table that says more than "not found" has the answer;
+//!           a merge operand: go on below it        a range tombstone of a newer table counts as one
+//!           nobody has it: the base is asked by the engine
+//! ```
+//! * VIEW-1: a view reads at min(visible, last number of its active table), both asked after its tables were loaded.
+//!   Each number up to it is in a table of the view or in its base (TABLES-2, TABLES-3), and its entry is inserted
+//!   (PUBLICATION-1): no view sees a gap, or a batch in part.
+//!
+//! Any thread; a view never changes and never waits.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::memtable::read::get::{Base, DeletedBy, Lookup, Operand, ValueRef};
+use crate::planted::{Bug, planted};
+use crate::set::publication::Publication;
+use crate::set::swapped::{Loaded, Swapped};
+use crate::set::tables::{LastNumber, Tables};
+
+/// What a set shows at one sequence number: its tables, and the engine's base. `'static`, `Send` and `Sync`. It keeps
+/// the memory of its tables alive, also after they were flushed; a [`Snapshot`](crate::set::Snapshot) does not.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions, View};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), "files 1 and 2")?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// set.write(&batch)?;
+/// let view: View<&str> = set.view();
+/// match view.get(b"k")? {
+///     SetLookup::Value(value) => assert_eq!(*value, *b"v"),
+///     SetLookup::NotFound => println!("to be looked for in {}", view.base()),
+///     SetLookup::Deleted { .. } | SetLookup::Merge(_) => unreachable!("it was put"),
+/// }
+/// # Ok(()) }
+/// ```
+pub struct View<B, C: Comparator = Bytewise> {
+    tables: Loaded<Tables<B, C>>,
+    sequence: SequenceNumber,
+}
+
+impl<B, C: Comparator> View<B, C> {
+    /// What is visible now (VIEW-1).
+    pub(crate) fn latest(tables: &Swapped<Tables<B, C>>, publication: &Publication) -> Self {
+        let tables = tables.load();
+        let sequence = read_at(publication, &tables.active.last);
+        View { tables, sequence }
+    }
+
+    /// What a registered snapshot sees. Its number is not over the last one of the active table: that table, or an
+    /// older one, had the number when the snapshot was made.
+    pub(crate) fn at(tables: &Swapped<Tables<B, C>>, sequence: SequenceNumber) -> Self {
+        View { tables: tables.load(), sequence }
+    }
+
+    /// The last sequence number that reads of this view see.
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The engine's own version: what [`open`](crate::set::MemTableSet::open) or the last flush gave the set.
+    #[must_use]
+    pub fn base(&self) -> &Arc<B> {
+        &self.tables.base
+    }
+
+    /// Number of tables: the active one and those that are not flushed yet.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// assert_eq!(set.view().tables(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        1 + self.tables.immutables.len()
+    }
+
+    /// Looks a key up in all tables, newest first. Expected O(tables * log n).
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// set.write(&batch)?;
+    /// set.switch()?;
+    /// batch.clear();
+    /// batch.delete_range(b"a", b"z")?;
+    /// set.write(&batch)?;
+    /// assert!(matches!(set.view().get(b"k")?, SetLookup::Deleted { sequence: 2, .. }));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if damage could change the answer.
+    pub fn get(&self, key: &[u8]) -> Result<SetLookup<'_>> {
+        let mut operands = Vec::new();
+        for slot in self.tables.newest_first() {
+            if let Some(lookup) = settle(slot.table.get(key, self.sequence)?, &mut operands)? {
+                return Ok(lookup);
+            }
+        }
+        Ok(at_the_base(operands))
+    }
+
+    /// Looks many keys up; the results are in the order asked. The searches in each table overlap, see
+    /// [`multi_get`](crate::MemTable::multi_get).
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"a", b"1")?;
+    /// set.write(&batch)?;
+    /// let view = set.view();
+    /// let found = view.multi_get(&["a", "b"]);
+    /// assert!(matches!(&found[0], Ok(SetLookup::Value(value)) if **value == *b"1"));
+    /// assert!(matches!(found[1], Ok(SetLookup::NotFound)));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Each result is what [`get`](Self::get) returns for its key, errors included.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<SetLookup<'_>>> {
+        let mut found: Vec<Option<Result<SetLookup<'_>>>> = keys.iter().map(|_| None).collect();
+        let mut operands: Vec<Vec<Operand<'_>>> = keys.iter().map(|_| Vec::new()).collect();
+        let mut open: Vec<usize> = (0..keys.len()).collect();
+        for slot in self.tables.newest_first() {
+            let asked: Vec<&[u8]> = open.iter().filter_map(|key| Some(keys.get(*key)?.as_ref())).collect();
+            let answers = slot.table.multi_get(&asked, self.sequence);
+            for (place, answer) in open.iter().zip(answers) {
+                if let (Some(found), Some(operands)) = (found.get_mut(*place), operands.get_mut(*place)) {
+                    *found = answer.and_then(|answer| settle(answer, operands)).transpose();
+                }
+            }
+            open.retain(|place| found.get(*place).is_some_and(Option::is_none));
+        }
+        let rest = found.into_iter().zip(operands);
+        rest.map(|(found, operands)| found.unwrap_or_else(|| Ok(at_the_base(operands)))).collect()
+    }
+}
+
+/// The number at which tables that were loaded before are read (VIEW-1).
+pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> SequenceNumber {
+    let visible = publication.visible();
+    // After `visible` (TABLES-2).
+    if planted(Bug::ReadForgetsClosedTable) { visible } else { visible.min(active.get()) }
+}
+
+/// The answer, if a table's own decides it. Operands whose base is below are kept for it.
+fn settle<'v, C: Comparator>(
+    lookup: Lookup<'v, C>,
+    operands: &mut Vec<Operand<'v>>,
+) -> Result<Option<SetLookup<'v>>> {
+    let (answer, base) = match lookup {
+        Lookup::NotFound => return Ok(None),
+        Lookup::Value(value) if operands.is_empty() => return Ok(Some(SetLookup::Value(value))),
+        Lookup::Deleted { sequence, by } if operands.is_empty() => {
+            return Ok(Some(SetLookup::Deleted { sequence, by }));
+        }
+        Lookup::Value(value) => (None, Base::Value(value.bytes())),
+        Lookup::Deleted { .. } => (None, Base::Deleted),
+        Lookup::Merge(found) => (Some(found.clone()), found.base()?),
+    };
+    for operand in answer.into_iter().flatten() {
+        operands.push(operand?);
+    }
+    let base = match base {
+        Base::Below => return Ok(None),
+        base => base,
+    };
+    Ok(Some(SetLookup::Merge(PendingMerge { operands: std::mem::take(operands), base })))
+}
+
+/// The answer when no table has another.
+fn at_the_base(operands: Vec<Operand<'_>>) -> SetLookup<'_> {
+    if operands.is_empty() {
+        return SetLookup::NotFound;
+    }
+    SetLookup::Merge(PendingMerge { operands, base: Base::Below })
+}
+
+impl<B, C: Comparator> Clone for View<B, C> {
+    fn clone(&self) -> Self {
+        View { tables: Arc::clone(&self.tables), sequence: self.sequence }
+    }
+}
+
+impl<B, C: Comparator> fmt::Debug for View<B, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tables = self.tables();
+        f.debug_struct("View")
+            .field("tables", &tables)
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a view knows of a key.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// set.write(&batch)?;
+/// let view = set.view();
+/// assert!(matches!(view.get(b"k")?, SetLookup::Value(value) if *value == *b"v"));
+/// assert!(matches!(view.get(b"another")?, SetLookup::NotFound));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub enum SetLookup<'v> {
+    /// The key has this value.
+    Value(ValueRef<'v>),
+    /// The key is deleted, whatever the base has.
+    Deleted {
+        /// The tombstone's sequence number.
+        sequence: SequenceNumber,
+        /// What deleted it.
+        by: DeletedBy,
+    },
+    /// The key has merge operands.
+    Merge(PendingMerge<'v>),
+    /// The tables have nothing of the key: the answer is the base's.
+    NotFound,
+}
+
+/// The merge operands that the tables have of a key, and what they apply to.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::read::Base;
+/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.merge(b"count", b"+1")?;
+/// set.write(&batch)?;
+/// set.switch()?;
+/// set.write(&batch)?;
+/// let view = set.view();
+/// let SetLookup::Merge(pending) = view.get(b"count")? else { panic!("merge operands") };
+/// assert_eq!(pending.operands().len(), 2);
+/// assert!(matches!(pending.base(), Base::Below), "the engine's files may have it");
+/// # Ok(()) }
+/// ```
+pub struct PendingMerge<'v> {
+    operands: Vec<Operand<'v>>,
+    base: Base<'v>,
+}
+
+impl<'v> PendingMerge<'v> {
+    /// The operands, newest first.
+    #[must_use]
+    pub fn operands(&self) -> &[Operand<'v>] {
+        &self.operands
+    }
+
+    /// What they apply to; [`Base::Below`] if the tables do not know, and the engine's base is to be asked.
+    #[must_use]
+    pub fn base(&self) -> Base<'v> {
+        self.base
+    }
+}
+
+impl fmt::Debug for PendingMerge<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingMerge")
+            .field("operands", &self.operands.len())
+            .field("base", &self.base)
+            .finish()
+    }
+}

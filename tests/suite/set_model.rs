@@ -1,0 +1,308 @@
+//! A set against one ordered history: random batches, snapshots, views that are kept, switches, flushes that fail or end,
+//! and what a recovery makes of the journal.
+
+use std::sync::Arc;
+
+use paranoid_memtable::batch::SequenceMode;
+use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, SinkError};
+use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, Snapshot, View};
+use paranoid_memtable::tombstone::Fragment;
+use paranoid_memtable::{Error, Kind, MemTableOptions, Representation, WriteBatch};
+
+use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::sets::{History, Known, MemoryJournal, finish, read_through};
+use crate::support::watchdog::{Watchdog, replay_line};
+
+const KEYS: u64 = 40;
+
+fn key(n: u64) -> Vec<u8> {
+    format!("k{n:02}").into_bytes()
+}
+
+/// A set, and what it should say.
+struct Trial {
+    rng: Rng,
+    set: MemTableSet<History>,
+    journal: Option<MemoryJournal>,
+    /// Everything that was ever written.
+    all: History,
+    last: u64,
+    /// The last number whose batch every recovery must have.
+    logged: bool,
+    snapshots: Vec<Snapshot>,
+    views: Vec<View<History>>,
+}
+
+fn tables(rng: &mut Rng) -> MemTableOptions {
+    let representation =
+        *rng.pick(&[Representation::SkipList, Representation::SkipList, Representation::Vector]);
+    let builder = MemTableOptions::builder().representation(representation).seed(rng.next_u64());
+    let builder = builder.max_range_deletions(rng.below(2) * 20);
+    builder.write_buffer_size(*rng.pick(&[20 << 10, 64 << 10, 300 << 10])).build().unwrap()
+}
+
+impl Trial {
+    fn new(mut rng: Rng) -> Trial {
+        let journal = rng.one_in(2).then(MemoryJournal::default);
+        let mut options = SetOptions::builder().table(tables(&mut rng));
+        if let Some(journal) = &journal {
+            options = options.journal(Arc::new(journal.clone()));
+        }
+        let set = MemTableSet::open(options.build().unwrap(), History::default()).unwrap();
+        let (all, snapshots, views) = (History::default(), vec![], vec![]);
+        Trial { rng, set, journal, all, last: 0, logged: true, snapshots, views }
+    }
+
+    /// Adds one entry to the batch and to the history.
+    fn draw(&mut self, batch: &mut WriteBatch, sequence: u64) {
+        let (key, value) = (key(self.rng.below(KEYS)), self.rng.bytes(5));
+        let kind =
+            *self.rng.pick(&[Kind::PUT, Kind::PUT, Kind::PUT, Kind::DELETE, Kind::MERGE, Kind::RANGE_DELETE]);
+        let value = match kind {
+            Kind::DELETE => vec![],
+            Kind::RANGE_DELETE => [key.as_slice(), &[b'a'; 2][..self.rng.index(2) + 1]].concat(),
+            _ => value,
+        };
+        // Now and then over many keys.
+        let value = if kind == Kind::RANGE_DELETE && self.rng.one_in(4) { b"k3".to_vec() } else { value };
+        if kind == Kind::RANGE_DELETE && key >= value {
+            return;
+        }
+        let holds =
+            |ranges: &History| ranges.ranges.iter().any(|range| range.0 == key && range.2 == sequence);
+        if self.all.points.contains_key(&(key.clone(), std::cmp::Reverse(sequence))) || holds(&self.all) {
+            return;
+        }
+        batch.insert(kind, &key, &value).unwrap();
+        self.all.insert(sequence, kind, &key, &value);
+    }
+
+    fn write(&mut self) {
+        let whole = self.rng.one_in(5);
+        let mut batch = WriteBatch::with_protection(*self.rng.pick(&[0, 8])).unwrap();
+        if whole {
+            batch = batch.with_sequence_mode(SequenceMode::WholeBatch);
+        }
+        for _ in 0..self.rng.below(6) {
+            let sequence = self.last + if whole { 1 } else { batch.len() as u64 + 1 };
+            self.draw(&mut batch, sequence);
+        }
+        self.last += if whole { batch.len().min(1) } else { batch.len() } as u64;
+        let durability = match (self.journal.is_some(), self.rng.below(10)) {
+            (true, 0) => Durability::None,
+            (true, 1..6) => Durability::Buffered,
+            (true, _) => Durability::Synced,
+            (false, _) => Durability::None,
+        };
+        self.logged &= (durability != Durability::None && !whole) || batch.is_empty();
+        assert_eq!(self.set.write_with(&batch, durability).unwrap(), self.last);
+    }
+
+    /// Every key, through one view.
+    fn check(&self, view: &View<History>) {
+        let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+        for (key, found) in keys.iter().zip(view.multi_get(&keys)) {
+            let expected = self.all.read(key, view.sequence(), Known::default());
+            assert_eq!(read_through(view, key), expected, "{key:?} at {}", view.sequence());
+            assert_eq!(finish(view, key, found.unwrap()), expected, "{key:?} at {}", view.sequence());
+        }
+    }
+
+    fn look(&mut self) {
+        let view = self.set.view();
+        assert_eq!(view.sequence(), self.last, "all writes have returned");
+        self.check(&view);
+        if let Some(snapshot) = self.snapshots.get(self.rng.index(self.snapshots.len().max(1))) {
+            let view = self.set.view_at(snapshot).unwrap();
+            assert_eq!(view.sequence(), snapshot.sequence());
+            self.check(&view);
+        }
+        if let Some(view) = self.views.get(self.rng.index(self.views.len().max(1))) {
+            self.check(view);
+        }
+    }
+
+    fn keep_or_drop(&mut self) {
+        match self.rng.below(4) {
+            0 => self.snapshots.push(self.set.snapshot()),
+            1 => self.views.push(self.set.view()),
+            2 if !self.snapshots.is_empty() => {
+                drop(self.snapshots.swap_remove(self.rng.index(self.snapshots.len())));
+            }
+            3 if !self.views.is_empty() => drop(self.views.swap_remove(self.rng.index(self.views.len()))),
+            _ => {}
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(mut job) = self.set.begin_flush().unwrap() else {
+            assert_eq!(self.set.view().tables(), 1);
+            return;
+        };
+        assert!(self.set.begin_flush().unwrap().is_none(), "one job at a time");
+        let mut base = History::clone(self.set.view().base());
+        if self.rng.one_in(3) {
+            let failed = job.flush(&mut Failing(self.rng.below(10)));
+            assert!(matches!(failed, Ok(_) | Err(Error::Sink(_))));
+        }
+        if self.rng.one_in(4) {
+            drop(job);
+            return;
+        }
+        let (last, flushed) = (job.last_sequence(), job.tables());
+        if self.rng.one_in(2) {
+            job.flush(&mut base).unwrap();
+        } else {
+            let mut items = job.items().unwrap();
+            while let Some(item) = items.next().unwrap() {
+                match item {
+                    FlushItem::Entry(entry) => base.entry(entry).unwrap(),
+                    FlushItem::Fragment(fragment) => base.fragment(fragment).unwrap(),
+                }
+            }
+            assert!(items.summary().is_some());
+        }
+        assert!(last <= self.last);
+        let before = self.set.view().tables();
+        job.install(base).unwrap();
+        assert_eq!(self.set.view().tables(), before - flushed);
+    }
+
+    /// A new set over the base and what the journal has says what the old one did.
+    fn recover(self) {
+        let (Some(journal), true) = (&self.journal, self.logged) else { return };
+        let view = self.set.view();
+        let base = History::clone(view.base());
+        let first = journal.0.lock().unwrap().table + 1;
+        let options = SetOptions::builder().journal(Arc::new(journal.clone())).first_table(first);
+        let again = MemTableSet::open(options.build().unwrap(), base).unwrap();
+        for batch in journal.recovered() {
+            again.replay(&batch).unwrap();
+        }
+        let found = again.view();
+        for key in (0..KEYS).map(key) {
+            let expected = self.all.read(&key, self.last, Known::default());
+            if found.sequence() == self.last {
+                assert_eq!(read_through(&found, &key), expected, "{key:?} after a recovery");
+            } else {
+                // All of it is in the base.
+                assert_eq!(found.base().read(&key, self.last, Known::default()), expected, "{key:?}");
+            }
+        }
+    }
+}
+
+/// A sink that takes so many items.
+struct Failing(u64);
+
+impl Failing {
+    fn take(&mut self) -> Result<(), SinkError> {
+        self.0 = self.0.checked_sub(1).ok_or("the disk is full")?;
+        Ok(())
+    }
+}
+
+impl FlushSink for Failing {
+    fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+        self.take()
+    }
+    fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+        self.take()
+    }
+}
+
+fn run(seed: u64, operations: u64) {
+    let mut trial = Trial::new(Rng::new(seed));
+    for _ in 0..operations {
+        match trial.rng.below(20) {
+            0..12 => trial.write(),
+            12..15 => trial.keep_or_drop(),
+            15 => drop(trial.set.switch().unwrap()),
+            16 => trial.flush(),
+            _ => trial.look(),
+        }
+    }
+    trial.look();
+    trial.recover();
+}
+
+#[test]
+fn a_set_is_its_history() {
+    let test = "set_model::a_set_is_its_history";
+    let seed = seed_or(0x5e7);
+    let _watchdog = Watchdog::new(test, seed);
+    for round in 0..amount(400, 60) {
+        let seed = seed.wrapping_add(round);
+        println!("{}", replay_line(test, seed));
+        run(seed, 150);
+    }
+}
+
+#[test]
+fn snapshots_of_other_sets_and_journals_that_are_missing_are_refused() {
+    let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
+    let other = MemTableSet::open(SetOptions::default(), ()).unwrap();
+    assert!(matches!(set.view_at(&other.snapshot()), Err(Error::InvalidArgument(_))));
+    let mut batch = WriteBatch::new();
+    batch.put(b"k", b"v").unwrap();
+    for durability in [Durability::Buffered, Durability::Synced] {
+        assert!(matches!(set.write_with(&batch, durability), Err(Error::InvalidArgument(_))));
+    }
+    let mut inverted = WriteBatch::new();
+    inverted.delete_range(b"z", b"a").unwrap();
+    assert!(matches!(set.write(&inverted), Err(Error::InvalidArgument(_))));
+    let options = SetOptions::builder().last_sequence((1 << 56) - 2).build().unwrap();
+    let set = MemTableSet::open(options, ()).unwrap();
+    assert_eq!(set.write(&batch).unwrap(), (1 << 56) - 1);
+    assert!(matches!(set.write(&batch), Err(Error::InvalidArgument(_))), "numbers end there");
+    assert!(set.read_only().is_none());
+}
+
+/// A batch that is larger than the write buffer gets a table of its own; one that fits no table is refused, and changes
+/// nothing.
+#[test]
+fn large_batches_have_tables_of_their_own() {
+    let tables = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(1 << 20).build().unwrap();
+    let set = MemTableSet::open(SetOptions::builder().table(tables).build().unwrap(), ()).unwrap();
+    let batch_of = |bytes: usize| {
+        let mut batch = WriteBatch::new();
+        batch.put(b"k", &vec![7; bytes]).unwrap();
+        batch
+    };
+    set.write(&batch_of(10)).unwrap();
+    set.write(&batch_of(900 << 10)).unwrap();
+    let tables = set.view().tables();
+    set.write(&batch_of(900 << 10)).unwrap();
+    assert!(set.view().tables() > tables);
+    let tables = set.view().tables();
+    assert!(matches!(set.write(&batch_of(2 << 20)), Err(Error::MemTableFull { .. })));
+    assert!(set.view().tables() <= tables + 1);
+    assert_eq!(set.write(&batch_of(10)).unwrap(), 4, "no number was taken");
+}
+
+/// What a replay brought is in the old journals alone: they stay until all of its tables are flushed.
+#[test]
+fn old_journals_outlive_every_replayed_table() {
+    let journal = MemoryJournal::default();
+    journal.0.lock().unwrap().batches.insert(1, vec![b"of an earlier set".to_vec()]);
+    journal.0.lock().unwrap().table = 1;
+    let options = SetOptions::builder().journal(Arc::new(journal.clone())).first_table(2).build().unwrap();
+    let set = MemTableSet::open(options, History::default()).unwrap();
+    for first in 1..=3 {
+        let mut batch = WriteBatch::new();
+        batch.put(&key(first), b"v").unwrap();
+        batch.set_sequence(first);
+        set.replay(&batch).unwrap();
+        if first < 3 {
+            set.switch().unwrap();
+        }
+    }
+    for is_kept in [true, false] {
+        let mut job = set.begin_flush().unwrap().unwrap();
+        let mut base = History::clone(set.view().base());
+        job.flush(&mut base).unwrap();
+        job.install(base).unwrap();
+        assert_eq!(journal.0.lock().unwrap().batches.contains_key(&1), is_kept);
+        set.switch().unwrap();
+    }
+}

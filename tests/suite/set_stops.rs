@@ -1,0 +1,150 @@
+//! What stops a set, and what does not: journals that fail, writers that panic, tables that are damaged. Nothing hangs,
+//! nothing that was acknowledged is lost, and each error names its cause.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::scope;
+
+use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::set::{Durability, MemTableSet, SetLookup, SetOptions};
+use paranoid_memtable::{Comparator, Error, WriteBatch};
+
+use crate::support::sets::{History, Known, MemoryJournal, read_through};
+use crate::support::watchdog::Watchdog;
+
+fn put(key: &[u8], value: &[u8]) -> WriteBatch {
+    let mut batch = WriteBatch::with_protection(8).unwrap();
+    batch.put(key, value).unwrap();
+    batch
+}
+
+fn with_journal() -> (MemTableSet<History>, MemoryJournal) {
+    let journal = MemoryJournal::default();
+    let options = SetOptions::builder().journal(Arc::new(journal.clone())).build().unwrap();
+    (MemTableSet::open(options, History::default()).unwrap(), journal)
+}
+
+fn broken_disk() -> Error {
+    Error::Sink(Arc::from(Box::from("the disk is gone")))
+}
+
+fn is_broken_disk(error: &Error) -> bool {
+    match error {
+        Error::ReadOnly { cause } => is_broken_disk(cause),
+        Error::Sink(cause) => cause.to_string() == "the disk is gone",
+        _ => false,
+    }
+}
+
+/// A failing append or switch refuses one batch: it has no numbers, and the next one gets them.
+#[test]
+fn a_journal_that_refuses_a_batch_changes_nothing() {
+    let _watchdog = Watchdog::new("set_stops::a_journal_that_refuses_a_batch_changes_nothing", 0);
+    let (set, journal) = with_journal();
+    assert_eq!(set.write(&put(b"a", b"1")).unwrap(), 1);
+    journal.0.lock().unwrap().append_fails = Some(broken_disk());
+    assert!(is_broken_disk(&set.write(&put(b"a", b"2")).unwrap_err()));
+    assert_eq!(set.write(&put(b"b", b"3")).unwrap(), 2);
+    journal.0.lock().unwrap().switch_fails = Some(broken_disk());
+    assert!(is_broken_disk(&set.switch().unwrap_err()));
+    assert_eq!((set.view().tables(), set.switch().unwrap()), (1, 1));
+    assert_eq!(set.write(&put(b"b", b"4")).unwrap(), 3);
+    assert!(set.read_only().is_none());
+    let view = set.view();
+    assert_eq!(read_through(&view, b"a").value, Some(b"1".to_vec()));
+    assert_eq!(journal.recovered().len(), 3);
+}
+
+/// A failed sync makes the set read-only: what was acknowledged stays, what waited gets the cause.
+#[test]
+fn a_failed_sync_stops_the_set() {
+    let _watchdog = Watchdog::new("set_stops::a_failed_sync_stops_the_set", 0);
+    let (set, journal) = with_journal();
+    set.write(&put(b"a", b"1")).unwrap();
+    let before = set.snapshot();
+    journal.0.lock().unwrap().sync_fails = Some(broken_disk());
+    let error = set.write_with(&put(b"a", b"2"), Durability::Synced).unwrap_err();
+    assert!(matches!(error, Error::ReadOnly { .. }) && is_broken_disk(&error), "{error}");
+    for durability in [Durability::None, Durability::Buffered, Durability::Synced] {
+        assert!(is_broken_disk(&set.write_with(&put(b"c", b"3"), durability).unwrap_err()));
+    }
+    assert!(is_broken_disk(&set.write_with(&WriteBatch::new(), Durability::Synced).unwrap_err()));
+    assert!(is_broken_disk(&set.switch().unwrap_err()));
+    assert!(is_broken_disk(&set.read_only().unwrap()));
+    for view in [set.view(), set.view_at(&before).unwrap(), set.view_at(&set.snapshot()).unwrap()] {
+        assert_eq!((view.sequence(), read_through(&view, b"a").value), (1, Some(b"1".to_vec())));
+        assert_eq!(read_through(&view, b"c"), Known::default());
+    }
+}
+
+/// Many writers beside one whose sync fails or panics: all return, and what was acknowledged is visible.
+#[test]
+fn writers_beside_a_stop_all_return() {
+    let _watchdog = Watchdog::new("set_stops::writers_beside_a_stop_all_return", 0);
+    for panics in [false, true] {
+        let (set, journal) = with_journal();
+        scope(|threads| {
+            for writer in 0..4u8 {
+                let (set, journal) = (&set, &journal);
+                threads.spawn(move || {
+                    let mut acknowledged = 0;
+                    for n in 1..=100u8 {
+                        if (writer, n) == (0, 40) {
+                            let mut log = journal.0.lock().unwrap();
+                            (log.sync_panics, log.sync_fails) = (panics, (!panics).then(broken_disk));
+                        }
+                        let durability = if n % 2 == 0 { Durability::Synced } else { Durability::Buffered };
+                        let batch = put(&[writer], &[n]);
+                        match catch_unwind(AssertUnwindSafe(|| set.write_with(&batch, durability))) {
+                            Ok(Ok(_)) => acknowledged = n,
+                            Ok(Err(Error::ReadOnly { cause })) => {
+                                assert_eq!(matches!(*cause, Error::WriterPanicked), panics, "{cause}");
+                                break;
+                            }
+                            Ok(Err(other)) => panic!("{other}"),
+                            Err(_) => break,
+                        }
+                    }
+                    let value = read_through(&set.view(), &[writer]).value;
+                    assert_eq!(value, (acknowledged > 0).then(|| vec![acknowledged]), "writer {writer}");
+                });
+            }
+        });
+        assert!(set.read_only().is_some());
+    }
+}
+
+/// An order that panics when it is told to.
+#[derive(Debug, Clone, Default)]
+struct Fragile(Arc<AtomicBool>);
+
+impl Comparator for Fragile {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
+        assert!(!self.0.load(Ordering::Relaxed), "a comparator panics");
+        left.cmp(right)
+    }
+}
+
+/// A comparator that panics inside a batch that has its numbers: the set is read-only, and everything before is read.
+#[test]
+fn a_writer_that_panics_stops_the_set() {
+    let _watchdog = Watchdog::new("set_stops::a_writer_that_panics_stops_the_set", 0);
+    let order = Fragile::default();
+    let set = MemTableSet::with_comparator(SetOptions::default(), order.clone(), ()).unwrap();
+    for key in [b"a", b"c"] {
+        set.write(&put(key, b"1")).unwrap();
+    }
+    order.0.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| set.write(&put(b"b", b"2")))).is_err());
+    order.0.store(false, Ordering::Relaxed);
+    let refused = set.write(&put(b"b", b"3")).unwrap_err();
+    let Error::ReadOnly { cause } = &refused else { panic!("{refused}") };
+    assert!(matches!(**cause, Error::WriterPanicked));
+    let view = set.view();
+    assert_eq!(view.sequence(), 2);
+    assert!(matches!(view.get(b"b").unwrap(), SetLookup::NotFound));
+    assert!(matches!(view.get(b"c").unwrap(), SetLookup::Value(value) if *value == *b"1"));
+}
