@@ -181,6 +181,8 @@ pub enum Place {
     Filter,
     /// A slot or control word of the point index.
     Slot,
+    /// A page of the ordered directory. No answer depends on it.
+    Directory,
     /// A piece of the tombstone index or a fragment.
     Fragment,
     /// The table's own control block.
@@ -201,6 +203,7 @@ impl Place {
             Place::Order => "order of neighbours",
             Place::Filter => "filter",
             Place::Slot => "point index",
+            Place::Directory => "directory",
             Place::Fragment => "tombstone index",
             Place::Control => "control block",
             Place::Sum => "sealed sums",

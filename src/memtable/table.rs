@@ -557,11 +557,11 @@ impl<C: Comparator> MemTable<C> {
         self.allocated_bytes() >= options.write_buffer_size
     }
 
-    /// Does background work, so that inserts need not: merges the tombstone index, and on Linux 5.14 and later has
-    /// the system back arena memory ahead of writers. It backs huge pages of 2 MiB: as much again as writers were
-    /// given so far, at most 8 MiB, and none for a table of less than 2 MiB. Meant to be called by a background
-    /// thread, about every millisecond. Returns at once if another thread is in it. Reads and writes never wait for
-    /// it.
+    /// Does background work, so that inserts need not: merges the tombstone index, looks at some pages of the directory, and
+    /// on Linux 5.14 and later has the system back arena memory ahead of writers. It backs huge pages of 2 MiB: as much
+    /// again as writers were given so far, at most 8 MiB, and none for a table of less than 2 MiB. A directory that is found
+    /// damaged is built anew, once per table, in O(entries). Meant to be called by a background thread, about every
+    /// millisecond. Reads and writes never wait for it.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable};
@@ -576,6 +576,7 @@ impl<C: Comparator> MemTable<C> {
     pub fn maintain(&self) {
         if !self.is_frozen() {
             self.core().arena.back_ahead();
+            self.core().points.maintain(self.core().ground(), &self.core().shards);
         }
         self.core().tombstones.live.maintain(&self.core().comparator);
     }

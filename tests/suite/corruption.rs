@@ -110,7 +110,7 @@ fn every_bit_of_filters_and_index() {
     }
 }
 
-/// No answer rests on the directory.
+/// No answer rests on the directory, and a scrub finds what matters to its searches.
 #[test]
 fn every_bit_of_the_directory() {
     let seed = seed_or(23);
@@ -119,13 +119,16 @@ fn every_bit_of_the_directory() {
     let map = map(&model).accelerators_only();
     assert!(map.bits >= 4 * 64 * 64);
     let stride = if cfg!(debug_assertions) { 397 } else { 3 };
+    let (mut faults, mut found) = (0, 0);
     for bit in (seed % stride..map.bits).step_by(stride as usize) {
         let (area, kind, verdict) =
             run_case(&model, case(bit), |injector, _| (map.flip_nth(injector, bit), plan::Kind::Flip))
                 .unwrap();
         accept(bit, seed, area, kind, &verdict);
-        assert!(verdict.answering.is_empty() && !verdict.detected, "bit {bit}: {verdict:?}");
+        assert!(verdict.answering.is_empty(), "bit {bit}: {verdict:?}");
+        (faults, found) = (faults + 1, found + u32::from(verdict.detected));
     }
+    assert!(found > faults / 4, "a scrub found {found} of {faults}");
 }
 
 /// Words and lines zeroed, and blocks from elsewhere copied over them.

@@ -334,8 +334,11 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
             self.add(region, Part::Points, 0, None, address_of(view, unit, UNIT)?, UNIT);
         }
         let search = self.core.point_search()?;
-        for (first, units) in search.directory().pages() {
-            let words = (first..first + units).map(|unit| address_of(view, unit, UNIT));
+        let root = (search.directory != 0).then_some(search.directory..search.directory + 1);
+        let directory = search.directory();
+        let pages = directory.pages().map(|at| at.page..at.page + at.units());
+        for units in root.into_iter().chain(pages) {
+            let words = units.map(|unit| address_of(view, unit, UNIT));
             for address in words.collect::<Result<Vec<_>>>()? {
                 self.add(Region::Directory, Part::Points, 0, None, address, UNIT);
             }

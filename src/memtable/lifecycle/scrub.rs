@@ -7,6 +7,7 @@
 //!   chains       of a `Vector` table: every entry, link and back link; once frozen, its sorted array and the order in it
 //!   tombstones   every record and piece of the live index, and of the frozen one
 //!   beside       filters: both copies of every word; point index: every slot and control word
+//!   directory    every page, if nothing else was found: its slots are compared with the nodes that they name
 //!   frozen       counts and digest sums == those sealed at the freeze; tombstones of list and indexes equally many
 //! ```
 //! * SCRUB-1: a finding never ends the scrub; entries after a gap are visited as well.
@@ -32,6 +33,7 @@ use crate::memtable::options::Representation;
 use crate::memtable::parts::point_entries::is_same_version;
 use crate::memtable::parts::vector::{SortedSearch, chain_nodes};
 use crate::memtable::parts::writer_shards::Totals;
+use crate::memtable::skiplist::directory::look::{Look, Standing};
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::search::Search;
@@ -126,6 +128,7 @@ pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubPro
         .scrub(&mut || core.shards.wait_out_writers(), &mut |corruption| findings.push(corruption));
     findings.into_iter().for_each(|corruption| scrub.find(corruption));
     scrub.accelerators();
+    scrub.directory();
     if let Some(sealed) = sealed {
         let sums = scrub.seen.compare(sealed);
         let tombstones = core.tombstones.compare(&core.arena, scrub.seen.range_deletes);
@@ -192,6 +195,27 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         for finding in findings.into_iter().chain(checked.err()) {
             self.find(finding);
         }
+    }
+
+    /// Looks at the pages of the directory. What one looks like that names damaged nodes says nothing about the page.
+    fn directory(&mut self) {
+        let Ok(search) = self.core.point_search() else { return };
+        if search.directory == 0 || !self.report.findings.is_empty() {
+            return;
+        }
+        let directory = search.directory();
+        let broken = |at: Standing| match directory.look(at) {
+            Look::Damaged(found) => Some((at, found)),
+            Look::Sound | Look::Busy => None,
+        };
+        let found: Vec<_> = directory.pages().filter_map(broken).collect();
+        if !found.is_empty() {
+            self.core.shards.wait_out_writers();
+        }
+        let remaining = found.into_iter().filter_map(|(at, _)| broken(at));
+        let lost =
+            directory.is_lost().then(|| Corruption::new(Place::Directory, bytes_of(search.directory), 0, 0));
+        remaining.map(|(_, found)| found).chain(lost).for_each(|found| self.find(found));
     }
 
     /// Verifies a `Vector` table: its chains, then the sorted array.

@@ -23,11 +23,13 @@ use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::upkeep::Upkeep;
 
 /// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct PointEntries {
     pub(crate) list: List,
+    upkeep: Upkeep,
     /// The sorted array of a frozen `Vector` table.
     sorted: OnceLock<Arc<Sorted>>,
     representation: Representation,
@@ -43,6 +45,7 @@ impl PointEntries {
                 Directory::On => list.with_directory(arena)?,
                 _ => list,
             },
+            upkeep: Upkeep::default(),
             sorted: OnceLock::new(),
             representation: options.representation,
             duplicates: options.duplicates,
@@ -56,6 +59,13 @@ impl PointEntries {
         ground: Ground<'t, C>,
     ) -> Result<Search<'t, C>, Corruption> {
         Ok(self.list.search(Head::Points, ground.arena.view()?, ground.comparator))
+    }
+
+    /// Looks at some pages of the directory, if there is one, and renews it if it is broken.
+    pub(crate) fn maintain<C: Comparator>(&self, ground: Ground<'_, C>, shards: &WriterShards) {
+        if let Ok(search) = self.search(ground) {
+            self.upkeep.look_on(&search, &mut || shards.wait_out_writers());
+        }
     }
 
     /// The entries in order. A mutable `Vector` table sorts a copy: of all entries, or of those of one key.

@@ -16,7 +16,7 @@
 use crate::error::Result;
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::SubChunk;
-use crate::memtable::skiplist::directory::name::Named;
+use crate::memtable::skiplist::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::link_tower::Tower;
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
@@ -33,9 +33,6 @@ struct Waiting {
 
 /// How many nodes of a writer wait for a name.
 const WAITING_MAX: usize = 8;
-
-/// Of entries that follow each other in memory, every how many-th is named.
-const NAMED_EVERY: u32 = 4;
 
 impl Waiting {
     fn push(&mut self, node: u32) {

@@ -22,7 +22,7 @@ use crate::planted::{Bug, planted};
 use crate::prefetch::prefetch_read;
 
 /// Neighbours at most this far apart, in arena units, were probably written one after the other.
-const NEAR_UNITS: u32 = 128;
+pub(super) const NEAR_UNITS: u32 = 128;
 /// Such neighbours are prefetched this many bytes ahead, farther than the processor does by itself.
 const NEAR_AHEAD: isize = 2048;
 /// The read-ahead is this many nodes of level 1 ahead, with 2.7 entries each.

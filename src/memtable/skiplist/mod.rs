@@ -20,6 +20,7 @@ pub(crate) mod node;
 pub(crate) mod parked;
 pub(crate) mod placement;
 pub(crate) mod search;
+pub(crate) mod upkeep;
 pub(crate) mod witness;
 
 #[cfg(all(test, loom))]

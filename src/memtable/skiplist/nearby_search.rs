@@ -11,12 +11,14 @@ use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{Comparator, Kind, Target};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::directory::lookup::{Hint, Pages};
-use crate::memtable::skiplist::node::Node;
+use crate::memtable::skiplist::node::{Node, Verified};
 use crate::memtable::skiplist::search::{Bracket, Search, Trail};
 use crate::planted::{Bug, planted};
 
 /// Hops on level 0 from a hint before the towers are asked: a leaf and a half of entries.
 const HINT_HOPS: u32 = 64;
+/// Slots that are tried for a way around a broken link.
+const SLOTS_TRIED: i32 = 8;
 
 impl<'a, C: Comparator> Search<'a, C> {
     /// The directory of this list, if it has one.
@@ -28,7 +30,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// What the directory says about a target that has a key.
     #[inline(always)]
     pub(super) fn ask_directory(&self, target: &Target<'_>) -> Option<Hint> {
-        if target.is_extreme() {
+        if self.course.directory == 0 || target.is_extreme() {
             return None;
         }
         let hint = self.directory().lookup(target)?;
@@ -55,13 +57,41 @@ impl<'a, C: Comparator> Search<'a, C> {
     ) -> Option<Bracket<'a>> {
         let start = if hint.before == 0 { self.sentinel } else { hint.before };
         let bracket = self.find_near(start, HINT_HOPS, target, trail)?;
-        // A damaged hint may name a node of the other list.
-        let of_ranges = bracket.entry.is_some_and(|entry| entry.kind() == Kind::RANGE_DELETE);
-        if of_ranges != (self.holds == Head::Ranges) && bracket.entry.is_some() {
+        if bracket.entry.is_some_and(|entry| !self.is_held(&entry)) {
             return None;
         }
         trail.start_in(hint.leaf);
         Some(bracket)
+    }
+
+    /// The first node not before the target that the directory names and that level 0 leads to, if it comes before `right`;
+    /// else `right`.
+    #[cold]
+    pub(super) fn nearest_named(&self, target: &Target<'_>, right: u32) -> u32 {
+        let directory = self.directory();
+        let Some(hint) = self.ask_directory(target) else { return right };
+        let slots = (0..SLOTS_TRIED).map_while(|ahead| directory.moved(hint.leaf, hint.slot, ahead));
+        let mut nodes = slots.map(|(leaf, slot)| directory.named(leaf, slot));
+        nodes.find(|node| self.is_between(*node, target, right)).unwrap_or(right)
+    }
+
+    /// Whether a node is one of this list, not before the target, and before `right`. A node that its writer has not linked
+    /// yet, or never will, is none of the list.
+    fn is_between(&self, node: u32, target: &Target<'_>, right: u32) -> bool {
+        let Ok(Some(entry)) = self.verified(node) else { return false };
+        let left = self.view.back_hint(node).filter(|left| self.view.try_link(*left, 0) == Some(node));
+        let before_right = match self.verified(right) {
+            Ok(Some(right)) => entry.node().order(self.comparator, &self.position(right.node())).is_lt(),
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        left.is_some() && before_right && self.is_held(&entry) && !self.is_before(entry.node(), target)
+    }
+
+    /// Whether this list holds such entries: a damaged hint may name a node of the other one.
+    #[inline(always)]
+    fn is_held(&self, entry: &Verified<'a>) -> bool {
+        (entry.kind() == Kind::RANGE_DELETE) == (self.holds == Head::Ranges)
     }
 
     /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the place is not found

@@ -15,8 +15,8 @@
 //! * SEARCH-3: if a bracket fails, the walk is repeated with care: every key verified, damaged nodes stepped over by
 //!   their own links. What remains open is a `Gap`.
 //! * SEARCH-4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node
-//!   that upper levels, or a link that went back to an earlier value, reached: along back links that forward links
-//!   confirm.
+//!   that upper levels, the directory, or a link that went back to an earlier value, reached: along back links that
+//!   forward links confirm.
 //!
 //! Any thread; lock-free. Not promised: how many steps. Expected O(log n).
 
@@ -360,8 +360,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Finds and certifies the bracket around a position, with the checks that the table asks for.
     #[inline]
     pub(crate) fn find<T: Trail>(&self, target: &Target<'_>, trail: &mut T) -> Result<Bracket<'a>, Gap> {
-        if self.directory != 0
-            && let Some(hint) = self.ask_directory(target)
+        if let Some(hint) = self.ask_directory(target)
             && let Some(bracket) = self.find_from_hint(&hint, target, trail)
         {
             return Ok(bracket);
@@ -559,7 +558,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// The level-0 link of `from` is broken, or went back to an earlier value: comes back from `greater` (SEARCH-4).
     #[cold]
     fn find_backwards(self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
-        let mut right = walk.greater;
+        let mut right = self.nearest_named(target, walk.greater);
         loop {
             let open = || Err(self.gap(self.link_report(from), walk.at, right));
             let Some(left) = self.view.back_hint(right) else { return open() };

@@ -15,8 +15,6 @@
 use crate::error::Result;
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::{SubChunk, View};
-#[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
-use crate::memtable::skiplist::directory::page::WORDS;
 use crate::memtable::skiplist::directory::page::{FREE, Page, SLOTS};
 use crate::memtable::skiplist::layout::LINE_UNITS;
 use crate::prefetch::prefetch_read;
@@ -272,26 +270,6 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// The leaves beside a leaf: before and after it; 0: none.
     pub(crate) fn beside(&self, leaf: u32) -> (u32, u32) {
         Page::open(self.view, leaf).map_or((0, 0), |page| (page.prev(), page.next()))
-    }
-
-    /// Every page that can be reached, as (first unit, units), in the order of levels: for tests and the fault injector.
-    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
-    pub(crate) fn pages(&self) -> Vec<(u32, u32)> {
-        let mut pages = Vec::new();
-        let Some((mut first, levels)) = self.root().filter(|_| self.root != 0) else { return pages };
-        pages.push((self.root, 1));
-        for level in (0..=levels).rev() {
-            let units = if level == 0 { WORDS as u32 } else { 2 * WORDS as u32 };
-            let mut at = first;
-            while let Some(page) = Page::open(self.view, at).filter(|_| at != 0) {
-                pages.push((at, units));
-                at = page.next();
-            }
-            first = Page::open(self.view, first)
-                .and_then(|page| page.child(self.view, 0))
-                .map_or(0, |child| child.0);
-        }
-        pages
     }
 
     /// The last node of the page before; 0: the start of the list.

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod look;
 pub(crate) mod lookup;
 #[cfg(all(test, loom))]
 mod loom;

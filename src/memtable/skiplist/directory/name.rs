@@ -27,6 +27,9 @@ use crate::sync::Ordering;
 /// Ties between neighbours of a full page that are worth another measure.
 const TIES_MAX: usize = SLOTS / 16;
 
+/// Of entries that follow each other in memory, every how many-th is named.
+pub(crate) const NAMED_EVERY: u32 = 4;
+
 /// How naming a node ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
@@ -89,6 +92,9 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             if place < locked.count && locked.slot(self.view, place)?.node == new.node {
                 return Some(Named::In(page.at));
             }
+            if place == locked.count && self.begins_next(&page, new.node) {
+                return Some(Named::In(page.next()));
+            }
             match self.put_here(slab, &mut locked, place, new)? {
                 Some(at) => return Some(Named::In(at)),
                 None => drop(locked),
@@ -97,17 +103,20 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         Some(Named::Busy)
     }
 
+    /// Whether the next page begins with this node: another writer named it there.
+    fn begins_next(&self, page: &Page<'a>, node: u32) -> bool {
+        let next = page.next();
+        next != 0 && Page::open(self.view, next).is_some_and(|next| next.low() == node)
+    }
+
     /// The page for a new slot; `None`: the slot is in a first page, or a new root, by now.
     fn page_for(&self, slab: &mut SubChunk, new: &New<'_, '_>) -> Option<Option<Page<'a>>> {
         match self.root() {
             Some((_, levels)) if levels >= new.level => self.page_at(new.level, new.target).map(Some),
             None if new.level == 0 && self.root_word()? == 0 => {
                 let mut first = Locked::create(self.view, slab, Kind::Leaf, START, &Measure::PLAIN)?;
-                first.insert(
-                    self.view,
-                    0,
-                    Slot { discriminator: kept(new.target.key, 0), node: new.node, child: 0 },
-                )?;
+                let discriminator = kept(new.target.key, 0);
+                first.insert(self.view, 0, Slot { discriminator, node: new.node, child: 0 })?;
                 let at = first.page.at;
                 drop(first);
                 match self.set_root(0, (at, 0)) {
@@ -117,6 +126,19 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             }
             _ => None,
         }
+    }
+
+    /// Forgets all pages: the next name begins anew.
+    pub(crate) fn forget(&self) {
+        if let Some(word) = self.view.word(self.root) {
+            // ORDERING: Relaxed: no page is named.
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a root was set once, and its word is damaged.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.root().is_none() && self.root_word().is_some_and(|word| word != 0)
     }
 
     fn root_word(&self) -> Option<u64> {

@@ -222,7 +222,7 @@ impl<'a> Page<'a> {
     }
 
     /// A slot with all that it holds.
-    fn slot(&self, view: &View<'a>, kind: Kind, slot: usize) -> Option<Slot> {
+    pub(super) fn slot(&self, view: &View<'a>, kind: Kind, slot: usize) -> Option<Slot> {
         match kind {
             Kind::Leaf => {
                 let node = self.node(slot);
@@ -235,8 +235,22 @@ impl<'a> Page<'a> {
         }
     }
 
+    /// The lock word while nobody holds the lock, and how many slots it counts. A look that ends over another word has seen a
+    /// page that was being written.
+    pub(super) fn at_rest(&self) -> Option<(u64, usize)> {
+        // ORDERING: Acquire pairs with the Release in `Locked::drop`: the slots that it counts are visible.
+        let word = self.words[LOCK].load(Ordering::Acquire);
+        (word & LOCKED == 0).then_some((word, (word & COUNT) as usize))
+    }
+
+    /// The lock word while somebody holds the lock.
+    pub(super) fn held(&self) -> Option<u64> {
+        let word = self.load(LOCK);
+        (word & LOCKED != 0).then_some(word)
+    }
+
     /// What stands here, by its tag (PAGE-1).
-    fn kind(&self, view: &View<'a>) -> Option<Kind> {
+    pub(super) fn kind(&self, view: &View<'a>) -> Option<Kind> {
         let found = self.load(LOCK) >> 8 & 0xff_ffff;
         [Kind::Leaf, Kind::Inner].into_iter().find(|kind| tag(view, self.at, *kind) == found)
     }
