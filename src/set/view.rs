@@ -19,8 +19,11 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::read::get::{Base, DeletedBy, Lookup, Operand, ValueRef};
+use crate::memtable::table::TableReader;
 use crate::planted::{Bug, planted};
+use crate::set::merging_cursor::MergingCursor;
 use crate::set::publication::Publication;
+use crate::set::source::{SortedSource, TableSource};
 use crate::set::swapped::{Loaded, Swapped};
 use crate::set::tables::{LastNumber, Tables};
 
@@ -85,6 +88,25 @@ impl<B, C: Comparator> View<B, C> {
     #[must_use]
     pub fn tables(&self) -> usize {
         1 + self.tables.immutables.len()
+    }
+
+    /// The tables, newest first, for what is asked of single ones: counts, bytes, estimates, a scrub.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// set.write(&batch)?;
+    /// let view = set.view();
+    /// assert_eq!(view.readers().map(|table| table.len()).sum::<usize>(), 1);
+    /// assert!(view.readers().all(|table| table.scrub(|_| {}).findings.is_empty()));
+    /// # Ok(()) }
+    /// ```
+    pub fn readers(&self) -> impl DoubleEndedIterator<Item = &TableReader<C>> {
+        self.tables.newest_first().map(|slot| slot.table.reader())
     }
 
     /// Looks a key up in all tables, newest first. Expected O(tables * log n).
@@ -152,6 +174,56 @@ impl<B, C: Comparator> View<B, C> {
         }
         let rest = found.into_iter().zip(operands);
         rest.map(|(found, operands)| found.unwrap_or_else(|| Ok(at_the_base(operands)))).collect()
+    }
+}
+
+impl<B, C: Comparator + Clone> View<B, C> {
+    /// A cursor over what this view sees in its tables, both ways. For scans that go on below them see
+    /// [`merging_cursor`](Self::merging_cursor).
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"a", b"1")?;
+    /// batch.put(b"b", b"2")?;
+    /// set.write(&batch)?;
+    /// set.switch()?;
+    /// batch.clear();
+    /// batch.delete(b"a")?;
+    /// set.write(&batch)?;
+    /// let mut cursor = set.view().cursor()?;
+    /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if a range tombstone of the tables is damaged.
+    pub fn cursor(&self) -> Result<MergingCursor<'static, C>> {
+        self.merging_cursor(Vec::new())
+    }
+
+    /// A cursor over what this view sees in its tables and in the engine's own sources, which are older than the
+    /// tables: newest first, each with no entry or range tombstone that is older than one of the next ones for a key that
+    /// both have. It is not positioned yet. O(n log n) for n range tombstones in the tables.
+    ///
+    /// A move is O(tables and sources), expected, for each key that it comes to; backward it seeks twice in each that
+    /// has the key. Keys below a range tombstone are passed by one seek per older table or source. See [`SortedSource`].
+    ///
+    /// # Errors
+    /// `Corruption` if a range tombstone of the tables is damaged.
+    pub fn merging_cursor<'s>(
+        &self,
+        sources: Vec<Box<dyn SortedSource + 's>>,
+    ) -> Result<MergingCursor<'s, C>> {
+        let mut all: Vec<Box<dyn SortedSource + 's>> = Vec::with_capacity(self.tables() + sources.len());
+        for slot in self.tables.newest_first() {
+            all.push(Box::new(TableSource::new(slot, self.sequence)?));
+        }
+        let comparator = self.tables.active.table.comparator().clone();
+        Ok(MergingCursor::new(comparator, self.sequence, all.into_iter().chain(sources)))
     }
 }
 

@@ -19,7 +19,7 @@ use paranoid_memtable::integrity::{Kvo, Kvos, Protected, StoredProtection};
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::repair::{ScrubProgress, ScrubReport};
 use paranoid_memtable::scan::Raw;
-use paranoid_memtable::set::{Durability, MemTableSet, SetLookup, SetOptions};
+use paranoid_memtable::set::{Cover, Durability, MemTableSet, MergeBase, SetLookup, SetOptions, SourceKey};
 use paranoid_memtable::tombstone::{Fragment, Fragmenter, RangeTombstone};
 use paranoid_memtable::*;
 
@@ -36,7 +36,7 @@ const DOORS: [&str; 6] = [
 ];
 
 /// Traits and names for other types.
-const NOT_TYPES: [&str; 10] = [
+const NOT_TYPES: [&str; 11] = [
     "Result",
     "SequenceNumber",
     "SinkError",
@@ -45,6 +45,7 @@ const NOT_TYPES: [&str; 10] = [
     "FlushSink",
     "Handle",
     "Journal",
+    "SortedSource",
     "Visibility",
     "PrefixExtractor",
 ];
@@ -324,6 +325,13 @@ fn sets(letter: u8, out: &mut Outputs) {
     out.show("SetLookup", &view.get(&bytes(letter, 1)).unwrap());
     let SetLookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
     out.show("PendingMerge", &pending);
+    let mut cursor = view.cursor().unwrap();
+    let entry = cursor.first().unwrap().unwrap();
+    out.show("MergedEntry", &entry);
+    out.show("MergeBase", &MergeBase::Value(entry.user_key().to_vec()));
+    out.show("SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
+    out.show("Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
+    out.show("MergingCursor", &cursor);
     set.switch().unwrap();
     let mut job = set.begin_flush().unwrap().unwrap();
     out.show("SetFlush", &job.items().unwrap());

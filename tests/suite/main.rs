@@ -36,6 +36,7 @@ mod ranges;
 mod room;
 mod scrub_and_freeze;
 mod set_model;
+mod set_scans;
 mod set_stops;
 mod set_threads;
 mod shared_order;

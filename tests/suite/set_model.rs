@@ -9,6 +9,7 @@ use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, Snapshot, View
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Error, Kind, MemTableOptions, Representation, WriteBatch};
 
+use super::set_scans::walk;
 use crate::support::rng::{Rng, amount, seed_or};
 use crate::support::sets::{History, Known, MemoryJournal, finish, read_through};
 use crate::support::watchdog::{Watchdog, replay_line};
@@ -99,8 +100,9 @@ impl Trial {
     }
 
     /// Every key, through one view.
-    fn check(&self, view: &View<History>) {
+    fn check(&mut self, view: &View<History>) {
         let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+        walk(view, &self.all, &keys, &mut self.rng);
         for (key, found) in keys.iter().zip(view.multi_get(&keys)) {
             let expected = self.all.read(key, view.sequence(), Known::default());
             assert_eq!(read_through(view, key), expected, "{key:?} at {}", view.sequence());
@@ -118,7 +120,7 @@ impl Trial {
             self.check(&view);
         }
         if let Some(view) = self.views.get(self.rng.index(self.views.len().max(1))) {
-            self.check(view);
+            self.check(&view.clone());
         }
     }
 
@@ -248,9 +250,12 @@ fn snapshots_of_other_sets_and_journals_that_are_missing_are_refused() {
     for durability in [Durability::Buffered, Durability::Synced] {
         assert!(matches!(set.write_with(&batch, durability), Err(Error::InvalidArgument(_))));
     }
-    let mut inverted = WriteBatch::new();
-    inverted.delete_range(b"z", b"a").unwrap();
-    assert!(matches!(set.write(&inverted), Err(Error::InvalidArgument(_))));
+    let short = MemTableOptions::builder().key_len_max(3).build().unwrap();
+    let short = MemTableSet::open(SetOptions::builder().table(short).build().unwrap(), ()).unwrap();
+    let mut long = WriteBatch::new();
+    long.put(b"long", b"").unwrap();
+    assert!(matches!(short.write(&long), Err(Error::KeyTooLarge { len: 4, max: 3 })));
+    assert_eq!(short.write(&batch).unwrap(), 1, "a refused batch takes no number");
     let options = SetOptions::builder().last_sequence((1 << 56) - 2).build().unwrap();
     let set = MemTableSet::open(options, ()).unwrap();
     assert_eq!(set.write(&batch).unwrap(), (1 << 56) - 1);

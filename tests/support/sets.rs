@@ -3,11 +3,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::read::Base;
-use paranoid_memtable::set::{Journal, SetLookup, View};
+use paranoid_memtable::set::{Cover, Journal, SetLookup, SortedSource, SourceKey, View};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Error, Kind, WriteBatch};
 
@@ -184,5 +185,63 @@ impl MemoryJournal {
             log.abandoned.iter().any(|(first, last)| (*first..=*last).contains(&batch.sequence()))
         };
         batches.filter(|batch| !is_abandoned(batch)).collect()
+    }
+}
+
+/// A history as a source of a merging cursor.
+pub struct HistorySource<'h> {
+    history: &'h History,
+    at: Option<&'h Version>,
+}
+
+impl<'h> HistorySource<'h> {
+    pub fn new(history: &'h History) -> Self {
+        HistorySource { history, at: None }
+    }
+
+    fn go(&mut self, to: Option<(&'h Version, &'h (Kind, Vec<u8>))>) -> Result<Option<SourceKey<'_>>, Error> {
+        self.at = to.map(|(version, _)| version);
+        Ok(to.map(|((key, Reverse(sequence)), (kind, _))| SourceKey {
+            user_key: key,
+            sequence: *sequence,
+            kind: *kind,
+        }))
+    }
+}
+
+impl SortedSource for HistorySource<'_> {
+    fn seek(&mut self, key: &[u8], sequence: u64) -> Result<Option<SourceKey<'_>>, Error> {
+        self.go(self.history.points.range((key.to_vec(), Reverse(sequence))..).next())
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>, Error> {
+        self.go(self.history.points.range(..(key.to_vec(), Reverse(u64::MAX))).next_back())
+    }
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>, Error> {
+        self.go(self.history.points.range(..=(key.to_vec(), Reverse(0))).next_back())
+    }
+    fn first(&mut self) -> Result<Option<SourceKey<'_>>, Error> {
+        self.go(self.history.points.iter().next())
+    }
+    fn last(&mut self) -> Result<Option<SourceKey<'_>>, Error> {
+        self.go(self.history.points.iter().next_back())
+    }
+    fn next(&mut self) -> Result<Option<SourceKey<'_>>, Error> {
+        let after = self.at.map(|at| (Bound::Excluded(at.clone()), Bound::Unbounded));
+        self.go(after.and_then(|after| self.history.points.range(after).next()))
+    }
+    fn prev(&mut self) -> Result<Option<SourceKey<'_>>, Error> {
+        let before = self.at.map(|at| ..at.clone());
+        self.go(before.and_then(|before| self.history.points.range(before).next_back()))
+    }
+    fn value_into(&self, value: &mut Vec<u8>) -> Result<(), Error> {
+        value.clone_from(&self.history.points[self.at.expect("it stands on an entry")].1);
+        Ok(())
+    }
+    fn cover(&self, key: &[u8], snapshot: u64) -> Result<Option<Cover<'_>>, Error> {
+        let covers = |range: &&(Vec<u8>, Vec<u8>, u64)| {
+            range.2 <= snapshot && range.0.as_slice() <= key && key < range.1.as_slice()
+        };
+        let newest = self.history.ranges.iter().filter(covers).max_by_key(|range| range.2);
+        Ok(newest.map(|(start, end, sequence)| Cover { sequence: *sequence, span: Some((start, end)) }))
     }
 }
