@@ -26,6 +26,7 @@ use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::point_entries::PointEntries;
 use crate::memtable::parts::range_tombstones::RangeTombstones;
 use crate::memtable::parts::writer_shards::{Totals, WriterShards};
+use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::search::Search;
@@ -114,14 +115,22 @@ impl<C: Comparator> Core<C> {
         self.tombstones.covering(self.ground(), key, snapshot, floor)
     }
 
-    /// All control words but those of the writer shards.
-    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
-        std::iter::once(self.arena.control.words()).chain(self.accelerators.control_words())
+    /// The structures beside the list of entries.
+    pub(crate) fn side_structures(&self) -> [&dyn SideStructure; 4] {
+        [&self.points, &self.tombstones, &self.accelerators, &self.shards]
     }
 
-    /// Compares every control word with its check. Call it while no word is being set.
+    /// Calls `visit` with every group of control words.
+    pub(crate) fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
+        visit(self.arena.control.words());
+        self.side_structures().into_iter().for_each(|side| side.each_control(visit));
+    }
+
+    /// Compares every control word but those of the writer shards with its check. Call it while no word is being set.
     pub(crate) fn check_control(&self) -> Result<(), Corruption> {
-        self.control_words().try_for_each(Words::check)
+        let mut checked = self.arena.control.words().check();
+        self.accelerators.each_control(&mut |words| checked = checked.and_then(|()| words.check()));
+        checked
     }
 
     /// Compares the sums that a full pass saw with those sealed by the freeze, and with the number of tombstones in
@@ -140,8 +149,8 @@ impl<C: Comparator> Core<C> {
 
     /// Bytes of allocated memory: arena that writers were given, accelerators, tombstone indexes, and this struct.
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        let sides = self.points.heap_bytes() + self.tombstones.heap_bytes() + self.shards.extra_bytes();
-        self.arena.handed_bytes() + sides + self.accelerators.heap_bytes() + size_of::<Core<C>>() as u64
+        let sides: u64 = self.side_structures().into_iter().map(SideStructure::heap_bytes).sum();
+        self.arena.handed_bytes() + sides + size_of::<Core<C>>() as u64
     }
 }
 

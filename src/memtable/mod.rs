@@ -8,6 +8,7 @@ pub(crate) mod parts;
 pub(crate) mod prefix;
 pub(crate) mod read;
 pub(crate) mod scan;
+pub(crate) mod side_structure;
 pub(crate) mod skiplist;
 pub(crate) mod table;
 pub(crate) mod write;

@@ -218,7 +218,7 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
 #[test]
 fn writers_and_readers() {
     rounds("writers_and_readers", 3, |seed, representation| {
-        stress(seed, representation, fewer(amount(20_000, 2_000), representation), None);
+        stress(seed, representation, fewer(amount(20_000, 1_000), representation), None);
     });
 }
 

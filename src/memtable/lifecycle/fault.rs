@@ -31,8 +31,8 @@ use crate::key::Comparator;
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::past::{Fresh, LINE, Past, WORD};
 use crate::memtable::lifecycle::piece::{Owner, Part, Piece, Region};
-use crate::memtable::lookup::accelerators::AcceleratorWord;
 use crate::memtable::lookup::lines::LINE_WORDS;
+use crate::memtable::side_structure::{FaultWords, Home};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::layout::{
@@ -107,11 +107,11 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
             }
         }
         injector.list(&view, Head::Ranges, Part::Ranges)?;
-        injector.accelerators(&view)?;
+        injector.sides(Home::Arena, &chained)?;
+        injector.directory(&view)?;
         injector.arrange(&view)?;
-        each_control(core, |words| injector.control(words));
-        injector.side_structures();
-        injector.sorted(&chained);
+        core.each_control(&mut |words| injector.control(words));
+        injector.sides(Home::Heap, &chained)?;
         let addresses = injector.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
         injector.by_address = addresses.collect();
         injector.by_address.sort_unstable();
@@ -143,15 +143,18 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
                 past.note(address, read(address, size_of_val(words)), fresh);
             }
         };
-        each_control(core, |control| {
+        core.each_control(&mut |control| {
             let halves = control.runs().into_iter().flatten();
             halves.for_each(|word| words(std::slice::from_ref(word), Fresh::Made));
         });
-        core.tombstones.words().into_iter().for_each(|run| words(run, Fresh::Zeros));
-        let sorted = core.points.sorted();
-        sorted.iter().flat_map(|sorted| sorted.words()).for_each(|word| {
-            words(std::slice::from_ref(word), Fresh::Zeros);
-        });
+        let on_heap = |what: FaultWords| what.home() == Home::Heap;
+        for side in core.side_structures() {
+            side.fault_words(&core.arena, &mut |what, run| {
+                if on_heap(what) {
+                    words(run, Fresh::Zeros);
+                }
+            })?;
+        }
         Ok(())
     }
 
@@ -302,37 +305,31 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         Ok(())
     }
 
-    /// Lists the structures on the heap, beside the arena.
-    fn side_structures(&mut self) {
-        for words in self.core.tombstones.words() {
-            if let Some(first) = words.first() {
-                let address = first.as_ptr().expose_provenance();
-                self.add(Region::TombstoneIndex, Part::Ranges, 0, None, address, size_of_val(words));
-            }
+    /// Lists the words of the structures beside the list that are stored here. Words of a sorted array have the owners
+    /// of the entries that they name.
+    fn sides(&mut self, home: Home, owners: &BTreeMap<u32, Owner>) -> Result<()> {
+        let core = self.core;
+        for side in core.side_structures() {
+            side.fault_words(&core.arena, &mut |what, words| {
+                let Some(first) = words.first().filter(|_| what.home() == home) else { return };
+                let (region, part) = match what {
+                    FaultWords::Filter => (Region::FilterWord, Part::Points),
+                    FaultWords::IndexControl => (Region::IndexControl, Part::Points),
+                    FaultWords::IndexSlot => (Region::IndexSlot, Part::Points),
+                    FaultWords::TombstoneIndex => (Region::TombstoneIndex, Part::Ranges),
+                    FaultWords::Sorted => (Region::SortedWord, Part::Points),
+                };
+                // ORDERING: Relaxed: nothing else runs (FAULT-1).
+                let node = (first.load(Ordering::Relaxed) >> 32) as u32;
+                let owner = owners.get(&node).filter(|_| what == FaultWords::Sorted).cloned();
+                self.add(region, part, 0, owner, first.as_ptr().expose_provenance(), size_of_val(words));
+            })?;
         }
+        Ok(())
     }
 
-    /// Lists the words of a frozen `Vector` table's array, with the owners of the entries that they name.
-    fn sorted(&mut self, owners: &BTreeMap<u32, Owner>) {
-        let Some(sorted) = self.core.points.sorted() else { return };
-        for word in sorted.words() {
-            // ORDERING: Relaxed: nothing else runs (FAULT-1).
-            let node = (word.load(Ordering::Relaxed) >> 32) as u32;
-            let (owner, address) = (owners.get(&node).cloned(), word.as_ptr().expose_provenance());
-            self.add(Region::SortedWord, Part::Points, 0, owner, address, UNIT);
-        }
-    }
-
-    /// Lists the words of filters and point index.
-    fn accelerators(&mut self, view: &View<'_>) -> Result<()> {
-        for (unit, what) in self.core.accelerators.words()? {
-            let region = match what {
-                AcceleratorWord::Filter => Region::FilterWord,
-                AcceleratorWord::BucketControl => Region::IndexControl,
-                AcceleratorWord::Slot => Region::IndexSlot,
-            };
-            self.add(region, Part::Points, 0, None, address_of(view, unit, UNIT)?, UNIT);
-        }
+    /// Lists the words of the directory.
+    fn directory(&mut self, view: &View<'_>) -> Result<()> {
         let search = self.core.point_search()?;
         let root = (search.directory != 0).then_some(search.directory..search.directory + 1);
         let directory = search.directory();
@@ -570,12 +567,6 @@ fn write(address: usize, bytes: &[u8]) {
     // SAFETY: FAULT-2, FAULT-3: inside a chunk or a control word, whose addresses were exposed mutable; FAULT-1:
     // nobody reads or writes meanwhile, and no borrow of these bytes is alive.
     unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-}
-
-/// Visits the control words of a table, those of its writer shards included.
-fn each_control<C: Comparator>(core: &Core<C>, mut visit: impl FnMut(Words<'_>)) {
-    core.control_words().for_each(&mut visit);
-    core.shards.each_control(visit);
 }
 
 fn lost() -> Corruption {

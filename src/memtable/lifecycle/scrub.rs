@@ -33,6 +33,7 @@ use crate::memtable::options::Representation;
 use crate::memtable::parts::point_entries::is_same_version;
 use crate::memtable::parts::vector::{SortedSearch, chain_nodes};
 use crate::memtable::parts::writer_shards::Totals;
+use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::directory::look::{Look, Standing};
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
@@ -110,8 +111,7 @@ pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubPro
     let sealed = core.sealed.get();
     let (report, seen) = (ScrubReport::default(), Totals::default());
     let mut scrub = Scrub { core, sealed, report, seen, progress };
-    core.control_words().for_each(|words| scrub.control(words));
-    core.shards.each_control(|words| scrub.control(words));
+    core.each_control(&mut |words| scrub.control(words));
     if core.options.representation == Representation::Vector {
         scrub.vector();
     }
@@ -123,11 +123,7 @@ pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubPro
         Ok(search) => scrub.list(&search),
         Err(corruption) => scrub.find(corruption),
     }
-    let mut findings = Vec::new();
-    core.tombstones
-        .scrub(&mut || core.shards.wait_out_writers(), &mut |corruption| findings.push(corruption));
-    findings.into_iter().for_each(|corruption| scrub.find(corruption));
-    scrub.accelerators();
+    core.side_structures().into_iter().for_each(|side| scrub.side(side));
     scrub.directory();
     if let Some(sealed) = sealed {
         let sums = scrub.seen.compare(sealed);
@@ -183,18 +179,13 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         found.into_iter().for_each(|corruption| self.find(corruption));
     }
 
-    /// Verifies filters and point index. A finding is reported only if it remains after all writers at work have
+    /// Verifies a structure beside the list. A finding is reported only if it remains after all writers at work have
     /// left.
-    fn accelerators(&mut self) {
+    fn side(&mut self, side: &dyn SideStructure) {
         let core = self.core;
-        let mut findings = Vec::new();
-        let checked = core.arena.view().and_then(|view| {
-            core.accelerators
-                .scrub(&view, &mut || core.shards.wait_out_writers(), &mut |found| findings.push(found))
-        });
-        for finding in findings.into_iter().chain(checked.err()) {
-            self.find(finding);
-        }
+        let ended =
+            side.scrub(&core.arena, &mut || core.shards.wait_out_writers(), &mut |found| self.find(found));
+        ended.err().into_iter().for_each(|found| self.find(found));
     }
 
     /// Looks at the pages of the directory. What one looks like that names damaged nodes says nothing about the page.

@@ -15,13 +15,14 @@ use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::key::{Comparator, KeyEquality};
 use crate::memtable::lookup::filter::{Answer, Bits, Filter, Holds};
-#[cfg(feature = "fault-injection")]
-use crate::memtable::lookup::lines::Role;
 use crate::memtable::lookup::lines::lost;
 use crate::memtable::lookup::point_index::{Bucket, PointIndex, Sight};
 use crate::memtable::lookup::statistics::{Event, Statistics};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::prefix::PrefixExtractor;
+#[cfg(feature = "fault-injection")]
+use crate::memtable::side_structure::VisitWords;
+use crate::memtable::side_structure::{Report, Settle, SideStructure};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 
 /// See the head of the file.
@@ -31,15 +32,6 @@ pub(crate) struct Accelerators {
     prefixes: Option<(Filter, Arc<dyn PrefixExtractor>)>,
     pub(crate) index: Option<PointIndex>,
     pub(crate) statistics: Option<Statistics>,
-}
-
-/// The kind of a word of a filter or the index.
-#[cfg(feature = "fault-injection")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AcceleratorWord {
-    Filter,
-    BucketControl,
-    Slot,
 }
 
 /// Whether a table has accelerators.
@@ -126,48 +118,11 @@ impl Accelerators {
         self.index.as_ref().and_then(|index| index.look(view, bucket))
     }
 
-    /// Bytes of heap memory. Filters and index are in the arena.
-    pub(crate) fn heap_bytes(&self) -> u64 {
-        self.statistics.as_ref().map_or(0, Statistics::bytes)
-    }
-
-    /// Every control word.
-    pub(crate) fn control_words(&self) -> impl Iterator<Item = Words<'_>> {
+    /// The structures that exist.
+    fn structures(&self) -> impl Iterator<Item = &dyn SideStructure> {
         let filters = self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter));
-        filters.map(Filter::control_words).chain(self.index.iter().map(PointIndex::control_words))
-    }
-
-    /// Every word of filters and index, by its unit in the arena, for the fault injector.
-    #[cfg(feature = "fault-injection")]
-    pub(crate) fn words(&self) -> Result<Vec<(u32, AcceleratorWord)>, Corruption> {
-        let mut words = Vec::new();
-        for filter in self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter)) {
-            words
-                .extend(filter.lines().words()?.into_iter().map(|(unit, _)| (unit, AcceleratorWord::Filter)));
-        }
-        if let Some(index) = &self.index {
-            let what = |role| {
-                if role == Role::Control { AcceleratorWord::BucketControl } else { AcceleratorWord::Slot }
-            };
-            words.extend(index.lines().words()?.into_iter().map(|(unit, role)| (unit, what(role))));
-        }
-        Ok(words)
-    }
-
-    /// Verifies filters and index and reports each word that disagrees. `settle` waits for the writers at work.
-    pub(crate) fn scrub(
-        &self,
-        view: &View<'_>,
-        settle: &mut dyn FnMut(),
-        report: &mut dyn FnMut(Corruption),
-    ) -> Result<(), Corruption> {
-        for filter in self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter)) {
-            filter.scrub(view, settle, report)?;
-        }
-        match &self.index {
-            Some(index) => index.scrub(view, settle, report),
-            None => Ok(()),
-        }
+        let filters = filters.map(|filter| filter as &dyn SideStructure);
+        filters.chain(self.index.iter().map(|index| index as &dyn SideStructure))
     }
 
     #[inline(always)]
@@ -175,6 +130,31 @@ impl Accelerators {
         if let Some(statistics) = &self.statistics {
             statistics.add(event, count);
         }
+    }
+}
+
+impl SideStructure for Accelerators {
+    fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
+        self.structures().for_each(|structure| structure.each_control(visit));
+    }
+
+    /// Filters and index are in the arena; counters are not.
+    fn heap_bytes(&self) -> u64 {
+        self.statistics.as_ref().map_or(0, Statistics::bytes)
+    }
+
+    fn scrub(
+        &self,
+        arena: &Arena,
+        settle: &mut Settle<'_>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Corruption> {
+        self.structures().try_for_each(|structure| structure.scrub(arena, settle, report))
+    }
+
+    #[cfg(feature = "fault-injection")]
+    fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
+        self.structures().try_for_each(|structure| structure.fault_words(arena, visit))
     }
 }
 

@@ -24,6 +24,9 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::hash::{mix, splitmix};
 use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, lost};
+#[cfg(feature = "fault-injection")]
+use crate::memtable::side_structure::{FaultWords, VisitWords};
+use crate::memtable::side_structure::{Report, Settle, SideStructure};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::sync::Ordering;
 
@@ -115,27 +118,27 @@ impl Filter {
             None => Answer::Perhaps,
         }
     }
+}
 
-    /// The control words of place and number of the lines.
-    pub(crate) fn control_words(&self) -> Words<'_> {
-        self.lines.control_words()
+impl SideStructure for Filter {
+    /// Place and number of the lines.
+    fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
+        visit(self.lines.control_words());
     }
 
-    /// Compares every line with its control word and reports those that disagree. `settle` waits for the writers at
-    /// work. O(lines).
-    pub(crate) fn scrub(
+    /// Compares every line with its control word. O(lines).
+    fn scrub(
         &self,
-        view: &View<'_>,
-        settle: &mut dyn FnMut(),
-        report: &mut dyn FnMut(Corruption),
+        arena: &Arena,
+        settle: &mut Settle<'_>,
+        report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
-        self.lines.scrub(view, Place::Filter, &|_| None, settle, report)
+        self.lines.scrub(&arena.view()?, Place::Filter, &|_| None, settle, report)
     }
 
-    /// The lines, for the fault injector.
     #[cfg(feature = "fault-injection")]
-    pub(crate) fn lines(&self) -> &Lines {
-        &self.lines
+    fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
+        self.lines.each_word(&arena.view()?, &mut |_, words| visit(FaultWords::Filter, words))
     }
 }
 

@@ -204,19 +204,25 @@ impl Lines {
         words.chain(lines.iter().map(|line| view.word(line.control).expect("a word"))).collect()
     }
 
-    /// Every word, by its unit, for the fault injector: whole lines in ascending order.
+    /// Calls `visit` with every word, for the fault injector: whole lines in ascending order.
     #[cfg(feature = "fault-injection")]
-    pub(crate) fn words(&self) -> Result<Vec<(u32, Role)>, Corruption> {
+    pub(crate) fn each_word(
+        &self,
+        view: &View<'_>,
+        visit: &mut dyn FnMut(Role, &[AtomicU64]),
+    ) -> Result<(), Corruption> {
         let count = self.count()?;
-        let mut words = Vec::new();
         for index in 0..count {
             let line = self.line(index)?;
-            words.extend((0..UNITS).map(|word| (line.first + word, Role::Word)));
+            for place in 0..LINE_WORDS {
+                visit(Role::Word, std::slice::from_ref(line.word(view, place).ok_or_else(lost)?));
+            }
         }
         for index in 0..control_lines(count) * LINE_WORDS as u64 {
-            words.push((self.line(index)?.control, Role::Control));
+            let control = view.word(self.line(index)?.control).ok_or_else(lost)?;
+            visit(Role::Control, std::slice::from_ref(control));
         }
-        Ok(words)
+        Ok(())
     }
 }
 

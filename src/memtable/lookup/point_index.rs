@@ -37,7 +37,12 @@ use crate::integrity::control_word::Words;
 use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::tag::Secret;
 use crate::key::{Comparator, SequenceNumber};
+#[cfg(feature = "fault-injection")]
+use crate::memtable::lookup::lines::Role;
 use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines};
+#[cfg(feature = "fault-injection")]
+use crate::memtable::side_structure::{FaultWords, VisitWords};
+use crate::memtable::side_structure::{Report, Settle, SideStructure};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::planted::{Bug, planted};
@@ -175,28 +180,31 @@ impl PointIndex {
         // ORDERING: Relaxed: all writers have been joined.
         (0..SLOTS).filter(|slot| line.word(view, *slot).unwrap().load(Ordering::Relaxed) != 0).count()
     }
+}
 
-    /// The words that say where the lines are.
-    pub(crate) fn control_words(&self) -> Words<'_> {
-        self.lines.control_words()
+impl SideStructure for PointIndex {
+    /// Place and number of the lines.
+    fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
+        visit(self.lines.control_words());
     }
 
-    /// Verifies every slot and control word and reports those that disagree. `settle` waits for the writers at work.
-    /// O(buckets).
-    pub(crate) fn scrub(
+    /// Verifies every slot and every line's control word. O(buckets).
+    fn scrub(
         &self,
-        view: &View<'_>,
-        settle: &mut dyn FnMut(),
-        report: &mut dyn FnMut(Corruption),
+        arena: &Arena,
+        settle: &mut Settle<'_>,
+        report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
-        let slots = |line: Line| (0..SLOTS).find_map(|slot| damage(view, line, slot));
-        self.lines.scrub(view, Place::Slot, &slots, settle, report)
+        let view = arena.view()?;
+        let slots = |line: Line| (0..SLOTS).find_map(|slot| damage(&view, line, slot));
+        self.lines.scrub(&view, Place::Slot, &slots, settle, report)
     }
 
-    /// The lines, for the fault injector.
     #[cfg(feature = "fault-injection")]
-    pub(crate) fn lines(&self) -> &Lines {
-        &self.lines
+    fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
+        let what =
+            |role| if role == Role::Control { FaultWords::IndexControl } else { FaultWords::IndexSlot };
+        self.lines.each_word(&arena.view()?, &mut |role, words| visit(what(role), words))
     }
 }
 

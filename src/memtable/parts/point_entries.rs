@@ -18,6 +18,9 @@ use crate::memtable::parts::ground::Ground;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::vector::{Sorted, SortedSearch};
 use crate::memtable::parts::writer_shards::{Hidden, WriterShards};
+use crate::memtable::side_structure::SideStructure;
+#[cfg(feature = "fault-injection")]
+use crate::memtable::side_structure::{FaultWords, VisitWords};
 use crate::memtable::skiplist::arena::{Arena, View};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
@@ -128,10 +131,19 @@ impl PointEntries {
         let hides = |newer: &Verified<'_>| self.replaces() && is_same_version(comparator, newer, entry);
         if newer.is_some_and(hides) { Hidden::Yes } else { Hidden::No }
     }
+}
 
-    /// Heap bytes of the sorted array.
-    pub(crate) fn heap_bytes(&self) -> u64 {
+impl SideStructure for PointEntries {
+    /// The sorted array.
+    fn heap_bytes(&self) -> u64 {
         self.sorted.get().map_or(0, |sorted| sorted.bytes())
+    }
+
+    #[cfg(feature = "fault-injection")]
+    fn fault_words(&self, _arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
+        let words = self.sorted.get().into_iter().flat_map(|sorted| sorted.words());
+        words.for_each(|word| visit(FaultWords::Sorted, std::slice::from_ref(word)));
+        Ok(())
     }
 }
 

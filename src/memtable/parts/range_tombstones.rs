@@ -23,6 +23,9 @@ use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::ground::Ground;
 use crate::memtable::parts::representation::{END, Ordered};
+#[cfg(feature = "fault-injection")]
+use crate::memtable::side_structure::{FaultWords, VisitWords};
+use crate::memtable::side_structure::{Report, Settle, SideStructure};
 use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::control_block::{Control, ControlWord, Head};
 use crate::memtable::skiplist::encode::Fields;
@@ -30,8 +33,6 @@ use crate::memtable::skiplist::layout::HEADER;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
-#[cfg(feature = "fault-injection")]
-use crate::sync::AtomicU64;
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::Asked;
@@ -275,29 +276,35 @@ impl RangeTombstones {
             let _ = self.frozen.set(frozen);
         }
     }
+}
 
-    /// Reports damage of the indexes. `settle` waits for the writers at work.
-    pub(crate) fn scrub(&self, settle: &mut dyn FnMut(), report: &mut dyn FnMut(Corruption)) {
+impl SideStructure for RangeTombstones {
+    /// Both indexes.
+    fn heap_bytes(&self) -> u64 {
+        self.live.allocated_bytes() + self.frozen.get().map_or(0, FrozenTombstones::allocated_bytes)
+    }
+
+    /// Verifies both indexes.
+    fn scrub(
+        &self,
+        _arena: &Arena,
+        settle: &mut Settle<'_>,
+        report: &mut Report<'_>,
+    ) -> Result<(), Corruption> {
         self.live.scrub(settle, report);
         if let Some(frozen) = self.frozen.get() {
             frozen.scrub(report);
         }
+        Ok(())
     }
 
-    /// Heap bytes of both indexes.
-    pub(crate) fn heap_bytes(&self) -> u64 {
-        self.live.allocated_bytes() + self.frozen.get().map_or(0, FrozenTombstones::allocated_bytes)
-    }
-
-    /// The words of both indexes, for the fault injector.
     #[cfg(feature = "fault-injection")]
-    pub(crate) fn words(&self) -> Vec<&[AtomicU64]> {
-        let mut runs: Vec<&[AtomicU64]> = Vec::new();
+    fn fault_words(&self, _arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
         let frozen = self.frozen.get().map(FrozenTombstones::index);
         for index in std::iter::once(&self.live).chain(frozen) {
-            index.regions(&mut |_, words| runs.push(words));
+            index.regions(&mut |_, words| visit(FaultWords::TombstoneIndex, words));
         }
-        runs
+        Ok(())
     }
 }
 

@@ -28,6 +28,7 @@ use crate::integrity::control_word::{ControlWords, Words};
 use crate::integrity::tag::Secret;
 use crate::key::Kind;
 use crate::memtable::parts::vector::new_chain;
+use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::node::Verified;
@@ -498,23 +499,25 @@ impl WriterShards {
         })
     }
 
-    /// The control words of every shard.
-    pub(crate) fn each_control(&self, mut visit: impl FnMut(Words<'_>)) {
-        // Cloned, so that the registry's lock is free: a visitor may wait for writers.
-        let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
-        self.first.iter().for_each(|shard| visit(shard.control.words()));
-        more.iter().for_each(|shard| visit(shard.control.words()));
-    }
-
     /// Arena bytes that writers have taken and not used, without those of writers that are inside now.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.fold(0, |sum, shard| {
             sum + shard.inside.try_lock().map_or(0, |inside| inside.inserter.unused_bytes())
         })
     }
+}
 
-    /// Heap bytes of shards made beyond the first ones.
-    pub(crate) fn extra_bytes(&self) -> u64 {
+impl SideStructure for WriterShards {
+    /// The control words of every shard.
+    fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
+        // Cloned, so that the registry's lock is free: a visitor may wait for writers.
+        let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
+        self.first.iter().for_each(|shard| visit(shard.control.words()));
+        more.iter().for_each(|shard| visit(shard.control.words()));
+    }
+
+    /// Shards made beyond the first ones.
+    fn heap_bytes(&self) -> u64 {
         (self.more.lock().shards.len() * size_of::<WriterShard>()) as u64
     }
 }

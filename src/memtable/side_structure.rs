@@ -1,0 +1,88 @@
+//! What the structures beside the list of entries have in common. Each stores words that may be damaged, and memory.
+//!
+//! ```text
+//!   accelerators    filters, point index (lines in the arena), counters of reads
+//!   points          the sorted array of a frozen `Vector` table
+//!   tombstones      the live and the frozen index
+//!   shards          the control words of every writer
+//! ```
+//! `Core` lists them; scrub, fault injector and the count of memory ask each for its part.
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Corruption;
+use crate::integrity::control_word::Words;
+use crate::memtable::skiplist::arena::Arena;
+#[cfg(feature = "fault-injection")]
+use crate::sync::AtomicU64;
+
+/// Waits for the writers at work.
+pub(crate) type Settle<'s> = dyn FnMut() + 's;
+
+/// Takes a finding.
+pub(crate) type Report<'r> = dyn FnMut(Corruption) + 'r;
+
+/// Takes a run of words.
+#[cfg(feature = "fault-injection")]
+pub(crate) type VisitWords<'v> = dyn FnMut(FaultWords, &[AtomicU64]) + 'v;
+
+/// A structure beside the list of entries. Most have only some of these, so all methods do nothing by default.
+pub(crate) trait SideStructure {
+    /// Calls `visit` with each group of control words.
+    fn each_control(&self, _visit: &mut dyn FnMut(Words<'_>)) {}
+
+    /// Bytes of heap memory. Memory in the arena is counted there.
+    fn heap_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Verifies everything but control words, and reports what disagrees after writers at work have left: words may disagree
+    /// while one writes. An error is damage that ended the scrub of this structure.
+    fn scrub(
+        &self,
+        _arena: &Arena,
+        _settle: &mut Settle<'_>,
+        _report: &mut Report<'_>,
+    ) -> Result<(), Corruption> {
+        Ok(())
+    }
+
+    /// Calls `visit` with each run of words but control words, for the fault injector.
+    #[cfg(feature = "fault-injection")]
+    fn fault_words(&self, _arena: &Arena, _visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
+        Ok(())
+    }
+}
+
+/// The kind of words that a fault injector may break.
+#[cfg(feature = "fault-injection")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FaultWords {
+    Filter,
+    IndexSlot,
+    /// A control word of a bucket of the point index.
+    IndexControl,
+    TombstoneIndex,
+    /// A word of a sorted array.
+    Sorted,
+}
+
+/// Where words are stored.
+#[cfg(feature = "fault-injection")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    Arena,
+    Heap,
+}
+
+#[cfg(feature = "fault-injection")]
+impl FaultWords {
+    pub(crate) fn home(self) -> Home {
+        match self {
+            FaultWords::Filter | FaultWords::IndexSlot | FaultWords::IndexControl => Home::Arena,
+            FaultWords::TombstoneIndex | FaultWords::Sorted => Home::Heap,
+        }
+    }
+}
