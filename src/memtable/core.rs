@@ -31,6 +31,7 @@ use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::search::Search;
 use crate::sync::{AtomicU64, Mutex};
+use crate::tombstone::index::query::Question;
 
 /// Everything that the handles of a table share.
 pub(crate) struct Core<C> {
@@ -104,15 +105,10 @@ impl<C: Comparator> Core<C> {
         self.tombstones.search(self.ground())
     }
 
-    /// The largest sequence number <= `snapshot` and > `floor` of the range tombstones that cover `key`.
+    /// The sequence number of the range tombstone that the question is about.
     #[inline(always)]
-    pub(crate) fn covering(
-        &self,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: Option<SequenceNumber>,
-    ) -> Result<Option<SequenceNumber>, Corruption> {
-        self.tombstones.covering(self.ground(), key, snapshot, floor)
+    pub(crate) fn covering(&self, question: Question<'_>) -> Result<Option<SequenceNumber>, Corruption> {
+        self.tombstones.covering(self.ground(), question)
     }
 
     /// The structures beside the list of entries.

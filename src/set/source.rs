@@ -20,6 +20,7 @@ use crate::memtable::scan::cursor::OwnedCursor;
 use crate::memtable::scan::tombstones::TableOrder;
 use crate::set::tables::Slot;
 use crate::tombstone::fragment::fragments::{Fragment, Fragments};
+use crate::tombstone::index::query::Question;
 
 /// Where a sorted source stands: an entry without its value.
 ///
@@ -259,7 +260,7 @@ impl<C: Comparator> SortedSource for TableSource<C> {
     }
     fn cover(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>> {
         let core = self.slot.table.core();
-        let Some(sequence) = core.covering(key, snapshot, None)? else { return Ok(None) };
+        let Some(sequence) = core.covering(Question::new(key, snapshot))? else { return Ok(None) };
         let compare = |left: &[u8], right: &[u8]| core.comparator.compare(left, right);
         let span = self.span(key).filter(|it| {
             it.newest() == sequence && compare(it.start(), key).is_le() && compare(key, it.end()).is_lt()

@@ -11,6 +11,7 @@ use crate::key::Bytewise;
 use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::index::query::Question;
 
 /// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the insert has
 /// returned.
@@ -30,9 +31,9 @@ fn loom_record_is_published_whole() {
         let reader = spawn(move || {
             // ORDERING: acquire; partner: the writer's store above.
             let must = returned.load(Ordering::Acquire) == 1;
-            let found = index.max_covering(&Bytewise, b"c", u64::MAX, 0).unwrap();
+            let found = index.max_covering(&Bytewise, Question::new(b"c", u64::MAX)).unwrap();
             assert!(found == Some(7) || (found.is_none() && !must), "must see: {must}, saw {found:?}");
-            assert_eq!(index.max_covering(&Bytewise, b"d", u64::MAX, 0).unwrap(), None);
+            assert_eq!(index.max_covering(&Bytewise, Question::new(b"d", u64::MAX)).unwrap(), None);
         });
         writer.join().unwrap();
         reader.join().unwrap();
@@ -51,8 +52,8 @@ fn loom_node_is_published_whole() {
             spawn(move || index.maintain(&Bytewise))
         };
         let reader = spawn(move || {
-            assert_eq!(index.max_covering(&Bytewise, b"c", u64::MAX, 0).unwrap(), Some(9));
-            assert_eq!(index.max_covering(&Bytewise, b"c", 8, 0).unwrap(), Some(7));
+            assert_eq!(index.max_covering(&Bytewise, Question::new(b"c", u64::MAX)).unwrap(), Some(9));
+            assert_eq!(index.max_covering(&Bytewise, Question::new(b"c", 8)).unwrap(), Some(7));
         });
         merger.join().unwrap();
         reader.join().unwrap();
@@ -74,8 +75,8 @@ fn loom_two_writers_lose_nothing() {
         };
         other.join().unwrap();
         merging.join().unwrap();
-        assert_eq!(index.max_covering(&Bytewise, b"d", 9, 0).unwrap(), Some(3));
-        assert_eq!(index.max_covering(&Bytewise, b"c", 4, 0).unwrap(), Some(3));
-        assert_eq!(index.max_covering(&Bytewise, b"c", 9, 0).unwrap(), Some(5));
+        assert_eq!(index.max_covering(&Bytewise, Question::new(b"d", 9)).unwrap(), Some(3));
+        assert_eq!(index.max_covering(&Bytewise, Question::new(b"c", 4)).unwrap(), Some(3));
+        assert_eq!(index.max_covering(&Bytewise, Question::new(b"c", 9)).unwrap(), Some(5));
     });
 }

@@ -19,7 +19,7 @@ use crate::integrity::tag::Secret;
 use crate::key::{Bytewise, Comparator, KeyEquality};
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::LiveIndex;
-use crate::tombstone::index::query::Asked;
+use crate::tombstone::index::query::{Asked, Question};
 
 /// Bytes in descending order, without prefixes: every comparison is a tie of prefixes.
 #[derive(Debug)]
@@ -124,9 +124,9 @@ fn ask<C: Comparator>(
     note: &str,
 ) {
     let expected = brute(comparator, spans, key, snapshot, floor);
-    let found = index.max_covering(comparator, key, snapshot, floor).unwrap();
+    let found = index.max_covering(comparator, Question::new(key, snapshot).above(floor)).unwrap();
     assert_eq!(found, expected, "{note}: key {key:?} snapshot {snapshot} floor {floor}");
-    let run = index.covering_run(comparator, key, snapshot, floor).unwrap();
+    let run = index.covering_run(comparator, Question::new(key, snapshot).above(floor)).unwrap();
     assert_eq!(run.as_ref().map(|run| run.sequence), expected, "{note}");
     if let Some(run) = run {
         assert!(comparator.compare(&run.start, key) != Order::Greater, "{note}");
@@ -177,7 +177,7 @@ fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
     assert!(frozen.allocated_bytes() > 0 && frozen.failure().is_none());
     let mut run = crate::tombstone::index::live::CoveringRun::default();
     let newest = spans.iter().max_by_key(|span| span.2).unwrap();
-    let found = frozen.covering_run_into(&comparator, &newest.0, u64::MAX, 0, &mut run).unwrap();
+    let found = frozen.covering_run_into(&comparator, Question::new(&newest.0, u64::MAX), &mut run).unwrap();
     assert_eq!((found, run.sequence), (Some(()), newest.2));
     for _ in 0..queries {
         question(&comparator, frozen.index(), &spans, &mut rng, (style, space), seed);
@@ -259,7 +259,7 @@ fn refuses_what_is_no_range() {
     let long = vec![1; crate::tombstone::index::log::KEY_LEN_MAX + 1];
     assert!(matches!(index.insert(&Bytewise, b"", &long, 1), Err(crate::error::Error::KeyTooLarge { .. })));
     assert_eq!(index.len(), Ok(0));
-    assert_eq!(index.max_covering(&Bytewise, b"a", u64::MAX, 0).unwrap(), None);
+    assert_eq!(index.max_covering(&Bytewise, Question::new(b"a", u64::MAX)).unwrap(), None);
     index.insert(&Bytewise, b"", &long[1..], 1).unwrap();
-    assert_eq!(index.max_covering(&Bytewise, b"", u64::MAX, 0).unwrap(), Some(1));
+    assert_eq!(index.max_covering(&Bytewise, Question::new(b"", u64::MAX)).unwrap(), Some(1));
 }

@@ -192,7 +192,7 @@ mod tests {
         }
         let scrub = || {
             let mut found = Vec::new();
-            filter.scrub(&view, &mut || (), &mut |damage| found.push(damage)).unwrap();
+            filter.scrub(view.arena(), &mut || (), &mut |damage| found.push(damage)).unwrap();
             found
         };
         assert_eq!(scrub(), []);

@@ -357,7 +357,7 @@ mod tests {
     /// What a scrub finds.
     fn places(index: &PointIndex, view: &View<'_>) -> Vec<Place> {
         let mut found = Vec::new();
-        index.scrub(view, &mut || (), &mut |damage| found.push(damage.place)).unwrap();
+        index.scrub(view.arena(), &mut || (), &mut |damage| found.push(damage.place)).unwrap();
         found
     }
 

@@ -35,7 +35,7 @@ use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
-use crate::tombstone::index::query::Asked;
+use crate::tombstone::index::query::{Asked, Question};
 
 /// Start, end and sequence number of a tombstone of the list.
 type Tombstone<'a> = (&'a [u8], &'a [u8], SequenceNumber);
@@ -90,27 +90,22 @@ impl RangeTombstones {
         matches!(arena.control.get(ControlWord::INDEX_LOST), Ok(0))
     }
 
-    /// The largest sequence number <= `snapshot` and > `floor` of the tombstones that cover `key`.
+    /// The sequence number of the tombstone that the question is about.
     #[inline(always)]
     pub(crate) fn covering<C: Comparator>(
         &self,
         ground: Ground<'_, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: Option<SequenceNumber>,
+        question: Question<'_>,
     ) -> Result<Option<SequenceNumber>, Corruption> {
         if !self.may_be_any(ground.arena) {
             return Ok(None);
         }
-        let floor = floor.unwrap_or(0);
         let answer = match self.frozen.get() {
-            Some(frozen) => frozen.max_covering(ground.comparator, key, snapshot, floor),
-            None if self.index_complete(ground.arena) => {
-                self.live.max_covering(ground.comparator, key, snapshot, floor)
-            }
-            None => self.covering_truth(ground, key, snapshot, floor),
+            Some(frozen) => frozen.max_covering(ground.comparator, question),
+            None if self.index_complete(ground.arena) => self.live.max_covering(ground.comparator, question),
+            None => self.covering_truth(ground, question),
         };
-        answer.or_else(|_| self.covering_otherwise(ground, key, snapshot, floor))
+        answer.or_else(|_| self.covering_otherwise(ground, question))
     }
 
     /// The newest range tombstone over each of several keys, above the floor of each. `None` if the keys must be
@@ -150,15 +145,13 @@ impl RangeTombstones {
     fn covering_otherwise<C: Comparator>(
         &self,
         ground: Ground<'_, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
+        question: Question<'_>,
     ) -> Result<Option<SequenceNumber>, Corruption> {
         if !self.index_complete(ground.arena) {
-            return self.covering_truth(ground, key, snapshot, floor);
+            return self.covering_truth(ground, question);
         }
-        let live = self.live.max_covering(ground.comparator, key, snapshot, floor);
-        live.or_else(|_| self.covering_truth(ground, key, snapshot, floor))
+        let live = self.live.max_covering(ground.comparator, question);
+        live.or_else(|_| self.covering_truth(ground, question))
     }
 
     /// Walks the list over the tombstones that start at or before the key. O(tombstones).
@@ -166,42 +159,39 @@ impl RangeTombstones {
     fn covering_truth<C: Comparator>(
         &self,
         ground: Ground<'_, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
+        question: Question<'_>,
     ) -> Result<Option<SequenceNumber>, Corruption> {
         let search = self.search(ground)?;
-        let last = Target::behind_key(ground.comparator, key);
-        let mut best = floor;
+        let last = Target::behind_key(ground.comparator, question.key);
+        let mut best = question.floor;
         let mut at = END;
         while let Some(spot) = Ordered::next(&search, at).map_err(|gap| gap.corruption)? {
             if !spot.entry.node().order(ground.comparator, &last).is_lt() {
                 break;
             }
             let sequence = spot.entry.node().sequence();
-            if sequence <= snapshot
+            if sequence <= question.snapshot
                 && sequence > best
-                && ground.comparator.compare(key, spot.entry.value(search.view().seal())?).is_lt()
+                && ground.comparator.compare(question.key, spot.entry.value(search.view().seal())?).is_lt()
             {
                 best = sequence;
             }
             at = spot.at;
         }
-        Ok((best > floor).then_some(best))
+        Ok((best > question.floor).then_some(best))
     }
 
-    /// The interval of the newest visible tombstone that covers `key`, if an index answers.
+    /// Writes the interval of the tombstone that the question is about, if there is one and an index answers.
     pub(crate) fn covering_run<C: Comparator>(
         &self,
         ground: Ground<'_, C>,
-        key: &[u8],
-        snapshot: SequenceNumber,
+        question: Question<'_>,
         run: &mut CoveringRun,
     ) -> bool {
         let found = match self.frozen.get() {
-            Some(frozen) => frozen.covering_run_into(ground.comparator, key, snapshot, 0, run),
+            Some(frozen) => frozen.covering_run_into(ground.comparator, question, run),
             None if self.index_complete(ground.arena) => {
-                self.live.covering_run_into(ground.comparator, key, snapshot, 0, run)
+                self.live.covering_run_into(ground.comparator, question, run)
             }
             None => return false,
         };

@@ -28,6 +28,7 @@ use crate::memtable::read::find_entry::{count_digests, locate, older};
 use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::node::{BytesIn, KeepsArena, Pinned};
 use crate::memtable::skiplist::search::Gap;
+use crate::tombstone::index::query::Question;
 
 impl From<Gap> for Error {
     fn from(gap: Gap) -> Self {
@@ -441,8 +442,8 @@ pub(crate) fn deletion<C: Comparator>(
     snapshot: SequenceNumber,
     spot: Option<&Spot<'_>>,
 ) -> Result<Option<(SequenceNumber, DeletedBy)>> {
-    let floor = spot.map(|spot| spot.entry.node().sequence());
-    Ok(deletion_by(core.covering(key, snapshot, floor)?, spot))
+    let floor = spot.map_or(0, |spot| spot.entry.node().sequence());
+    Ok(deletion_by(core.covering(Question::new(key, snapshot).above(floor))?, spot))
 }
 
 /// The deletion that hides an entry, from the newest range tombstone that covers the key.
@@ -503,7 +504,7 @@ pub(crate) fn operands<'a, C: Comparator>(
     order: &Order<'a, C>,
     (key, spot): (&[u8], Spot<'a>),
 ) -> Result<Operands<'a, C>> {
-    let cover = core.covering(key, spot.entry.node().sequence(), None)?;
+    let cover = core.covering(Question::new(key, spot.entry.node().sequence()))?;
     Ok(Operands { core, sorted: order.sorted(), next: Some(spot), cover, base: Base::Below })
 }
 

@@ -33,6 +33,7 @@ use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::Gap;
 use crate::planted::{Bug, planted};
 use crate::tombstone::index::live::CoveringRun;
+use crate::tombstone::index::query::Question;
 
 /// Which entries a scan shows: [`Raw`] or [`AtSnapshot`]. Sealed.
 ///
@@ -293,8 +294,8 @@ impl AtSnapshot {
         if spot.entry.kind().is_point_delete() {
             return Ok(false);
         }
-        let floor = Some(spot.entry.node().sequence());
-        match core.covering(spot.entry.key(), self.sequence, floor) {
+        let question = Question::new(spot.entry.key(), self.sequence);
+        match core.covering(question.above(spot.entry.node().sequence())) {
             Ok(cover) => Ok(cover.is_none()),
             Err(corruption) => Err(Gap { corruption, before: spot.at, after: spot.at }),
         }
@@ -331,7 +332,11 @@ impl AtSnapshot {
     fn dead_run<C: Comparator>(&self, core: &Core<C>, spot: &Spot<'_>) -> Option<CoveringRun> {
         let mut run = CoveringRun::default();
         if !core.tombstones.may_be_any(&core.arena)
-            || !core.tombstones.covering_run(core.ground(), spot.entry.key(), self.sequence, &mut run)
+            || !core.tombstones.covering_run(
+                core.ground(),
+                Question::new(spot.entry.key(), self.sequence),
+                &mut run,
+            )
         {
             return None;
         }

@@ -16,7 +16,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::integrity::tag::Secret;
 use crate::key::{Comparator, SequenceNumber};
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
-use crate::tombstone::index::query::Asked;
+use crate::tombstone::index::query::{Asked, Question};
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
@@ -72,12 +72,10 @@ impl FrozenTombstones {
     pub(crate) fn max_covering<C: Comparator>(
         &self,
         comparator: &C,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
+        question: Question<'_>,
     ) -> Checked<Option<SequenceNumber>> {
-        let answer = self.index.max_covering(comparator, key, snapshot, floor)?;
-        self.admit(snapshot, floor, answer)?;
+        let answer = self.index.max_covering(comparator, question)?;
+        self.admit(question, answer)?;
         Ok(answer)
     }
 
@@ -99,26 +97,19 @@ impl FrozenTombstones {
     pub(crate) fn covering_run_into<C: Comparator>(
         &self,
         comparator: &C,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
+        question: Question<'_>,
         run: &mut CoveringRun,
     ) -> Checked<Option<()>> {
-        let answer = self.index.covering_run_into(comparator, key, snapshot, floor, run)?;
-        self.admit(snapshot, floor, answer.map(|()| run.sequence))?;
+        let answer = self.index.covering_run_into(comparator, question, run)?;
+        self.admit(question, answer.map(|()| run.sequence))?;
         Ok(answer)
     }
 
     /// FROZEN-INDEX-1: if a tombstone was lost, an answer stands only if no tombstone could exceed it.
     #[inline(always)]
-    fn admit(
-        &self,
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
-        answer: Option<SequenceNumber>,
-    ) -> Checked<()> {
+    fn admit(&self, question: Question<'_>, answer: Option<SequenceNumber>) -> Checked<()> {
         match self.failure {
-            Some(failure) if answer.unwrap_or(floor) < snapshot => Err(failure),
+            Some(failure) if answer.unwrap_or(question.floor) < question.snapshot => Err(failure),
             _ => Ok(()),
         }
     }

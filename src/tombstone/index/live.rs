@@ -30,7 +30,7 @@ use crate::tombstone::index::common_prefix::CommonPrefix;
 use crate::tombstone::index::counter::{Extent, Tally};
 use crate::tombstone::index::log::{End, Log};
 use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
-use crate::tombstone::index::query::{Asked, Search};
+use crate::tombstone::index::query::{Asked, Question, Search};
 use crate::tombstone::index::tree::Tree;
 
 type Checked<T> = std::result::Result<T, Corruption>;
@@ -122,29 +122,24 @@ impl LiveIndex {
         }
     }
 
-    /// The largest sequence number above `floor` and up to `snapshot` of the tombstones that cover `key`. A tombstone
-    /// with sequence number 0 deletes nothing and is never returned.
+    /// The sequence number of the tombstone that the question is about. It is never 0.
     #[inline]
     pub(crate) fn max_covering<C: Comparator>(
         &self,
         comparator: &C,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
+        question: Question<'_>,
     ) -> Checked<Option<SequenceNumber>> {
-        Ok(self.search(comparator, key, snapshot, floor)?.map(|(sequence, _)| sequence))
+        Ok(self.search(comparator, question)?.map(|(sequence, _)| sequence))
     }
 
     #[inline]
     fn search<C: Comparator>(
         &self,
         comparator: &C,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
+        question: Question<'_>,
     ) -> Checked<Option<(SequenceNumber, u32)>> {
-        let mut asked = [Asked::new(comparator, key, floor)];
-        self.ask(comparator, snapshot, &mut asked)?;
+        let mut asked = [Asked::new(comparator, question.key, question.floor)];
+        self.ask(comparator, question.snapshot, &mut asked)?;
         Ok(asked[0].answer())
     }
 
@@ -163,31 +158,25 @@ impl LiveIndex {
         }
     }
 
-    /// The interval of the newest visible tombstone that covers `key`.
+    /// The interval of the tombstone that the question is about.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn covering_run<C: Comparator>(
         &self,
         comparator: &C,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
+        question: Question<'_>,
     ) -> Checked<Option<CoveringRun>> {
         let mut run = CoveringRun::default();
-        Ok(self.covering_run_into(comparator, key, snapshot, floor, &mut run)?.map(|()| run))
+        Ok(self.covering_run_into(comparator, question, &mut run)?.map(|()| run))
     }
 
-    /// Writes the bounds of the interval around `key` into the caller's buffers. If no tombstone covers `key`, they
-    /// are unchanged.
+    /// Writes the bounds of that interval into the caller's buffers. Without such a tombstone they are unchanged.
     pub(crate) fn covering_run_into<C: Comparator>(
         &self,
         comparator: &C,
-        key: &[u8],
-        snapshot: SequenceNumber,
-        floor: SequenceNumber,
+        question: Question<'_>,
         run: &mut CoveringRun,
     ) -> Checked<Option<()>> {
-        let (Some((sequence, index)), Some(tree)) =
-            (self.search(comparator, key, snapshot, floor)?, self.tree.get())
+        let (Some((sequence, index)), Some(tree)) = (self.search(comparator, question)?, self.tree.get())
         else {
             return Ok(None);
         };

@@ -43,6 +43,28 @@ enum Verdict {
     Open,
 }
 
+/// What is asked of range tombstones: the newest one that covers a key, up to a snapshot and above a floor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question<'k> {
+    pub(crate) key: &'k [u8],
+    pub(crate) snapshot: SequenceNumber,
+    /// 0: all tombstones are asked, since one with sequence number 0 deletes nothing.
+    pub(crate) floor: SequenceNumber,
+}
+
+impl<'k> Question<'k> {
+    #[inline(always)]
+    pub(crate) fn new(key: &'k [u8], snapshot: SequenceNumber) -> Self {
+        Question { key, snapshot, floor: 0 }
+    }
+
+    /// The question about tombstones that are newer than `floor`.
+    #[inline(always)]
+    pub(crate) fn above(self, floor: SequenceNumber) -> Self {
+        Question { floor, ..self }
+    }
+}
+
 /// The query of one key, with the best answer so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'k> {

@@ -8,6 +8,7 @@ use crate::key::Bytewise;
 use crate::tombstone::index::fault::FaultRegion;
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::index::query::Question;
 use crate::tombstone::tests::{Rng, Span, brute};
 
 pub(super) struct Case {
@@ -59,7 +60,7 @@ pub(super) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64,
 pub(super) fn survey(case: &Case, note: &str) -> usize {
     let mut damaged = 0;
     for (key, snapshot, floor, answer) in &case.questions {
-        match case.index.max_covering(&Bytewise, key, *snapshot, *floor) {
+        match case.index.max_covering(&Bytewise, Question::new(key, *snapshot).above(*floor)) {
             Ok(found) => assert_eq!(found, *answer, "{note}: {key:?} at {snapshot} over {floor}"),
             Err(_) => damaged += 1,
         }
@@ -217,11 +218,15 @@ fn lost_truth_is_corruption() {
     let frozen = FrozenTombstones::build(&Bytewise, Secret::from_seed(1), truth).unwrap();
     assert_eq!(frozen.failure(), Some(lost));
     assert!(frozen.len().is_ok_and(|len| len > 0));
-    assert_eq!(frozen.max_covering(&Bytewise, b"b", 9, 0), Ok(Some(9)), "nothing visible could exceed it");
-    assert_eq!(frozen.max_covering(&Bytewise, b"b", 10, 0), Err(lost));
-    assert_eq!(frozen.max_covering(&Bytewise, b"z", 10, 0), Err(lost));
     assert_eq!(
-        frozen.max_covering(&Bytewise, b"z", 10, 10),
+        frozen.max_covering(&Bytewise, Question::new(b"b", 9)),
+        Ok(Some(9)),
+        "nothing visible could exceed it"
+    );
+    assert_eq!(frozen.max_covering(&Bytewise, Question::new(b"b", 10)), Err(lost));
+    assert_eq!(frozen.max_covering(&Bytewise, Question::new(b"z", 10)), Err(lost));
+    assert_eq!(
+        frozen.max_covering(&Bytewise, Question::new(b"z", 10).above(10)),
         Ok(None),
         "nothing at or below the floor matters"
     );

@@ -12,7 +12,7 @@ use crate::integrity::tag::Secret;
 use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder};
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::LiveIndex;
-use crate::tombstone::index::query::Asked;
+use crate::tombstone::index::query::{Asked, Question};
 use crate::tombstone::tests::{Rng, Span, brute, seeds};
 
 /// Orders keys by their bytes, declares so, and has no prefixes of its own.
@@ -108,7 +108,7 @@ fn check<C: Comparator>(comparator: &C, index: &LiveIndex, spans: &[Span], keys:
     for snapshot in [u64::MAX, newest / 2, 3] {
         let answer = |key: &Vec<u8>| brute(comparator, spans, key, snapshot, 0);
         for key in keys {
-            let found = index.max_covering(comparator, key, snapshot, 0).unwrap();
+            let found = index.max_covering(comparator, Question::new(key, snapshot)).unwrap();
             assert_eq!(found, answer(key), "{note}: {key:?} at {snapshot}");
         }
         for keys in keys.chunks(16) {

@@ -9,6 +9,7 @@ use crate::integrity::tag::Secret;
 use crate::key::Bytewise;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::index::query::Question;
 use crate::tombstone::tests::{Rng, seeds};
 
 const WRITERS: u64 = 3;
@@ -70,7 +71,7 @@ fn readers_see_every_returned_insert() {
                         let number = rng.below(SPACE);
                         let snapshot = [u64::MAX, rng.below(turns * WRITERS)][rng.below(2) as usize];
                         let least = look(&returned);
-                        let found = index.max_covering(&Bytewise, &name(number), snapshot, 0).unwrap();
+                        let found = index.max_covering(&Bytewise, Question::new(&name(number), snapshot)).unwrap();
                         let most = look(&started);
                         let low = expected(seed, &least, number, snapshot);
                         let high = expected(seed, &most, number, snapshot);
@@ -85,7 +86,7 @@ fn readers_see_every_returned_insert() {
         index.finish(&Bytewise);
         for number in 0..SPACE {
             for snapshot in [u64::MAX, turns, turns * 2] {
-                let found = index.max_covering(&Bytewise, &name(number), snapshot, 0).unwrap();
+                let found = index.max_covering(&Bytewise, Question::new(&name(number), snapshot)).unwrap();
                 assert_eq!(found, expected(seed, &[turns; WRITERS as usize], number, snapshot));
             }
         }
