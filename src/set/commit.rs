@@ -49,8 +49,8 @@ pub(crate) struct Shared<B, C: Comparator> {
     journal: Option<Arc<dyn Journal>>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) tables: Swapped<Tables<B, C>>,
-    syncs: SyncLeader,
-    commit: Mutex<Commit<B, C>>,
+    pub(crate) syncs: SyncLeader,
+    pub(crate) commit: Mutex<Commit<B, C>>,
     /// Whether a flush is under way.
     pub(crate) flushing: Mutex<Flushing>,
 }
@@ -63,18 +63,18 @@ pub(crate) enum Flushing {
 }
 
 /// What the commit mutex guards.
-struct Commit<B, C: Comparator> {
-    tables: Arc<Tables<B, C>>,
+pub(crate) struct Commit<B, C: Comparator> {
+    pub(crate) tables: Arc<Tables<B, C>>,
     /// The last number given.
-    last: SequenceNumber,
-    /// The last number of the table before the active one.
-    closed: SequenceNumber,
+    pub(crate) last: SequenceNumber,
+    /// The last number before the active table's first one.
+    pub(crate) closed: SequenceNumber,
     /// Bytes reserved since the active table was asked whether it is full.
-    unasked: u64,
-    /// The last table that a replay wrote to (COMMIT-5).
-    replayed: Option<u64>,
-    /// What made the set read-only.
-    refusal: Option<Error>,
+    pub(crate) unasked: u64,
+    /// The last table with entries that the journals switched to since it was made do not have (COMMIT-5).
+    pub(crate) replayed: Option<u64>,
+    /// What made the set read-only, if that was no batch.
+    pub(crate) refusal: Option<Error>,
 }
 
 /// A batch that passed all checks which do not depend on other writes.
@@ -171,7 +171,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             return self.commit_nothing(prepared.durability);
         }
         let Numbered { slot, mut writer, first, last } = self.number(&mut prepared, numbers)?;
-        let unfinished = Unfinished { shared: self, first, cause: Error::WriterPanicked };
+        let unfinished = Unfinished { shared: self, first, last, cause: Error::WriterPanicked };
         for (write, number) in prepared.writes.iter_mut().zip(first..) {
             write.sequence = if prepared.mode == SequenceMode::WholeBatch { first } else { number };
         }
@@ -191,7 +191,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// A batch without entries takes no number. If a sync is asked for, what was written before is synced.
     fn commit_nothing(&self, durability: Durability) -> Result<SequenceNumber> {
-        self.commit.lock().admit()?;
+        self.admit(&self.commit.lock())?;
         if durability == Durability::Synced
             && let Err(error) = self.sync(self.syncs.appended())
         {
@@ -208,7 +208,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// Space, journal, numbers: the short part under the commit mutex.
     fn number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
         let mut commit = self.commit.lock();
-        commit.admit()?;
+        self.admit(&commit)?;
         let count = if prepared.mode == SequenceMode::WholeBatch { 1 } else { prepared.writes.len() as u64 };
         let first = self.first_number(&commit, numbers)?;
         let Some(last) = first.checked_add(count - 1).filter(|last| *last <= SEQUENCE_MAX) else {
@@ -266,8 +266,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Closes the active table and puts an empty one in its place (COMMIT-4).
-    fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
-        let table = self.model.fork()?;
+    pub(crate) fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
+        let table = self.fork()?;
         let number = commit.tables.active.number + 1;
         if let Some(journal) = &self.journal {
             journal.switch(number)?;
@@ -284,7 +284,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// Closes the active table unless it is empty.
     pub(crate) fn switch(&self) -> Result<()> {
         let mut commit = self.commit.lock();
-        commit.admit()?;
+        self.admit(&commit)?;
         if commit.is_active_empty() { Ok(()) } else { self.replace_active(&mut commit) }
     }
 
@@ -319,17 +319,23 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// What made the set read-only.
     pub(crate) fn refusal(&self) -> Option<Error> {
-        self.commit.lock().refusal.clone()
+        self.registry.publication.cause().or_else(|| self.commit.lock().refusal.clone())
+    }
+
+    /// # Errors
+    /// `ReadOnly`.
+    fn admit(&self, commit: &Commit<B, C>) -> Result<()> {
+        commit.refusal.clone().map_or(Ok(()), Err)?;
+        self.registry.publication.admit()
+    }
+
+    /// An empty table.
+    pub(crate) fn fork(&self) -> Result<MemTable<C>> {
+        self.model.fork()
     }
 }
 
 impl<B, C: Comparator> Commit<B, C> {
-    /// # Errors
-    /// `ReadOnly`.
-    fn admit(&self) -> Result<()> {
-        self.refusal.clone().map_or(Ok(()), Err)
-    }
-
     fn is_active_empty(&self) -> bool {
         self.last == self.closed
     }
@@ -339,6 +345,7 @@ impl<B, C: Comparator> Commit<B, C> {
 struct Unfinished<'s, B, C: Comparator + Clone> {
     shared: &'s Shared<B, C>,
     first: SequenceNumber,
+    last: SequenceNumber,
     cause: Error,
 }
 
@@ -355,8 +362,7 @@ impl<B, C: Comparator + Clone> Unfinished<'_, B, C> {
 
 impl<B, C: Comparator + Clone> Drop for Unfinished<'_, B, C> {
     fn drop(&mut self) {
-        self.shared.registry.publication.stop(self.first, self.cause.clone());
-        self.shared.refuse(self.cause.clone());
+        self.shared.registry.publication.stop(self.first, self.last, self.cause.clone());
     }
 }
 

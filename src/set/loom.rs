@@ -82,13 +82,37 @@ fn loom_a_stop_frees_who_waits() {
             (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
         let threads = [
             spawn(move || before.complete(1, 1).unwrap()),
-            spawn(move || stopped.stop(2, Error::WriterPanicked)),
+            spawn(move || stopped.stop(2, 2, Error::WriterPanicked)),
             spawn(move || assert!(matches!(after.complete(3, 3), Err(Error::ReadOnly { .. })))),
         ];
         for thread in threads {
             thread.join().unwrap();
         }
         assert_eq!(publication.visible(), 1);
+    });
+}
+
+/// Whoever waits for the end of all commits after a stop comes back after the last of them has, and what was abandoned
+/// is not acknowledged.
+#[test]
+fn loom_a_restart_acknowledges_nothing() {
+    check(|| {
+        let publication = Arc::new(Publication::new(0));
+        let (after, stopped, settling) =
+            (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
+        let threads = [
+            spawn(move || stopped.stop(1, 1, Error::WriterPanicked)),
+            spawn(move || assert!(after.complete(2, 2).is_err(), "acknowledged")),
+            spawn(move || {
+                if settling.settle(2).is_some() {
+                    settling.restart(2);
+                    assert_eq!(settling.visible(), 2);
+                }
+            }),
+        ];
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }
 

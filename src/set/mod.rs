@@ -17,6 +17,7 @@ pub(crate) mod merged_entry;
 pub(crate) mod merging_cursor;
 pub(crate) mod options;
 pub(crate) mod publication;
+pub(crate) mod resume;
 pub(crate) mod snapshot;
 pub(crate) mod source;
 pub(crate) mod swapped;

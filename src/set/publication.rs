@@ -8,6 +8,8 @@
 //! * PUBLICATION-1: `visible` is the end of the completed prefix: every number up to it belongs to a commit whose
 //!   entries are in their table. It never goes back, and never passes a commit that stopped.
 //! * PUBLICATION-2: a commit returns once it is visible, or once it never will be.
+//! * PUBLICATION-3: after a stop the numbers of every commit are accounted for, by `done` or by `stopped`, once it has
+//!   ended. So whoever keeps new numbers away can wait until nothing is under way.
 //!
 //! Any thread. Reading `visible` takes no lock.
 
@@ -24,6 +26,8 @@ use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 #[derive(Debug)]
 pub(crate) struct Publication {
     visible: AtomicU64,
+    /// Whether a commit stopped: 0 or 1.
+    has_stop: AtomicU64,
     order: Mutex<Order>,
     changed: Condvar,
 }
@@ -35,6 +39,8 @@ struct Order {
     /// Commits that are done and not visible, first number to last.
     done: BTreeMap<SequenceNumber, SequenceNumber>,
     stop: Option<Stop>,
+    /// How many numbers belong to commits that stopped.
+    stopped: u64,
     /// Threads that wait for a change.
     waiting: u64,
 }
@@ -50,8 +56,13 @@ pub(crate) struct Stop {
 impl Publication {
     /// Everything up to `visible` counts as published.
     pub(crate) fn new(visible: SequenceNumber) -> Self {
-        let order = Order { visible, done: BTreeMap::new(), stop: None, waiting: 0 };
-        Publication { visible: AtomicU64::new(visible), order: Mutex::new(order), changed: Condvar::new() }
+        let order = Order { visible, done: BTreeMap::new(), stop: None, stopped: 0, waiting: 0 };
+        Publication {
+            visible: AtomicU64::new(visible),
+            has_stop: AtomicU64::new(0),
+            order: Mutex::new(order),
+            changed: Condvar::new(),
+        }
     }
 
     /// The last visible sequence number.
@@ -70,6 +81,9 @@ impl Publication {
         let mut order = self.order.lock();
         order.done.insert(first, last);
         self.advance(&mut order);
+        if order.stop.is_some() {
+            self.changed.notify_all();
+        }
         self.wait(order, last)
     }
 
@@ -89,6 +103,9 @@ impl Publication {
             order.waiting += 1;
             order = self.changed.wait(order);
             order.waiting -= 1;
+            if order.stop.is_some() {
+                self.changed.notify_all();
+            }
         }
         Ok(())
     }
@@ -114,20 +131,63 @@ impl Publication {
         }
     }
 
-    /// Notes that the commit with this first number was not finished. Commits after it never become visible.
-    pub(crate) fn stop(&self, first: SequenceNumber, cause: Error) {
+    /// Notes that the commit of these numbers was not finished. Commits after it never become visible.
+    pub(crate) fn stop(&self, first: SequenceNumber, last: SequenceNumber, cause: Error) {
         let mut order = self.order.lock();
         let earlier = order.stop.take().unwrap_or(Stop { first, cause });
         order.stop = Some(Stop { first: earlier.first.min(first), ..earlier });
+        order.stopped += last - first + 1;
+        // ORDERING: Relaxed: who takes a number and does not see it yet is told when the batch is complete.
+        self.has_stop.store(1, Ordering::Relaxed);
+        drop(order);
         self.changed.notify_all();
     }
-}
 
-impl Publication {
+    /// # Errors
+    /// `ReadOnly` if a commit stopped.
+    #[inline]
+    pub(crate) fn admit(&self) -> Result<()> {
+        // ORDERING: Relaxed: a hint, see `stop`; the cause is behind the lock.
+        if self.has_stop.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.cause().map_or(Ok(()), Err) }
+    }
+
+    /// The error of a commit that stopped.
+    #[cold]
+    pub(crate) fn cause(&self) -> Option<Error> {
+        self.order.lock().stop.as_ref().map(|stop| Error::read_only(stop.cause.clone()))
+    }
+
+    /// If a commit stopped: waits until all commits up to `last`, the last number taken, have ended and returned
+    /// (PUBLICATION-3). The caller keeps new numbers away.
+    pub(crate) fn settle(&self, last: SequenceNumber) -> Option<Stop> {
+        let mut order = self.order.lock();
+        order.stop.as_ref()?;
+        loop {
+            let done: u64 = order.done.iter().map(|(first, last)| last - first + 1).sum();
+            if order.waiting == 0 && order.visible + done + order.stopped >= last {
+                return order.stop.clone();
+            }
+            order = self.changed.wait(order);
+        }
+    }
+
+    /// Goes on after a stop: what is not visible never was, and the next number is the one after `last`.
+    pub(crate) fn restart(&self, last: SequenceNumber) {
+        let mut order = self.order.lock();
+        (order.stop, order.stopped) = (None, 0);
+        order.done.clear();
+        // ORDERING: Relaxed: the caller has the commit mutex, under which `admit` is asked.
+        self.has_stop.store(0, Ordering::Relaxed);
+        self.show(&mut order, last);
+    }
+
     /// Numbers up to this one belong to nobody: a replay goes on after them. Nothing is under way, and the caller has
     /// the commit mutex.
     pub(crate) fn skip_to(&self, last: SequenceNumber) {
-        let mut order = self.order.lock();
+        self.show(&mut self.order.lock(), last);
+    }
+
+    fn show(&self, order: &mut Order, last: SequenceNumber) {
         order.visible = order.visible.max(last);
         // ORDERING: Release pairs with the Acquire in `visible`, as that in `advance`.
         self.visible.store(order.visible, Ordering::Release);

@@ -77,6 +77,14 @@ impl SyncLeader {
         Ok(())
     }
 
+    /// Forgets a failed sync, after the journal was switched: what it covered is not synced again.
+    pub(crate) fn restart(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.role, Role::Failed(_)) {
+            (state.durable, state.role) = (self.appended(), Role::Free);
+        }
+    }
+
     /// Syncs for everybody (SYNC-LEADER-1).
     fn lead(&self, journal: &dyn Journal) {
         let mut leading = Leading { leader: self, outcome: Err(Error::WriterPanicked) };

@@ -4,6 +4,7 @@
 //!   MemTableSet --+-- write, write_with, replay, switch     commit
 //!                 +-- view, view_at, snapshot               view, snapshot
 //!                 +-- begin_flush                           flush_job
+//!                 +-- resume                                resume
 //! ```
 //! Any thread may call any method; clones are handles of one set.
 
@@ -18,6 +19,7 @@ use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
 use crate::set::options::{Durability, SetOptions};
+use crate::set::resume::resume;
 use crate::set::snapshot::Snapshot;
 use crate::set::view::View;
 
@@ -233,6 +235,27 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// `ReadOnly` if the oldest immutable table has a batch that could not be finished, or is damaged.
     pub fn begin_flush(&self) -> Result<Option<FlushJob<B, C>>> {
         FlushJob::begin(&self.shared)
+    }
+
+    /// Takes writes again after a batch could not be finished, or a sync failed. Batches with numbers from that batch on
+    /// are abandoned: nobody was told that they were written, the journal is told to pass over them, and no read sees them.
+    /// What is before them in the same table is copied to a new one, verified. Returns the abandoned numbers, first and
+    /// last; `None` if there are none. Waits until all batches that have numbers have ended. O(entries of one table);
+    /// readers go on.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// assert_eq!(set.resume()?, None);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `ReadOnly` because of `Corruption` if a flush met damage, or if the table to be copied is damaged; errors of the
+    /// journal; `MemTableFull`. The set stays read-only then, and nothing is lost: it can be opened anew from its base and
+    /// its journal.
+    pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
+        resume(&self.shared)
     }
 
     /// What made the set read-only, as the error that writes get; `None` while it takes writes.

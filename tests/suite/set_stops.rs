@@ -10,6 +10,7 @@ use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::set::{Durability, MemTableSet, SetLookup, SetOptions};
 use paranoid_memtable::{Comparator, Error, WriteBatch};
 
+use crate::support::rng::amount;
 use crate::support::sets::{History, Known, MemoryJournal, read_through};
 use crate::support::watchdog::Watchdog;
 
@@ -143,8 +144,62 @@ fn a_writer_that_panics_stops_the_set() {
     let refused = set.write(&put(b"b", b"3")).unwrap_err();
     let Error::ReadOnly { cause } = &refused else { panic!("{refused}") };
     assert!(matches!(**cause, Error::WriterPanicked));
-    let view = set.view();
-    assert_eq!(view.sequence(), 2);
-    assert!(matches!(view.get(b"b").unwrap(), SetLookup::NotFound));
-    assert!(matches!(view.get(b"c").unwrap(), SetLookup::Value(value) if *value == *b"1"));
+    let former = set.view();
+    assert_eq!(set.resume().unwrap(), Some((3, 3)));
+    for view in [former, set.view()] {
+        assert!(matches!(view.get(b"b").unwrap(), SetLookup::NotFound));
+        assert!(matches!(view.get(b"c").unwrap(), SetLookup::Value(value) if *value == *b"1"));
+    }
+    assert_eq!(set.write(&put(b"b", b"4")).unwrap(), 4);
+    assert!(matches!(set.view().get(b"b").unwrap(), SetLookup::Value(value) if *value == *b"4"));
+}
+
+/// Writers that go on after each stop, whoever of them resumes the set: what was acknowledged is visible, and what a
+/// recovery finds in the journal is what is visible.
+#[test]
+fn a_set_that_stops_again_and_again_loses_nothing() {
+    let test = "set_stops::a_set_that_stops_again_and_again_loses_nothing";
+    let _watchdog = Watchdog::new(test, 0);
+    let (set, journal) = with_journal();
+    let batches = amount(400, 60);
+    scope(|threads| {
+        for writer in 0..3u8 {
+            let (set, journal) = (&set, &journal);
+            threads.spawn(move || {
+                for n in 1..=batches {
+                    if n % 9 == u64::from(writer) * 3 {
+                        journal.0.lock().unwrap().sync_fails = Some(broken_disk());
+                    }
+                    if n % 7 == 0 {
+                        let _ = set.switch();
+                    }
+                    let batch = put(&[writer], &n.to_be_bytes());
+                    let durability = if n % 2 == 0 { Durability::Synced } else { Durability::Buffered };
+                    let written = set.write_with(&batch, durability);
+                    let value = read_through(&set.view(), &[writer]).value;
+                    match written {
+                        Ok(_) => assert_eq!(value, Some(n.to_be_bytes().to_vec()), "acknowledged"),
+                        Err(error) => {
+                            assert!(is_broken_disk(&error), "{error}");
+                            assert_ne!(value, Some(n.to_be_bytes().to_vec()), "never visible");
+                            set.resume().unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    set.resume().unwrap();
+    let last = set.write(&put(b"last", b"")).unwrap();
+    assert_eq!(last, set.snapshot().sequence());
+    let first = journal.0.lock().unwrap().table + 1;
+    let options =
+        SetOptions::builder().journal(Arc::new(journal.clone())).first_table(first).build().unwrap();
+    let again = MemTableSet::open(options, History::default()).unwrap();
+    for batch in journal.recovered() {
+        again.replay(&batch).unwrap();
+    }
+    for key in [[0].as_slice(), &[1], &[2], b"last"] {
+        assert_eq!(read_through(&again.view(), key), read_through(&set.view(), key));
+    }
 }

@@ -1,0 +1,125 @@
+//! Resume: a set that a batch has stopped takes writes again, without that batch and those after it.
+//!
+//! ```text
+//!   tables      .. 4 (..=90)   5 (91..=120)   6 (121..)        stop at 105; the last number taken is 130
+//!   affected                   5, 6
+//!   resumed     .. 4           7 (91..=104, copied and verified; 131..)        105..=130 are abandoned
+//! ```
+//! * RESUME-1: it waits until every batch that has numbers has ended, so that nothing is written to the affected tables
+//!   any more.
+//! * RESUME-2: what is below the stop is copied by a verifying flush of its table. If that meets damage the set stays
+//!   as it is.
+//! * RESUME-3: the journal knows that the numbers are abandoned before one after them is given, and keeps what the copied
+//!   entries were logged in until their new table is flushed (COMMIT-5).
+//! * RESUME-4: the table that was active is closed below the stop before the abandoned numbers count as visible. So no
+//!   view of the former tables reads at one of them.
+//!
+//! Any thread; readers go on.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::digest::Protected;
+use crate::key::{Comparator, SequenceNumber};
+use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushIter, HiddenVersions};
+use crate::memtable::table::MemTable;
+use crate::set::commit::{Commit, Shared};
+use crate::set::tables::{Slot, Tables};
+
+/// Makes the set take writes again. Returns the abandoned numbers, first and last, if there are any.
+pub(crate) fn resume<B, C: Comparator + Clone>(
+    shared: &Shared<B, C>,
+) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
+    let mut commit = shared.commit.lock();
+    if let Some(damaged) = commit.refusal.as_ref().filter(|refusal| refusal.corruption().is_some()) {
+        return Err(damaged.clone());
+    }
+    // RESUME-1: the commit mutex is held, so no number is given meanwhile.
+    let Some(stop) = shared.registry.publication.settle(commit.last) else {
+        if commit.refusal.is_some() {
+            shared.replace_active(&mut commit)?;
+            commit.refusal = None;
+            shared.syncs.restart();
+        }
+        return Ok(None);
+    };
+    let table = shared.fork()?;
+    if let Some(slot) = partly_kept(&commit, stop.first) {
+        copy_below(&table, &slot, stop.first, &shared.registry.numbers()).map_err(Error::read_only)?;
+    }
+    let number = commit.tables.active.number + 1;
+    if let Some(journal) = shared.journal() {
+        // RESUME-3.
+        journal.switch(number)?;
+        journal.abandon(stop.first, commit.last)?;
+    }
+    take_over(shared, &mut commit, Slot::new(number, table), stop.first);
+    Ok(Some((stop.first, commit.last)))
+}
+
+/// The table that has numbers on both sides of the stop. Older ones stay, later ones have abandoned numbers alone.
+fn partly_kept<B, C: Comparator>(commit: &Commit<B, C>, first: SequenceNumber) -> Option<Arc<Slot<C>>> {
+    let affected = commit.tables.newest_first().filter(|slot| slot.last.get() >= first);
+    affected.min_by_key(|slot| slot.number).map(Arc::clone)
+}
+
+/// Copies what a table has below the stop, verified (RESUME-2). Versions that neither a snapshot nor a read below the
+/// stop sees are left out.
+fn copy_below<C: Comparator>(
+    to: &MemTable<C>,
+    slot: &Slot<C>,
+    first: SequenceNumber,
+    snapshots: &[SequenceNumber],
+) -> Result<()> {
+    slot.table.freeze()?;
+    let mut seen = snapshots.to_vec();
+    seen.push(first - 1);
+    let mut items = FlushIter::new(slot.table.core(), &seen, HiddenVersions::Drop)?;
+    while let Some(item) = items.next()? {
+        match item {
+            FlushItem::Entry(entry) if entry.sequence < first => copy_entry(to, &entry)?,
+            FlushItem::Entry(_) => {}
+            FlushItem::Fragment(fragment) => {
+                for sequence in fragment.sequences().iter().filter(|sequence| **sequence < first) {
+                    to.delete_range(*sequence, fragment.start(), fragment.end())?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies an entry: what the new table computes over its own bytes is compared with what the old one stored.
+fn copy_entry<C: Comparator>(to: &MemTable<C>, entry: &FlushEntry<'_>) -> Result<()> {
+    let FlushEntry { user_key, sequence, kind, value, protection } = *entry;
+    let digest = Protected::of(user_key, value, kind);
+    if protection.check(user_key, value, sequence, kind).is_none() {
+        return Err(Corruption::new(Place::Value, 0, 0, 0).with_sequence(sequence).into());
+    }
+    to.insert_protected(sequence, kind, user_key, value, digest).map(drop)
+}
+
+/// Puts the copy in the place of the affected tables.
+fn take_over<B, C: Comparator + Clone>(
+    shared: &Shared<B, C>,
+    commit: &mut Commit<B, C>,
+    slot: Arc<Slot<C>>,
+    first: SequenceNumber,
+) {
+    let stays = |slot: &&Arc<Slot<C>>| slot.last.get() < first;
+    let immutables: Vec<_> = commit.tables.immutables.iter().filter(stays).map(Arc::clone).collect();
+    // RESUME-4.
+    commit.tables.active.close(first - 1);
+    let before = immutables.first().map_or(0, |slot| slot.last.get());
+    commit.closed = if slot.table.is_empty() { commit.last } else { before };
+    commit.replayed = Some(slot.number);
+    commit.unasked = 0;
+    commit.refusal = None;
+    let base = Arc::clone(&commit.tables.base);
+    commit.tables = Arc::new(Tables { active: slot, immutables, base });
+    drop(shared.tables.swap(&commit.tables));
+    shared.syncs.restart();
+    shared.registry.publication.restart(commit.last);
+}
