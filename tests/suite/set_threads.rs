@@ -130,7 +130,7 @@ fn each_snapshot_is_a_prefix_of_the_commits() {
     let journal = MemoryJournal::default();
     let options = SetOptions::builder().table(tables).journal(Arc::new(journal)).build().unwrap();
     let set = MemTableSet::open(options, History::default()).unwrap();
-    let (batches, over, done) = (amount(1500, 150), AtomicBool::new(false), AtomicU64::new(0));
+    let (batches, over, done) = (amount(10_000, 2000), AtomicBool::new(false), AtomicU64::new(0));
     let commits = Mutex::new(vec![]);
     let seen = scope(|threads| {
         let (set, over, done, commits) = (&set, &over, &done, &commits);
