@@ -104,27 +104,32 @@ impl ScanBound {
     }
 }
 
+/// What a walk may show: the entries between two positions. `None`: up to this end of the table.
+#[derive(Clone, Default)]
+pub(crate) struct ScanBounds {
+    pub(crate) lower: Option<ScanBound>,
+    pub(crate) upper: Option<ScanBound>,
+}
+
 /// The scan bounds of all versions of the keys in a range.
-pub(crate) fn key_bounds<K: AsRef<[u8]>>(
-    range: &impl RangeBounds<K>,
-) -> (Option<ScanBound>, Option<ScanBound>) {
-    let lower = ScanBound::lower(range.start_bound().map(|key| (key.as_ref(), None)));
-    (lower, ScanBound::upper(range.end_bound().map(|key| (key.as_ref(), None))))
+pub(crate) fn key_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> ScanBounds {
+    ScanBounds {
+        lower: ScanBound::lower(range.start_bound().map(|key| (key.as_ref(), None))),
+        upper: ScanBound::upper(range.end_bound().map(|key| (key.as_ref(), None))),
+    }
 }
 
 /// The scan bounds of the versions in a range of (user key, sequence number).
-pub(crate) fn version_bounds<K: AsRef<[u8]>>(
-    range: &impl RangeBounds<(K, SequenceNumber)>,
-) -> (Option<ScanBound>, Option<ScanBound>) {
-    let lower = ScanBound::lower(range.start_bound().map(|(key, sequence)| (key.as_ref(), Some(*sequence))));
+pub(crate) fn version_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<(K, SequenceNumber)>) -> ScanBounds {
+    let lower = range.start_bound().map(|(key, sequence)| (key.as_ref(), Some(*sequence)));
     let upper = range.end_bound().map(|(key, sequence)| (key.as_ref(), Some(*sequence)));
-    (lower, ScanBound::upper(upper))
+    ScanBounds { lower: ScanBound::lower(lower), upper: ScanBound::upper(upper) }
 }
 
 /// The scan bounds of all keys that start with `prefix`, under bytewise order.
-pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Option<ScanBound>, Option<ScanBound>) {
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> ScanBounds {
     let upper = behind_prefix(prefix).and_then(|end| ScanBound::upper(Bound::Excluded((&end, None))));
-    (ScanBound::lower(Bound::Included((prefix, None))), upper)
+    ScanBounds { lower: ScanBound::lower(Bound::Included((prefix, None))), upper }
 }
 
 /// The first key after all that start with `prefix`, under bytewise order.

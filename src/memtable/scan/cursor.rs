@@ -115,8 +115,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// # Ok(()) }
     /// ```
     pub fn set_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) {
-        let (lower, upper) = key_bounds(&range);
-        self.walk.set_bounds(lower, upper);
+        self.walk.set_bounds(key_bounds(&range));
     }
 
     /// This cursor in prefix mode: restricted to user keys that start with `prefix`, instead of any bounds, and not

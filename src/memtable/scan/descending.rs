@@ -19,7 +19,7 @@ use crate::error::{Corruption, Place, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
-use crate::memtable::scan::bounds::{ScanBound, key_bounds, version_bounds};
+use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::{StepLimit, Way};
 use crate::memtable::scan::visibility::Raw;
@@ -139,9 +139,9 @@ impl Descent {
     }
 
     /// Replaces the bounds.
-    fn set_bounds(&mut self, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) {
+    fn set_bounds(&mut self, bounds: ScanBounds) {
         self.reset(None);
-        self.walk.set_bounds(lower, upper);
+        self.walk.set_bounds(bounds);
     }
 
     fn next<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Option<Result<Entry<'a>>> {
@@ -255,8 +255,8 @@ impl Descent {
 
 impl<H: Handle> DescendingRange<H> {
     /// A descending range between two bounds; an inverted one is empty.
-    pub(crate) fn new(handle: H, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) -> Self {
-        DescendingRange { handle, descent: Descent::new(Walk::new(Raw).between(lower, upper)) }
+    pub(crate) fn new(handle: H, bounds: ScanBounds) -> Self {
+        DescendingRange { handle, descent: Descent::new(Walk::new(Raw).between(bounds)) }
     }
 
     /// The next entry, borrowed until the next call; `None` at the end of the range.

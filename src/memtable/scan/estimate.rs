@@ -9,7 +9,7 @@ use crate::key::{Comparator, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::Ordered;
-use crate::memtable::scan::bounds::ScanBound;
+use crate::memtable::scan::bounds::ScanBounds;
 
 /// An estimate of the size of a range.
 ///
@@ -58,7 +58,7 @@ fn count_few<'a, C: Comparator>(
 /// Estimates the number and the bytes of the entries between two bounds.
 pub(crate) fn approximate_range_stats<C: Comparator>(
     core: &Core<C>,
-    (lower, upper): (Option<ScanBound>, Option<ScanBound>),
+    ScanBounds { lower, upper }: ScanBounds,
 ) -> Result<RangeStats> {
     let from =
         lower.as_ref().map_or(Target::extreme(Side::Start), |scan_bound| scan_bound.target(&core.comparator));

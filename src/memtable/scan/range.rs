@@ -18,7 +18,7 @@ use crate::error::{Corruption, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
-use crate::memtable::scan::bounds::{ScanBound, key_bounds, version_bounds};
+use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
 use crate::memtable::scan::gap::{far_end, passed};
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::Way;
@@ -287,10 +287,10 @@ impl<L: Visibility> Ends<L> {
     }
 
     /// Replaces the bounds and restarts both ends.
-    fn set_bounds(&mut self, (lower, upper): (Option<ScanBound>, Option<ScanBound>)) {
+    fn set_bounds(&mut self, bounds: ScanBounds) {
         for tip in [&mut self.front, &mut self.back] {
             tip.reset(None);
-            tip.walk.set_bounds(lower.clone(), upper.clone());
+            tip.walk.set_bounds(bounds.clone());
         }
         self.is_over = false;
     }
@@ -298,13 +298,9 @@ impl<L: Visibility> Ends<L> {
 
 impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// A range between two bounds; an inverted one is empty.
-    pub(crate) fn new(
-        handle: H,
-        visibility: L,
-        (lower, upper): (Option<ScanBound>, Option<ScanBound>),
-    ) -> Self {
-        let front = Walk::new(visibility.clone()).between(lower.clone(), upper.clone());
-        let back = Walk::new(visibility).between(lower, upper);
+    pub(crate) fn new(handle: H, visibility: L, bounds: ScanBounds) -> Self {
+        let front = Walk::new(visibility.clone()).between(bounds.clone());
+        let back = Walk::new(visibility).between(bounds);
         EntryRange { handle, ends: Ends { front: Tip::new(front), back: Tip::new(back), is_over: false } }
     }
 

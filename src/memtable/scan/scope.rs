@@ -25,7 +25,7 @@ use crate::memtable::lookup::statistics::Event;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::parts::vector::{Sorted, SortedSearch};
-use crate::memtable::scan::bounds::{ScanBound, prefix_bounds};
+use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds};
 use crate::memtable::scan::gap::{ReportedGap, far_end, passed};
 use crate::memtable::scan::runs::{Stand, Way};
 use crate::memtable::scan::visibility::Visibility;
@@ -55,8 +55,7 @@ pub(crate) struct Scope<L> {
     pub(crate) visibility: L,
     /// The table's checked values as of the last seek.
     kept: Option<(Frame, Kept)>,
-    lower: Option<ScanBound>,
-    upper: Option<ScanBound>,
+    bounds: ScanBounds,
     /// What all keys shown start with, in prefix mode.
     prefix: Option<Box<[u8]>>,
 }
@@ -98,19 +97,19 @@ fn leads_back<'a, C: Comparator, O: Ordered<'a>>(
 impl<L: Visibility> Scope<L> {
     /// Everything.
     pub(super) fn new(visibility: L) -> Self {
-        Scope { visibility, kept: None, lower: None, upper: None, prefix: None }
+        Scope { visibility, kept: None, bounds: ScanBounds::default(), prefix: None }
     }
 
     /// Replaces the bounds, or the prefix.
-    pub(super) fn set_bounds(&mut self, lower: Option<ScanBound>, upper: Option<ScanBound>) {
-        (self.lower, self.upper, self.prefix) = (lower, upper, None);
+    pub(super) fn set_bounds(&mut self, bounds: ScanBounds) {
+        (self.bounds, self.prefix) = (bounds, None);
     }
 
     /// Replaces the bounds, or the prefix, by this prefix.
     pub(super) fn set_prefix<C: Comparator>(&mut self, prefix: &[u8]) {
-        (self.lower, self.upper) = match C::ORDER {
+        self.bounds = match C::ORDER {
             KeyOrder::Bytes => prefix_bounds(prefix),
-            KeyOrder::Custom => (None, None),
+            KeyOrder::Custom => ScanBounds::default(),
         };
         self.prefix = Some(prefix.into());
     }
@@ -217,8 +216,8 @@ impl<L: Visibility> Scope<L> {
     #[inline(always)]
     fn near(&self, way: Way) -> Option<&ScanBound> {
         match way {
-            Way::Forward => self.lower.as_ref(),
-            Way::Backward => self.upper.as_ref(),
+            Way::Forward => self.bounds.lower.as_ref(),
+            Way::Backward => self.bounds.upper.as_ref(),
         }
     }
 
@@ -232,8 +231,8 @@ impl<L: Visibility> Scope<L> {
         spot: Option<Spot<'a>>,
     ) -> Outcome<'a> {
         let (spot, far) = match way {
-            Way::Forward => (self.visibility.forward(core, order, spot)?, self.upper.as_ref()),
-            Way::Backward => (self.visibility.backward(core, order, spot)?, self.lower.as_ref()),
+            Way::Forward => (self.visibility.forward(core, order, spot)?, self.bounds.upper.as_ref()),
+            Way::Backward => (self.visibility.backward(core, order, spot)?, self.bounds.lower.as_ref()),
         };
         let (Some(spot), Some(scan_bound)) = (spot, far) else { return Ok(spot) };
         let in_front =
@@ -257,8 +256,8 @@ impl<L: Visibility> Scope<L> {
         }
         let search = self.list(core)?;
         let (next, far) = match way {
-            Way::Forward => (search.try_next(stand.at)?, &self.upper),
-            Way::Backward => (search.try_prev(stand.at)?, &self.lower),
+            Way::Forward => (search.try_next(stand.at)?, &self.bounds.upper),
+            Way::Backward => (search.try_prev(stand.at)?, &self.bounds.lower),
         };
         match (&next, way) {
             (Some(entry), Way::Forward) => search.look_ahead(read_ahead, stand.at, entry.node().offset()),

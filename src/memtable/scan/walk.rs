@@ -31,7 +31,7 @@ use crate::key::{Comparator, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
-use crate::memtable::scan::bounds::ScanBound;
+use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
 use crate::memtable::scan::gap::ReportedGap;
 use crate::memtable::scan::runs::{Run, Stand, StepLimit, Way, first_of_run};
 use crate::memtable::scan::scope::{Arrival, Scope, State};
@@ -79,15 +79,15 @@ impl<L: Visibility> Walk<L> {
         }
     }
 
-    /// This walk between two bounds.
-    pub(crate) fn between(mut self, lower: Option<ScanBound>, upper: Option<ScanBound>) -> Self {
-        self.scope.set_bounds(lower, upper);
+    /// This walk between bounds.
+    pub(crate) fn between(mut self, bounds: ScanBounds) -> Self {
+        self.scope.set_bounds(bounds);
         self
     }
 
     /// Replaces the bounds. The walk is not positioned afterwards.
-    pub(crate) fn set_bounds(&mut self, lower: Option<ScanBound>, upper: Option<ScanBound>) {
-        self.scope.set_bounds(lower, upper);
+    pub(crate) fn set_bounds(&mut self, bounds: ScanBounds) {
+        self.scope.set_bounds(bounds);
         self.leave();
     }
 

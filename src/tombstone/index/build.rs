@@ -19,7 +19,7 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::planted::{Bug, planted};
 use crate::tombstone::index::checks::{damage, pair};
 use crate::tombstone::index::log::{End, Log, Record, boundary, end_of};
-use crate::tombstone::index::node::{Builder, CoverageNode, NOBODY, Piece, join};
+use crate::tombstone::index::node::{Builder, CoverageNode, NOBODY, Piece, SequenceSpan};
 use crate::tombstone::index::tree::Tree;
 
 type Checked<T> = std::result::Result<T, Corruption>;
@@ -56,7 +56,7 @@ struct Canvas {
     boundaries: Vec<Boundary>,
     /// How many bytes the prefixes of the boundaries leave out.
     skip: u32,
-    bounds: (SequenceNumber, SequenceNumber),
+    span: SequenceSpan,
 }
 
 impl Canvas {
@@ -80,8 +80,8 @@ impl Canvas {
             }
         }
         let sequences: Vec<SequenceNumber> = known.iter().map(|record| record.sequence).collect();
-        let bounds = sequences.iter().map(|&sequence| (sequence, sequence)).reduce(join);
-        let Some(bounds) = bounds else { return Ok(None) };
+        let spans = sequences.iter().map(|&sequence| SequenceSpan { min: sequence, max: sequence });
+        let Some(span) = spans.reduce(SequenceSpan::join) else { return Ok(None) };
         let skip = known.iter().map(Record::skip).min().unwrap_or(0);
         let (common_prefix, checks) = tree.log.common_prefix();
         let mut boundaries = Vec::with_capacity(2 * len);
@@ -101,7 +101,7 @@ impl Canvas {
         {
             rank(&tree.log, comparator, same)?;
         }
-        Ok(Some(Canvas { first, sequences, boundaries, skip, bounds }))
+        Ok(Some(Canvas { first, sequences, boundaries, skip, span }))
     }
 
     /// Sweeps over the boundaries and emits a piece wherever the newest covering record changes.
@@ -128,7 +128,7 @@ impl Canvas {
                 out.push(Piece { prefix: boundary.prefix, name: boundary.name, painter });
             }
         }
-        out.finish(self.bounds)
+        out.finish(self.span)
     }
 }
 

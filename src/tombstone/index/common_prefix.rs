@@ -62,9 +62,16 @@ fn load(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
+/// The bounds of a tombstone: the keys from `start` on and before `end`.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyRange<'k> {
+    pub(crate) start: &'k [u8],
+    pub(crate) end: &'k [u8],
+}
+
 impl CommonPrefix {
     /// The common prefix of an index whose first tombstone has these bounds.
-    pub(crate) fn new<C: Comparator>(checks: Checks, (start, end): (&[u8], &[u8])) -> Self {
+    pub(crate) fn new<C: Comparator>(checks: Checks, KeyRange { start, end }: KeyRange<'_>) -> Self {
         let shared =
             start.iter().zip(end).take(COMMON_PREFIX_LEN_MAX).take_while(|(left, right)| left == right);
         let len = if C::ORDER == KeyOrder::Bytes { shared.count() } else { 0 };
@@ -111,8 +118,8 @@ impl CommonPrefix {
     }
 
     /// Number of bytes that the prefixes of these bounds may leave out.
-    pub(crate) fn skip_of(&self, checks: Checks, (start, end): (&[u8], &[u8])) -> Checked<u32> {
-        let shared = self.shared(checks, start)?.min(self.shared(checks, end)?);
+    pub(crate) fn skip_of(&self, checks: Checks, keys: KeyRange<'_>) -> Checked<u32> {
+        let shared = self.shared(checks, keys.start)?.min(self.shared(checks, keys.end)?);
         Ok(if shared < SKIP_MIN { 0 } else { shared })
     }
 
@@ -244,8 +251,10 @@ mod tests {
         let checks = Checks::new(Secret::from_seed(1));
         let key: Vec<u8> = (0..140u32).map(|byte| (byte * 37 % 251) as u8).collect();
         for len in 0..=128usize {
-            let common_prefix =
-                CommonPrefix::new::<Bytewise>(checks, (&key[..len], &[&key[..len], b"x"].concat()));
+            let common_prefix = CommonPrefix::new::<Bytewise>(
+                checks,
+                KeyRange { start: &key[..len], end: &[&key[..len], b"x"].concat() },
+            );
             assert_eq!(common_prefix.verify(checks), Ok(()));
             for from in 0..=u32::try_from(len).unwrap() {
                 assert_eq!(common_prefix.shared(checks, &key[..from as usize]), Ok(from), "of {len}");

@@ -26,12 +26,12 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragment::span::check_order;
 use crate::tombstone::index::checks::{Checks, damage};
-use crate::tombstone::index::common_prefix::CommonPrefix;
+use crate::tombstone::index::common_prefix::{CommonPrefix, KeyRange};
 use crate::tombstone::index::counter::{Extent, Tally};
 use crate::tombstone::index::log::{End, Log};
 use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
 use crate::tombstone::index::query::{Asked, Question, Search};
-use crate::tombstone::index::tree::Tree;
+use crate::tombstone::index::tree::{OrderedTree, Tree};
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
@@ -92,14 +92,15 @@ impl LiveIndex {
         sequence: SequenceNumber,
     ) -> Result<()> {
         check_order(comparator, start, end)?;
+        let range = KeyRange { start, end };
         let tree = match self.known()? {
             (Some(tree), _) => tree,
             (None, _) => {
-                let common_prefix = || CommonPrefix::new::<C>(self.checks, (start, end));
+                let common_prefix = || CommonPrefix::new::<C>(self.checks, range);
                 self.tree.get_or_publish(|| Box::new(Tree::new(self.checks, common_prefix())), |_| ())
             }
         };
-        tree.log.push(comparator, &self.tally, (start, end, sequence))?;
+        tree.log.push(comparator, &self.tally, range, sequence)?;
         Ok(())
     }
 
@@ -117,7 +118,7 @@ impl LiveIndex {
 
     fn step<C: Comparator>(&self, comparator: &C, merger: &mut Merger) -> Progress {
         match self.known() {
-            Ok((Some(tree), extent)) => merger.step((tree, comparator), extent, STEP_PIECES),
+            Ok((Some(tree), extent)) => merger.step(OrderedTree { tree, comparator }, extent, STEP_PIECES),
             _ => Progress::Idle,
         }
     }
@@ -153,7 +154,7 @@ impl LiveIndex {
         asked: &mut [Asked<'_>],
     ) -> Checked<()> {
         match self.known()? {
-            (Some(tree), extent) => Search::newest((tree, comparator), extent, snapshot, asked),
+            (Some(tree), extent) => Search::newest(OrderedTree { tree, comparator }, extent, snapshot, asked),
             (None, _) => Ok(()),
         }
     }
@@ -216,7 +217,7 @@ impl LiveIndex {
     pub(crate) fn finish<C: Comparator>(&self, comparator: &C) {
         let mut merger = self.merger.lock();
         if let Ok((Some(tree), extent)) = self.known() {
-            merger.finish((tree, comparator), extent);
+            merger.finish(OrderedTree { tree, comparator }, extent);
         }
     }
 

@@ -30,7 +30,7 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
-use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, Probe, prefix_of};
+use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, KeyRange, Probe, prefix_of};
 use crate::tombstone::index::counter::Tally;
 use crate::tombstone::index::segments::Segments;
 
@@ -145,12 +145,14 @@ impl Log {
         &self,
         comparator: &C,
         tally: &Tally,
-        (start, end, sequence): (&[u8], &[u8], SequenceNumber),
+        range: KeyRange<'_>,
+        sequence: SequenceNumber,
     ) -> Result<u32> {
-        let skip = self.skip_for((start, end))?;
-        let [start_prefix, end_prefix] = [start, end].map(|key| prefix_of(comparator, key, skip));
-        let lengths = (key_len(start)?, key_len(end)?);
-        let place = self.write_keys((start, end), lengths)?;
+        let skip = self.skip_for(range)?;
+        let prefix = |key| prefix_of(comparator, key, skip);
+        let [start_prefix, end_prefix] = [range.start, range.end].map(prefix);
+        let lengths = (key_len(range.start)?, key_len(range.end)?);
+        let place = self.write_keys(range, lengths)?;
         let (index, one) = tally.begin(self.checks, |count| match count {
             RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
             _ => Ok((count, count + 1)),
@@ -184,14 +186,14 @@ impl Log {
 
     /// Number of bytes that the prefixes of a new tombstone leave out: at most as many as those of the latest record,
     /// so that the number seldom changes.
-    fn skip_for(&self, bounds: (&[u8], &[u8])) -> Result<u32> {
+    fn skip_for(&self, range: KeyRange<'_>) -> Result<u32> {
         // ORDERING: relaxed; a hint.
         let last = self.skip.load(Ordering::Relaxed);
         if last == 0 {
             return Ok(0);
         }
         let skip =
-            self.common_prefix.skip_of(self.checks, bounds)?.min(u32::try_from(last).unwrap_or(u32::MAX));
+            self.common_prefix.skip_of(self.checks, range)?.min(u32::try_from(last).unwrap_or(u32::MAX));
         // ORDERING: relaxed; a hint.
         self.skip.store(u64::from(skip), Ordering::Relaxed);
         Ok(skip)
@@ -210,7 +212,7 @@ impl Log {
     }
 
     /// Copies both keys with their hashes into the key store and returns their place.
-    fn write_keys(&self, (start, end): (&[u8], &[u8]), lengths: (u32, u32)) -> Result<u32> {
+    fn write_keys(&self, range: KeyRange<'_>, lengths: (u32, u32)) -> Result<u32> {
         let (middle, rest) = (span_words(lengths.0), span_words(lengths.1));
         let total = u64::from(middle) + u64::from(rest);
         let full = || Error::MemTableFull { needed: total * 8, remaining: 0 };
@@ -222,8 +224,8 @@ impl Log {
         let len = usize::try_from(total).map_err(|_| full())?;
         let run = self.keys.ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
         if let Some(run) = run {
-            self.write_key(run, place, start);
-            self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, end);
+            self.write_key(run, place, range.start);
+            self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, range.end);
         }
         self.key_words.end(self.checks, claimed)?;
         run.map(|_| place).ok_or_else(full)

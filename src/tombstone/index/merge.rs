@@ -20,14 +20,14 @@
 use std::cmp::Ordering as Order;
 
 use crate::error::Corruption;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::Comparator;
 use crate::tombstone::index::build::paint;
 use crate::tombstone::index::checks::{damage, high, low, pair};
 use crate::tombstone::index::common_prefix::Lift;
 use crate::tombstone::index::counter::Extent;
 use crate::tombstone::index::log::Log;
-use crate::tombstone::index::node::{Builder, CoverageNode, Head, NOBODY, Piece, join};
-use crate::tombstone::index::tree::{BLOCK, NodeId, SummaryNode, Tree};
+use crate::tombstone::index::node::{Builder, CoverageNode, Head, NOBODY, Piece, SequenceSpan};
+use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, SummaryNode, Tree};
 
 /// Most pieces that one step reads.
 pub(crate) const STEP_PIECES: u32 = 256;
@@ -137,7 +137,7 @@ struct Job {
     newest: Newest,
     out: Builder,
     cover: u64,
-    bounds: (SequenceNumber, SequenceNumber),
+    span: SequenceSpan,
     target: Target,
 }
 
@@ -171,12 +171,14 @@ impl Job {
             side.lift = common_prefix.lift(checks, side.head.bounds.skip, skip)?;
             *next = side.lift.apply(*next);
         }
-        let bounds = sides.iter().map(|side| (side.head.bounds.min, side.head.bounds.max)).reduce(join);
-        let (Some(first), Some(bounds)) = (first, bounds) else { return Err(damage(0, 0, 0)) };
+        let spans = sides.iter().map(|side| side.head.bounds.span());
+        let (Some(first), Some(span)) = (first, spans.reduce(SequenceSpan::join)) else {
+            return Err(damage(0, 0, 0));
+        };
         let cover = pair(first, last);
         let out = Builder::new(tree.checks, (cover, skip), pieces);
         let paints = vec![Paint::NONE; sources.len()];
-        Ok(Job { sources, sides, nexts, paints, newest, out, cover, bounds, target })
+        Ok(Job { sources, sides, nexts, paints, newest, out, cover, span, target })
     }
 
     /// Merges up to `budget` pieces, or a few more if several begin at one key. `Idle` if none are left.
@@ -357,41 +359,37 @@ impl Merger {
     /// Takes one step (MERGE-2) over a log of this extent.
     pub(crate) fn step<C: Comparator>(
         &mut self,
-        (tree, comparator): (&Tree, &C),
+        index: OrderedTree<'_, C>,
         extent: Extent,
         budget: u32,
     ) -> Progress {
-        match self.grow((tree, comparator), extent, budget) {
+        match self.grow(index, extent, budget) {
             Progress::Worked => Progress::Worked,
-            Progress::Idle => self.summary(tree),
+            Progress::Idle => self.summary(index.tree),
         }
     }
 
     /// Takes one step of the running merge, or paints the next node.
-    fn grow<C: Comparator>(
-        &mut self,
-        (tree, comparator): (&Tree, &C),
-        extent: Extent,
-        budget: u32,
-    ) -> Progress {
+    fn grow<C: Comparator>(&mut self, index: OrderedTree<'_, C>, extent: Extent, budget: u32) -> Progress {
         if let Some(mut job) = self.job.take() {
-            match job.advance(tree, comparator, budget) {
+            match job.advance(index.tree, index.comparator, budget) {
                 Ok(Progress::Worked) => self.job = Some(job),
-                Ok(Progress::Idle) => self.complete(tree, *job),
+                Ok(Progress::Idle) => self.complete(index.tree, *job),
                 Err(_) => {} // MERGE-1
             }
             return Progress::Worked;
         }
-        self.paint_next((tree, comparator), extent, Paints::Blocks)
+        self.paint_next(index, extent, Paints::Blocks)
     }
 
     /// Paints and publishes the next node over records, if all of them are complete.
     fn paint_next<C: Comparator>(
         &mut self,
-        (tree, comparator): (&Tree, &C),
+        index: OrderedTree<'_, C>,
         extent: Extent,
         paints: Paints,
     ) -> Progress {
+        let OrderedTree { tree, comparator } = index;
         let block = NodeId { level: 0, index: self.next_block };
         let wide = block.begins().filter(|wide| paints == Paints::Parents && wide.last() <= extent.count);
         let id = wide.unwrap_or(block);
@@ -404,7 +402,7 @@ impl Merger {
                 self.publish(tree, id, coverage_node);
             }
             // One of the blocks may still be whole, so they are painted one by one.
-            _ if id != block => return self.paint_next((tree, comparator), extent, Paints::Blocks),
+            _ if id != block => return self.paint_next(index, extent, Paints::Blocks),
             // A record is still being written. Its writer calls this function again once the record is complete.
             Ok(None) => return Progress::Idle,
             Err(_) => self.next_block += 1, // MERGE-3
@@ -414,9 +412,10 @@ impl Merger {
 
     /// Merges everything over a log of this extent, and at last builds one node over all records, without summary
     /// nodes in between.
-    pub(crate) fn finish<C: Comparator>(&mut self, (tree, comparator): (&Tree, &C), extent: Extent) {
-        while (self.job.is_some() && self.grow((tree, comparator), extent, u32::MAX) == Progress::Worked)
-            || self.paint_next((tree, comparator), extent, Paints::Parents) == Progress::Worked
+    pub(crate) fn finish<C: Comparator>(&mut self, index: OrderedTree<'_, C>, extent: Extent) {
+        let OrderedTree { tree, comparator } = index;
+        while (self.job.is_some() && self.grow(index, extent, u32::MAX) == Progress::Worked)
+            || self.paint_next(index, extent, Paints::Parents) == Progress::Worked
         {}
         let count = extent.count;
         let blocks = count / BLOCK;
@@ -431,7 +430,7 @@ impl Merger {
             Ok(None) | Err(_) => return,
         }
         self.start_summary(tree, sources, count);
-        while self.grow((tree, comparator), extent, u32::MAX) == Progress::Worked {}
+        while self.grow(index, extent, u32::MAX) == Progress::Worked {}
     }
 
     /// Begins a summary node over all complete blocks if one is due (MERGE-4).
@@ -470,7 +469,7 @@ impl Merger {
     }
 
     fn complete(&mut self, tree: &Tree, job: Job) {
-        let coverage_node = job.out.finish(job.bounds);
+        let coverage_node = job.out.finish(job.span);
         match job.target {
             Target::Node(id) => self.publish(tree, id, coverage_node),
             Target::SummaryNode => {

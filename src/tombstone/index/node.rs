@@ -87,6 +87,11 @@ impl Bounds {
         Bounds { min, max, first_prefix, last_prefix, skip: high(shape) >> (SKIP_SHIFT - 32) }
     }
 
+    /// The sequence numbers alone.
+    pub(crate) fn span(&self) -> SequenceSpan {
+        SequenceSpan { min: self.min, max: self.max }
+    }
+
     /// Whether the node cannot improve the answer: the probe is outside its prefixes, or no sequence number is above
     /// `best` and visible at `snapshot`. Probe and node must leave out equally many bytes.
     #[inline(always)]
@@ -440,8 +445,8 @@ impl Builder {
         self.words = Block::PADDING;
     }
 
-    /// Finishes the node. `min` and `max` are the smallest and largest sequence number of its records.
-    pub(crate) fn finish(mut self, (min, max): (SequenceNumber, SequenceNumber)) -> CoverageNode {
+    /// Finishes the node, whose records have these sequence numbers.
+    pub(crate) fn finish(mut self, SequenceSpan { min, max }: SequenceSpan) -> CoverageNode {
         if self.len > 0 {
             self.check_last(u64::MAX);
         }
@@ -463,10 +468,16 @@ impl Builder {
     }
 }
 
-/// Joins the smallest and largest sequence numbers of two groups of records (COVERAGE-NODE-2).
-pub(crate) fn join(
-    left: (SequenceNumber, SequenceNumber),
-    right: (SequenceNumber, SequenceNumber),
-) -> (SequenceNumber, SequenceNumber) {
-    (left.0.min(right.0), left.1.max(right.1))
+/// The smallest and the largest sequence number of some records (COVERAGE-NODE-2).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SequenceSpan {
+    pub(crate) min: SequenceNumber,
+    pub(crate) max: SequenceNumber,
+}
+
+impl SequenceSpan {
+    /// The span of the records of both.
+    pub(crate) fn join(self, other: Self) -> Self {
+        SequenceSpan { min: self.min.min(other.min), max: self.max.max(other.max) }
+    }
 }

@@ -33,7 +33,7 @@ use crate::tombstone::index::common_prefix::{Begins, Probe};
 use crate::tombstone::index::counter::Extent;
 use crate::tombstone::index::log::Record;
 use crate::tombstone::index::node::{Bounds, CoverageNode, NOBODY};
-use crate::tombstone::index::tree::{BLOCK, NodeId, Tree};
+use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, Tree};
 
 type Checked<T> = std::result::Result<T, Corruption>;
 
@@ -109,7 +109,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Finds, for each key, the newest record that covers it and is visible at `snapshot`.
     #[inline]
     pub(crate) fn newest(
-        (tree, comparator): (&'a Tree, &'a C),
+        OrderedTree { tree, comparator }: OrderedTree<'a, C>,
         Extent { count, complete }: Extent,
         snapshot: SequenceNumber,
         asked: &mut [Asked<'_>],

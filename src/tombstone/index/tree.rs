@@ -105,6 +105,21 @@ pub(crate) struct SummaryNode {
     pub(crate) covered: u32,
 }
 
+/// The tree of an index, and the order of its keys.
+#[derive(Debug)]
+pub(crate) struct OrderedTree<'a, C> {
+    pub(crate) tree: &'a Tree,
+    pub(crate) comparator: &'a C,
+}
+
+impl<C> Clone for OrderedTree<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for OrderedTree<'_, C> {}
+
 /// Log and nodes of one index.
 #[derive(Debug)]
 pub(crate) struct Tree {
