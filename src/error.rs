@@ -112,13 +112,32 @@ pub enum Error {
     /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
     #[error("a writer panicked")]
     WriterPanicked,
+    /// The operating system refused something about a file or a directory.
+    #[error("could not {operation} {file}: {source}")]
+    Io {
+        /// What was to be done.
+        operation: &'static str,
+        /// The name of the file.
+        file: String,
+        /// What the operating system said. It is shared, so that this error can be cloned.
+        source: Arc<std::io::Error>,
+    },
+    /// A file of a journal no longer holds what was written to it, or holds what cannot be applied.
+    #[error("{file}: {cause}")]
+    DamagedFile {
+        /// The name of the file.
+        file: String,
+        /// What is wrong. Of a `Corruption` the offset is counted in the file.
+        cause: Box<Error>,
+    },
     /// Memory no longer holds what was written to it.
     #[error("corruption: {0}")]
     Corruption(Corruption),
 }
 
 impl Error {
-    /// The report of damage, if this is `Corruption`, or `BatchInterrupted` or `ReadOnly` because of one.
+    /// The report of damage, if this is `Corruption`, or `BatchInterrupted`, `DamagedFile` or
+    /// `ReadOnly` because of one.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -130,10 +149,15 @@ impl Error {
     pub fn corruption(&self) -> Option<&Corruption> {
         match self {
             Error::Corruption(corruption) => Some(corruption),
-            Error::BatchInterrupted { cause, .. } => cause.corruption(),
+            Error::BatchInterrupted { cause, .. } | Error::DamagedFile { cause, .. } => cause.corruption(),
             Error::ReadOnly { cause } => cause.corruption(),
             _ => None,
         }
+    }
+
+    /// Names the file about which the operating system said something.
+    pub(crate) fn io(operation: &'static str, file: &str) -> impl FnOnce(std::io::Error) -> Error {
+        move |source| Error::Io { operation, file: file.into(), source: Arc::new(source) }
     }
 
     /// The error of a set that `cause` made read-only.

@@ -40,6 +40,10 @@ bugs! {
     BackLinkNotAsked,
     /// A damaged entry is passed by its key as read, without a proof of that key.
     DamagedNodeUnproved,
+    /// A journal's sync leaves the files' bytes to the operating system.
+    JournalForgetsSync,
+    /// A journal's sync leaves the files' names to the operating system.
+    JournalForgetsNames,
     /// A page of the directory is written although another writer has its lock.
     LeafLockIgnored,
     /// Slots of a page are shifted from the first one on.

@@ -3,7 +3,10 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "block")]
+#[cfg_attr(
+    not(feature = "block"),
+    allow(dead_code, unreachable_pub, reason = "journals need its checks alone")
+)]
 pub(crate) mod block;
 pub(crate) mod checksum_kind;
 #[cfg(feature = "block")]

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod commit;
+pub(crate) mod file_journal;
 pub(crate) mod flush_job;
 pub(crate) mod flush_merge;
 pub(crate) mod journal;
@@ -26,6 +27,7 @@ pub(crate) mod table_set;
 pub(crate) mod tables;
 pub(crate) mod view;
 
+pub use file_journal::{FileJournal, FileStorage, JournalRecovery, OnDamage, Replayed, Storage, StorageFile};
 pub use flush_job::FlushJob;
 pub use flush_merge::SetFlush;
 pub use journal::Journal;

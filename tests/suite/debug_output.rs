@@ -19,11 +19,12 @@ use paranoid_memtable::integrity::{Kvo, Kvos, Protected, StoredProtection};
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::repair::{ScrubProgress, ScrubReport};
 use paranoid_memtable::scan::Raw;
-use paranoid_memtable::set::{Cover, Durability, MemTableSet, MergeBase, SetLookup, SetOptions, SourceKey};
 use paranoid_memtable::tombstone::{Fragment, Fragmenter, RangeTombstone};
 use paranoid_memtable::*;
 
 use crate::support::watchdog::Watchdog;
+
+mod sets;
 
 /// The modules whose names are public.
 const DOORS: [&str; 6] = [
@@ -36,7 +37,7 @@ const DOORS: [&str; 6] = [
 ];
 
 /// Traits and names for other types.
-const NOT_TYPES: [&str; 11] = [
+const NOT_TYPES: [&str; 13] = [
     "Result",
     "SequenceNumber",
     "SinkError",
@@ -46,6 +47,8 @@ const NOT_TYPES: [&str; 11] = [
     "Handle",
     "Journal",
     "SortedSource",
+    "Storage",
+    "StorageFile",
     "Visibility",
     "PrefixExtractor",
 ];
@@ -304,40 +307,6 @@ fn fragments(letter: u8, out: &mut Outputs) {
     out.show("RangeTombstone", &tombstone);
 }
 
-/// A set, and what it hands out.
-fn sets(letter: u8, out: &mut Outputs) {
-    let builder = SetOptions::builder().table(options(1));
-    out.show("SetOptionsBuilder", &builder);
-    let options = builder.build().unwrap();
-    out.show("SetOptions", &options);
-    out.show("Durability", &Durability::Buffered);
-    let set = MemTableSet::open(options, bytes(letter, 0)).unwrap();
-    let mut batch = WriteBatch::new();
-    batch.put(&bytes(letter, 1), &bytes(letter, 2)).unwrap();
-    for n in 0..100 {
-        batch.merge(&bytes(letter, 3), &bytes(letter, n)).unwrap();
-    }
-    set.write(&batch).unwrap();
-    out.show("MemTableSet", &set);
-    out.show("Snapshot", &set.snapshot());
-    let view = set.view();
-    out.show("View", &view);
-    out.show("SetLookup", &view.get(&bytes(letter, 1)).unwrap());
-    let SetLookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
-    out.show("PendingMerge", &pending);
-    let mut cursor = view.cursor().unwrap();
-    let entry = cursor.first().unwrap().unwrap();
-    out.show("MergedEntry", &entry);
-    out.show("MergeBase", &MergeBase::Value(entry.user_key().to_vec()));
-    out.show("SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
-    out.show("Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
-    out.show("MergingCursor", &cursor);
-    set.switch().unwrap();
-    let mut job = set.begin_flush().unwrap().unwrap();
-    out.show("SetFlush", &job.items().unwrap());
-    out.show("FlushJob", &job);
-}
-
 /// Small types that hold no bytes of a user.
 fn plain(out: &mut Outputs) {
     out.show("ChecksumKind", &ChecksumKind::Xxh3);
@@ -396,7 +365,7 @@ fn outputs(table: &MemTable, letter: u8) -> Outputs {
     cursors(table, letter, &mut out);
     writes(table, letter, &mut out);
     fragments(letter, &mut out);
-    sets(letter, &mut out);
+    sets::sets(letter, &mut out);
     plain(&mut out);
     #[cfg(feature = "fault-injection")]
     faults(letter, &mut out);

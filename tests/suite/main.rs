@@ -18,6 +18,7 @@ mod cursors;
 mod debug_output;
 mod duplicates;
 mod examples;
+mod file_journal;
 mod flush_protection;
 #[cfg(feature = "block")]
 mod footers;

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
 pub mod case;
+pub mod disk;
 #[cfg(feature = "fault-injection")]
 pub mod ends;
 pub mod model;

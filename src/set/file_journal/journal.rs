@@ -1,0 +1,540 @@
+//! The journal that comes with the crate: one file of encoded batches per table, in one directory.
+//!
+//! ```text
+//!   switch(7)     create 000007.journal, write its header                 waits for no device
+//!   append        one write at the end of the file                        waits for no device
+//!   sync          older files that are not durable, this one, the directory, in this order
+//! ```
+//! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is durable, with the names of
+//!   the files and all earlier files.
+//! * FILE-JOURNAL-2: an append that failed half-way is cut off, and the cut is synced before the next append; if it cannot
+//!   be cut off, the file takes nothing more.
+//! * FILE-JOURNAL-3: after a sync that failed nothing is appended to the file or synced in it again. The next file's
+//!   header says what is not known to be durable, so that a recovery does not take it for damage; that header is durable
+//!   before the switch returns.
+//!
+//! Any thread may call any method. Appends wait for each other, and syncs for each other, but an append does not wait for
+//! a sync. Not promised: that two journals may have one directory at once.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::checksum_kind::ChecksumKind;
+use crate::key::SequenceNumber;
+use crate::planted::{Bug, planted};
+use crate::set::file_journal::format::{At, FileHeader, HEADER_LEN, RecordKind, encode, name_of, word};
+use crate::set::file_journal::recovery::{JournalRecovery, OnDamage, Start};
+use crate::set::file_journal::storage::{FileStorage, Storage, StorageFile};
+use crate::set::journal::Journal;
+use crate::sync::Mutex;
+
+/// Bytes of an encoded batch before its records, and where its count stands.
+const BATCH_HEADER_LEN: usize = 12;
+const COUNT_AT: usize = 8;
+
+/// Largest buffer for records that is kept between appends.
+const SCRATCH_LEN_MAX: usize = 1 << 20;
+
+/// Whether a file takes more.
+#[derive(Debug, Clone)]
+enum Health {
+    Sound,
+    /// A failed append was cut off; the cut is not synced yet.
+    Unsettled,
+    /// A failed append could not be cut off.
+    Closed(Error),
+}
+
+/// A file that this journal has written and that is not durable as a whole, or takes more.
+#[derive(Debug)]
+struct OpenFile {
+    header: FileHeader,
+    name: String,
+    file: Arc<dyn StorageFile>,
+    /// Bytes that count, and those of them that are durable together with all that comes before them.
+    written: u64,
+    durable: u64,
+    health: Health,
+}
+
+impl Health {
+    fn is_unsettled(&self) -> bool {
+        matches!(self, Health::Unsettled)
+    }
+}
+
+impl OpenFile {
+    fn end(&self) -> At {
+        At { table: self.header.table, offset: self.written }
+    }
+
+    fn durable_end(&self) -> At {
+        At { table: self.header.table, offset: self.durable }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Files that are not durable yet, oldest first; the last one takes appends.
+    files: Vec<OpenFile>,
+    /// Tables whose files there are.
+    live: BTreeSet<u64>,
+    /// The end of the newest file, if this journal did not write it.
+    previous: Option<At>,
+    next_table: u64,
+    last_sequence: SequenceNumber,
+    /// Files created, and those of them whose names are durable.
+    created: u64,
+    named: u64,
+    /// A sync that failed, and from where on nothing is known to be durable, until the next switch.
+    failure: Option<(Error, At)>,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    None,
+    Some,
+}
+
+/// How a file without records is switched to again.
+#[derive(Debug, Clone, Copy)]
+enum Again {
+    AsItIs,
+    /// It is replaced.
+    Anew,
+}
+
+/// What one sync covers.
+struct Covered {
+    /// Table, name, file, and the bytes written so far.
+    files: Vec<(u64, String, Arc<dyn StorageFile>, u64)>,
+    created: u64,
+    /// Whether the directory has a name that is not durable.
+    has_new_names: bool,
+}
+
+impl State {
+    /// The error of a sync that failed.
+    fn working(&self) -> Result<()> {
+        self.failure.as_ref().map_or(Ok(()), |(error, _)| Err(error.clone()))
+    }
+
+    fn current(&mut self) -> Result<&mut OpenFile> {
+        self.working()?;
+        let none = || Error::InvalidArgument("a journal takes batches after its first `switch`".into());
+        self.files.last_mut().ok_or_else(none)
+    }
+
+    /// Appends a record to the current file (FILE-JOURNAL-2).
+    fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        let written = self.write(&mut scratch, (kind, payload));
+        if scratch.capacity() <= SCRATCH_LEN_MAX {
+            self.scratch = scratch;
+        }
+        written
+    }
+
+    fn write(&mut self, scratch: &mut Vec<u8>, record: (RecordKind, &[u8])) -> Result<()> {
+        self.settle()?;
+        let current = self.current()?;
+        encode(scratch, &current.header.checks, current.written, current.durable, record);
+        let Err(error) = current.file.append(scratch) else {
+            current.written += scratch.len() as u64;
+            return Ok(());
+        };
+        let error = Error::io("append to", &current.name)(error);
+        current.health = match current.file.truncate(current.written) {
+            Ok(()) => Health::Unsettled,
+            Err(_) => Health::Closed(error.clone()),
+        };
+        Err(error)
+    }
+
+    /// Makes sure that what a failed append left is gone.
+    fn settle(&mut self) -> Result<()> {
+        let current = self.current()?;
+        match &current.health {
+            Health::Sound => return Ok(()),
+            Health::Closed(error) => return Err(error.clone()),
+            Health::Unsettled => {}
+        }
+        let name = current.name.clone();
+        match current.file.sync() {
+            Ok(()) => current.health = Health::Sound,
+            Err(error) => return Err(self.sync_failed(&name, error)),
+        }
+        Ok(())
+    }
+
+    /// Notes a sync that failed (FILE-JOURNAL-3).
+    #[cold]
+    fn sync_failed(&mut self, name: &str, error: io::Error) -> Error {
+        let error = Error::io("sync", name)(error);
+        let from = self.files.first().map_or(At { table: 0, offset: 0 }, OpenFile::durable_end);
+        self.failure.get_or_insert((error, from)).0.clone()
+    }
+
+    /// What a sync has to make durable; `None` if everything is.
+    fn not_durable(&mut self) -> Result<Option<Covered>> {
+        self.working()?;
+        let is_open = |file: &&OpenFile| file.durable < file.written || file.health.is_unsettled();
+        let files = self.files.iter().filter(is_open);
+        let files: Vec<_> = files
+            .map(|file| (file.header.table, file.name.clone(), Arc::clone(&file.file), file.written))
+            .collect();
+        let covered = Covered { files, created: self.created, has_new_names: self.named < self.created };
+        Ok((!covered.files.is_empty() || covered.has_new_names).then_some(covered))
+    }
+
+    /// Notes what a sync made durable.
+    fn synced(&mut self, covered: &Covered) {
+        self.named = self.named.max(covered.created);
+        for (table, _, _, written) in &covered.files {
+            if let Some(file) = self.files.iter_mut().find(|file| file.header.table == *table) {
+                file.durable = file.durable.max(*written);
+            }
+        }
+        let newest = self.files.last().map(|file| file.header.table);
+        self.files.retain(|file| Some(file.header.table) == newest || file.durable < file.written);
+    }
+
+    /// The oldest file of a table before this one that takes no appends.
+    fn oldest_before(&self, table: u64) -> Option<u64> {
+        let newest = self.files.last().map(|file| file.header.table);
+        self.live.first().copied().filter(|oldest| *oldest < table && Some(*oldest) != newest)
+    }
+
+    fn removed(&mut self, table: u64) {
+        self.live.remove(&table);
+        self.files.retain(|file| file.header.table != table);
+    }
+
+    /// Whether a call failed that the current file shows traces of.
+    fn has_trouble(&self) -> Trouble {
+        let is_sound = self.files.last().is_none_or(|file| matches!(file.health, Health::Sound));
+        if self.failure.is_none() && is_sound { Trouble::None } else { Trouble::Some }
+    }
+
+    /// What becomes of the newest file if it is this table's and has no record: whoever switched to it and then failed
+    /// tries again.
+    fn without_records(&self, table: u64) -> Option<Again> {
+        let newest = self.files.last()?;
+        if newest.header.table != table || newest.written > HEADER_LEN as u64 {
+            return None;
+        }
+        if self.failure.is_none() && !matches!(newest.health, Health::Closed(_)) {
+            return Some(Again::AsItIs);
+        }
+        Some(Again::Anew)
+    }
+
+    /// The newest file has no record and is gone. Every call fails until there is another one.
+    fn forget_newest(&mut self) {
+        let Some(OpenFile { header, health, name, .. }) = self.files.pop() else { return };
+        let error = match health {
+            Health::Closed(error) => error,
+            _ => Error::io("append to", &name)(io::ErrorKind::NotFound.into()),
+        };
+        let oldest = self.files.first().map_or(header.required, OpenFile::durable_end);
+        let (error, from) = self.failure.take().unwrap_or((error, oldest));
+        self.failure = Some((error, from.min(oldest).min(header.required)));
+        (self.previous, self.next_table) = (header.previous, header.table);
+        self.live.remove(&header.table);
+    }
+
+    /// What the header of the next file says about those before it.
+    fn before(&self) -> (Option<At>, At) {
+        let previous = self.files.last().map(OpenFile::end).or(self.previous);
+        let required = self.failure.as_ref().map(|(_, from)| *from).or(previous);
+        (previous, required.unwrap_or(At { table: 0, offset: 0 }))
+    }
+}
+
+/// A [`Journal`] of files in one directory: one file per table, of encoded batches with checksums. An append hands the
+/// batch to the operating system, so that it survives the end of the process; a sync makes it survive a crash of the
+/// machine.
+///
+/// [`open`](Self::open) gives the journal and a [`JournalRecovery`], which hands out what earlier journals left. Before
+/// the first append [`switch`](Journal::switch) must name a table from
+/// [`next_table`](Self::next_table) on. Sequence numbers ascend from batch to batch.
+///
+/// If an append fails, for want of space for instance, the batch is not in the journal, and the next append may succeed.
+/// If a sync fails, every call fails until the next `switch`, because nobody knows what of the file will survive.
+///
+/// ```
+/// use std::sync::Arc;
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
+/// # let folder = std::env::temp_dir().join(format!("file-journal-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).expect("a folder");
+/// for run in 0..2 {
+///     let (journal, recovery) = FileJournal::open(&folder, 0)?;
+///     let first_table = journal.next_table();
+///     let options = SetOptions::builder().journal(Arc::new(journal)).first_table(first_table).build()?;
+///     let set = MemTableSet::open(options, ())?;
+///     // What an earlier run logged comes back under its own numbers.
+///     let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop))?;
+///     assert_eq!(replayed.batches, run);
+///     let mut batch = WriteBatch::new();
+///     batch.put(&[b'0' + run as u8], b"a value")?;
+///     set.write_with(&batch, Durability::Synced)?;
+///     assert!(matches!(set.view().get(b"0")?, SetLookup::Value(_)));
+/// }
+/// # std::fs::remove_dir_all(&folder).expect("removed");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+pub struct FileJournal {
+    storage: Arc<dyn Storage>,
+    checksum: ChecksumKind,
+    state: Mutex<State>,
+    /// Held by the one thread that syncs.
+    syncing: Mutex<()>,
+}
+
+impl fmt::Debug for FileJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileJournal").field("checksum", &self.checksum).finish_non_exhaustive()
+    }
+}
+
+impl FileJournal {
+    /// The journal of a directory that exists, with XXH3 checksums, and what earlier journals left there.
+    /// `last_sequence` is the last sequence number of the tables that are in the engine's files, 0 if there are none:
+    /// older batches are not handed out again. All files are read: O(bytes).
+    ///
+    /// What was not written whole when the machine went down is cut off, and the rest is made durable.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::FileJournal;
+    /// assert!(FileJournal::open("/no/such/directory", 0).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// `DamagedFile` with the file and the byte offset if something that was durable does not verify; no file is changed
+    /// then, and [`salvage`](Self::salvage) can save the rest. `Io`.
+    pub fn open(
+        directory: impl AsRef<Path>,
+        last_sequence: SequenceNumber,
+    ) -> Result<(FileJournal, JournalRecovery)> {
+        let storage = Arc::new(FileStorage::new(directory));
+        FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, OnDamage::Refuse)
+    }
+
+    /// Opens a damaged journal: every batch that verifies is handed out, whatever stands between them. Files with damage
+    /// stay as they are until [`obsolete_before`](Journal::obsolete_before) removes them: until then only a salvage opens
+    /// the journal.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// use paranoid_memtable::set::{FileJournal, Journal};
+    /// # let folder = std::env::temp_dir().join(format!("salvage-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).expect("a folder");
+    /// let (journal, _) = FileJournal::open(&folder, 0)?;
+    /// journal.switch(1)?;
+    /// for number in 1..=3 {
+    ///     let mut batch = WriteBatch::new();
+    ///     batch.put(b"key", &[number; 10])?;
+    ///     batch.set_sequence(number.into());
+    ///     journal.append(batch.as_bytes())?;
+    ///     journal.sync()?;
+    /// }
+    /// drop(journal);
+    /// let path = folder.join("000001.journal");
+    /// let mut bytes = std::fs::read(&path).expect("the file");
+    /// bytes[220] ^= 4;
+    /// std::fs::write(&path, bytes).expect("written");
+    ///
+    /// let refused = FileJournal::open(&folder, 0).unwrap_err();
+    /// assert!(matches!(&refused, Error::DamagedFile { file, .. } if file == "000001.journal"));
+    /// let mut saved = Vec::new();
+    /// let (_journal, recovery) = FileJournal::salvage(&folder, 0)?;
+    /// let replayed = recovery.replay(|sequence, _| {
+    ///     saved.push(sequence);
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!((saved.as_slice(), replayed.findings.len()), ([1, 3].as_slice(), 1));
+    /// # std::fs::remove_dir_all(&folder).expect("removed");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn salvage(
+        directory: impl AsRef<Path>,
+        last_sequence: SequenceNumber,
+    ) -> Result<(FileJournal, JournalRecovery)> {
+        let storage = Arc::new(FileStorage::new(directory));
+        FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, OnDamage::PassOver)
+    }
+
+    /// Opens the journal of any storage, with a choice of what to do about damage, and of the kind of checksum in the
+    /// files that the journal will write. Files that are there may have any.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::ChecksumKind;
+    /// use paranoid_memtable::set::{FileJournal, FileStorage, OnDamage};
+    /// # let folder = std::env::temp_dir().join(format!("open-in-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).expect("a folder");
+    /// let storage = Arc::new(FileStorage::new(&folder));
+    /// assert!(FileJournal::open_in(storage.clone(), 0, ChecksumKind::Crc32c, OnDamage::Refuse).is_ok());
+    /// assert!(FileJournal::open_in(storage, 0, ChecksumKind::None, OnDamage::Refuse).is_err());
+    /// # std::fs::remove_dir_all(&folder).expect("removed");
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and `InvalidArgument` for [`ChecksumKind::None`].
+    pub fn open_in(
+        storage: Arc<dyn Storage>,
+        last_sequence: SequenceNumber,
+        checksum: ChecksumKind,
+        on_damage: OnDamage,
+    ) -> Result<(FileJournal, JournalRecovery)> {
+        if checksum == ChecksumKind::None {
+            return Err(Error::InvalidArgument(
+                "a journal without checksums cannot tell where it ends".into(),
+            ));
+        }
+        let (recovery, start) = JournalRecovery::open(Arc::clone(&storage), last_sequence, on_damage)?;
+        Ok((FileJournal::starting(storage, checksum, start), recovery))
+    }
+
+    fn starting(storage: Arc<dyn Storage>, checksum: ChecksumKind, start: Start) -> Self {
+        let Start { live, previous, next_table, last_sequence } = start;
+        let state = State { live, previous, next_table, last_sequence, ..State::default() };
+        FileJournal { storage, checksum, state: Mutex::new(state), syncing: Mutex::new(()) }
+    }
+
+    /// The smallest number that the next table may have: 1 in an empty directory.
+    #[must_use]
+    pub fn next_table(&self) -> u64 {
+        self.state.lock().next_table
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        match self.storage.remove(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", name)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates the file of a table and writes its header. What the header says about trouble in the file before is
+    /// durable before anything is appended: a recovery must not miss it.
+    fn create(&self, header: FileHeader, trouble: Trouble) -> Result<OpenFile> {
+        let name = name_of(header.table);
+        let file = self.storage.create(&name).map_err(Error::io("create", &name))?;
+        let mut written = file.append(&header.to_bytes());
+        if trouble == Trouble::Some {
+            written = written.and_then(|()| file.sync()).and_then(|()| self.storage.sync_dir());
+        }
+        if let Err(error) = written {
+            // A recovery passes over what is left.
+            let _ = self.storage.remove(&name);
+            return Err(Error::io("write the header of", &name)(error));
+        }
+        let (written, durable) = (HEADER_LEN as u64, 0);
+        Ok(OpenFile { header, name, file: file.into(), written, durable, health: Health::Sound })
+    }
+}
+
+impl Journal for FileJournal {
+    fn append(&self, batch: &[u8]) -> Result<()> {
+        if batch.len() < BATCH_HEADER_LEN {
+            return Err(Error::InvalidArgument(format!("{} bytes are no batch", batch.len())));
+        }
+        let sequence = word(batch, 0);
+        let is_empty = batch.get(COUNT_AT..BATCH_HEADER_LEN) == Some(&[0; 4]);
+        let mut state = self.state.lock();
+        let last = state.last_sequence;
+        if sequence <= last {
+            return Err(Error::InvalidArgument(format!("batch {sequence} after batch {last}")));
+        }
+        state.append(RecordKind::Batch, batch)?;
+        if !is_empty {
+            state.last_sequence = sequence;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let _turn = self.syncing.lock();
+        let Some(covered) = self.state.lock().not_durable()? else { return Ok(()) };
+        // FILE-JOURNAL-1: oldest first, names last.
+        for (_, name, file, _) in &covered.files {
+            let synced = if planted(Bug::JournalForgetsSync) { Ok(()) } else { file.sync() };
+            synced.map_err(|error| self.state.lock().sync_failed(name, error))?;
+        }
+        if covered.has_new_names && !planted(Bug::JournalForgetsNames) {
+            let synced = self.storage.sync_dir();
+            synced.map_err(|error| self.state.lock().sync_failed("the journal's directory", error))?;
+        }
+        self.state.lock().synced(&covered);
+        Ok(())
+    }
+
+    fn switch(&self, table: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        match state.without_records(table) {
+            Some(Again::AsItIs) => return Ok(()),
+            Some(Again::Anew) => {
+                self.remove(&name_of(table))?;
+                state.forget_newest();
+            }
+            None => {}
+        }
+        if table < state.next_table || table == u64::MAX {
+            let next = state.next_table;
+            return Err(Error::InvalidArgument(format!("table {table} where {next} is the next one")));
+        }
+        let (previous, required) = state.before();
+        let random = RandomState::new().hash_one(table);
+        let header = FileHeader {
+            previous,
+            required,
+            last_sequence: state.last_sequence,
+            ..FileHeader::new(self.checksum, random, table)
+        };
+        let file = self.create(header, state.has_trouble())?;
+        if state.failure.take().is_some() {
+            // FILE-JOURNAL-3: they are as durable as they will ever be.
+            state.files.clear();
+        }
+        state.files.push(file);
+        state.live.insert(table);
+        (state.next_table, state.created) = (table + 1, state.created + 1);
+        Ok(())
+    }
+
+    fn obsolete_before(&self, table: u64) -> Result<()> {
+        loop {
+            // The lock is not held while the file is removed.
+            let oldest = self.state.lock().oldest_before(table);
+            let Some(oldest) = oldest else { return Ok(()) };
+            self.remove(&name_of(oldest))?;
+            self.state.lock().removed(oldest);
+        }
+    }
+
+    fn abandon(&self, first: u64, last: u64) -> Result<()> {
+        if first > last {
+            return Err(Error::InvalidArgument(format!("no sequence numbers from {first} to {last}")));
+        }
+        let payload = [first.to_le_bytes(), last.to_le_bytes()].concat();
+        let mut state = self.state.lock();
+        state.append(RecordKind::Abandoned, &payload)?;
+        if (first..=last).contains(&state.last_sequence) {
+            state.last_sequence = first.saturating_sub(1);
+        }
+        Ok(())
+    }
+}

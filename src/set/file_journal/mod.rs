@@ -1,0 +1,13 @@
+//! The journal that comes with the crate: files of encoded batches in one directory.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod format;
+pub(crate) mod journal;
+pub(crate) mod recovery;
+pub(crate) mod scan;
+pub(crate) mod storage;
+
+pub use journal::FileJournal;
+pub use recovery::{JournalRecovery, OnDamage, Replayed};
+pub use storage::{FileStorage, Storage, StorageFile};

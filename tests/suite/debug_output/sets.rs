@@ -1,0 +1,54 @@
+//! What `{:?}` shows of a set, a journal, and what they hand out.
+
+use std::sync::Arc;
+
+use paranoid_memtable::set::{
+    Cover, Durability, FileJournal, FileStorage, MemTableSet, MergeBase, OnDamage, SetLookup, SetOptions,
+    SourceKey,
+};
+use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
+
+use super::{Outputs, bytes, options};
+use crate::support::disk::{Plan, SimDisk};
+
+/// A set, and what it hands out.
+pub(super) fn sets(letter: u8, out: &mut Outputs) {
+    let builder = SetOptions::builder().table(options(1));
+    out.show("SetOptionsBuilder", &builder);
+    let options = builder.build().unwrap();
+    out.show("SetOptions", &options);
+    out.show("Durability", &Durability::Buffered);
+    let set = MemTableSet::open(options, bytes(letter, 0)).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put(&bytes(letter, 1), &bytes(letter, 2)).unwrap();
+    for n in 0..100 {
+        batch.merge(&bytes(letter, 3), &bytes(letter, n)).unwrap();
+    }
+    set.write(&batch).unwrap();
+    out.show("MemTableSet", &set);
+    out.show("Snapshot", &set.snapshot());
+    let view = set.view();
+    out.show("View", &view);
+    out.show("SetLookup", &view.get(&bytes(letter, 1)).unwrap());
+    let SetLookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
+    out.show("PendingMerge", &pending);
+    let mut cursor = view.cursor().unwrap();
+    let entry = cursor.first().unwrap().unwrap();
+    out.show("MergedEntry", &entry);
+    out.show("MergeBase", &MergeBase::Value(entry.user_key().to_vec()));
+    out.show("SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
+    out.show("Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
+    out.show("MergingCursor", &cursor);
+    set.switch().unwrap();
+    let mut job = set.begin_flush().unwrap().unwrap();
+    out.show("SetFlush", &job.items().unwrap());
+    out.show("FlushJob", &job);
+    let disk = Arc::new(SimDisk::new(1, Plan::default()));
+    let opened = FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, OnDamage::Refuse);
+    let (journal, recovery) = opened.unwrap();
+    out.show("FileJournal", &journal);
+    out.show("JournalRecovery", &recovery);
+    out.show("Replayed", &recovery.replay(|_, _| Ok(())).unwrap());
+    out.show("OnDamage", &OnDamage::PassOver);
+    out.show("FileStorage", &FileStorage::new("/"));
+}

@@ -1,0 +1,448 @@
+//! The journal of files: what it replays, what it refuses, what it saves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use paranoid_memtable::set::{
+    Durability, FileJournal, Journal, MemTableSet, OnDamage, Replayed, SetLookup, SetOptions,
+};
+use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+
+use crate::support::disk::{Plan, SECTOR, SimDisk};
+use crate::support::rng::{Rng, seed_or};
+use crate::support::watchdog::Watchdog;
+
+mod crash;
+
+type Files = BTreeMap<String, Vec<u8>>;
+/// Sequence number and encoded batch.
+type Logged = (u64, Vec<u8>);
+
+/// A batch of one entry with this value.
+fn batch(sequence: u64, value: &[u8]) -> Vec<u8> {
+    let mut batch = WriteBatch::new();
+    batch.put(&sequence.to_be_bytes(), value).unwrap();
+    batch.set_sequence(sequence);
+    batch.as_bytes().to_vec()
+}
+
+/// Opens the journal of a disk and reads it.
+fn read(
+    disk: &SimDisk,
+    last: u64,
+    on_damage: OnDamage,
+) -> Result<(FileJournal, Replayed, Vec<Logged>), Error> {
+    let mut found = vec![];
+    let (journal, recovery) =
+        FileJournal::open_in(Arc::new(disk.clone()), last, ChecksumKind::Xxh3, on_damage)?;
+    let keep = |sequence, batch: WriteBatch| {
+        assert_eq!((batch.sequence(), batch.protection_bytes()), (sequence, 8));
+        found.push((sequence, batch.as_bytes().to_vec()));
+        Ok(())
+    };
+    let replayed = recovery.replay(keep)?;
+    assert_eq!(replayed.batches, found.len() as u64);
+    Ok((journal, replayed, found))
+}
+
+fn empty_disk() -> SimDisk {
+    SimDisk::new(1, Plan::default())
+}
+
+fn disk_of(files: &Files) -> SimDisk {
+    SimDisk::with_files(files.clone(), 1, Plan::default())
+}
+
+/// When a journal under test is synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Syncs {
+    EachBatch,
+    Once,
+    Never,
+}
+
+/// Two files: batches 1 to 6 in the first, 7 to 10 in the second, with long values and values of zeros among them.
+fn two_files(syncs: Syncs) -> (Files, Vec<Logged>) {
+    let disk = empty_disk();
+    let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+    let mut rng = Rng::new(7);
+    let mut logged = vec![];
+    for sequence in 1..=10 {
+        if [1, 7].contains(&sequence) {
+            journal.switch(journal.next_table()).unwrap();
+        }
+        let value = match sequence {
+            2 | 8 => vec![0; 3 * SECTOR],
+            3 => rng.bytes(2 * SECTOR),
+            _ => rng.bytes(40),
+        };
+        let batch = batch(sequence, &value);
+        journal.append(&batch).unwrap();
+        logged.push((sequence, batch));
+        if syncs == Syncs::EachBatch || (syncs == Syncs::Once && sequence == 10) {
+            journal.sync().unwrap();
+        }
+    }
+    (disk.files(), logged)
+}
+
+#[test]
+fn what_was_appended_is_replayed() {
+    for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
+        let (files, logged) = two_files(syncs);
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["000001.journal", "000002.journal"]);
+        for on_damage in [OnDamage::Refuse, OnDamage::PassOver] {
+            let disk = disk_of(&files);
+            let (journal, replayed, found) = read(&disk, 0, on_damage).unwrap();
+            assert_eq!(found, logged);
+            assert_eq!((replayed.last_sequence, replayed.cut_bytes, journal.next_table()), (10, 0, 3));
+            assert!(replayed.findings.is_empty());
+            assert_eq!(disk.files(), files, "a replay appends nothing");
+            // A second journal goes on after the first.
+            journal.switch(3).unwrap();
+            journal.append(&batch(11, b"more")).unwrap();
+            journal.sync().unwrap();
+            let (_, _, found) = read(&disk, 0, on_damage).unwrap();
+            assert_eq!(found.len(), 11);
+        }
+    }
+}
+
+#[test]
+fn what_the_engine_has_is_not_replayed() {
+    let (files, logged) = two_files(Syncs::EachBatch);
+    for last in 0..=12 {
+        let disk = disk_of(&files);
+        let (_, replayed, found) = read(&disk, last, OnDamage::Refuse).unwrap();
+        assert_eq!(found, logged[(last as usize).min(10)..]);
+        assert_eq!(replayed.last_sequence, last.max(10));
+        // A file whose batches are all in the engine's files is not needed.
+        assert_eq!(disk.files().contains_key("000001.journal"), last < 6);
+    }
+    let disk = disk_of(&files);
+    let (journal, ..) = read(&disk, 6, OnDamage::Refuse).unwrap();
+    journal.switch(3).unwrap();
+    journal.append(&batch(11, b"more")).unwrap();
+    journal.obsolete_before(3).unwrap();
+    assert_eq!(disk.files().keys().collect::<Vec<_>>(), ["000003.journal"]);
+    assert_eq!(read(&disk, 10, OnDamage::Refuse).unwrap().2.len(), 1);
+    // Without the engine's files batches are missing, and that is no torn tail: a later record says so.
+    journal.sync().unwrap();
+    journal.append(&batch(12, b"more")).unwrap();
+    let error = read(&disk, 9, OnDamage::Refuse).unwrap_err();
+    assert!(matches!(&error, Error::DamagedFile { file, .. } if file == "000002.journal"), "{error}");
+    assert_eq!(read(&disk, 9, OnDamage::PassOver).unwrap().2.len(), 2);
+}
+
+#[test]
+fn misuse_is_an_invalid_argument() {
+    let disk = empty_disk();
+    let (journal, ..) = read(&disk, 5, OnDamage::Refuse).unwrap();
+    let refused =
+        |result: Result<(), Error>| assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
+    refused(journal.append(&batch(6, b"")));
+    journal.switch(4).unwrap();
+    refused(journal.switch(3));
+    refused(journal.switch(u64::MAX));
+    refused(journal.append(b"eleven byte"));
+    refused(journal.append(&batch(5, b"")));
+    journal.append(&batch(6, b"")).unwrap();
+    refused(journal.append(&batch(6, b"")));
+    refused(journal.switch(4));
+    refused(journal.abandon(2, 1));
+    // An empty batch takes no number.
+    let mut empty = WriteBatch::new();
+    empty.set_sequence(7);
+    journal.append(empty.as_bytes()).unwrap();
+    journal.append(&batch(7, b"")).unwrap();
+    assert_eq!(read(&disk, 5, OnDamage::Refuse).unwrap().2.len(), 3);
+    let none = FileJournal::open_in(Arc::new(disk), 0, ChecksumKind::None, OnDamage::Refuse);
+    assert!(matches!(none, Err(Error::InvalidArgument(_))));
+}
+
+#[test]
+fn abandoned_numbers_are_passed_over() {
+    let disk = empty_disk();
+    let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+    journal.switch(1).unwrap();
+    for sequence in 1..=5 {
+        journal.append(&batch(sequence, b"v")).unwrap();
+    }
+    journal.switch(2).unwrap();
+    journal.abandon(3, 9).unwrap();
+    journal.append(&batch(10, b"v")).unwrap();
+    let (_, replayed, found) = read(&disk, 0, OnDamage::Refuse).unwrap();
+    let numbers: Vec<u64> = found.iter().map(|(sequence, _)| *sequence).collect();
+    assert_eq!((numbers.as_slice(), replayed.last_sequence), ([1, 2, 10].as_slice(), 10));
+}
+
+/// Checks a journal that was damaged: nothing wrong is handed out, and what was not hit is saved.
+fn check_damaged(files: &Files, logged: &[Logged], file: &str, at: usize, text: &str) {
+    let salvaged = read(&disk_of(files), 0, OnDamage::PassOver).unwrap();
+    let lost: Vec<u64> =
+        logged.iter().filter(|batch| !salvaged.2.contains(batch)).map(|(sequence, _)| *sequence).collect();
+    assert!(
+        lost.len() <= 1 && salvaged.2.iter().all(|batch| logged.contains(batch)),
+        "{text}: {lost:?} lost"
+    );
+    match read(&disk_of(files), 0, OnDamage::Refuse) {
+        Ok((_, replayed, found)) => {
+            // One copy of a header is enough, and the last record may be one that was not written whole.
+            assert_eq!(found, logged[..logged.len() - lost.len()], "{text}");
+            assert!(lost.is_empty() || (lost == [10] && replayed.cut_bytes > 0), "{text}: {lost:?}");
+            assert_eq!(lost.is_empty(), replayed.findings.len() == 1, "{text}: {replayed:?}");
+        }
+        Err(error @ Error::DamagedFile { .. }) => {
+            let Error::DamagedFile { file: named, .. } = &error else { unreachable!() };
+            let offset = error.corruption().expect("a place").offset;
+            assert!(named == file && offset <= at as u64 && lost.len() == 1, "{text}: {error}");
+            assert!(salvaged.1.findings.len() == 1, "{text}");
+        }
+        Err(error) => panic!("{text}: {error}"),
+    }
+}
+
+/// Every byte, with one bit and with all bits of it flipped, and synced after each batch or once at the end.
+#[test]
+fn every_flipped_byte_is_harmless_or_refused() {
+    let _watchdog = Watchdog::new("file_journal::every_flipped_byte_is_harmless_or_refused", 0);
+    for syncs in [Syncs::EachBatch, Syncs::Once] {
+        let (files, logged) = two_files(syncs);
+        for (name, bytes) in &files {
+            for at in 0..bytes.len() {
+                // The long values need not be tried at each byte of theirs.
+                if at > 400 && at % SECTOR > 60 && at % 7 != 0 && cfg!(debug_assertions) {
+                    continue;
+                }
+                for flip in [1 << (at % 8), 0xff] {
+                    let mut damaged = files.clone();
+                    damaged.get_mut(name).unwrap()[at] ^= flip;
+                    check_damaged(
+                        &damaged,
+                        &logged,
+                        name,
+                        at,
+                        &format!("{syncs:?}, {name}, {at} ^ {flip:#x}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The batches whose records end within this many bytes of the second file.
+fn whole_within(files: &Files, logged: &[Logged], len: usize) -> usize {
+    let mut end =
+        files["000002.journal"].len() - logged[6..].iter().map(|(_, batch)| batch.len() + 28).sum::<usize>();
+    let mut whole = 6;
+    for (_, batch) in &logged[6..] {
+        end += batch.len() + 28;
+        whole += usize::from(end <= len);
+    }
+    whole
+}
+
+#[test]
+fn a_tail_cut_at_any_length_is_cut_to_whole_records() {
+    let _watchdog = Watchdog::new("file_journal::a_tail_cut_at_any_length_is_cut_to_whole_records", 0);
+    for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
+        let (files, logged) = two_files(syncs);
+        for len in 0..=files["000002.journal"].len() {
+            let mut cut = files.clone();
+            cut.get_mut("000002.journal").unwrap().truncate(len);
+            let disk = disk_of(&cut);
+            let whole = whole_within(&files, &logged, len);
+            let (journal, replayed, found) = read(&disk, 0, OnDamage::Refuse).unwrap();
+            assert_eq!(found, logged[..whole], "{syncs:?}, {len} bytes");
+            assert!(replayed.findings.is_empty() && replayed.last_sequence == whole as u64);
+            // What was cut is gone, so that later files do not make it look like damage.
+            journal.switch(3).unwrap();
+            journal.append(&batch(11, b"more")).unwrap();
+            journal.sync().unwrap();
+            let (_, replayed, found) = read(&disk, 0, OnDamage::Refuse).unwrap();
+            assert_eq!((found.len(), replayed.cut_bytes), (whole + 1, 0), "{syncs:?}, {len} bytes");
+        }
+    }
+}
+
+/// What stands before a file that was synced must be there; before one that was not, it may be gone together with it.
+#[test]
+fn a_file_cut_in_the_middle_of_the_journal_is_refused_if_it_was_synced() {
+    let _watchdog = Watchdog::new("file_journal::a_file_cut_in_the_middle_of_the_journal_is_refused", 0);
+    for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
+        let (files, logged) = two_files(syncs);
+        for len in (0..files["000001.journal"].len()).step_by(3) {
+            let mut cut = files.clone();
+            cut.get_mut("000001.journal").unwrap().truncate(len);
+            // Nothing in the second file says that it was synced unless a later record does.
+            match (syncs, read(&disk_of(&cut), 0, OnDamage::Refuse)) {
+                (Syncs::EachBatch, Err(Error::DamagedFile { file, .. })) => {
+                    assert_eq!(file, "000001.journal")
+                }
+                (Syncs::Once | Syncs::Never, Ok((_, _, found))) => {
+                    assert_eq!(found, logged[..found.len()]);
+                    assert!(found.len() < 6);
+                }
+                (_, other) => panic!("{syncs:?}, {len}: {other:?}"),
+            }
+        }
+        let mut gone = files.clone();
+        gone.remove("000001.journal");
+        match (syncs, read(&disk_of(&gone), 0, OnDamage::Refuse)) {
+            (Syncs::EachBatch, Err(Error::DamagedFile { file, .. })) => assert_eq!(file, "000001.journal"),
+            (Syncs::Once | Syncs::Never, Ok((_, _, found))) => assert!(found.is_empty()),
+            (_, other) => panic!("{syncs:?}: {other:?}"),
+        }
+    }
+}
+
+/// Records of equal length that changed places, and a file of another journal under this one's name.
+#[test]
+fn a_moved_or_stale_record_does_not_verify() {
+    let write = || {
+        let disk = empty_disk();
+        let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+        journal.switch(1).unwrap();
+        for sequence in 1..=3 {
+            journal.append(&batch(sequence, b"twenty bytes of value")).unwrap();
+            journal.sync().unwrap();
+        }
+        disk.files()
+    };
+    let (one, other) = (write(), write());
+    let bytes = &one["000001.journal"];
+    let len = (bytes.len() - 136) / 3;
+    let (first, second) = (136..136 + len, 136 + len..136 + 2 * len);
+    let mut swapped = bytes.clone();
+    swapped[first.clone()].copy_from_slice(&bytes[second.clone()]);
+    swapped[second.clone()].copy_from_slice(&bytes[first]);
+    let mut stale = bytes.clone();
+    stale[second.clone()].copy_from_slice(&other["000001.journal"][second]);
+    for bytes in [swapped, stale] {
+        let files = Files::from([("000001.journal".into(), bytes)]);
+        let error = read(&disk_of(&files), 0, OnDamage::Refuse).unwrap_err();
+        assert!(matches!(error, Error::DamagedFile { .. }), "{error}");
+    }
+    let renamed = Files::from([("000002.journal".into(), bytes.clone())]);
+    assert!(read(&disk_of(&renamed), 0, OnDamage::Refuse).is_err());
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_loss() {
+    let mut refused = 0;
+    for capacity in (100..4000).step_by(13) {
+        let disk = empty_disk();
+        let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+        disk.set_plan(Plan { capacity: Some(capacity), ..Plan::default() });
+        let mut kept = vec![];
+        let mut is_full = |result: Result<(), Error>| match result {
+            Ok(()) => false,
+            Err(Error::Io { source, .. }) => {
+                assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
+                refused += 1;
+                true
+            }
+            Err(error) => panic!("{error}"),
+        };
+        if !is_full(journal.switch(1)) {
+            for sequence in 1..=40 {
+                let batch = batch(sequence, &[sequence as u8; 60]);
+                if is_full(journal.append(&batch)) {
+                    break;
+                }
+                kept.push((sequence, batch));
+            }
+            journal.sync().unwrap();
+        }
+        // Space again: the number of the refused batch goes to the next one.
+        disk.set_plan(Plan::default());
+        if kept.is_empty() {
+            journal.switch(2).unwrap();
+        }
+        let next = batch(kept.len() as u64 + 1, b"after");
+        journal.append(&next).unwrap();
+        kept.push((kept.len() as u64 + 1, next));
+        assert_eq!(read(&disk, 0, OnDamage::Refuse).unwrap().2, kept, "capacity {capacity}");
+    }
+    assert!(refused > 150, "{refused}");
+}
+
+/// Writers append one after the other, as under a commit mutex, and sync beside each other.
+#[test]
+fn syncs_beside_appends_cover_what_came_before_them() {
+    let test = "file_journal::syncs_beside_appends_cover_what_came_before_them";
+    let seed = seed_or(0x5ec);
+    let _watchdog = Watchdog::new(test, seed);
+    let disk = SimDisk::new(seed, Plan::default());
+    let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+    journal.switch(1).unwrap();
+    let (journal, commit, synced) = (&journal, &Mutex::new(0u64), &Mutex::new(vec![]));
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(move || {
+                for turn in 0..60 {
+                    let sequence = {
+                        let mut last = commit.lock().unwrap();
+                        *last += 1;
+                        if last.is_multiple_of(50) {
+                            journal.switch(journal.next_table()).unwrap();
+                        }
+                        journal.append(&batch(*last, b"value")).unwrap();
+                        *last
+                    };
+                    if turn < 50 {
+                        journal.sync().unwrap();
+                        synced.lock().unwrap().push(sequence);
+                    }
+                }
+            });
+        }
+    });
+    let mut rng = Rng::new(seed);
+    for _ in 0..20 {
+        let crashed = disk_of(&disk.after_crash(&mut rng));
+        let (_, _, found) = read(&crashed, 0, OnDamage::Refuse).unwrap();
+        assert_eq!(
+            found.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(),
+            (1..=found.len() as u64).collect::<Vec<_>>()
+        );
+        let missing: Vec<u64> =
+            synced.lock().unwrap().iter().copied().filter(|it| *it > found.len() as u64).collect();
+        assert!(missing.is_empty(), "{missing:?} missing, seed {seed:#x}");
+    }
+}
+
+/// A set over a journal of files finds what it acknowledged, after one crash after the other.
+#[test]
+fn a_set_finds_what_it_acknowledged() {
+    let seed = seed_or(0x5e7);
+    let _watchdog = Watchdog::new("file_journal::a_set_finds_what_it_acknowledged", seed);
+    let (mut rng, mut disk, mut synced) = (Rng::new(seed), empty_disk(), 0u64);
+    for run in 0..12 {
+        let storage = Arc::new(disk.clone());
+        let (journal, recovery) =
+            FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, OnDamage::Refuse).unwrap();
+        let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+        let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
+        let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();
+        assert!(replayed.last_sequence >= synced, "run {run}, seed {seed:#x}");
+        for sequence in 1..=replayed.last_sequence {
+            let view = set.view();
+            let found = view.get(&sequence.to_be_bytes()).unwrap();
+            assert!(matches!(found, SetLookup::Value(_)), "{sequence}, run {run}, seed {seed:#x}");
+        }
+        for sequence in replayed.last_sequence + 1..=replayed.last_sequence + 20 {
+            let mut batch = WriteBatch::with_protection(8).unwrap();
+            batch.put(&sequence.to_be_bytes(), &rng.bytes(50)).unwrap();
+            let durability = if rng.one_in(4) { Durability::Synced } else { Durability::Buffered };
+            set.write_with(&batch, durability).unwrap();
+            if durability == Durability::Synced {
+                synced = sequence;
+            }
+            if rng.one_in(8) {
+                set.switch().unwrap();
+            }
+        }
+        disk = disk_of(&disk.after_crash(&mut rng));
+    }
+}
