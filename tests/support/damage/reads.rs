@@ -106,7 +106,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What outlives the borrow of an entry: its parts, a copy, a pinned entry.
+    /// Compares what outlives the borrow of an entry: its parts, a copy, a pinned entry.
     fn kept(&mut self, table: &TableReader, entry: &Entry<'_>, row: &Row) {
         let want = (row.key.as_slice(), row.sequence, row.kind, row.value.as_slice());
         let (parts, copy, pinned) = (entry.parts(), entry.to_bytes(), table.pin(entry));

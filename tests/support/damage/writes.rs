@@ -135,7 +135,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Batches between the old entries and with newer versions: each is in whole, or as far as its error says.
+    /// Batches between the old entries and with newer versions: each is written whole, or up to the entry that its
+    /// error names.
     fn batches(&mut self, table: &MemTable, mut sequence: u64, written: &mut Vec<Row>) {
         let turn = self.turn() as usize;
         let keys: Vec<usize> = ((turn + 1) % EVERY..self.model().probes.len()).step_by(EVERY).collect();
