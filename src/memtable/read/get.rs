@@ -473,14 +473,13 @@ pub(crate) fn get<'t, C: Comparator>(
 ) -> Result<Lookup<'t, C>> {
     let order = core.order(Some(key))?;
     let (spot, deleted) = resolve(core, &order, key, snapshot)?;
-    answer(core, key, spot, deleted, &order)
+    answer(core, spot, deleted, &order)
 }
 
 /// Makes a `Lookup` of the newest visible entry and its deletion.
 #[inline]
 pub(crate) fn answer<'a, C: Comparator>(
     core: &'a Arc<Core<C>>,
-    key: &[u8],
     spot: Option<Spot<'a>>,
     deleted: Option<(SequenceNumber, DeletedBy)>,
     order: &Order<'a, C>,
@@ -491,7 +490,7 @@ pub(crate) fn answer<'a, C: Comparator>(
     let Some(spot) = spot else { return Ok(Lookup::NotFound) };
     let sequence = spot.entry.node().sequence();
     if spot.entry.kind() == Kind::MERGE {
-        return operands(core, order, (key, spot)).map(Lookup::Merge);
+        return operands(core, order, spot).map(Lookup::Merge);
     }
     let value = spot.entry.value_in(order.view())?;
     count_digests(core, order.view(), 1);
@@ -502,9 +501,9 @@ pub(crate) fn answer<'a, C: Comparator>(
 pub(crate) fn operands<'a, C: Comparator>(
     core: &'a Core<C>,
     order: &Order<'a, C>,
-    (key, spot): (&[u8], Spot<'a>),
+    spot: Spot<'a>,
 ) -> Result<Operands<'a, C>> {
-    let cover = core.covering(Question::new(key, spot.entry.node().sequence()))?;
+    let cover = core.covering(Question::new(spot.entry.key(), spot.entry.node().sequence()))?;
     Ok(Operands { core, sorted: order.sorted(), next: Some(spot), cover, base: Base::Below })
 }
 

@@ -297,5 +297,5 @@ fn finish<'a, C: Comparator>(
         Some(cover) => deletion_by(cover, spot.as_ref()),
         None => deletion(core, key, snapshot, spot.as_ref())?,
     };
-    answer(core, key, spot, deleted, order)
+    answer(core, spot, deleted, order)
 }

@@ -336,7 +336,7 @@ impl Walk<AtSnapshot> {
         let order = self.scope.order(core)?;
         let spot = stand.spot(&order)?;
         let is_operand = spot.entry.kind() == Kind::MERGE;
-        is_operand.then(|| operands(core, &order, (spot.entry.key(), spot))).transpose()
+        is_operand.then(|| operands(core, &order, spot)).transpose()
     }
 }
 

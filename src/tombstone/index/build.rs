@@ -18,6 +18,7 @@ use crate::error::Corruption;
 use crate::key::{Comparator, SequenceNumber};
 use crate::planted::{Bug, planted};
 use crate::tombstone::index::checks::{damage, pair};
+use crate::tombstone::index::common_prefix::CheckedPrefix;
 use crate::tombstone::index::log::{End, Log, Record, boundary, end_of};
 use crate::tombstone::index::node::{Builder, CoverageNode, NOBODY, Piece, SequenceSpan};
 use crate::tombstone::index::tree::Tree;
@@ -83,7 +84,7 @@ impl Canvas {
         let spans = sequences.iter().map(|&sequence| SequenceSpan { min: sequence, max: sequence });
         let Some(span) = spans.reduce(SequenceSpan::join) else { return Ok(None) };
         let skip = known.iter().map(Record::skip).min().unwrap_or(0);
-        let (common_prefix, checks) = tree.log.common_prefix();
+        let CheckedPrefix { common_prefix, checks } = tree.log.common_prefix();
         let mut boundaries = Vec::with_capacity(2 * len);
         for (index, record) in (first..).zip(&known) {
             let lift = common_prefix.lift(checks, record.skip(), skip)?;

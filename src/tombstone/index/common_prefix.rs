@@ -177,6 +177,13 @@ impl Lift {
     }
 }
 
+/// A common prefix, and the functions that verify it.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckedPrefix<'a> {
+    pub(crate) common_prefix: &'a CommonPrefix,
+    pub(crate) checks: Checks,
+}
+
 /// The key of a query, with its prefix: that of the key without its first `skip` bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probe<'k> {
@@ -201,17 +208,17 @@ impl<'k> Probe<'k> {
     #[inline(always)]
     pub(crate) fn leave_out<C: Comparator>(
         &mut self,
-        (common_prefix, checks): (&CommonPrefix, Checks),
+        common_prefix: CheckedPrefix<'_>,
         comparator: &C,
         skip: u32,
     ) -> Begins {
-        if self.skip == skip { Begins::Same } else { self.turn((common_prefix, checks), comparator, skip) }
+        if self.skip == skip { Begins::Same } else { self.turn(common_prefix, comparator, skip) }
     }
 
     #[inline(never)]
     fn turn<C: Comparator>(
         &mut self,
-        (common_prefix, checks): (&CommonPrefix, Checks),
+        CheckedPrefix { common_prefix, checks }: CheckedPrefix<'_>,
         comparator: &C,
         skip: u32,
     ) -> Begins {

@@ -26,7 +26,7 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragment::span::check_order;
 use crate::tombstone::index::checks::{Checks, damage};
-use crate::tombstone::index::common_prefix::{CommonPrefix, KeyRange};
+use crate::tombstone::index::common_prefix::{CheckedPrefix, CommonPrefix, KeyRange};
 use crate::tombstone::index::counter::{Extent, Tally};
 use crate::tombstone::index::log::{End, Log};
 use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
@@ -265,7 +265,7 @@ impl LiveIndex {
         let Some(tree) = self.tree.get() else {
             return;
         };
-        let (common_prefix, checks) = tree.log.common_prefix();
+        let CheckedPrefix { common_prefix, checks } = tree.log.common_prefix();
         for checked in [tree.verify_counters(wait), common_prefix.verify(checks)] {
             if let Err(corruption) = checked {
                 report(corruption);

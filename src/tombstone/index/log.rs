@@ -30,7 +30,9 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
-use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, KeyRange, Probe, prefix_of};
+use crate::tombstone::index::common_prefix::{
+    Begins, CheckedPrefix, CommonPrefix, KeyRange, Probe, prefix_of,
+};
 use crate::tombstone::index::counter::Tally;
 use crate::tombstone::index::segments::Segments;
 
@@ -201,8 +203,8 @@ impl Log {
 
     /// The common prefix, and the functions that verify it.
     #[inline(always)]
-    pub(crate) fn common_prefix(&self) -> (&CommonPrefix, Checks) {
-        (&self.common_prefix, self.checks)
+    pub(crate) fn common_prefix(&self) -> CheckedPrefix<'_> {
+        CheckedPrefix { common_prefix: &self.common_prefix, checks: self.checks }
     }
 
     fn pending(&self, index: u32) -> RecordWords {

@@ -23,7 +23,7 @@ use crate::error::Corruption;
 use crate::key::Comparator;
 use crate::tombstone::index::build::paint;
 use crate::tombstone::index::checks::{damage, high, low, pair};
-use crate::tombstone::index::common_prefix::Lift;
+use crate::tombstone::index::common_prefix::{CheckedPrefix, Lift};
 use crate::tombstone::index::counter::Extent;
 use crate::tombstone::index::log::Log;
 use crate::tombstone::index::node::{Builder, CoverageNode, Head, NOBODY, Piece, SequenceSpan};
@@ -166,7 +166,7 @@ impl Job {
             sides.push(Side { source, at: 0, refs, digest, head, lift: Lift::NONE });
         }
         let skip = sides.iter().map(|side| side.head.bounds.skip).min().unwrap_or(0);
-        let (common_prefix, checks) = tree.log.common_prefix();
+        let CheckedPrefix { common_prefix, checks } = tree.log.common_prefix();
         for (side, next) in sides.iter_mut().zip(&mut nexts) {
             side.lift = common_prefix.lift(checks, side.head.bounds.skip, skip)?;
             *next = side.lift.apply(*next);
