@@ -23,6 +23,7 @@ use Target::{Added, Ahead, Row, RowAdded, Times};
 const IN_ORDER: &str = "insert in order";
 const AT_RANDOM: &str = "insert at random";
 const BATCHES: &str = "insert at random, batches of 32";
+const BATCHES_IN_ORDER: &str = "insert in order, batches of 32";
 const HIT: &str = "get hit";
 const MISS: &str = "get miss";
 const MULTI: &str = "multi_get of 24";
@@ -72,11 +73,11 @@ const TARGETS: &[(&str, Target)] = &[
     (BACKWARD_RANDOM, Ahead(2.0, "ours-8", "crossbeam-skiplist")),
     (HIT, Ahead(1.5, "ours-8", "crossbeam-skiplist")),
     (HIT, Ahead(5.0, "ours-8-index", "crossbeam-skiplist")),
-    (IN_ORDER, Ahead(1.0, "ours-8", "artmap")),
-    (AT_RANDOM, Ahead(1.0, "ours-8", "artmap")),
-    (HIT, Ahead(1.0, "ours-8-index", "artmap")),
-    (FORWARD_ORDER, Ahead(1.0, "ours-8", "artmap")),
-    (FORWARD_RANDOM, Ahead(1.0, "ours-8", "artmap")),
+    (IN_ORDER, Ahead(1.0, "ours-8", "artmap-arrays")),
+    (AT_RANDOM, Ahead(1.0, "ours-8", "artmap-arrays")),
+    (HIT, Ahead(1.0, "ours-8-index", "artmap-arrays")),
+    (FORWARD_ORDER, Ahead(1.0, "ours-8", "artmap-arrays")),
+    (FORWARD_RANDOM, Ahead(1.0, "ours-8", "artmap-arrays")),
     (IN_ORDER, Added(20.0, "ours-8", "ours-0")),
     (HIT, Added(20.0, "ours-8", "ours-0")),
     (FORWARD_ORDER, Added(15.0, "ours-8", "ours-0")),
@@ -92,6 +93,27 @@ const TARGETS: &[(&str, Target)] = &[
     ("multi_get of 24, 1000 range tombstones", RowAdded(30.0, MULTI, "ours-8")),
     (IN_ORDER, Added(45.0, "ours-0-filter", "ours-0")),
     (IN_ORDER, Added(60.0, "ours-0-index", "ours-0")),
+    (HIT, Ahead(4.0, "ours-8-directory", "rocksdb-8")),
+    (HIT, Ahead(5.0, "ours-8-on-seek-directory", "rocksdb-8-on-seek")),
+    (AT_RANDOM, Ahead(2.8, "ours-8-directory", "rocksdb-8")),
+    (BATCHES, Ahead(6.0, "ours-8-directory", "rocksdb-8")),
+    (MULTI, Ahead(13.0, "ours-8-directory", "rocksdb-8")),
+    (SEEK, Ahead(2.8, "ours-8-directory", "rocksdb-8")),
+    (FORWARD_RANDOM, Ahead(3.2, "ours-8-directory", "rocksdb-8")),
+    (BACKWARD_RANDOM, Ahead(9.0, "ours-8-directory", "rocksdb-8")),
+    (IN_ORDER, Ahead(1.7, "ours-8-directory", "rocksdb-8")),
+    (BATCHES_IN_ORDER, Ahead(1.6, "ours-8-directory", "rocksdb-8")),
+    (FORWARD_ORDER, Ahead(1.5, "ours-0-directory", "rocksdb-0")),
+    (FORWARD_ORDER, Ahead(1.5, "ours-8-directory", "rocksdb-8")),
+    (HIT, Ahead(0.7, "ours-8-directory", "artmap")),
+    (AT_RANDOM, Ahead(0.9, "ours-8-directory", "artmap")),
+    (BATCHES, Ahead(2.0, "ours-8-directory", "artmap")),
+    (MULTI, Ahead(2.5, "ours-8-directory", "artmap")),
+    (SEEK, Ahead(0.9, "ours-8-directory", "artmap")),
+    (FORWARD_RANDOM, Ahead(1.0, "ours-8-directory", "artmap")),
+    (BACKWARD_RANDOM, Ahead(1.0, "ours-8-directory", "artmap")),
+    (IN_ORDER, Ahead(1.5, "ours-8-directory", "artmap")),
+    (HIT, Ahead(1.25, "ours-8-index", "ours-8-directory")),
 ];
 
 /// Bytes per entry that tables of this crate may count beyond RocksDB's.

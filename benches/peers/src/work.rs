@@ -22,13 +22,23 @@ pub enum KeyShape {
     /// 32 bytes, 24 of them the same in all keys.
     #[value(name = "32-shared")]
     Shared32,
+    /// 8 zeros and a number.
+    #[value(name = "16-dense")]
+    Dense16,
+    /// Spread over nearly all that 16 bytes can say.
+    #[value(name = "16-random")]
+    Random16,
+    /// `user` and ten decimal digits.
+    #[value(name = "decimal")]
+    Decimal14,
 }
 
 impl KeyShape {
     pub fn len(self) -> usize {
         match self {
             KeyShape::Bytes8 => 8,
-            KeyShape::Bytes16 => 16,
+            KeyShape::Bytes16 | KeyShape::Dense16 | KeyShape::Random16 => 16,
+            KeyShape::Decimal14 => 14,
             KeyShape::Bytes64 => 64,
             KeyShape::Shared32 => 32,
         }
@@ -157,14 +167,27 @@ pub fn picks(entries: u64, count: usize, seed: u64) -> Vec<u64> {
     (0..count as u64).map(|at| mix(seed.wrapping_mul(1 << 32) ^ at) % entries.max(1)).collect()
 }
 
+/// Bits of a random key after the number that orders it.
+const RANDOM_BITS: u32 = 40;
+
 impl Shape {
     fn push_key(self, keys: &mut Vec<u8>, entry: u64, presence: Presence) {
-        let number = (2 * entry + u64::from(presence == Presence::Miss)).to_be_bytes();
-        if self.key == KeyShape::Shared32 {
-            keys.extend(SHARED);
-            keys.extend(number);
-            return;
+        let number = 2 * entry + u64::from(presence == Presence::Miss);
+        let bytes = number.to_be_bytes();
+        match self.key {
+            KeyShape::Shared32 => keys.extend([&SHARED[..], &bytes].concat()),
+            KeyShape::Dense16 => keys.extend([[0; 8], bytes].concat()),
+            KeyShape::Random16 => {
+                keys.extend((number << RANDOM_BITS | mix(number) >> (64 - RANDOM_BITS)).to_be_bytes());
+                keys.extend(mix(!number).to_be_bytes());
+            }
+            KeyShape::Decimal14 => keys.extend(format!("user{number:010}").into_bytes()),
+            KeyShape::Bytes8 | KeyShape::Bytes16 | KeyShape::Bytes64 => self.push_padded(keys, entry, bytes),
         }
+    }
+
+    /// A number, then bytes that are drawn.
+    fn push_padded(self, keys: &mut Vec<u8>, entry: u64, number: [u8; 8]) {
         let end = keys.len() + self.key.len();
         keys.extend(number);
         let mut salt = 0;

@@ -38,6 +38,17 @@ impl<'a, C: Comparator> Search<'a, C> {
         Some(hint)
     }
 
+    /// The bracket around a target that has a key, by the directory. `None`: it was of no use, or anything unusual.
+    #[inline(never)]
+    pub(super) fn find_by_directory<T: Trail>(
+        &self,
+        target: &Target<'_>,
+        trail: &mut T,
+    ) -> Option<Bracket<'a>> {
+        let hint = self.ask_directory(target)?;
+        self.find_from_hint(&hint, target, trail)
+    }
+
     /// Asks for the two nodes that a hint names.
     #[inline(always)]
     pub(crate) fn prefetch_hint(&self, hint: &Hint) {

@@ -360,8 +360,8 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Finds and certifies the bracket around a position, with the checks that the table asks for.
     #[inline]
     pub(crate) fn find<T: Trail>(&self, target: &Target<'_>, trail: &mut T) -> Result<Bracket<'a>, Gap> {
-        if let Some(hint) = self.ask_directory(target)
-            && let Some(bracket) = self.find_from_hint(&hint, target, trail)
+        if self.directory != 0
+            && let Some(bracket) = self.find_by_directory(target, trail)
         {
             return Ok(bracket);
         }

@@ -1,69 +1,92 @@
 //! artmap's versioned map over an arena of fixed size: an adaptive radix tree.
 //!
-//! Keys and values are arrays of fixed size inside the arena, which suits it best: it would keep those of variable
-//! length on the heap.
+//! As an engine uses it, with keys and values of any length: it keeps those on the heap. And with arrays of fixed size inside the
+//! arena, which suits it best, and which a table of keys of any length cannot use.
 
+use std::borrow::Borrow;
 use std::ops::Bound;
 
-use artmap::ArenaVersionedArtMap;
+use artmap::{ArenaVersionedArtMap, AsBytes};
 
 use super::{Room, Table};
 use crate::work::{Entries, KeyShape, Task, Way, Work, fold};
 
-type Map<const K: usize, const V: usize> = ArenaVersionedArtMap<[u8; K], [u8; V]>;
+type Map<K, V> = ArenaVersionedArtMap<K, V>;
 
-pub(super) fn table(room: Room) -> anyhow::Result<Box<dyn Table>> {
+/// What the map keeps of bytes.
+trait Kept: AsRef<[u8]> + Borrow<[u8]> {
+    fn of(bytes: &[u8]) -> Self;
+}
+
+impl Kept for Vec<u8> {
+    fn of(bytes: &[u8]) -> Self {
+        bytes.to_vec()
+    }
+}
+
+impl<const N: usize> Kept for [u8; N] {
+    fn of(bytes: &[u8]) -> Self {
+        *bytes.first_chunk().expect("lengths were chosen by the sizes")
+    }
+}
+
+pub(super) fn of_any_length(room: Room) -> Box<dyn Table> {
+    Box::new(Map::<Vec<u8>, Vec<u8>>::with_capacity(room.arena()))
+}
+
+pub(super) fn of_arrays(room: Room) -> anyhow::Result<Box<dyn Table>> {
     fn with_key<const K: usize>(room: Room) -> anyhow::Result<Box<dyn Table>> {
         let capacity = room.arena();
         Ok(match room.shape.value_len {
-            8 => Box::new(Map::<K, 8>::with_capacity(capacity)),
-            100 => Box::new(Map::<K, 100>::with_capacity(capacity)),
-            1000 => Box::new(Map::<K, 1000>::with_capacity(capacity)),
+            8 => Box::new(Map::<[u8; K], [u8; 8]>::with_capacity(capacity)),
+            100 => Box::new(Map::<[u8; K], [u8; 100]>::with_capacity(capacity)),
+            1000 => Box::new(Map::<[u8; K], [u8; 1000]>::with_capacity(capacity)),
             other => anyhow::bail!("values of {other} bytes: artmap's are built for 8, 100 and 1000"),
         })
     }
     match room.shape.key {
         KeyShape::Bytes8 => with_key::<8>(room),
-        KeyShape::Bytes16 => with_key::<16>(room),
+        KeyShape::Bytes16 | KeyShape::Dense16 | KeyShape::Random16 => with_key::<16>(room),
+        KeyShape::Decimal14 => with_key::<14>(room),
         KeyShape::Bytes64 => with_key::<64>(room),
         KeyShape::Shared32 => with_key::<32>(room),
     }
 }
 
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    *bytes.first_chunk().expect("lengths were chosen by the sizes")
-}
-
-fn insert<const K: usize, const V: usize>(map: &Map<K, V>, entries: &Entries) -> u64 {
+fn insert<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, entries: &Entries) -> u64 {
     let mut inserter = map.inserter();
     for (sequence, key, value) in entries.iter() {
-        inserter.insert(array(key), sequence, array(value));
+        inserter.insert(K::of(key), sequence, V::of(value));
     }
     entries.count() as u64
 }
 
 #[inline]
-fn get<const K: usize, const V: usize>(map: &Map<K, V>, key: &[u8], hash: u64) -> u64 {
-    match map.get_entry(key) {
-        Some(entry) => fold(hash, entry.value()),
+fn get<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], hash: u64) -> u64 {
+    match map.get_entry::<[u8]>(key) {
+        Some(entry) => fold(hash, entry.value().as_ref()),
         None => hash + 1,
     }
 }
 
-fn read_from<const K: usize, const V: usize>(map: &Map<K, V>, key: &[u8], steps: usize, hash: u64) -> u64 {
+fn read_from<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], steps: usize, hash: u64) -> u64 {
     let after = map.range::<_, [u8]>((Bound::Included(key), Bound::Unbounded));
-    after.take(steps).fold(hash, |hash, entry| fold(hash, entry.value()))
+    after.take(steps).fold(hash, |hash, entry| fold(hash, entry.value().as_ref()))
 }
 
-fn scan<const K: usize, const V: usize>(map: &Map<K, V>, key: &[u8], steps: usize, way: Way) -> u64 {
+fn scan<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], steps: usize, way: Way) -> u64 {
     if way == Way::Forward {
         return read_from(map, key, steps, 0);
     }
     let before = map.range::<_, [u8]>((Bound::Unbounded, Bound::Included(key)));
-    before.rev().take(steps).fold(0, |hash, entry| fold(hash, entry.value()))
+    before.rev().take(steps).fold(0, |hash, entry| fold(hash, entry.value().as_ref()))
 }
 
-impl<const K: usize, const V: usize> Table for Map<K, V> {
+impl<K, V> Table for Map<K, V>
+where
+    K: AsBytes + Kept + Send + Sync,
+    V: Kept + Send + Sync,
+{
     fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
         Some(match work {
             Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
@@ -77,7 +100,7 @@ impl<const K: usize, const V: usize> Table for Map<K, V> {
             Work::Mix(entries, keys) => Box::new(|| {
                 let mut inserter = self.inserter();
                 entries.iter().zip(keys.iter()).fold(0, |hash, ((sequence, key, value), asked)| {
-                    inserter.insert(array(key), sequence, array(value));
+                    inserter.insert(K::of(key), sequence, V::of(value));
                     get(self, asked, hash)
                 })
             }),
@@ -85,7 +108,9 @@ impl<const K: usize, const V: usize> Table for Map<K, V> {
         })
     }
 
+    /// What is on the heap is not counted.
     fn counted(&self) -> Option<u64> {
-        Some(self.arena().size() as u64)
+        let heap = size_of::<K>() == size_of::<Vec<u8>>() && size_of::<V>() == size_of::<Vec<u8>>();
+        (!heap).then(|| self.arena().size() as u64)
     }
 }

@@ -90,6 +90,8 @@ pub enum Accelerator {
     Index,
     /// A filter of whole keys, 0.015 of the write buffer.
     Filter,
+    /// An ordered directory.
+    Directory,
 }
 
 /// Options of RocksDB's table besides its checks.
@@ -114,11 +116,14 @@ pub enum Candidate {
     Crossbeam,
     ArenaSkiplist,
     Skl,
+    /// Keys and values of any length, as an engine keeps them.
     ArtMap,
+    /// Keys and values whose lengths are known when the program is compiled.
+    ArtMapArrays,
     BTree,
 }
 
-const OURS: [Candidate; 9] = [
+const OURS: [Candidate; 12] = [
     Candidate::Ours(Checks::bytes(0), Accelerator::Nothing),
     Candidate::Ours(Checks::bytes(8), Accelerator::Nothing),
     Candidate::Ours(Checks::on_seek(), Accelerator::Nothing),
@@ -128,6 +133,9 @@ const OURS: [Candidate; 9] = [
     Candidate::Ours(Checks::on_seek(), Accelerator::Index),
     Candidate::Ours(Checks::bytes(0), Accelerator::Filter),
     Candidate::Ours(Checks::bytes(8), Accelerator::Filter),
+    Candidate::Ours(Checks::bytes(0), Accelerator::Directory),
+    Candidate::Ours(Checks::bytes(8), Accelerator::Directory),
+    Candidate::Ours(Checks::on_seek(), Accelerator::Directory),
 ];
 
 #[cfg(feature = "rocksdb")]
@@ -144,8 +152,14 @@ const ROCKSDB: [Candidate; 8] = [
 #[cfg(not(feature = "rocksdb"))]
 const ROCKSDB: [Candidate; 0] = [];
 
-const RUST: [Candidate; 5] =
-    [Candidate::Crossbeam, Candidate::ArenaSkiplist, Candidate::Skl, Candidate::ArtMap, Candidate::BTree];
+const RUST: [Candidate; 6] = [
+    Candidate::Crossbeam,
+    Candidate::ArenaSkiplist,
+    Candidate::Skl,
+    Candidate::ArtMap,
+    Candidate::ArtMapArrays,
+    Candidate::BTree,
+];
 
 impl Candidate {
     pub fn all() -> Vec<Candidate> {
@@ -164,6 +178,7 @@ impl Candidate {
                     Accelerator::Nothing => "",
                     Accelerator::Index => "-index",
                     Accelerator::Filter => "-filter",
+                    Accelerator::Directory => "-directory",
                 };
                 format!("ours-{}{accelerator}", checked(checks))
             }
@@ -180,6 +195,7 @@ impl Candidate {
             Candidate::ArenaSkiplist => "arenaskiplist".into(),
             Candidate::Skl => "skl".into(),
             Candidate::ArtMap => "artmap".into(),
+            Candidate::ArtMapArrays => "artmap-arrays".into(),
             Candidate::BTree => "btreemap-rwlock".into(),
         }
     }
@@ -195,7 +211,8 @@ impl Candidate {
             Candidate::Crossbeam => Box::new(crossbeam::Owning::new()),
             Candidate::ArenaSkiplist => Box::new(arenaskiplist::table()),
             Candidate::Skl => Box::new(skl::table(room)?),
-            Candidate::ArtMap => artmap::table(room)?,
+            Candidate::ArtMap => artmap::of_any_length(room),
+            Candidate::ArtMapArrays => artmap::of_arrays(room)?,
             Candidate::BTree => Box::new(btree::Locked::default()),
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use paranoid_memtable::{
-    ChecksumKind, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
+    ChecksumKind, Directory, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
     WriteBatch, Writer,
 };
 
@@ -29,10 +29,12 @@ impl Ours {
             .order_checks(checks.order)
             .build()?;
         let options = MemTableOptions::builder().write_buffer_size(room.write_buffer()).paranoid(paranoid);
+        let options = options.directory(Directory::Off);
         let options = match accelerator {
             Accelerator::Nothing => options,
             Accelerator::Index => options.point_index(0.10),
             Accelerator::Filter => options.whole_key_filter(0.015),
+            Accelerator::Directory => options.directory(Directory::On),
         };
         let one = room.shape.key.len() as u64 + room.shape.value_len as u64 + 72;
         let bytes = one * room.entries;
