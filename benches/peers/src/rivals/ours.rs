@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use paranoid_memtable::{
-    ChecksumKind, Directory, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
-    WriteBatch, Writer,
+    ChecksumKind, Directory, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+    TableReader, WriteBatch, Writer,
 };
 
 use super::{Accelerator, Ahead, Checks, Room, Table};

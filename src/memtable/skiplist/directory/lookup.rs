@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::{SubChunk, View};
 use crate::memtable::skiplist::directory::page::{FREE, Page, SLOTS};
-use crate::memtable::skiplist::layout::LINE_UNITS;
+use crate::memtable::skiplist::layout::{LINE_UNITS, UNIT};
 use crate::prefetch::prefetch_read;
 use crate::sync::Ordering;
 
@@ -111,7 +111,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         if page.word(first) != wanted {
             return first;
         }
-        let end = page.rank(wanted + 1);
+        let end = first + page.run(first, wanted + 1);
         let fence = |slot| page.child(self.view, slot).map_or(0, |(_, fence)| fence);
         self.first_not_before(first..end, fence, target)
     }
@@ -126,8 +126,8 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         if word & !0xffff_ffff != wanted || word == FREE {
             return first;
         }
-        let end = page.rank(wanted | 0xffff_fffe);
-        if end.saturating_sub(first) <= ties && first > 0 {
+        let end = first + page.run(first, wanted | 0xffff_fffe);
+        if end - first <= ties && first > 0 {
             return first;
         }
         self.first_not_before(first..end, |slot| page.node(slot), target)
@@ -188,9 +188,10 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     #[inline(always)]
     fn prefetch_page(&self, at: u32, level: u32) {
         let lines = if level == 1 { 8 } else { 16 };
+        let address = self.view.likely_address(at);
         for line in 0..lines {
-            let unit = at.wrapping_add(line * LINE_UNITS);
-            prefetch_read(std::ptr::without_provenance(self.view.likely_address(unit)));
+            let line = address.wrapping_add(line * LINE_UNITS as usize * UNIT);
+            prefetch_read(std::ptr::without_provenance(line));
         }
     }
 

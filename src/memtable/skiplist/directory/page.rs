@@ -9,13 +9,16 @@
 //! * PAGE-1: a page is written only by the owner of its lock, and only where the tag says that a page stands there: a
 //!   damaged offset leads no writer into an entry.
 //! * PAGE-2: a slot is shifted by storing its copy before its old place is overwritten, so at every moment each old slot
-//!   is there at least once, in ascending order.
+//!   is there at least once, in ascending order. Children are shifted before discriminators: a reader comes to the page
+//!   before the right one at worst.
 //! * PAGE-3: pages are never freed; one that was replaced says so and names its successor.
 //!
 //! Any thread reads, without a lock; a writer that finds the lock taken goes away.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
+
+use std::borrow::Borrow;
 
 use crate::memtable::skiplist::arena::{SubChunk, View};
 use crate::memtable::skiplist::directory::measure::{Fences, Measure};
@@ -187,14 +190,22 @@ impl<'a> Page<'a> {
     /// Slots whose word is smaller than `bound`.
     #[inline(always)]
     pub(super) fn rank(&self, bound: u64) -> usize {
-        let below = |word: usize| usize::from(self.load(word) < bound);
+        // ORDERING: Relaxed: advice; what is followed is loaded by `node` or `child`.
+        let below = |word: &AtomicU64| usize::from(word.load(Ordering::Relaxed) < bound);
         // The first word of each line but the first tells the line; no load waits for another one.
-        let line: usize = (LINE..WORDS).step_by(LINE).map(below).sum();
-        let first = line * LINE;
+        let line: usize = self.words.chunks_exact(LINE).skip(1).map(|line| below(&line[0])).sum();
         if line == 0 {
-            return (HEAD..LINE).map(below).sum();
+            return self.words[HEAD..LINE].iter().map(|word| below(word)).sum();
         }
-        first - HEAD + (0..LINE).map(|word| below((first + word) % WORDS)).sum::<usize>()
+        let inside = self.words.chunks_exact(LINE).nth(line);
+        let inside: usize = inside.map_or(0, |line| line.iter().map(|word| below(word)).sum());
+        line * LINE - HEAD + inside
+    }
+
+    /// How many slots from `first` on have words below `end`, counted one by one: few have.
+    #[inline(always)]
+    pub(super) fn run(&self, first: usize, end: u64) -> usize {
+        (first..SLOTS).take_while(|slot| self.word(*slot) < end).count()
     }
 
     /// The slot's word as a search compares it.
@@ -380,13 +391,19 @@ impl<'a> Locked<'a> {
 
     /// Puts a slot at its place (PAGE-2). The page is not full.
     pub(super) fn insert(&mut self, view: &View<'a>, place: usize, slot: Slot) -> Option<()> {
-        for at in (place..self.count).rev() {
-            let at = if planted(Bug::SlotsShiftedUp) { place + self.count - 1 - at } else { at };
-            let moved = self.slot(view, at)?;
-            self.store(view, at + 1, moved);
-        }
+        self.shift_from(view, place)?;
         self.store(view, place, slot);
         self.count += 1;
+        Some(())
+    }
+
+    /// Copies each slot from `place` on to the next place, the last one first (PAGE-2).
+    fn shift_from(&mut self, view: &View<'a>, place: usize) -> Option<()> {
+        if self.kind == Kind::Inner {
+            let children = words_at(view, self.page.at.wrapping_add(WORDS as u32))?;
+            shift(children.get(HEAD + place..=HEAD + self.count)?);
+        }
+        shift(self.page.words.get(HEAD + place..=HEAD + self.count)?);
         Some(())
     }
 
@@ -402,6 +419,16 @@ impl<'a> Locked<'a> {
             self.page.words[HEAD + place].store(FREE, Ordering::Release);
         }
         self.count = self.count.min(first);
+    }
+}
+
+/// Copies each word to the next place, the last one first (PAGE-2).
+fn shift<W: Borrow<AtomicU64>>(words: &[W]) {
+    for at in (1..words.len()).rev() {
+        let at = if planted(Bug::SlotsShiftedUp) { words.len() - at } else { at };
+        // ORDERING: Relaxed: the owner of the lock reads what owners wrote. Release pairs with the Acquire in `node` and
+        // `child`.
+        words[at].borrow().store(words[at - 1].borrow().load(Ordering::Relaxed), Ordering::Release);
     }
 }
 
