@@ -190,16 +190,14 @@ impl<'a> Page<'a> {
     /// Slots whose word is smaller than `bound`.
     #[inline(always)]
     pub(super) fn rank(&self, bound: u64) -> usize {
-        // ORDERING: Relaxed: advice; what is followed is loaded by `node` or `child`.
-        let below = |word: &AtomicU64| usize::from(word.load(Ordering::Relaxed) < bound);
         // The first word of each line but the first tells the line; no load waits for another one.
-        let line: usize = self.words.chunks_exact(LINE).skip(1).map(|line| below(&line[0])).sum();
+        let line: usize =
+            self.words.chunks_exact(LINE).skip(1).map(|line| usize::from(is_below(&line[0], bound))).sum();
+        let count = |words: &[_]| words.iter().filter(|word| is_below(*word, bound)).count();
         if line == 0 {
-            return self.words[HEAD..LINE].iter().map(|word| below(word)).sum();
+            return count(&self.words[HEAD..LINE]);
         }
-        let inside = self.words.chunks_exact(LINE).nth(line);
-        let inside: usize = inside.map_or(0, |line| line.iter().map(|word| below(word)).sum());
-        line * LINE - HEAD + inside
+        line * LINE - HEAD + self.words.chunks_exact(LINE).nth(line).map_or(0, count)
     }
 
     /// How many slots from `first` on have words below `end`, counted one by one: few have.
@@ -420,6 +418,12 @@ impl<'a> Locked<'a> {
         }
         self.count = self.count.min(first);
     }
+}
+
+#[inline(always)]
+fn is_below<W: Borrow<AtomicU64>>(word: &W, bound: u64) -> bool {
+    // ORDERING: Relaxed: advice; what is followed is loaded by `node` or `child`.
+    word.borrow().load(Ordering::Relaxed) < bound
 }
 
 /// Copies each word to the next place, the last one first (PAGE-2).
