@@ -109,6 +109,19 @@ pub enum Error {
         /// What stopped the set.
         cause: Arc<Error>,
     },
+    /// As many tables of the set as may be are not flushed, and the active one is full. The batch has no sequence
+    /// numbers, and nothing is changed: flush, and write it again.
+    #[error("write stall: {tables} tables are not flushed; waited {waited:?} for a flush")]
+    #[non_exhaustive]
+    WriteStall {
+        /// Number of tables that are not flushed, the active one included.
+        tables: u64,
+        /// How long the write has waited for a flush; zero if none was under way.
+        waited: std::time::Duration,
+    },
+    /// The merge operator returned an error for this key.
+    #[error("merge operator: {0}")]
+    Merge(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
     #[error("a writer panicked")]
     WriterPanicked,

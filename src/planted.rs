@@ -96,6 +96,8 @@ bugs! {
     SyncCoversLaterAppends,
     /// A flush reads the snapshots before it waits for its tables.
     FlushReadsSnapshotsEarly,
+    /// Writers that wait for a flush are not woken at its end.
+    FlushEndWakesNobody,
 }
 
 /// Whether this bug is switched on.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
+use std::time::Duration;
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -83,6 +84,23 @@ impl Condvar {
     #[cfg(all(tsan, not(loom)))]
     pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(&mut guard);
+        guard
+    }
+
+    /// Waits as `wait` does, for no longer than this; loom knows no time and waits until it is woken.
+    #[cfg(any(loom, not(tsan)))]
+    pub(crate) fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, most: Duration) -> MutexGuard<'a, T> {
+        self.0.wait_timeout(guard, most).unwrap_or_else(std::sync::PoisonError::into_inner).0
+    }
+
+    /// Waits as `wait` does, for no longer than this.
+    #[cfg(all(tsan, not(loom)))]
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        most: Duration,
+    ) -> MutexGuard<'a, T> {
+        self.0.wait_for(&mut guard, most);
         guard
     }
 

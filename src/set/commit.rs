@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Corruption, Error, Place, Result};
@@ -30,6 +31,7 @@ use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::table::MemTable;
 use crate::memtable::write::own_writer::Writer;
 use crate::memtable::write::write_batch::read_batch;
+use crate::set::flushes::{Flushes, Waited};
 use crate::set::journal::Journal;
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions};
 use crate::set::publication::Publication;
@@ -51,15 +53,9 @@ pub(crate) struct Shared<B, C: Comparator> {
     pub(crate) tables: Swapped<Tables<B, C>>,
     pub(crate) syncs: SyncLeader,
     pub(crate) commit: Mutex<Commit<B, C>>,
-    /// Whether a flush is under way.
-    pub(crate) flushing: Mutex<Flushing>,
-}
-
-/// Whether a flush is under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flushing {
-    No,
-    Yes,
+    pub(crate) flushes: Flushes,
+    tables_max: u64,
+    stall_timeout: Duration,
 }
 
 /// What the commit mutex guards.
@@ -67,6 +63,8 @@ pub(crate) struct Commit<B, C: Comparator> {
     pub(crate) tables: Arc<Tables<B, C>>,
     /// The last number given.
     pub(crate) last: SequenceNumber,
+    /// The number of the last table that was begun. A journal that failed after a switch does not get one twice.
+    pub(crate) last_table: u64,
     /// The last number before the active table's first one.
     pub(crate) closed: SequenceNumber,
     /// Bytes reserved since the active table was asked whether it is full.
@@ -106,7 +104,8 @@ enum Numbers {
 
 impl<B, C: Comparator + Clone> Shared<B, C> {
     pub(crate) fn open(options: SetOptions, comparator: C, base: Arc<B>) -> Result<Self> {
-        let SetOptions { table, journal, last_sequence: last, first_table } = options;
+        let SetOptions { table, journal, last_sequence: last, first_table, tables_max, stall_timeout } =
+            options;
         let model = MemTable::with_comparator(table, comparator)?;
         let active = Slot::new(first_table, model.fork()?);
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
@@ -116,6 +115,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let commit = Commit {
             tables: Arc::clone(&tables),
             last,
+            last_table: first_table,
             closed: last,
             unasked: 0,
             replayed: None,
@@ -128,7 +128,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             tables: Swapped::new(tables),
             syncs: SyncLeader::new(last),
             commit: Mutex::new(commit),
-            flushing: Mutex::new(Flushing::No),
+            flushes: Flushes::new(),
+            tables_max,
+            stall_timeout,
         })
     }
 
@@ -205,8 +207,32 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         self.syncs.wait_durable(last, &**journal)
     }
 
-    /// Space, journal, numbers: the short part under the commit mutex.
+    /// Space, journal, numbers. If there is no room for another table, waits for the flush that is under way.
     fn number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
+        let mut since = None;
+        loop {
+            match self.try_number(prepared, numbers) {
+                Err(Error::WriteStall { .. }) => {}
+                numbered => return numbered,
+            }
+            let begun = *since.get_or_insert_with(Instant::now);
+            let waited = self.flushes.wait(begun + self.stall_timeout);
+            let tables = self.count_tables();
+            let is_over =
+                waited == Waited::TooLong || waited == Waited::ForNothing && tables >= self.tables_max;
+            if is_over {
+                let waited = if waited == Waited::TooLong { begun.elapsed() } else { Duration::ZERO };
+                return Err(Error::WriteStall { tables, waited });
+            }
+        }
+    }
+
+    fn count_tables(&self) -> u64 {
+        1 + self.tables.load().immutables.len() as u64
+    }
+
+    /// The short part, under the commit mutex.
+    fn try_number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
         let mut commit = self.commit.lock();
         self.admit(&commit)?;
         let count = if prepared.mode == SequenceMode::WholeBatch { 1 } else { prepared.writes.len() as u64 };
@@ -251,27 +277,33 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let step = self.model.options().write_buffer_size() / QUESTIONS;
         commit.unasked = commit.unasked.saturating_add(bytes);
         if commit.unasked >= step {
-            commit.unasked = 0;
             if !commit.is_active_empty() && commit.tables.active.table.should_flush() {
-                self.replace_active(commit)?;
+                self.replace_full(commit)?;
             }
+            commit.unasked = 0;
         }
         match commit.tables.active.reserve(bytes) {
             Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
-                self.replace_active(commit)?;
+                self.replace_full(commit)?;
                 commit.tables.active.reserve(bytes)
             }
             reserved => reserved,
         }
     }
 
+    /// Replaces the active table if there may be another one.
+    fn replace_full(&self, commit: &mut Commit<B, C>) -> Result<()> {
+        let tables = 1 + commit.tables.immutables.len() as u64;
+        if tables >= self.tables_max {
+            return Err(Error::WriteStall { tables, waited: Duration::ZERO });
+        }
+        self.replace_active(commit)
+    }
+
     /// Closes the active table and puts an empty one in its place (COMMIT-4).
     pub(crate) fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
         let table = self.fork()?;
-        let number = commit.tables.active.number + 1;
-        if let Some(journal) = &self.journal {
-            journal.switch(number)?;
-        }
+        let number = self.switch_journal(commit)?;
         commit.tables.active.close(commit.last);
         commit.closed = commit.last;
         commit.unasked = 0;
@@ -285,7 +317,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     pub(crate) fn switch(&self) -> Result<()> {
         let mut commit = self.commit.lock();
         self.admit(&commit)?;
-        if commit.is_active_empty() { Ok(()) } else { self.replace_active(&mut commit) }
+        if commit.is_active_empty() { Ok(()) } else { self.replace_full(&mut commit) }
     }
 
     /// Replaces the tables up to number `flushed` by a new base, in one store. Returns the number before which a
@@ -327,6 +359,16 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     fn admit(&self, commit: &Commit<B, C>) -> Result<()> {
         commit.refusal.clone().map_or(Ok(()), Err)?;
         self.registry.publication.admit()
+    }
+
+    /// Tells the journal of a new table; returns its number.
+    pub(crate) fn switch_journal(&self, commit: &mut Commit<B, C>) -> Result<u64> {
+        let number = commit.last_table + 1;
+        if let Some(journal) = &self.journal {
+            journal.switch(number)?;
+        }
+        commit.last_table = number;
+        Ok(number)
     }
 
     /// An empty table.

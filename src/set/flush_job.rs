@@ -20,9 +20,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::lifecycle::flush::{FlushItem, FlushSink, FlushSummary};
-use crate::planted::{Bug, planted};
-use crate::set::commit::{Flushing, Shared};
+use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
+use crate::set::flushes::Flushing;
 use crate::set::tables::Slot;
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
@@ -70,18 +70,17 @@ struct Begun<'s, B, C: Comparator>(&'s Shared<B, C>);
 
 impl<B, C: Comparator> Drop for Begun<'_, B, C> {
     fn drop(&mut self) {
-        *self.0.flushing.lock() = Flushing::No;
+        self.0.flushes.end();
     }
 }
 
 impl<B, C: Comparator + Clone> FlushJob<B, C> {
     /// A job for the immutable tables that are complete, if there are any and no other job has them.
     pub(crate) fn begin(shared: &Arc<Shared<B, C>>) -> Result<Option<Self>> {
-        if std::mem::replace(&mut *shared.flushing.lock(), Flushing::Yes) == Flushing::Yes {
+        if shared.flushes.begin() == Flushing::Yes {
             return Ok(None);
         }
         let begun = Begun(&**shared);
-        let early = planted(Bug::FlushReadsSnapshotsEarly).then(|| shared.registry.numbers());
         let tables = shared.tables.load();
         let mut slots = Vec::new();
         for slot in tables.immutables.iter().rev() {
@@ -94,11 +93,9 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         for slot in &slots {
             slot.table.freeze().map_err(|error| shared.refuse(error))?;
         }
-        if slots.is_empty() {
-            return Ok(None);
-        }
-        // FLUSH-JOB-1: after the wait.
-        let snapshots = early.unwrap_or_else(|| shared.registry.numbers());
+        let Some(last) = slots.last().map(|slot| slot.last.get()) else { return Ok(None) };
+        // FLUSH-JOB-1.
+        let snapshots = shared.registry.numbers_after(last)?;
         std::mem::forget(begun);
         Ok(Some(FlushJob { shared: Arc::clone(shared), slots, snapshots, outcome: Outcome::Unfinished }))
     }

@@ -4,10 +4,13 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::set::flushes::{Flushes, Flushing, Waited};
 use crate::set::journal::Journal;
 use crate::set::publication::Publication;
+use crate::set::snapshot::Registry;
 use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::LastNumber;
@@ -113,6 +116,40 @@ fn loom_a_restart_acknowledges_nothing() {
         for thread in threads {
             thread.join().unwrap();
         }
+    });
+}
+
+/// A snapshot that a flush does not know sees the flushed table whole. Red for `FlushReadsSnapshotsEarly`.
+#[test]
+fn loom_a_flush_knows_every_older_snapshot() {
+    check(|| {
+        let registry = Arc::new(Registry::new(Publication::new(0)));
+        let (of_writer, of_flush, of_reader) =
+            (Arc::clone(&registry), Arc::clone(&registry), Arc::clone(&registry));
+        let writer = spawn(move || {
+            of_writer.publication.complete(1, 1).unwrap();
+            of_writer.publication.complete(2, 2).unwrap();
+        });
+        let flush = spawn(move || of_flush.numbers_after(2).unwrap());
+        let reader = spawn(move || of_reader.register());
+        writer.join().unwrap();
+        let (known, snapshot) = (flush.join().unwrap(), reader.join().unwrap());
+        assert!(snapshot.sequence() >= 2 || known.contains(&snapshot.sequence()), "{snapshot:?} is lost");
+    });
+}
+
+/// Who waits for a flush comes back at its end. Red for `FlushEndWakesNobody`.
+#[test]
+fn loom_the_end_of_a_flush_wakes_who_waits() {
+    check(|| {
+        let flushes = Arc::new(Flushes::new());
+        assert_eq!(flushes.begin(), Flushing::No);
+        let (ending, waiting) = (Arc::clone(&flushes), Arc::clone(&flushes));
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        let ender = spawn(move || ending.end());
+        let waiter = spawn(move || assert_ne!(waiting.wait(deadline), Waited::TooLong));
+        ender.join().unwrap();
+        waiter.join().unwrap();
     });
 }
 

@@ -6,8 +6,10 @@
 
 use std::fmt;
 
+use crate::error::Result;
 use crate::key::{Kind, SequenceNumber};
 use crate::set::merge_head::Place;
+use crate::set::merge_operator::{MergeOperator, apply};
 
 /// The entry under the cursor, in the cursor's own memory.
 #[derive(Default)]
@@ -134,6 +136,19 @@ impl<'c> MergedEntry<'c> {
     #[must_use]
     pub fn operands(&self) -> &'c [Vec<u8>] {
         &self.shown.operands
+    }
+
+    /// The key's value with its merge operands applied; a copy of the value if it has none.
+    ///
+    /// # Errors
+    /// `Merge` if the operator fails.
+    pub fn merged(&self, operator: &(impl MergeOperator + ?Sized)) -> Result<Vec<u8>> {
+        let base = match &self.shown.base {
+            _ if self.operands().is_empty() => return Ok(self.value().to_vec()),
+            MergeBase::Value(value) => Some(value.as_slice()),
+            MergeBase::Deleted | MergeBase::Below => None,
+        };
+        apply(operator, self.user_key(), base, self.operands().iter().map(Vec::as_slice))
     }
 
     /// What the merge operands apply to.

@@ -10,10 +10,12 @@ pub(crate) mod commit;
 pub(crate) mod file_journal;
 pub(crate) mod flush_job;
 pub(crate) mod flush_merge;
+pub(crate) mod flushes;
 pub(crate) mod journal;
 #[cfg(all(test, loom))]
 mod loom;
 pub(crate) mod merge_head;
+pub(crate) mod merge_operator;
 pub(crate) mod merged_entry;
 pub(crate) mod merging_cursor;
 pub(crate) mod options;
@@ -31,6 +33,7 @@ pub use file_journal::{FileJournal, FileStorage, JournalRecovery, OnDamage, Repl
 pub use flush_job::FlushJob;
 pub use flush_merge::SetFlush;
 pub use journal::Journal;
+pub use merge_operator::{MergeError, MergeOperator};
 pub use merged_entry::{MergeBase, MergedEntry};
 pub use merging_cursor::MergingCursor;
 pub use options::{Durability, SetOptions, SetOptionsBuilder};

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
@@ -55,11 +56,20 @@ pub struct SetOptions {
     pub(crate) journal: Option<Arc<dyn Journal>>,
     pub(crate) last_sequence: SequenceNumber,
     pub(crate) first_table: u64,
+    pub(crate) tables_max: u64,
+    pub(crate) stall_timeout: Duration,
 }
 
 impl Default for SetOptions {
     fn default() -> Self {
-        SetOptions { table: MemTableOptions::default(), journal: None, last_sequence: 0, first_table: 1 }
+        SetOptions {
+            table: MemTableOptions::default(),
+            journal: None,
+            last_sequence: 0,
+            first_table: 1,
+            tables_max: u64::MAX,
+            stall_timeout: Duration::from_secs(10),
+        }
     }
 }
 
@@ -89,6 +99,8 @@ impl fmt::Debug for SetOptions {
             .field("has_journal", &self.journal.is_some())
             .field("last_sequence", &self.last_sequence)
             .field("first_table", &self.first_table)
+            .field("tables_max", &self.tables_max)
+            .field("stall_timeout", &self.stall_timeout)
             .finish()
     }
 }
@@ -127,6 +139,35 @@ impl SetOptionsBuilder {
         self
     }
 
+    /// The most tables that are not flushed, the active one included (default: no limit, at least 2). When the active
+    /// table is full and this number is reached, a write waits for the flush that is under way, or is refused at once with
+    /// `WriteStall` if there is none. So the tables take about this number of write buffers of memory, and those that
+    /// views keep.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), Error> {
+    /// let set = MemTableSet::open(SetOptions::builder().max_write_buffer_number(2).build()?, ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// set.write(&batch)?;
+    /// set.switch()?;
+    /// set.write(&batch)?;
+    /// assert!(matches!(set.switch(), Err(Error::WriteStall { tables: 2, .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn max_write_buffer_number(mut self, tables: u64) -> Self {
+        self.options.tables_max = tables;
+        self
+    }
+
+    /// The longest that a write waits for a flush (default: 10 seconds). Then it is refused with `WriteStall`.
+    pub fn stall_timeout(mut self, most: Duration) -> Self {
+        self.options.stall_timeout = most;
+        self
+    }
+
     /// The number of the set's first table (default 1), for journals that have tables of an earlier set.
     pub fn first_table(mut self, number: u64) -> Self {
         self.options.first_table = number;
@@ -141,8 +182,14 @@ impl SetOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` if the last sequence number is over 2^56 - 1.
+    /// `InvalidArgument` if the last sequence number is over 2^56 - 1, and for fewer than 2 tables.
     pub fn build(self) -> Result<SetOptions> {
+        if self.options.tables_max < 2 {
+            return Err(Error::InvalidArgument(format!(
+                "a set needs at least 2 tables, the active one and one to be flushed, not {}",
+                self.options.tables_max
+            )));
+        }
         if self.options.last_sequence > SEQUENCE_MAX {
             return Err(Error::InvalidArgument(format!(
                 "the last sequence number must be at most 2^56 - 1, not {}",

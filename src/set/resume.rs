@@ -49,10 +49,9 @@ pub(crate) fn resume<B, C: Comparator + Clone>(
     if let Some(slot) = partly_kept(&commit, stop.first) {
         copy_below(&table, &slot, stop.first, &shared.registry.numbers()).map_err(Error::read_only)?;
     }
-    let number = commit.tables.active.number + 1;
+    // RESUME-3.
+    let number = shared.switch_journal(&mut commit)?;
     if let Some(journal) = shared.journal() {
-        // RESUME-3.
-        journal.switch(number)?;
         journal.abandon(stop.first, commit.last)?;
     }
     take_over(shared, &mut commit, Slot::new(number, table), stop.first);

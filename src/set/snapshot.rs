@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::Result;
 use crate::key::SequenceNumber;
+use crate::planted::{Bug, planted};
 use crate::set::publication::Publication;
 use crate::sync::Mutex;
 
@@ -35,6 +37,16 @@ impl Registry {
         *live.entry(sequence).or_default() += 1;
         drop(live);
         Snapshot { registry: Arc::clone(self), sequence }
+    }
+
+    /// The numbers of all snapshots, ascending, once `last` is visible. Snapshots that are registered later see `last`.
+    ///
+    /// # Errors
+    /// `ReadOnly` if `last` never will be visible.
+    pub(crate) fn numbers_after(&self, last: SequenceNumber) -> Result<Vec<SequenceNumber>> {
+        let early = planted(Bug::FlushReadsSnapshotsEarly).then(|| self.numbers());
+        self.publication.wait_for(last)?;
+        Ok(early.unwrap_or_else(|| self.numbers()))
     }
 
     /// The numbers of all snapshots, ascending.

@@ -135,7 +135,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     }
 
     /// Writes a batch that was read from a journal, under the numbers in its header, without appending it anywhere.
-    /// Numbers between the last batch and this one stay unused. Older journals are kept until the tables with replayed
+    /// Its sequence mode is not part of the encoding: set it to what it was when the batch was written. Numbers between the
+    /// last batch and this one stay unused. Older journals are kept until the tables with replayed
     /// batches are flushed. Meant for recovery, before anything else is written.
     ///
     /// ```

@@ -21,6 +21,7 @@ use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::read::get::{Base, DeletedBy, Lookup, Operand, ValueRef};
 use crate::memtable::table::TableReader;
 use crate::planted::{Bug, planted};
+use crate::set::merge_operator::{MergeOperator, apply};
 use crate::set::merging_cursor::MergingCursor;
 use crate::set::publication::Publication;
 use crate::set::source::{SortedSource, TableSource};
@@ -344,6 +345,46 @@ impl<'v> PendingMerge<'v> {
     #[must_use]
     pub fn operands(&self) -> &[Operand<'v>] {
         &self.operands
+    }
+
+    /// The key's value: the operands applied to their base, or to `below` if the tables do not know it. `below` is what
+    /// the engine's base has of the key.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
+    /// struct Append;
+    /// impl MergeOperator for Append {
+    ///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeError> {
+    ///         Ok([base.unwrap_or_default(), &operands.concat()].concat())
+    ///     }
+    /// }
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.merge(b"k", b"2")?;
+    /// batch.merge(b"k", b"3")?;
+    /// set.write(&batch)?;
+    /// let view = set.view();
+    /// let SetLookup::Merge(pending) = view.get(b"k")? else { panic!("merge operands") };
+    /// assert_eq!(pending.apply(&Append, b"k", Some(b"1"))?, b"123");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Merge` if the operator fails.
+    pub fn apply(
+        &self,
+        operator: &(impl MergeOperator + ?Sized),
+        key: &[u8],
+        below: Option<&[u8]>,
+    ) -> Result<Vec<u8>> {
+        let base = match self.base {
+            Base::Value(value) => Some(value),
+            Base::Deleted => None,
+            Base::Below => below,
+        };
+        apply(operator, key, base, self.operands.iter().map(|operand| operand.value))
     }
 
     /// What they apply to; [`Base::Below`] if the tables do not know, and the engine's base is to be asked.

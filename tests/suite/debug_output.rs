@@ -37,7 +37,7 @@ const DOORS: [&str; 6] = [
 ];
 
 /// Traits and names for other types.
-const NOT_TYPES: [&str; 13] = [
+const NOT_TYPES: [&str; 15] = [
     "Result",
     "SequenceNumber",
     "SinkError",
@@ -46,6 +46,8 @@ const NOT_TYPES: [&str; 13] = [
     "FlushSink",
     "Handle",
     "Journal",
+    "MergeError",
+    "MergeOperator",
     "SortedSource",
     "Storage",
     "StorageFile",

@@ -38,6 +38,7 @@ mod room;
 mod scrub_and_freeze;
 mod set_model;
 mod set_scans;
+mod set_stalls;
 mod set_stops;
 mod set_threads;
 mod shared_order;

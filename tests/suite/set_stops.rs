@@ -77,6 +77,16 @@ fn a_failed_sync_stops_the_set() {
         assert_eq!((view.sequence(), read_through(&view, b"a").value), (1, Some(b"1".to_vec())));
         assert_eq!(read_through(&view, b"c"), Known::default());
     }
+    // A journal that fails while the set resumes: nothing is changed, and the next attempt goes on.
+    journal.0.lock().unwrap().switch_fails = Some(broken_disk());
+    assert!(is_broken_disk(&set.resume().unwrap_err()));
+    journal.0.lock().unwrap().abandon_fails = Some(broken_disk());
+    assert!(is_broken_disk(&set.resume().unwrap_err()));
+    assert!(is_broken_disk(&set.write(&put(b"c", b"3")).unwrap_err()));
+    assert_eq!(set.resume().unwrap(), Some((2, 2)));
+    assert_eq!(set.write(&put(b"c", b"3")).unwrap(), 3);
+    let recovered: Vec<u64> = journal.recovered().iter().map(WriteBatch::sequence).collect();
+    assert_eq!(recovered, [1, 3]);
 }
 
 /// Many writers beside one whose sync fails or panics: all return, and what was acknowledged is visible.

@@ -125,6 +125,7 @@ pub struct Log {
     pub append_fails: Option<Error>,
     pub sync_fails: Option<Error>,
     pub switch_fails: Option<Error>,
+    pub abandon_fails: Option<Error>,
     pub sync_panics: bool,
 }
 
@@ -170,7 +171,11 @@ impl Journal for MemoryJournal {
     }
 
     fn abandon(&self, first: u64, last: u64) -> Result<(), Error> {
-        self.0.lock().unwrap().abandoned.push((first, last));
+        let mut log = self.0.lock().unwrap();
+        if let Some(error) = log.abandon_fails.take() {
+            return Err(error);
+        }
+        log.abandoned.push((first, last));
         Ok(())
     }
 }
