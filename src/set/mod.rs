@@ -1,8 +1,156 @@
-//! Layer 6: the write path of an engine.
+//! The write path of an engine: several tables behind one handle, from the batch to the engine's files.
 //!
-//! A [`MemTableSet`] keeps one active table and those that are not flushed yet. It numbers batches, hands them to a
-//! [`Journal`] and writes them to the active table, and makes them visible in order. [`View`]s and [`Snapshot`]s read all
-//! tables at once; a [`FlushJob`] empties them into the engine's files.
+//! A [`MemTableSet`] keeps one active table and those that are not flushed yet, and the engine's own version of its files, the
+//! *base*: any type `B`, such as a list of files. The engine makes batches, flushes tables into files, and reads its files. The
+//! set does what lies between.
+//!
+//! # Writing
+//!
+//! The set gives sequence numbers: each entry of a batch takes the next one. A batch is checked before it has numbers, so a
+//! batch that is refused changes nothing. Then it is in the [`Journal`], then in the active table, and at last, after all
+//! batches before it, it becomes visible, as a whole. [`Durability`] says how long a write waits.
+//!
+//! ```
+//! use paranoid_memtable::WriteBatch;
+//! use paranoid_memtable::set::{MemTableSet, SetOptions};
+//! # fn main() -> Result<(), paranoid_memtable::Error> {
+//! let set = MemTableSet::open(SetOptions::default(), Vec::<String>::new())?; // the base: names of files
+//! let mut batch = WriteBatch::with_protection(8)?; // digests from here to the file
+//! batch.put(b"apple", b"red")?;
+//! batch.put(b"pear", b"green")?;
+//! assert_eq!(set.write(&batch)?, 2, "the last of its numbers");
+//! # Ok(()) }
+//! ```
+//!
+//! # Reading
+//!
+//! A [`View`] is what the set shows at one number: tables and base belong together, so a flush that ends meanwhile neither
+//! hides an entry nor shows it twice. It keeps the memory of its tables. A [`Snapshot`] keeps none: flushes keep the versions
+//! that it needs, and [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not decide
+//! ([`SetLookup::NotFound`], [`Base::Below`](crate::read::Base::Below)) the engine looks for in the view's base, at the view's
+//! number. Scans merge both: [`View::merging_cursor`].
+//!
+//! ```
+//! use paranoid_memtable::WriteBatch;
+//! use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+//! # fn main() -> Result<(), paranoid_memtable::Error> {
+//! let set = MemTableSet::open(SetOptions::default(), ())?;
+//! let mut batch = WriteBatch::new();
+//! batch.put(b"apple", b"red")?;
+//! set.write(&batch)?;
+//! let before = set.snapshot();
+//! batch.clear();
+//! batch.delete(b"apple")?;
+//! set.write(&batch)?;
+//! assert!(matches!(set.view().get(b"apple")?, SetLookup::Deleted { .. }));
+//! assert!(matches!(set.view_at(&before)?.get(b"apple")?, SetLookup::Value(value) if *value == *b"red"));
+//! # Ok(()) }
+//! ```
+//!
+//! # Flushing
+//!
+//! A full active table is replaced by an empty one at the next write. A thread of the engine takes the immutable ones as a
+//! [`FlushJob`], writes one file of them, and installs the new base. Only `install` changes the set: a job that is dropped
+//! before, because the disk is full for example, leaves every table where it was.
+//!
+//! ```
+//! use paranoid_memtable::WriteBatch;
+//! use paranoid_memtable::flush::FlushItem;
+//! use paranoid_memtable::set::{MemTableSet, SetOptions};
+//! # fn main() -> Result<(), paranoid_memtable::Error> {
+//! let set = MemTableSet::open(SetOptions::default(), Vec::<Vec<u8>>::new())?;
+//! let mut batch = WriteBatch::new();
+//! batch.put(b"apple", b"red")?;
+//! set.write(&batch)?;
+//! set.switch()?; // or wait until the table is full
+//! if let Some(mut job) = set.begin_flush()? {
+//!     let mut file = Vec::new();
+//!     let mut items = job.items()?;
+//!     while let Some(item) = items.next()? {
+//!         match item {
+//!             FlushItem::Entry(entry) => file.extend_from_slice(entry.user_key),
+//!             FlushItem::Fragment(_) => unreachable!("nothing was deleted by ranges"),
+//!         }
+//!     }
+//!     drop(items);
+//!     let mut files = set.view().base().to_vec();
+//!     files.push(file); // synced, and named in the engine's manifest
+//!     job.install(files)?;
+//! }
+//! assert_eq!(set.view().base().as_slice(), [b"apple"]);
+//! assert_eq!(set.view().tables(), 1);
+//! # Ok(()) }
+//! ```
+//!
+//! # Recovering
+//!
+//! A set is opened over the base and its last number; what the journal has after that number is replayed. The journals of
+//! the time before are kept until all replayed batches are flushed.
+//!
+//! ```
+//! use paranoid_memtable::WriteBatch;
+//! use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+//! # fn main() -> Result<(), paranoid_memtable::Error> {
+//! let mut logged = WriteBatch::new(); // as the journal had it
+//! logged.put(b"apple", b"red")?;
+//! logged.set_sequence(8);
+//! let flushed = 7; // the last number in the base
+//! let set = MemTableSet::open(SetOptions::builder().last_sequence(flushed).build()?, "file 1")?;
+//! for batch in [logged].iter().filter(|batch| batch.sequence() > flushed) {
+//!     set.replay(batch)?;
+//! }
+//! assert!(matches!(set.view().get(b"apple")?, SetLookup::Value(value) if value.sequence() == 8));
+//! # Ok(()) }
+//! ```
+//!
+//! # What to do on an error
+//!
+//! | error | what it means | what to do |
+//! | --- | --- | --- |
+//! | `InvalidArgument`, `KeyTooLarge`, `ValueTooLarge`, `DuplicateEntry` | the batch is refused; nothing is changed | mend the batch |
+//! | `Corruption` from a write | the batch was damaged before it had numbers | make it anew |
+//! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
+//! | `MemTableFull` | the batch fits no empty table, or the system has no memory | split it, or flush |
+//! | [`WriteStall`](crate::Error::WriteStall) | the budget of tables is used up; nothing is changed | flush, and write again |
+//! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
+//! | [`ReadOnly`](crate::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal |
+//! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
+//! | [`Merge`](crate::Error::Merge) | the merge operator refused this key | report it |
+//!
+//! ```
+//! use std::sync::Arc;
+//! use paranoid_memtable::{Error, WriteBatch};
+//! use paranoid_memtable::set::{Durability, Journal, MemTableSet, SetLookup, SetOptions};
+//! /// A journal whose disk fails at the first sync.
+//! struct Failing;
+//! impl Journal for Failing {
+//!     fn append(&self, _: &[u8]) -> Result<(), Error> {
+//!         Ok(())
+//!     }
+//!     fn sync(&self) -> Result<(), Error> {
+//!         Err(Error::Sink(Arc::new(std::io::Error::other("no disk"))))
+//!     }
+//!     fn switch(&self, _: u64) -> Result<(), Error> {
+//!         Ok(())
+//!     }
+//!     fn obsolete_before(&self, _: u64) -> Result<(), Error> {
+//!         Ok(())
+//!     }
+//!     fn abandon(&self, _: u64, _: u64) -> Result<(), Error> {
+//!         Ok(())
+//!     }
+//! }
+//! # fn main() -> Result<(), Error> {
+//! let set = MemTableSet::open(SetOptions::builder().journal(Arc::new(Failing)).build()?, ())?;
+//! let mut batch = WriteBatch::new();
+//! batch.put(b"k", b"v")?;
+//! set.write(&batch)?;
+//! assert!(matches!(set.write_with(&batch, Durability::Synced), Err(Error::ReadOnly { .. })));
+//! assert!(matches!(set.view().get(b"k")?, SetLookup::Value(value) if value.sequence() == 1));
+//! assert_eq!(set.resume()?, Some((2, 2)), "this number is given up");
+//! assert_eq!(set.write(&batch)?, 3);
+//! # Ok(()) }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +171,7 @@ pub(crate) mod publication;
 pub(crate) mod resume;
 pub(crate) mod snapshot;
 pub(crate) mod source;
+pub(crate) mod stats;
 pub(crate) mod swapped;
 pub(crate) mod sync_leader;
 pub(crate) mod table_set;
@@ -39,5 +188,6 @@ pub use merging_cursor::MergingCursor;
 pub use options::{Durability, SetOptions, SetOptionsBuilder};
 pub use snapshot::Snapshot;
 pub use source::{Cover, SortedSource, SourceKey};
+pub use stats::SetStats;
 pub use table_set::MemTableSet;
 pub use view::{PendingMerge, SetLookup, View};

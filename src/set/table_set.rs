@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   MemTableSet --+-- write, write_with, replay, switch     commit
-//!                 +-- view, view_at, snapshot               view, snapshot
+//!                 +-- view, view_at, snapshot, stats        view, snapshot, stats
 //!                 +-- begin_flush                           flush_job
 //!                 +-- resume                                resume
 //! ```
@@ -21,6 +21,7 @@ use crate::set::flush_job::FlushJob;
 use crate::set::options::{Durability, SetOptions};
 use crate::set::resume::resume;
 use crate::set::snapshot::Snapshot;
+use crate::set::stats::SetStats;
 use crate::set::view::View;
 
 /// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
@@ -257,6 +258,27 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// its journal.
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         resume(&self.shared)
+    }
+
+    /// Counts and numbers of the set, for logs and graphs. O(tables * writers).
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// set.write(&batch)?;
+    /// let snapshot = set.snapshot();
+    /// let stats = set.stats();
+    /// assert_eq!((stats.visible, stats.tables, stats.entries), (1, 1, 1));
+    /// assert_eq!((stats.snapshots, stats.oldest_snapshot), (1, Some(snapshot.sequence())));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> SetStats {
+        SetStats::of(&self.view(), &self.shared.registry)
     }
 
     /// What made the set read-only, as the error that writes get; `None` while it takes writes.

@@ -27,6 +27,7 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     set.write(&batch).unwrap();
     out.show("MemTableSet", &set);
     out.show("Snapshot", &set.snapshot());
+    out.show("SetStats", &set.stats());
     let view = set.view();
     out.show("View", &view);
     out.show("SetLookup", &view.get(&bytes(letter, 1)).unwrap());

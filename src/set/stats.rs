@@ -1,0 +1,49 @@
+//! Counts and numbers of a set.
+//!
+//! Any thread; the counts are exact while nothing is written.
+
+#![forbid(unsafe_code)]
+
+use crate::key::{Comparator, SequenceNumber};
+use crate::set::snapshot::Registry;
+use crate::set::view::View;
+
+/// Counts and numbers of a set: see [`MemTableSet::stats`](crate::set::MemTableSet::stats).
+///
+/// ```
+/// use paranoid_memtable::set::{MemTableSet, SetOptions, SetStats};
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let stats: SetStats = set.stats();
+/// assert_eq!((stats.tables, stats.entries, stats.oldest_snapshot), (1, 0, None));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetStats {
+    /// The last visible sequence number.
+    pub visible: SequenceNumber,
+    /// Number of tables that are not flushed, the active one included.
+    pub tables: u64,
+    /// Number of entries in them.
+    pub entries: u64,
+    /// Bytes of memory allocated to them. What views keep of flushed tables is not counted.
+    pub allocated_bytes: u64,
+    /// Number of different sequence numbers at which there are snapshots.
+    pub snapshots: u64,
+    /// The sequence number of the oldest snapshot.
+    pub oldest_snapshot: Option<SequenceNumber>,
+}
+
+impl SetStats {
+    pub(crate) fn of<B, C: Comparator>(view: &View<B, C>, registry: &Registry) -> Self {
+        let snapshots = registry.numbers();
+        SetStats {
+            visible: view.sequence(),
+            tables: view.tables() as u64,
+            entries: view.readers().map(|table| table.len() as u64).sum(),
+            allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
+            snapshots: snapshots.len() as u64,
+            oldest_snapshot: snapshots.first().copied(),
+        }
+    }
+}
