@@ -12,6 +12,8 @@
 //! * FILE-JOURNAL-3: after a sync that failed nothing is appended to the file or synced in it again. The next file's
 //!   header says what is not known to be durable, so that a recovery does not take it for damage; that header is durable
 //!   before the switch returns.
+//! * FILE-JOURNAL-4: the header of a file says where the file before it ends, so a file that could not be created and may
+//!   be there after a crash ends the newest one: that takes nothing more.
 //!
 //! Any thread may call any method. Appends wait for each other, and syncs for each other, but an append does not wait for
 //! a sync. Not promised: that two journals may have one directory at once.
@@ -96,6 +98,15 @@ struct State {
     /// A sync that failed, and from where on nothing is known to be durable, until the next switch.
     failure: Option<(Error, At)>,
     scratch: Vec<u8>,
+    /// The table of a file that could not be created, and that may be there after a crash.
+    left: Option<u64>,
+}
+
+/// Why there is no new file.
+enum NotCreated {
+    Gone(Error),
+    /// The file, or a part of it, may be there after a crash.
+    Left(Error),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,13 +240,26 @@ impl State {
     /// tries again.
     fn without_records(&self, table: u64) -> Option<Again> {
         let newest = self.files.last()?;
-        if newest.header.table != table || newest.written > HEADER_LEN as u64 {
+        let is_newest = newest.header.table == table && self.left.is_none();
+        if !is_newest || newest.written > HEADER_LEN as u64 {
             return None;
         }
         if self.failure.is_none() && !matches!(newest.health, Health::Closed(_)) {
             return Some(Again::AsItIs);
         }
         Some(Again::Anew)
+    }
+
+    /// Notes a file that could not be created and may be there after a crash. Its header says where the newest file ends,
+    /// so that one takes nothing more.
+    #[cold]
+    fn left_behind(&mut self, table: u64, error: Error) -> Error {
+        self.left = Some(table);
+        self.next_table = self.next_table.max(table);
+        if let Some(newest) = self.files.last_mut() {
+            newest.health = Health::Closed(error.clone());
+        }
+        error
     }
 
     /// The newest file has no record and is gone. Every call fails until there is another one.
@@ -430,17 +454,18 @@ impl FileJournal {
 
     /// Creates the file of a table and writes its header. What the header says about trouble in the file before is
     /// durable before anything is appended: a recovery must not miss it.
-    fn create(&self, header: FileHeader, trouble: Trouble) -> Result<OpenFile> {
+    fn create(&self, header: FileHeader, trouble: Trouble) -> Result<OpenFile, NotCreated> {
         let name = name_of(header.table);
-        let file = self.storage.create(&name).map_err(Error::io("create", &name))?;
+        let created = self.storage.create(&name);
+        let file = created.map_err(|error| NotCreated::Gone(Error::io("create", &name)(error)))?;
         let mut written = file.append(&header.to_bytes());
         if trouble == Trouble::Some {
             written = written.and_then(|()| file.sync()).and_then(|()| self.storage.sync_dir());
         }
         if let Err(error) = written {
-            // A recovery passes over what is left.
-            let _ = self.storage.remove(&name);
-            return Err(Error::io("write the header of", &name)(error));
+            let error = Error::io("write the header of", &name)(error);
+            let removed = self.storage.remove(&name).and_then(|()| self.storage.sync_dir());
+            return Err(if removed.is_ok() { NotCreated::Gone(error) } else { NotCreated::Left(error) });
         }
         let (written, durable) = (HEADER_LEN as u64, 0);
         Ok(OpenFile { header, name, file: file.into(), written, durable, health: Health::Sound })
@@ -490,6 +515,7 @@ impl Journal for FileJournal {
                 self.remove(&name_of(table))?;
                 state.forget_newest();
             }
+            None if state.left == Some(table) => self.remove(&name_of(table))?,
             None => {}
         }
         if table < state.next_table || table == u64::MAX {
@@ -504,14 +530,18 @@ impl Journal for FileJournal {
             last_sequence: state.last_sequence,
             ..FileHeader::new(self.checksum, random, table)
         };
-        let file = self.create(header, state.has_trouble())?;
+        let file = match self.create(header, state.has_trouble()) {
+            Ok(file) => file,
+            Err(NotCreated::Gone(error)) => return Err(error),
+            Err(NotCreated::Left(error)) => return Err(state.left_behind(table, error)),
+        };
         if state.failure.take().is_some() {
             // FILE-JOURNAL-3: they are as durable as they will ever be.
             state.files.clear();
         }
         state.files.push(file);
         state.live.insert(table);
-        (state.next_table, state.created) = (table + 1, state.created + 1);
+        (state.next_table, state.created, state.left) = (table + 1, state.created + 1, None);
         Ok(())
     }
 
