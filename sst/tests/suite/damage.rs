@@ -68,13 +68,15 @@ fn is_right_or_says_so(table: &SortedTable, model: &Model) {
 fn every_flipped_bit_is_found() {
     let _watchdog = Watchdog::new("damage::every_flipped_bit_is_found", 0);
     let model = small();
+    // Development builds take every 13th bit, from another one for each version.
+    let stride = if cfg!(debug_assertions) { 13 } else { 1 };
     for version in 2..=6 {
         for kind in [ChecksumKind::Crc32c, ChecksumKind::XxHash32, ChecksumKind::XxHash64, ChecksumKind::Xxh3]
         {
             let options = SortedTableOptions::builder().format_version(version).checksum(kind).block_size(60);
             let mut bytes = bytes_of(&model, options);
             open(&bytes).unwrap().verify().unwrap();
-            for bit in 0..8 * bytes.len() {
+            for bit in (version as usize % stride..8 * bytes.len()).step_by(stride) {
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 if let Ok(table) = open(&bytes) {
                     let verdict = table.verify();
