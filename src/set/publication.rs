@@ -79,8 +79,12 @@ impl Publication {
     /// `ReadOnly` if a commit before it stopped.
     pub(crate) fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
         let mut order = self.order.lock();
-        order.done.insert(first, last);
-        self.advance(&mut order);
+        if first == order.visible + 1 || planted(Bug::PublishesOutOfOrder) {
+            order.visible = order.visible.max(last);
+            self.advance(&mut order);
+        } else {
+            order.done.insert(first, last);
+        }
         if order.stop.is_some() {
             self.changed.notify_all();
         }
@@ -110,18 +114,12 @@ impl Publication {
         Ok(())
     }
 
-    /// Makes the completed prefix visible (PUBLICATION-1).
+    /// Makes the completed prefix visible (PUBLICATION-1): what was waiting for the commit that is visible now follows.
     fn advance(&self, order: &mut Order) {
-        let before = order.visible;
-        while let Some(entry) = order.done.first_entry() {
-            let follows = *entry.key() == order.visible + 1 || planted(Bug::PublishesOutOfOrder);
-            if !follows {
-                break;
-            }
+        while let Some(entry) = order.done.first_entry()
+            && *entry.key() == order.visible + 1
+        {
             order.visible = entry.remove();
-        }
-        if order.visible == before {
-            return;
         }
         // ORDERING: Release pairs with the Acquire in `visible`. All entries up to this number were inserted before
         // their commits took this lock.
