@@ -151,6 +151,23 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         self.commit(prepared, Numbers::From(batch.sequence()))
     }
 
+    /// Numbers up to `last` were given before this set was opened.
+    pub(crate) fn skip_to(&self, last: SequenceNumber) -> Result<()> {
+        let mut commit = self.commit.lock();
+        self.admit(&commit)?;
+        if last > SEQUENCE_MAX || self.registry.publication.visible() != commit.last {
+            return Err(Error::InvalidArgument(format!(
+                "numbers are skipped while nothing is written, and up to 2^56 - 1, not to {last}"
+            )));
+        }
+        if last > commit.last {
+            commit.closed = if commit.is_active_empty() { last } else { commit.closed };
+            commit.last = last;
+            self.registry.publication.skip_to(last);
+        }
+        Ok(())
+    }
+
     /// Everything that can be refused without the other writes (COMMIT-1).
     fn prepare<'b>(&self, batch: &'b WriteBatch, durability: Durability) -> Result<Prepared<'b>> {
         if durability != Durability::None && self.journal.is_none() {

@@ -85,7 +85,8 @@
 //! # Recovering
 //!
 //! A set is opened over the base and its last number; what the journal has after that number is replayed. The journals of
-//! the time before are kept until all replayed batches are flushed.
+//! the time before are kept until all replayed batches are flushed. [`FileJournal`] is a journal of files, whose recovery hands the
+//! batches out.
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;

@@ -1,7 +1,7 @@
 //! The handle of a set: what an engine calls.
 //!
 //! ```text
-//!   MemTableSet --+-- write, write_with, replay, switch     commit
+//!   MemTableSet --+-- write, write_with, replay, skip_to, switch     commit
 //!                 +-- view, view_at, snapshot, stats        view, snapshot, stats
 //!                 +-- begin_flush                           flush_job
 //!                 +-- resume                                resume
@@ -159,6 +159,27 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// that was written, or while another batch is being written.
     pub fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
         self.shared.replay(batch)
+    }
+
+    /// Leaves the numbers up to `last` unused, if the next batch would get one of them. Meant for recovery, after the
+    /// last [`replay`](Self::replay): a journal may know of numbers that were given and abandoned.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// set.skip_to(9)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// assert_eq!(set.write(&batch)?, 10);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` beyond 2^56 - 1, and while a batch is being written; `ReadOnly`.
+    pub fn skip_to(&self, last: SequenceNumber) -> Result<()> {
+        self.shared.skip_to(last)
     }
 
     /// Replaces the active table by an empty one, unless it is empty; returns how many tables can be flushed. The set

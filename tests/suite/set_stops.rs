@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
 use paranoid_memtable::comparator::KeyEquality;
-use paranoid_memtable::set::{Durability, MemTableSet, SetLookup, SetOptions};
-use paranoid_memtable::{Comparator, Error, WriteBatch};
+use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, OnDamage, SetLookup, SetOptions};
+use paranoid_memtable::{ChecksumKind, Comparator, Error, WriteBatch};
 
+use crate::support::disk::{Plan, SimDisk};
 use crate::support::rng::amount;
 use crate::support::sets::{History, Known, MemoryJournal, read_through};
 use crate::support::watchdog::Watchdog;
@@ -212,4 +213,43 @@ fn a_set_that_stops_again_and_again_loses_nothing() {
     for key in [[0].as_slice(), &[1], &[2], b"last"] {
         assert_eq!(read_through(&again.view(), key), read_through(&set.view(), key));
     }
+}
+
+/// A journal of files: what a stopped set abandoned is not found again, what was acknowledged is, and the numbers go on
+/// after those that were given up.
+#[test]
+fn a_recovery_passes_over_what_was_abandoned() {
+    let _watchdog = Watchdog::new("set_stops::a_recovery_passes_over_what_was_abandoned", 0);
+    let disk = Arc::new(SimDisk::new(1, Plan::default()));
+    let open = || FileJournal::open_in(disk.clone(), 0, ChecksumKind::Xxh3, OnDamage::Refuse).unwrap();
+    let options = |journal: FileJournal| {
+        let first = journal.next_table();
+        SetOptions::builder().first_table(first).journal(Arc::new(journal)).build().unwrap()
+    };
+    let order = Fragile::default();
+    let (journal, recovery) = open();
+    let set = MemTableSet::with_comparator(options(journal), order.clone(), ()).unwrap();
+    assert_eq!(recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap().batches, 0);
+    for key in [b"a", b"c"] {
+        set.write_with(&put(key, b"1"), Durability::Synced).unwrap();
+    }
+    order.0.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| set.write(&put(b"b", b"2")))).is_err());
+    order.0.store(false, Ordering::Relaxed);
+    assert_eq!(set.resume().unwrap(), Some((3, 3)));
+    set.write_with(&WriteBatch::new(), Durability::Synced).unwrap();
+    drop(set);
+    let (journal, recovery) = open();
+    let set = MemTableSet::open(options(journal), ()).unwrap();
+    let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();
+    assert_eq!((replayed.batches, replayed.last_sequence), (2, 3));
+    set.skip_to(replayed.last_sequence).unwrap();
+    assert_eq!(set.write_with(&put(b"d", b"3"), Durability::Synced).unwrap(), 4);
+    assert!(matches!(set.view().get(b"b").unwrap(), SetLookup::NotFound));
+    drop(set);
+    let (journal, recovery) = open();
+    let set = MemTableSet::open(options(journal), ()).unwrap();
+    assert_eq!(recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap().batches, 3);
+    assert!(matches!(set.view().get(b"d").unwrap(), SetLookup::Value(value) if value.sequence() == 4));
+    assert!(matches!(set.skip_to(1 << 56), Err(Error::InvalidArgument(_))));
 }
