@@ -25,7 +25,8 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Chunks of at least this many bytes are mapped, smaller ones come from the heap.
-const MAP_FROM: usize = 256 << 10;
+/// Miri has no mappings without a reserve, so all are on the heap there.
+const MAP_FROM: usize = if cfg!(miri) { usize::MAX } else { 256 << 10 };
 /// Most bytes that are backed ahead of writers.
 const AHEAD_MAX: usize = 4 * HUGE_PAGE;
 

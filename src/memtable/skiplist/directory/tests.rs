@@ -27,7 +27,12 @@ struct Table {
 impl Table {
     fn new() -> Table {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
-        let options = ArenaOptions { write_buffer_size: 16 << 20, hard_limit: 1 << 30, width, secret };
+        let options = ArenaOptions {
+            write_buffer_size: if cfg!(miri) { 1 << 20 } else { 16 << 20 },
+            hard_limit: 1 << 30,
+            width,
+            secret,
+        };
         let arena = Arena::new(&options).unwrap();
         let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
         let list = list.with_directory(&arena).unwrap();
@@ -82,6 +87,17 @@ impl Table {
     }
 }
 
+/// A size: fewer entries in development builds, and very few under Miri.
+fn scaled(full: u64) -> u64 {
+    if cfg!(miri) {
+        full / 150
+    } else if cfg!(debug_assertions) {
+        full / 10
+    } else {
+        full
+    }
+}
+
 /// Keys in the order of their writing.
 fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let numbers = |number: &dyn Fn(u64) -> Vec<u8>| (0..count).map(number).collect::<Vec<_>>();
@@ -114,8 +130,9 @@ fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
 
 #[test]
 fn every_entry_is_found_by_few_steps() {
-    let many = if cfg!(debug_assertions) { 2000 } else { 20_000 };
-    for count in [1, 3, SLOTS as u64, SLOTS as u64 + 1, many] {
+    let many = scaled(20_000);
+    let full = SLOTS as u64;
+    for count in [1, 3, full, full + 1, many].into_iter().take(if cfg!(miri) { 2 } else { 5 }) {
         for (name, keys) in shapes(count) {
             let (table, mut inserter) = (Table::new(), Inserter::default());
             (1..).zip(&keys).for_each(|(sequence, key)| table.put(&mut inserter, key, sequence));
@@ -132,10 +149,8 @@ fn every_entry_is_found_by_few_steps() {
 /// Writers that meet in the same leaves.
 #[test]
 fn writers_meet() {
-    for (shape, (name, keys)) in shapes(if cfg!(debug_assertions) { 1000 } else { 10_000 })
-        .into_iter()
-        .enumerate()
-        .filter(|(shape, _)| *shape != 6)
+    for (shape, (name, keys)) in
+        shapes(scaled(10_000)).into_iter().enumerate().filter(|(shape, _)| *shape != 6)
     {
         let table = Table::new();
         let next = crate::sync::AtomicU64::new(1);
@@ -273,7 +288,7 @@ fn upkeep_runs_beside_writers() {
     let (table, upkeep) = (Table::new(), Upkeep::default());
     let writers: [Mutex<Inserter>; 2] = std::array::from_fn(|_| Mutex::default());
     let settle = &mut || writers.iter().for_each(|writer| drop(writer.lock()));
-    let count = if cfg!(debug_assertions) { 1500 } else { 15_000 };
+    let count = scaled(15_000);
     let key = |n: u64| splitmix(n).to_be_bytes();
     std::thread::scope(|scope| {
         for (thread, writer) in (0..).zip(&writers) {
@@ -305,7 +320,7 @@ fn upkeep_runs_beside_writers() {
 #[test]
 fn slots_lead_around_a_broken_link() {
     let (table, mut inserter) = (Table::new(), Inserter::default());
-    for n in 0..600u64 {
+    for n in 0..scaled(6000) {
         table.put(&mut inserter, &splitmix(n).to_be_bytes(), n + 1);
     }
     let (entries, search) = (table.entries(), table.search());
