@@ -54,6 +54,10 @@ bugs! {
     GapTrustsBackLink,
     /// A scan shows the entry after a gap although the gap may have held a newer version of its key.
     GapShowsReplaced,
+    /// A descending range passes a gap that it has reported as if there were none.
+    DescendingForgetsGap,
+    /// One end of a range does not compare itself with the other end while that one is in a gap.
+    EndsForgetGaps,
     /// The entry that a parked cursor stands on is not verified again.
     ParkedBelieved,
     /// An insert that lost its race returns as if it had won.

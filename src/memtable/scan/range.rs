@@ -24,6 +24,7 @@ use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::{Raw, Visibility};
 use crate::memtable::scan::walk::Walk;
+use crate::planted::{Bug, planted};
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
 /// which then goes on after it. Made by [`range`](crate::MemTable::range), [`range_at`](crate::MemTable::range_at),
@@ -256,6 +257,7 @@ impl<L: Visibility> Ends<L> {
                 let begin = tip.walk.gap_bound(way).or(tip.place.as_ref());
                 let order = begin.map(|scan_bound| scan_bound.order(comparator, limit));
                 order.is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
+                    || planted(Bug::EndsForgetGaps)
             }
             _ => false,
         };
