@@ -4,7 +4,7 @@
 //!   file     header | header once more | record | record | ..                 integers little-endian
 //!   header   magic (8) version (1) checksum kind (1) 0 (2) base (4) table (8) previous table (8) and its length (8)
 //!            required: table (8) and length (8) | last sequence number before (8) | checksum of all that (4)
-//!   record   head | payload | kind (1) checksum (4)
+//!   record   head | payload | kind (1) checksum (4) | filler, where a sector would have one byte of it or of the next head
 //!   head     mark (1) payload length (8) durable (8) mask (1) | kind (1) checksum (4)
 //! ```
 //! * JOURNAL-FORMAT-1: every checksum of a record depends on the file's base, which is another one per file, and on the
@@ -12,8 +12,9 @@
 //! * JOURNAL-FORMAT-2: a length is believed only after the head that has it verified.
 //! * JOURNAL-FORMAT-3: `durable` bytes of the file were durable when the record was appended; it is 0 until all earlier
 //!   files and the names of all files were durable as well.
-//! * JOURNAL-FORMAT-4: a head begins with a mark that is not 0, and a payload is XORed with a mask byte, nearly always 0,
-//!   that leaves it no sector of zeros. So a sector that was never written is told from one that was damaged.
+//! * JOURNAL-FORMAT-4: a head begins with a mark that is not 0, and the mask byte, nearly always 0, with which a payload is
+//!   XORed is one that leaves at least two bytes that are not 0 in what each sector has of a head or of the rest of a record.
+//!   So a sector that was never written is told from one with a damaged byte.
 //!
 //! A batch's payload is the encoded batch; that of an abandoned interval its first and last sequence number. Pure
 //! functions over slices; any thread.
@@ -45,6 +46,7 @@ pub(super) const BESIDE_LEN: usize = HEAD_LEN + TRAILER_LEN;
 const SECTOR: usize = 512;
 
 const MARK: u8 = 0xa5;
+const FILLER: u8 = 0x5a;
 
 /// A place in a journal: a table's file, and a byte offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,36 +190,44 @@ pub(super) fn encode(
     out.reserve(payload.len() + BESIDE_LEN);
     let start = out.len();
     let mut mask = 0;
-    while !encode_body(out, start, checks, (offset, kind), (mask, payload)) && mask < u8::MAX {
+    while !encode_masked(out, start, checks, (offset, durable), (kind, mask, payload)) && mask < u8::MAX {
         mask += 1;
     }
-    let mut head = [0; HEAD_LEN];
-    head[0] = MARK;
-    head[1..9].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    head[9..17].copy_from_slice(&durable.to_le_bytes());
-    head[17] = mask;
-    let trailer = checks.trailer(&head[..FIELDS_LEN], kind.as_u8(), offset);
-    head[FIELDS_LEN..].copy_from_slice(&trailer);
-    out[start..start + HEAD_LEN].copy_from_slice(&head);
 }
 
-/// Writes room for the head, payload and trailer; whether that has no sector of zeros with this mask.
-fn encode_body(
+/// Writes a record with this mask; whether each sector shows that it was written (JOURNAL-FORMAT-4).
+fn encode_masked(
     out: &mut Vec<u8>,
     start: usize,
     checks: &BlockChecks,
-    (offset, kind): (u64, RecordKind),
-    (mask, payload): (u8, &[u8]),
+    (offset, durable): (u64, u64),
+    (kind, mask, payload): (RecordKind, u8, &[u8]),
 ) -> bool {
-    let body_at = offset + HEAD_LEN as u64;
     out.truncate(start);
-    out.extend([0; HEAD_LEN]);
+    out.push(MARK);
+    out.extend((payload.len() as u64).to_le_bytes());
+    out.extend(durable.to_le_bytes());
+    out.push(mask);
+    let head = checks.trailer(out.get(start..).unwrap_or_default(), kind.as_u8(), offset);
+    out.extend(head);
+    let (body, body_at) = (start + HEAD_LEN, offset + HEAD_LEN as u64);
     out.extend_from_slice(payload);
-    let stored = out.get_mut(start + HEAD_LEN..).unwrap_or_default();
-    apply_mask(stored, mask);
-    let trailer = checks.trailer(stored, kind.as_u8(), body_at);
+    apply_mask(out.get_mut(body..).unwrap_or_default(), mask);
+    let trailer = checks.trailer(out.get(body..).unwrap_or_default(), kind.as_u8(), body_at);
     out.extend(trailer);
-    !has_zero_sector(out.get(start + HEAD_LEN..).unwrap_or_default(), body_at)
+    let end = offset + (out.len() - start) as u64;
+    out.extend((end..filled(end)).map(|_| FILLER));
+    let (head, body) = out.get(start..).unwrap_or_default().split_at(HEAD_LEN);
+    sectors(head, offset).chain(sectors(body, body_at)).all(is_plain)
+}
+
+/// Where a record that ends at `end` has its filler's end: no sector has a single byte of it, nor of the head that follows.
+fn filled(mut end: u64) -> u64 {
+    let sector = SECTOR as u64;
+    while end % sector == 1 || (end + HEAD_LEN as u64) % sector == 1 {
+        end += 1;
+    }
+    end
 }
 
 fn apply_mask(bytes: &mut [u8], mask: u8) {
@@ -226,9 +236,14 @@ fn apply_mask(bytes: &mut [u8], mask: u8) {
     }
 }
 
-/// Whether bytes that lie at `at` fill a sector of the file, or what they have of their last one, with zeros.
-fn has_zero_sector(stored: &[u8], at: u64) -> bool {
-    stored.get(first_sector(at)..).is_some_and(|rest| rest.chunks(SECTOR).any(is_zero))
+/// What each sector that begins among bytes which lie at `at` has of them.
+fn sectors(stored: &[u8], at: u64) -> impl Iterator<Item = &[u8]> {
+    stored.get(first_sector(at)..).unwrap_or_default().chunks(SECTOR)
+}
+
+/// Whether damage to one byte cannot make these look as if they had never been written.
+fn is_plain(bytes: &[u8]) -> bool {
+    bytes.iter().filter(|byte| **byte != 0).nth(1).is_some()
 }
 
 /// Bytes from an offset of a file to its next sector.
@@ -304,8 +319,9 @@ struct Head {
     kind: RecordKind,
     mask: u8,
     durable: u64,
-    /// Where the record ends in the file.
+    /// Where the record ends in the file, without its filler and with it.
     end: u64,
+    filled: u64,
 }
 
 fn read_head(bytes: &[u8], at: usize, checks: &BlockChecks) -> Option<Head> {
@@ -320,17 +336,20 @@ fn read_head(bytes: &[u8], at: usize, checks: &BlockChecks) -> Option<Head> {
         return None;
     }
     let end = word(fields, 1).checked_add(at as u64)?.checked_add(BESIDE_LEN as u64)?;
-    Some(Head { kind, mask: fields[17], durable: word(fields, 9), end })
+    end.checked_add(2 * SECTOR as u64)?;
+    let mask = fields[17];
+    Some(Head { kind, mask, durable: word(fields, 9), end, filled: filled(end) })
 }
 
 /// The record at a place of a file, if one verifies there.
 pub(super) fn read_record<'b>(bytes: &'b [u8], at: usize, checks: &BlockChecks) -> Option<Record<'b>> {
-    let head = read_head(bytes, at, checks)?;
-    let end = usize::try_from(head.end).ok()?;
-    let (masked, trailer) = bytes.get(at + HEAD_LEN..end)?.split_last_chunk::<TRAILER_LEN>()?;
-    let Head { kind, durable, mask, .. } = head;
+    let Head { kind, durable, mask, end, filled } = read_head(bytes, at, checks)?;
+    let (body_end, end) = (usize::try_from(end).ok()?, usize::try_from(filled).ok()?);
+    let filler = bytes.get(body_end..end)?;
+    let (masked, trailer) = bytes.get(at + HEAD_LEN..body_end)?.split_last_chunk::<TRAILER_LEN>()?;
     let record = Record { kind, durable, at, end, masked, mask, trailer: *trailer };
-    record.verify_masked(masked, checks).is_ok().then_some(record)
+    let is_sound = filler.iter().all(|byte| *byte == FILLER) && record.verify_masked(masked, checks).is_ok();
+    is_sound.then_some(record)
 }
 
 /// The first record that verifies after a place where none does. O(length of what lies between).
@@ -340,7 +359,7 @@ pub(super) fn next_record<'b>(bytes: &'b [u8], bad: usize, checks: &BlockChecks)
         if let Some(record) = read_record(bytes, at, checks) {
             return Some(record);
         }
-        let end = read_head(bytes, at, checks).and_then(|head| usize::try_from(head.end).ok());
+        let end = read_head(bytes, at, checks).and_then(|head| usize::try_from(head.filled).ok());
         at = end.filter(|end| *end <= bytes.len()).unwrap_or(at + 1);
     }
     None
@@ -360,14 +379,16 @@ pub(super) fn diagnose(bytes: &[u8], at: usize, checks: &BlockChecks) -> (Corrup
         return (damage.unwrap_or(report(at as u64, MARK.into(), stored[0].into())), unwritten);
     };
     let body_at = at + HEAD_LEN;
-    let stored = usize::try_from(head.end).ok().and_then(|end| bytes.get(body_at..end));
-    let Some(stored) = stored else {
+    let whole = usize::try_from(head.filled).ok().and_then(|end| bytes.get(body_at..end));
+    let Some(whole) = whole else {
         let len = (bytes.len() - body_at) as u64;
-        return (report(body_at as u64, head.end - body_at as u64, len), true);
+        return (report(body_at as u64, head.filled - body_at as u64, len), true);
     };
-    let unwritten = has_zero_sector(stored, body_at as u64);
+    let unwritten = sectors(whole, body_at as u64).any(is_zero);
+    let filler = usize::try_from(head.filled - head.end).unwrap_or_default();
+    let stored = whole.get(..whole.len() - filler).unwrap_or_default();
     let damage = checks.verify(stored, body_at as u64).err().and_then(|error| error.corruption().copied());
-    // The payload verifies with a kind that is not the head's.
+    // The payload verifies with a kind that is not the head's, or the filler is damaged.
     (damage.unwrap_or(report(body_at as u64, head.kind.as_u8().into(), 0)), unwritten)
 }
 
