@@ -409,3 +409,38 @@ pub(super) fn table_of(name: &str) -> Option<u64> {
     let table = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (name_of(table) == name).then_some(table)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// At each place relative to sectors: a record reads back, and no damaged byte of it makes it look unwritten.
+    #[test]
+    fn a_damaged_byte_never_looks_unwritten() {
+        let starts = (HEADER_LEN as u64..HEADER_LEN as u64 + 512).filter(|at| filled(*at) == *at);
+        for (at, len) in starts.flat_map(|at| [0, 12, 40, 600].map(|len| (at, len))) {
+            if len == 600 && at % 37 != 0 && filled(at + 628) == at + 628 {
+                continue;
+            }
+            let checks = FileHeader::new(ChecksumKind::Crc32c, at * 77 + len as u64, 1).checks;
+            let (mut file, at) = (vec![0; HEADER_LEN + 512], at as usize);
+            file.truncate(at);
+            encode(&mut file, &checks, at as u64, 0, (RecordKind::Batch, &vec![0; len]));
+            assert!(read_record(&file, at, &checks).is_some_and(|record| record.end == file.len()));
+            for place in at..file.len() {
+                let byte = file[place];
+                for damaged in [byte ^ 1 << (place % 8), !byte, 0].into_iter().filter(|other| *other != byte)
+                {
+                    file[place] = damaged;
+                    assert!(read_record(&file, at, &checks).is_none(), "{len} bytes at {at}, {place}");
+                    let mark_alone = place == at && damaged == 0;
+                    assert!(
+                        !diagnose(&file, at, &checks).1 || mark_alone,
+                        "{len} bytes at {at}: {damaged:#x} at {place}"
+                    );
+                }
+                file[place] = byte;
+            }
+        }
+    }
+}
