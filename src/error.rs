@@ -122,6 +122,10 @@ pub enum Error {
     /// The merge operator returned an error for this key.
     #[error("merge operator: {0}")]
     Merge(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// A sorted source of the engine, such as one of its files, could not be read. It is shared, so that this error can be
+    /// cloned; `downcast_ref` gives the source's own error type.
+    #[error("source: {0}")]
+    Source(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
     #[error("a writer panicked")]
     WriterPanicked,

@@ -79,6 +79,21 @@ enum State {
 }
 
 impl<'s, C: Comparator> MergingCursor<'s, C> {
+    /// A cursor over the engine's own sources alone, newest first, at a sequence number: what a compaction reads. Which
+    /// sources there may be, and in which order, says [`View::merging_cursor`](crate::set::View::merging_cursor).
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::set::{MergingCursor, SortedSource};
+    /// let files: Vec<Box<dyn SortedSource>> = Vec::new();
+    /// assert!(MergingCursor::over(Bytewise, u64::MAX, files).first()?.is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn over(comparator: C, sequence: SequenceNumber, sources: Vec<Box<dyn SortedSource + 's>>) -> Self {
+        Self::new(comparator, sequence, sources.into_iter())
+    }
+
     /// A cursor over sources, newest first (MERGING-1).
     pub(crate) fn new(
         comparator: C,

@@ -35,7 +35,8 @@ pub struct TableEntry<'a> {
 ///
 /// It shares its table, so it is `'static` and `Send`, and an engine can keep it as a source of a merging cursor: user
 /// keys ascend, sequence numbers descend within a key, and [`SortedTable::covering_tombstone`] says what range deletions
-/// of the file hide. It stands at one entry or nowhere; one thread at a time moves it. One block is in memory, verified
+/// of the file hide: a cursor is a [`SortedSource`](paranoid_memtable::set::SortedSource) of a set's merging cursor. It
+/// stands at one entry or nowhere; one thread at a time moves it. One block is in memory, verified
 /// when it was fetched. A step costs O(entry) within a block; the first step of a block reads and verifies it. Steps
 /// back cost O(log restarts + restart interval).
 ///
@@ -108,6 +109,11 @@ impl Place<'_> {
 impl TableCursor {
     pub(crate) fn new(table: SortedTable) -> Self {
         TableCursor { table, index: None, data: None }
+    }
+
+    /// The table that it moves in.
+    pub(crate) fn table(&self) -> &SortedTable {
+        &self.table
     }
 
     /// The entry at which the cursor stands. O(1): nothing is copied.

@@ -25,6 +25,7 @@ mod new_file;
 mod options;
 mod properties;
 mod separator;
+mod sorted_source;
 mod source;
 mod storage;
 mod table;

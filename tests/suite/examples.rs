@@ -115,6 +115,48 @@ fn replay_checks_a_trace_and_names_bad_lines() {
     }
 }
 
+/// A store is what was written to it, whichever run of the program wrote it, and names what is in its way.
+#[test]
+fn kv_store_keeps_what_it_was_given() {
+    let Some(program) = example("kv_store") else { return };
+    let root = folder("kv_store");
+    let directory = root.join("store");
+    let store = |line: &str| {
+        let (code, out, error) = run(&program, &["--dir", directory.to_str().unwrap(), line]);
+        (code, if code == Some(0) { out } else { error })
+    };
+    for line in ["put a 1; put b 2; put c 3", "add n 40", "flush", "delete b", "add n 2; put d 4", "flush"] {
+        assert_eq!(store(line), (Some(0), String::new()), "{line}");
+    }
+    assert_eq!(store("scan"), (Some(0), "a 1\nc 3\nd 4\nn 42\n".into()));
+    for _ in 0..8 {
+        assert_eq!(store("add n 1; delete-range c e; flush").0, Some(0));
+        assert_eq!(store("flush").0, Some(0));
+    }
+    assert_eq!(store("get n; get c; get a"), (Some(0), "n 50\na 1\n".into()));
+    assert_eq!(store("scan a b"), (Some(0), "a 1\n".into()));
+    let tables = || {
+        fs::read_dir(&directory).unwrap().filter(|entry| {
+            entry.as_ref().unwrap().path().extension().is_some_and(|extension| extension == "sst")
+        })
+    };
+    assert!((1..=6).contains(&tables().count()), "files are merged, and leftovers removed");
+    for (line, wanted) in [("put a", "`put a` is no command"), ("add n x", "invalid digit")] {
+        let (code, error) = store(line);
+        assert!(code == Some(2) && error.contains(wanted), "{error}");
+    }
+    let manifest = directory.join("MANIFEST");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replacen("last_sequence ", "last_sequence 9", 1)).unwrap();
+    let (code, error) = store("scan");
+    assert!(code == Some(2) && error.contains("the manifest is damaged"), "{error}");
+    fs::remove_file(&manifest).unwrap();
+    let (code, error) = store("scan");
+    assert!(code == Some(2) && error.contains("there is no manifest"), "{error}");
+    fs::write(&manifest, text).unwrap();
+    assert_eq!(store("get a"), (Some(0), "a 1\n".into()));
+}
+
 /// What scripts take from a result line of RocksDB's db_bench: name, microseconds and operations per second.
 fn result_line(line: &str) -> Option<(&str, f64, f64)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
@@ -211,6 +253,7 @@ fn examples_have_help_and_survive_a_closed_output() {
         "replay_trace",
         "stress",
         "flip_a_bit",
+        "kv_store",
         "db_bench",
         "fault_campaign",
         "sst_info",

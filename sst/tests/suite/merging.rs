@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use paranoid_memtable::flush::HiddenVersions;
 use paranoid_memtable::read::DeletedBy;
-use paranoid_memtable::{Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
+use paranoid_memtable::set::{MergedEntry, MergingCursor, SortedSource};
+use paranoid_memtable::{Bytewise, Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor, TableLookup};
 
 use crate::model::{Model, Row, folder};
@@ -248,5 +249,49 @@ fn gets_through_layers_agree_with_the_model() {
         let newest = versions.next().filter(|row| row.kind == Kind::PUT && row.sequence > covering);
         let wanted = newest.map(|row| row.value.clone());
         assert_eq!(layers.get(&key, snapshot), wanted, "{key:?} @ {snapshot}, seed {seed:#x}");
+    }
+}
+
+/// The crate's own merging cursor over files, at any snapshot: keys and values as the model has them, both ways.
+#[test]
+fn files_are_sources_of_the_merging_cursor() {
+    let seed = seed_or(0x3e8);
+    let _watchdog = Watchdog::new("merging::files_are_sources_of_the_merging_cursor", seed);
+    let mut rng = Rng::new(seed);
+    let layers = layers(&mut rng);
+    let in_files = 3 * amount(2_000, 300);
+    for _ in 0..amount(40, 8) {
+        let snapshot = if rng.one_in(3) { in_files } else { rng.below(in_files) };
+        let newest = |key: &Vec<u8>| {
+            let mut versions =
+                layers.all.rows.iter().filter(|row| row.key == *key && row.sequence <= snapshot);
+            let covering = layers.all.covering(key, snapshot).unwrap_or(0);
+            let newest = versions.next().filter(|row| row.kind == Kind::PUT && row.sequence > covering)?;
+            Some((key.clone(), newest.sequence, newest.value.clone()))
+        };
+        let keys: Vec<Vec<u8>> = (0..200).map(|number| format!("key{number:03}").into_bytes()).collect();
+        let wanted: Vec<_> = keys.iter().filter_map(newest).collect();
+        let newest_first = layers.files.iter().rev();
+        let sources = newest_first.map(|file| Box::new(file.cursor()) as Box<dyn SortedSource>);
+        let mut cursor = MergingCursor::over(Bytewise, snapshot, sources.collect());
+        let row =
+            |entry: MergedEntry<'_>| (entry.user_key().to_vec(), entry.sequence(), entry.value().to_vec());
+        let (mut forward, mut backward) = (vec![], vec![]);
+        let mut entry = cursor.first().unwrap();
+        while let Some(found) = entry {
+            forward.push(row(found));
+            entry = cursor.next().unwrap();
+        }
+        entry = cursor.last().unwrap();
+        while let Some(found) = entry {
+            backward.insert(0, row(found));
+            entry = cursor.prev().unwrap();
+        }
+        assert_eq!(forward, wanted, "@ {snapshot}, seed {seed:#x}");
+        assert_eq!(backward, wanted, "@ {snapshot}, seed {seed:#x}");
+        for key in &keys {
+            let at = wanted.partition_point(|row| row.0 < *key);
+            assert_eq!(cursor.seek(key).unwrap().map(row).as_ref(), wanted.get(at), "seed {seed:#x}");
+        }
     }
 }

@@ -1,0 +1,99 @@
+//! The table files of the store: the base of its set, below all tables.
+
+use std::path::{Path, PathBuf};
+
+use paranoid_memtable::set::{MergeError, MergeOperator, MergingCursor, SortedSource};
+use paranoid_memtable::{Bytewise, Kind, Result};
+use paranoid_sst::{MergeBase, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
+
+/// A table file. A view keeps the files that it began with, so a reader can go on in one whose name is gone.
+#[derive(Debug, Clone)]
+pub(crate) struct TableFile {
+    pub(crate) number: u64,
+    pub(crate) table: SortedTable,
+}
+
+/// Merge operands are whole numbers to be added.
+pub(crate) struct Counters;
+
+impl MergeOperator for Counters {
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeError> {
+        let mut sum = 0i64;
+        for number in base.iter().chain(operands) {
+            let number: i64 = std::str::from_utf8(number)?.parse()?;
+            sum = sum.checked_add(number).ok_or("the counter is too large")?;
+        }
+        Ok(sum.to_string().into_bytes())
+    }
+}
+
+pub(crate) fn path_of(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number:06}.sst"))
+}
+
+impl TableFile {
+    pub(crate) fn open(directory: &Path, number: u64) -> Result<TableFile> {
+        Ok(TableFile { number, table: SortedTable::open(path_of(directory, number))? })
+    }
+
+    /// Writes a new file. It has its name only once it is whole: synced, read back and compared.
+    pub(crate) fn write(
+        directory: &Path,
+        number: u64,
+        fill: impl FnOnce(&mut SortedTableWriter) -> Result<()>,
+    ) -> Result<TableFile> {
+        let path = path_of(directory, number);
+        let mut writer = SortedTableWriter::create(path, SortedTableOptions::default())?;
+        fill(&mut writer)?;
+        writer.finish()?;
+        TableFile::open(directory, number)
+    }
+}
+
+/// The files as sources of a merging cursor.
+pub(crate) fn sources(files: &[TableFile]) -> Vec<Box<dyn SortedSource>> {
+    files.iter().map(|file| Box::new(file.table.cursor()) as Box<dyn SortedSource>).collect()
+}
+
+/// What the files, newest first, say about a key: its value, with the merge operands of newer files applied.
+pub(crate) fn get(files: &[TableFile], key: &[u8], sequence: u64) -> Result<Option<Vec<u8>>> {
+    let mut operands: Vec<Vec<u8>> = vec![];
+    let mut value = None;
+    for file in files {
+        let base = match file.table.get(key, sequence)? {
+            TableLookup::NotFound => continue,
+            TableLookup::Value { value, .. } => MergeBase::Value(value),
+            TableLookup::Deleted { .. } => MergeBase::Deleted,
+            TableLookup::Merge { operands: more, base } => {
+                operands.extend(more.into_iter().map(|(_, operand)| operand));
+                base
+            }
+        };
+        match base {
+            MergeBase::Below => continue,
+            MergeBase::Deleted => {}
+            MergeBase::Value(found) => value = Some(found),
+        }
+        break;
+    }
+    if operands.is_empty() {
+        return Ok(value);
+    }
+    let oldest_first: Vec<&[u8]> = operands.iter().rev().map(Vec::as_slice).collect();
+    let merged = Counters.merge(key, value.as_deref(), &oldest_first);
+    merged.map(Some).map_err(|cause| paranoid_memtable::Error::Merge(cause.into()))
+}
+
+/// Merges all files into one: the value of each key, with deletes and merge operands applied. No view needs what is left
+/// out, because views keep the files that they began with.
+pub(crate) fn compact(directory: &Path, number: u64, files: &[TableFile]) -> Result<TableFile> {
+    let mut cursor = MergingCursor::over(Bytewise, u64::MAX, sources(files));
+    TableFile::write(directory, number, |writer| {
+        let mut next = cursor.first()?;
+        while let Some(entry) = next {
+            writer.add(entry.user_key(), entry.sequence(), Kind::PUT, &entry.merged(&Counters)?)?;
+            next = cursor.next()?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,97 @@
+//! The manifest: which table files there are, and up to which sequence number they hold everything.
+//!
+//! ```text
+//!   kv_store 1
+//!   last_sequence 8231
+//!   file 12                    newest first
+//!   file 9
+//!   checksum 2f1b9c04          of all lines before
+//! ```
+//! A manifest is replaced as a whole: written beside the old one, synced, renamed, and the directory synced. A crash leaves
+//! the old one or the new one.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use paranoid_memtable::{ChecksumKind, Error, Result};
+
+const NAME: &str = "MANIFEST";
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) last_sequence: u64,
+    /// Numbers of table files, newest first.
+    pub(crate) files: Vec<u64>,
+}
+
+/// Names the file about which the operating system said something.
+pub(crate) fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Io { operation, file: path.display().to_string(), source: Arc::new(source) }
+}
+
+/// The names in a directory survive a crash once this returns.
+pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
+    // Elsewhere directories cannot be opened, and names survive by themselves.
+    let synced = if cfg!(unix) { File::open(directory).and_then(|it| it.sync_all()) } else { Ok(()) };
+    synced.map_err(io_error("sync", directory))
+}
+
+impl Manifest {
+    /// The manifest of a directory. An empty directory gets one before anything else: files without a manifest are
+    /// those of a store that lost it, and must not be taken for leftovers.
+    pub(crate) fn open(directory: &Path) -> Result<Manifest> {
+        let path = directory.join(NAME);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Manifest::begin(directory),
+            text => text.map_err(io_error("read", &path))?,
+        };
+        Manifest::parse(&text)
+            .ok_or_else(|| io_error("believe", &path)(io::Error::other("the manifest is damaged")))
+    }
+
+    fn begin(directory: &Path) -> Result<Manifest> {
+        for entry in fs::read_dir(directory).map_err(io_error("list", directory))? {
+            let path = entry.map_err(io_error("list", directory))?.path();
+            if path.extension().is_none_or(|extension| extension != "tmp") {
+                return Err(io_error("take", &path)(io::Error::other("there is no manifest that names it")));
+            }
+        }
+        let manifest = Manifest::default();
+        manifest.write(directory)?;
+        Ok(manifest)
+    }
+
+    fn lines(&self) -> String {
+        let files: String = self.files.iter().map(|number| format!("file {number}\n")).collect();
+        format!("kv_store 1\nlast_sequence {}\n{files}", self.last_sequence)
+    }
+
+    fn parse(text: &str) -> Option<Manifest> {
+        let mut manifest = Manifest::default();
+        for line in text.lines() {
+            match line.split_once(' ')? {
+                ("last_sequence", number) => manifest.last_sequence = number.parse().ok()?,
+                ("file", number) => manifest.files.push(number.parse().ok()?),
+                _ => {}
+            }
+        }
+        (manifest.to_text() == text).then_some(manifest)
+    }
+
+    fn to_text(&self) -> String {
+        let lines = self.lines();
+        format!("{lines}checksum {:08x}\n", ChecksumKind::Xxh3.checksum(lines.as_bytes()))
+    }
+
+    /// Makes this the manifest of the directory. After an error the old one or this one is there.
+    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
+        let (path, new) = (directory.join(NAME), directory.join("MANIFEST.tmp"));
+        let mut file = File::create(&new).map_err(io_error("create", &new))?;
+        file.write_all(self.to_text().as_bytes()).map_err(io_error("write", &new))?;
+        file.sync_all().map_err(io_error("sync", &new))?;
+        fs::rename(&new, &path).map_err(io_error("rename", &new))?;
+        sync_directory(directory)
+    }
+}

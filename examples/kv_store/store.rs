@@ -1,0 +1,174 @@
+//! The store: where each piece of an engine goes.
+//!
+//! ```text
+//!   write    batch -> journal -> active table -> visible                       MemTableSet::write_with
+//!   flush    immutable tables -> one table file -> manifest -> install         FlushJob
+//!   read     tables, newest first; then files, newest first                    View, files
+//!   open     manifest -> files -> journal -> set; then the journal's batches   JournalRecovery::replay
+//! ```
+//! What is acknowledged is never lost, because each step waits for the one before: a batch is in the journal before it is
+//! acknowledged; a table file is synced, read back and named before the manifest names it; the manifest is durable before
+//! `install` lets the journal forget the batches. A flush that fails at any step changes nothing.
+//!
+//! Any thread may call any method. Not promised: that two processes may open one directory.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use paranoid_memtable::read::Base;
+use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
+use paranoid_memtable::{Error, MemTableOptions, Result, WriteBatch};
+
+use crate::files::{self, Counters, TableFile, path_of};
+use crate::manifest::{Manifest, io_error, sync_directory};
+
+/// Tables that are not flushed, the active one included. A write beyond waits for a flush.
+const TABLES_MAX: u64 = 4;
+/// A flush that makes more files merges all of them.
+const FILES_MAX: usize = 6;
+
+/// A durable, ordered map from keys to values and counters.
+#[derive(Debug)]
+pub(crate) struct Store {
+    directory: PathBuf,
+    /// The tables, and below them the files, newest first.
+    set: MemTableSet<Vec<TableFile>>,
+    durability: Durability,
+    next_file: AtomicU64,
+}
+
+impl Store {
+    /// Opens the store of a directory, or makes one. With `Durability::Synced` what is acknowledged survives a crash of
+    /// the machine; with `Buffered` the end of the process.
+    pub(crate) fn open(directory: &Path, write_buffer: u64, durability: Durability) -> Result<Store> {
+        if !directory.is_dir() {
+            fs::create_dir_all(directory).map_err(io_error("create", directory))?;
+            sync_directory(directory.parent().filter(|it| it.is_dir()).unwrap_or(Path::new(".")))?;
+        }
+        let manifest = Manifest::open(directory)?;
+        let files = manifest.files.iter().map(|number| TableFile::open(directory, *number));
+        let files = files.collect::<Result<Vec<_>>>()?;
+        remove_leftovers(directory, &manifest)?;
+        let (journal, recovery) = FileJournal::open(directory, manifest.last_sequence)?;
+        let options = SetOptions::builder()
+            .table(MemTableOptions::builder().write_buffer_size(write_buffer).build()?)
+            .max_write_buffer_number(TABLES_MAX)
+            .last_sequence(manifest.last_sequence)
+            .first_table(journal.next_table())
+            .journal(Arc::new(journal))
+            .build()?;
+        let next_file = AtomicU64::new(1 + manifest.files.iter().max().copied().unwrap_or(0));
+        let set = MemTableSet::open(options, files)?;
+        let store = Store { directory: directory.to_path_buf(), set, durability, next_file };
+        let replayed =
+            recovery.replay(|_, batch| store.unless_full(|| store.set.replay(&batch)).map(drop))?;
+        store.set.skip_to(replayed.last_sequence)?;
+        Ok(store)
+    }
+
+    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it.
+    pub(crate) fn write(&self, batch: &WriteBatch) -> Result<u64> {
+        self.unless_full(|| self.set.write_with(batch, self.durability))
+    }
+
+    /// Does something that needs room in the tables. If they are full and nobody flushes them, this thread does.
+    fn unless_full<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match act() {
+                Err(Error::WriteStall { waited, .. }) if waited.is_zero() => self.flush()?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Whether tables wait for a flush.
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.set.view().tables() > 1
+    }
+
+    /// Makes the active table one that can be flushed.
+    pub(crate) fn switch(&self) -> Result<()> {
+        self.set.switch().map(drop)
+    }
+
+    /// Flushes all tables that are full into one file, unless another thread does so already.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let Some(mut job) = self.set.begin_flush()? else { return Ok(()) };
+        // Nobody else changes the base: there is one job at a time.
+        let old = self.set.view().base().to_vec();
+        let file = TableFile::write(&self.directory, self.number(), |file| job.flush(file).map(drop))?;
+        let mut files = vec![file];
+        files.extend(old.iter().cloned());
+        if files.len() > FILES_MAX {
+            files = vec![files::compact(&self.directory, self.number(), &files)?];
+        }
+        let numbers: Vec<u64> = files.iter().map(|file| file.number).collect();
+        Manifest { last_sequence: job.last_sequence(), files: numbers.clone() }.write(&self.directory)?;
+        job.install(files)?;
+        for gone in old.iter().filter(|file| !numbers.contains(&file.number)) {
+            let path = path_of(&self.directory, gone.number);
+            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+        }
+        Ok(())
+    }
+
+    /// The number of the next file. One that is not used up is a leftover, and is never given again.
+    fn number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The value of a key.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let view = self.set.view();
+        let below = || files::get(view.base(), key, view.sequence());
+        match view.get(key)? {
+            SetLookup::Value(value) => Ok(Some(value.to_vec())),
+            SetLookup::Deleted { .. } => Ok(None),
+            SetLookup::NotFound => below(),
+            SetLookup::Merge(pending) => {
+                let below = if matches!(pending.base(), Base::Below) { below()? } else { None };
+                pending.apply(&Counters, key, below.as_deref()).map(Some)
+            }
+        }
+    }
+
+    /// Shows every key from `from` up to `to`, which is not among them, and its value, as they were at one moment.
+    pub(crate) fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        mut show: impl FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        let view = self.set.view();
+        let mut cursor = view.merging_cursor(files::sources(view.base()))?.with_bounds(from, to);
+        let mut next = cursor.first()?;
+        while let Some(entry) = next {
+            show(entry.user_key(), &entry.merged(&Counters)?);
+            next = cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// Number of tables and of files.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let view = self.set.view();
+        (view.tables(), view.base().len())
+    }
+}
+
+/// Removes files that the manifest does not name: a flush or a compaction was cut short before it was installed.
+fn remove_leftovers(directory: &Path, manifest: &Manifest) -> Result<()> {
+    let named: BTreeSet<PathBuf> = manifest.files.iter().map(|number| path_of(directory, *number)).collect();
+    for entry in fs::read_dir(directory).map_err(io_error("list", directory))? {
+        let path = entry.map_err(io_error("list", directory))?.path();
+        let is_table = path.extension().is_some_and(|extension| extension == "sst" || extension == "tmp");
+        if is_table && !named.contains(&path) {
+            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+        }
+    }
+    Ok(())
+}
