@@ -109,11 +109,15 @@ pub enum Error {
         /// What stopped the set.
         cause: Arc<Error>,
     },
-    /// As many tables of the set as may be are not flushed, and the active one is full. The batch has no sequence
-    /// numbers, and nothing is changed: flush, and write it again.
-    #[error("write stall: {tables} tables are not flushed; waited {waited:?} for a flush")]
+    /// A budget of memory is used up. The batch has no sequence numbers, and nothing is changed: flush, and write it
+    /// again.
+    #[error(
+        "write stall: {cause}; {tables} tables of the set are not flushed; waited {waited:?} for a flush"
+    )]
     #[non_exhaustive]
     WriteStall {
+        /// Which budget it is.
+        cause: StallCause,
         /// Number of tables that are not flushed, the active one included.
         tables: u64,
         /// How long the write has waited for a flush; zero if none was under way.
@@ -190,6 +194,44 @@ impl Error {
 impl From<Corruption> for Error {
     fn from(corruption: Corruption) -> Self {
         Error::Corruption(corruption)
+    }
+}
+
+/// Which budget of memory stalls a write.
+///
+/// ```
+/// use paranoid_memtable::set::{MemTableSet, SetOptions, StallCause};
+/// use paranoid_memtable::{Error, WriteBatch};
+/// # fn main() -> Result<(), Error> {
+/// let set = MemTableSet::open(SetOptions::builder().max_write_buffer_number(2).build()?, ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// set.write(&batch)?;
+/// set.switch()?;
+/// set.write(&batch)?;
+/// let Err(Error::WriteStall { cause, .. }) = set.switch() else { panic!("a third table") };
+/// assert_eq!(cause, StallCause::Tables);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StallCause {
+    /// As many tables of the set as may be are not flushed, and the active one is full.
+    Tables,
+    /// The tables of all sets under the write buffer manager that are not flushed have its buffer size.
+    Unflushed,
+    /// All memory under the manager has reached its hard cap, and views, cursors or pinned values keep some of it. It
+    /// is freed when they are dropped, not by a flush.
+    Pinned,
+}
+
+impl fmt::Display for StallCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StallCause::Tables => "no further table may be begun",
+            StallCause::Unflushed => "the write buffers are full",
+            StallCause::Pinned => "the hard cap is reached, and flushed memory is still held",
+        })
     }
 }
 

@@ -24,14 +24,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::batch::batch::{SequenceMode, WriteBatch};
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::table::MemTable;
 use crate::memtable::write::own_writer::Writer;
 use crate::memtable::write::write_batch::read_batch;
-use crate::set::flushes::{Flushes, Waited};
 use crate::set::journal::Journal;
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions};
 use crate::set::publication::Publication;
@@ -39,6 +38,7 @@ use crate::set::snapshot::Registry;
 use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::{Slot, Tables};
+use crate::set::write_buffer_manager::{Buffers, Membership, Need, Phase, Seal, Waited};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
@@ -53,7 +53,7 @@ pub(crate) struct Shared<B, C: Comparator> {
     pub(crate) tables: Swapped<Tables<B, C>>,
     pub(crate) syncs: SyncLeader,
     pub(crate) commit: Mutex<Commit<B, C>>,
-    pub(crate) flushes: Flushes,
+    pub(crate) buffers: Membership,
     tables_max: u64,
     stall_timeout: Duration,
 }
@@ -104,10 +104,19 @@ enum Numbers {
 
 impl<B, C: Comparator + Clone> Shared<B, C> {
     pub(crate) fn open(options: SetOptions, comparator: C, base: Arc<B>) -> Result<Self> {
-        let SetOptions { table, journal, last_sequence: last, first_table, tables_max, stall_timeout } =
-            options;
+        let SetOptions {
+            table,
+            journal,
+            last_sequence: last,
+            first_table,
+            tables_max,
+            stall_timeout,
+            manager,
+        } = options;
+        let unlimited = || Membership::new(Buffers::new(u64::MAX, u64::MAX));
+        let buffers = manager.map_or_else(unlimited, |manager| manager.join());
         let model = MemTable::with_comparator(table, comparator)?;
-        let active = Slot::new(first_table, model.fork()?);
+        let active = Slot::new(first_table, model.fork()?, buffers.count_table());
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
         if let Some(journal) = &journal {
             journal.switch(first_table)?;
@@ -128,7 +137,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             tables: Swapped::new(tables),
             syncs: SyncLeader::new(last),
             commit: Mutex::new(commit),
-            flushes: Flushes::new(),
+            buffers,
             tables_max,
             stall_timeout,
         })
@@ -226,26 +235,23 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Space, journal, numbers. If there is no room for another table, waits for the flush that is under way.
     fn number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
-        let mut since = None;
+        let (mut need, mut since) = (None, None);
         loop {
-            match self.try_number(prepared, numbers) {
-                Err(Error::WriteStall { .. }) => {}
+            let cause = match self.try_number(prepared, numbers) {
+                Err(Error::WriteStall { cause, .. }) => cause,
                 numbered => return numbered,
-            }
-            let begun = *since.get_or_insert_with(Instant::now);
-            let waited = self.flushes.wait(begun + self.stall_timeout);
-            let tables = self.count_tables();
-            let is_over =
-                waited == Waited::TooLong || waited == Waited::ForNothing && tables >= self.tables_max;
-            if is_over {
-                let waited = if waited == Waited::TooLong { begun.elapsed() } else { Duration::ZERO };
-                return Err(Error::WriteStall { tables, waited });
+            };
+            let need = need.get_or_insert_with(|| Need {
+                bytes: prepared.bytes,
+                tables_max: self.tables_max,
+                deadline: Instant::now().checked_add(self.stall_timeout),
+            });
+            if self.buffers.wait(cause, need, &mut since) != Waited::Room {
+                let tables = self.buffers.unflushed_tables();
+                let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
+                return Err(Error::WriteStall { cause, tables, waited });
             }
         }
-    }
-
-    fn count_tables(&self) -> u64 {
-        1 + self.tables.load().immutables.len() as u64
     }
 
     /// The short part, under the commit mutex.
@@ -271,6 +277,10 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             commit.replayed = Some(slot.number);
         }
         commit.last = last;
+        if commit.unasked == 0 {
+            // It has entries (WRITE-BUFFERS-2).
+            slot.count(Phase::Active);
+        }
         Ok(Numbered { slot, writer, first, last })
     }
 
@@ -294,9 +304,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let step = self.model.options().write_buffer_size() / QUESTIONS;
         commit.unasked = commit.unasked.saturating_add(bytes);
         if commit.unasked >= step {
-            if !commit.is_active_empty() && commit.tables.active.table.should_flush() {
-                self.replace_full(commit)?;
-            }
+            self.ask(commit, bytes)?;
             commit.unasked = 0;
         }
         match commit.tables.active.reserve(bytes) {
@@ -308,23 +316,48 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         }
     }
 
+    /// Asks for room for a batch, and whether the active table is full.
+    fn ask(&self, commit: &mut Commit<B, C>, bytes: u64) -> Result<()> {
+        let seal = self.buffers.admit(bytes)?.map_err(|cause| commit.stall(cause))?;
+        if commit.is_active_empty() {
+            return Ok(());
+        }
+        if commit.tables.active.table.should_flush() {
+            self.replace_full(commit)
+        } else if seal == Seal::Wanted && commit.count_tables() < self.tables_max {
+            self.replace_active(commit)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Replaces the active table if there may be another one.
     fn replace_full(&self, commit: &mut Commit<B, C>) -> Result<()> {
-        let tables = 1 + commit.tables.immutables.len() as u64;
-        if tables >= self.tables_max {
-            return Err(Error::WriteStall { tables, waited: Duration::ZERO });
+        if commit.count_tables() >= self.tables_max {
+            return Err(commit.stall(StallCause::Tables));
         }
         self.replace_active(commit)
     }
 
+    /// Seals the active table if another set needs its memory.
+    pub(crate) fn seal_if_asked(&self) -> Result<()> {
+        if self.buffers.take_seal() == Seal::No {
+            return Ok(());
+        }
+        let mut commit = self.commit.lock();
+        let is_possible = self.admit(&commit).is_ok() && commit.count_tables() < self.tables_max;
+        if commit.is_active_empty() || !is_possible { Ok(()) } else { self.replace_active(&mut commit) }
+    }
+
     /// Closes the active table and puts an empty one in its place (COMMIT-4).
     pub(crate) fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
-        let table = self.fork()?;
+        let (table, bytes) = (self.fork()?, self.buffers.count_table());
         let number = self.switch_journal(commit)?;
         commit.tables.active.close(commit.last);
+        self.buffers.take_seal();
         commit.closed = commit.last;
         commit.unasked = 0;
-        commit.tables = commit.tables.switched(Slot::new(number, table));
+        commit.tables = commit.tables.switched(Slot::new(number, table, bytes));
         // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
         Ok(())
@@ -397,6 +430,15 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 impl<B, C: Comparator> Commit<B, C> {
     fn is_active_empty(&self) -> bool {
         self.last == self.closed
+    }
+
+    /// Number of tables that are not flushed, the active one included.
+    fn count_tables(&self) -> u64 {
+        1 + self.tables.immutables.len() as u64
+    }
+
+    fn stall(&self, cause: StallCause) -> Error {
+        Error::WriteStall { cause, tables: self.count_tables(), waited: Duration::ZERO }
     }
 }
 

@@ -22,8 +22,8 @@ use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::lifecycle::flush::{FlushItem, FlushSink, FlushSummary};
 use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
-use crate::set::flushes::Flushing;
 use crate::set::tables::Slot;
+use crate::set::write_buffer_manager::Flushing;
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
 /// by [`begin_flush`](crate::set::MemTableSet::begin_flush).
@@ -70,17 +70,18 @@ struct Begun<'s, B, C: Comparator>(&'s Shared<B, C>);
 
 impl<B, C: Comparator> Drop for Begun<'_, B, C> {
     fn drop(&mut self) {
-        self.0.flushes.end();
+        self.0.buffers.end_flush();
     }
 }
 
 impl<B, C: Comparator + Clone> FlushJob<B, C> {
     /// A job for the immutable tables that are complete, if there are any and no other job has them.
     pub(crate) fn begin(shared: &Arc<Shared<B, C>>) -> Result<Option<Self>> {
-        if shared.flushes.begin() == Flushing::Yes {
+        if shared.buffers.begin_flush() == Flushing::Yes {
             return Ok(None);
         }
         let begun = Begun(&**shared);
+        let sealed = shared.seal_if_asked();
         let tables = shared.tables.load();
         let mut slots = Vec::new();
         for slot in tables.immutables.iter().rev() {
@@ -93,7 +94,7 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         for slot in &slots {
             slot.table.freeze().map_err(|error| shared.refuse(error))?;
         }
-        let Some(last) = slots.last().map(|slot| slot.last.get()) else { return Ok(None) };
+        let Some(last) = slots.last().map(|slot| slot.last.get()) else { return sealed.map(|()| None) };
         // FLUSH-JOB-1.
         let snapshots = shared.registry.numbers_after(last)?;
         std::mem::forget(begun);
@@ -211,6 +212,8 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
 impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
     fn drop(&mut self) {
         self.settle();
+        // Before writers are woken: what nobody holds does not count as pinned.
+        self.slots.clear();
         drop(Begun(&self.shared));
     }
 }

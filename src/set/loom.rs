@@ -4,10 +4,8 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use crate::error::Error;
-use crate::set::flushes::{Flushes, Flushing, Waited};
+use crate::error::{Error, StallCause};
 use crate::set::journal::Journal;
 use crate::set::publication::Publication;
 use crate::set::snapshot::Registry;
@@ -15,6 +13,7 @@ use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::LastNumber;
 use crate::set::view::read_at;
+use crate::set::write_buffer_manager::{Buffers, Flushing, Membership, Need, Phase, Waited};
 use crate::sync::model::{check, spawn};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -142,14 +141,41 @@ fn loom_a_flush_knows_every_older_snapshot() {
 #[test]
 fn loom_the_end_of_a_flush_wakes_who_waits() {
     check(|| {
-        let flushes = Arc::new(Flushes::new());
-        assert_eq!(flushes.begin(), Flushing::No);
-        let (ending, waiting) = (Arc::clone(&flushes), Arc::clone(&flushes));
-        let deadline = Instant::now() + Duration::from_secs(3600);
-        let ender = spawn(move || ending.end());
-        let waiter = spawn(move || assert_ne!(waiting.wait(deadline), Waited::TooLong));
+        let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX)));
+        let tables = [set.count_table(), set.count_table()];
+        assert_eq!(set.begin_flush(), Flushing::No);
+        let (ending, waiting) = (Arc::clone(&set), Arc::clone(&set));
+        let ender = spawn(move || ending.end_flush());
+        let waiter = spawn(move || waiting.wait(StallCause::Tables, &NEED, &mut None));
         ender.join().unwrap();
-        waiter.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), Waited::ForNothing, "its table was not flushed");
+        drop(tables);
+    });
+}
+
+/// A writer of batches without bytes, and without a deadline.
+const NEED: Need = Need { bytes: 0, tables_max: 2, deadline: None };
+
+/// A flush in one set lets the writer of another one go on, before or after it begins to wait.
+#[test]
+fn loom_a_flush_makes_room_for_another_set() {
+    check(|| {
+        let buffers = Buffers::new(10, 12);
+        let set = Membership::new(Arc::clone(&buffers));
+        let other = Membership::new(buffers);
+        let table = set.count_table();
+        table.count(Phase::Sealed, 10);
+        assert_eq!(set.begin_flush(), Flushing::No);
+        let flusher = spawn(move || {
+            table.count(Phase::Pinned, 10);
+            drop(table);
+            set.end_flush();
+            set
+        });
+        let writer = spawn(move || other.wait(StallCause::Unflushed, &NEED, &mut None));
+        let set = flusher.join().unwrap();
+        assert_eq!(writer.join().unwrap(), Waited::Room);
+        assert_eq!((set.stats().unflushed_bytes, set.stats().pinned_bytes), (0, 0));
     });
 }
 

@@ -82,6 +82,14 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Memory
+//!
+//! [`max_write_buffer_number`](SetOptionsBuilder::max_write_buffer_number) limits the tables of one set, a
+//! [`WriteBufferManager`] the bytes of several sets. A write beyond a limit waits for a flush that is under way, until
+//! [`stall_timeout`](SetOptionsBuilder::stall_timeout); if there is none, it is refused at once. Only what is not flushed makes
+//! writers wait. Views, cursors, pinned values and jobs that keep flushed tables in memory are counted apart, as
+//! [`pinned_bytes`](SetStats::pinned_bytes).
+//!
 //! # Recovering
 //!
 //! A set is opened over the base and its last number; what the journal has after that number is replayed. The journals of
@@ -112,7 +120,7 @@
 //! | `Corruption` from a write | the batch was damaged before it had numbers | make it anew |
 //! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
 //! | `MemTableFull` | the batch fits no empty table, or the system has no memory | split it, or flush |
-//! | [`WriteStall`](crate::Error::WriteStall) | the budget of tables is used up; nothing is changed | flush, and write again |
+//! | [`WriteStall`](crate::Error::WriteStall) | a budget is used up, its [`StallCause`] says which; nothing is changed | flush, and write again; drop what pins memory |
 //! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
 //! | [`ReadOnly`](crate::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
@@ -159,7 +167,6 @@ pub(crate) mod commit;
 pub(crate) mod file_journal;
 pub(crate) mod flush_job;
 pub(crate) mod flush_merge;
-pub(crate) mod flushes;
 pub(crate) mod journal;
 #[cfg(all(test, loom))]
 mod loom;
@@ -178,7 +185,9 @@ pub(crate) mod sync_leader;
 pub(crate) mod table_set;
 pub(crate) mod tables;
 pub(crate) mod view;
+pub(crate) mod write_buffer_manager;
 
+pub use crate::error::StallCause;
 pub use file_journal::{FileJournal, FileStorage, JournalRecovery, OnDamage, Replayed, Storage, StorageFile};
 pub use flush_job::FlushJob;
 pub use flush_merge::SetFlush;
@@ -192,3 +201,4 @@ pub use source::{Cover, SortedSource, SourceKey};
 pub use stats::SetStats;
 pub use table_set::MemTableSet;
 pub use view::{PendingMerge, SetLookup, View};
+pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
 use crate::memtable::options::MemTableOptions;
 use crate::set::journal::Journal;
+use crate::set::write_buffer_manager::WriteBufferManager;
 
 /// The largest sequence number that a set gives: 2^56 - 1, because table files keep it in 56 bits.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
@@ -58,6 +59,7 @@ pub struct SetOptions {
     pub(crate) first_table: u64,
     pub(crate) tables_max: u64,
     pub(crate) stall_timeout: Duration,
+    pub(crate) manager: Option<WriteBufferManager>,
 }
 
 impl Default for SetOptions {
@@ -69,6 +71,7 @@ impl Default for SetOptions {
             first_table: 1,
             tables_max: u64::MAX,
             stall_timeout: Duration::from_secs(10),
+            manager: None,
         }
     }
 }
@@ -96,12 +99,11 @@ impl fmt::Debug for SetOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SetOptions")
             .field("table", &self.table)
-            .field("has_journal", &self.journal.is_some())
             .field("last_sequence", &self.last_sequence)
             .field("first_table", &self.first_table)
             .field("tables_max", &self.tables_max)
             .field("stall_timeout", &self.stall_timeout)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -159,6 +161,22 @@ impl SetOptionsBuilder {
     /// ```
     pub fn max_write_buffer_number(mut self, tables: u64) -> Self {
         self.options.tables_max = tables;
+        self
+    }
+
+    /// The memory budget that this set shares with others (default: none).
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions, WriteBufferManager};
+    /// let manager = WriteBufferManager::new(256 << 20)?;
+    /// let options = SetOptions::builder().write_buffer_manager(&manager).build()?;
+    /// let sets = [MemTableSet::open(options.clone(), "one"), MemTableSet::open(options, "two")];
+    /// assert_eq!(manager.stats().sets, 2);
+    /// # drop(sets);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn write_buffer_manager(mut self, manager: &WriteBufferManager) -> Self {
+        self.options.manager = Some(manager.clone());
         self
     }
 

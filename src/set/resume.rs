@@ -27,6 +27,7 @@ use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushIter, Hidden
 use crate::memtable::table::MemTable;
 use crate::set::commit::{Commit, Shared};
 use crate::set::tables::{Slot, Tables};
+use crate::set::write_buffer_manager::Phase;
 
 /// Makes the set take writes again. Returns the abandoned numbers, first and last, if there are any.
 pub(crate) fn resume<B, C: Comparator + Clone>(
@@ -54,7 +55,8 @@ pub(crate) fn resume<B, C: Comparator + Clone>(
     if let Some(journal) = shared.journal() {
         journal.abandon(stop.first, commit.last)?;
     }
-    take_over(shared, &mut commit, Slot::new(number, table), stop.first);
+    let slot = Slot::new(number, table, shared.buffers.count_table());
+    take_over(shared, &mut commit, slot, stop.first);
     Ok(Some((stop.first, commit.last)))
 }
 
@@ -107,10 +109,12 @@ fn take_over<B, C: Comparator + Clone>(
     slot: Arc<Slot<C>>,
     first: SequenceNumber,
 ) {
-    let stays = |slot: &&Arc<Slot<C>>| slot.last.get() < first;
-    let immutables: Vec<_> = commit.tables.immutables.iter().filter(stays).map(Arc::clone).collect();
+    let stays = |slot: &Arc<Slot<C>>| slot.last.get() < first;
+    let former = commit.tables.immutables.iter().map(Arc::clone);
+    let (immutables, affected): (Vec<_>, Vec<_>) = former.partition(stays);
     // RESUME-4.
     commit.tables.active.close(first - 1);
+    affected.iter().chain([&commit.tables.active]).for_each(|slot| slot.count(Phase::Pinned));
     let before = immutables.first().map_or(0, |slot| slot.last.get());
     commit.closed = if slot.table.is_empty() { commit.last } else { before };
     commit.replayed = Some(slot.number);

@@ -7,6 +7,7 @@
 use crate::key::{Comparator, SequenceNumber};
 use crate::set::snapshot::Registry;
 use crate::set::view::View;
+use crate::set::write_buffer_manager::Membership;
 
 /// Counts and numbers of a set: see [`MemTableSet::stats`](crate::set::MemTableSet::stats).
 ///
@@ -26,8 +27,10 @@ pub struct SetStats {
     pub tables: u64,
     /// Number of entries in them.
     pub entries: u64,
-    /// Bytes of memory allocated to them. What views keep of flushed tables is not counted.
+    /// Bytes of memory allocated to them.
     pub allocated_bytes: u64,
+    /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
+    pub pinned_bytes: u64,
     /// Number of different sequence numbers at which there are snapshots.
     pub snapshots: u64,
     /// The sequence number of the oldest snapshot.
@@ -35,13 +38,14 @@ pub struct SetStats {
 }
 
 impl SetStats {
-    pub(crate) fn of<B, C: Comparator>(view: &View<B, C>, registry: &Registry) -> Self {
+    pub(crate) fn of<B, C: Comparator>(view: &View<B, C>, registry: &Registry, buffers: &Membership) -> Self {
         let snapshots = registry.numbers();
         SetStats {
             visible: view.sequence(),
             tables: view.tables() as u64,
             entries: view.readers().map(|table| table.len() as u64).sum(),
             allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
+            pinned_bytes: buffers.stats().pinned_bytes,
             snapshots: snapshots.len() as u64,
             oldest_snapshot: snapshots.first().copied(),
         }

@@ -124,7 +124,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     ///
     /// # Errors
     /// Those of [`check_batch`](crate::MemTable::check_batch); `InvalidArgument` for a durability that needs a journal,
-    /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table; errors of
+    /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table; `WriteStall` if a budget
+    /// is used up and no flush ends in time; errors of
     /// [`Journal::append`](crate::set::Journal::append) and [`switch`](crate::set::Journal::switch). The batch has no
     /// numbers then, and nothing is changed. `ReadOnly` if the batch, or one before it, could not be finished, or if the
     /// set was read-only: the batch is not visible and never will be.
@@ -200,7 +201,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// ```
     ///
     /// # Errors
-    /// `MemTableFull` if the system has no memory for a table, errors of
+    /// `MemTableFull` if the system has no memory for a table, `WriteStall` if there may be no further one, errors of
     /// [`Journal::switch`](crate::set::Journal::switch), and `ReadOnly`.
     pub fn switch(&self) -> Result<usize> {
         self.shared.switch()?;
@@ -243,7 +244,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
         self.shared.registry.register()
     }
 
-    /// A flush of all immutable tables, oldest first; `None` if there are none, or if another job has them. Waits for
+    /// A flush of all immutable tables, oldest first; `None` if there are none, or if another job has them. The active
+    /// table becomes one of them if the [`WriteBufferManager`](crate::set::WriteBufferManager) asked for it. Waits for
     /// batches that are still being written to these tables, and finishes the tables (sums, tombstones), off every lock
     /// that readers and writers take.
     ///
@@ -255,7 +257,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// ```
     ///
     /// # Errors
-    /// `ReadOnly` if the oldest immutable table has a batch that could not be finished, or is damaged.
+    /// `ReadOnly` if the oldest immutable table has a batch that could not be finished, or is damaged. Those of
+    /// [`switch`](Self::switch) if the active table was asked for and is the only one.
     pub fn begin_flush(&self) -> Result<Option<FlushJob<B, C>>> {
         FlushJob::begin(&self.shared)
     }
@@ -299,7 +302,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// ```
     #[must_use]
     pub fn stats(&self) -> SetStats {
-        SetStats::of(&self.view(), &self.shared.registry)
+        SetStats::of(&self.view(), &self.shared.registry, &self.shared.buffers)
     }
 
     /// What made the set read-only, as the error that writes get; `None` while it takes writes.

@@ -3,7 +3,7 @@
 //! ```text
 //!   Tables    active 7   |   immutables 6, 5, 4 (newest first)   |   base: the engine's own version
 //!               |                  |
-//!   Slot      number, table, the writers that are free, the last sequence number once the table is closed
+//!   Slot      number, table, its bytes, the writers that are free, the last sequence number once the table is closed
 //! ```
 //! * TABLES-1: the sequence numbers of a table are above those of every older one. So the first table that answers, in
 //!   this order, has the newest answer.
@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::table::MemTable;
 use crate::memtable::write::own_writer::Writer;
+use crate::set::write_buffer_manager::{Phase, TableBytes};
 use crate::sync::{AtomicU64, Mutex, Ordering, thread_number};
 
 /// Threads that keep a writer of their own in a table; others make one per batch.
@@ -64,22 +65,31 @@ pub(crate) struct Slot<C: Comparator> {
     pub(crate) number: u64,
     pub(crate) table: MemTable<C>,
     pub(crate) last: LastNumber,
+    bytes: Arc<TableBytes>,
     /// A writer for each thread number modulo their count, while no thread writes with it.
     writers: [Mutex<Option<Writer<C>>>; WRITERS],
 }
 
 impl<C: Comparator> Slot<C> {
-    pub(crate) fn new(number: u64, table: MemTable<C>) -> Arc<Self> {
+    /// A table without entries; `bytes` is told how many it has, and when its memory is freed.
+    pub(crate) fn new(number: u64, table: MemTable<C>, bytes: Arc<TableBytes>) -> Arc<Self> {
+        table.attach(Arc::<TableBytes>::clone(&bytes));
         let writers = std::array::from_fn(|_| Mutex::new(None));
-        Arc::new(Slot { number, table, last: LastNumber::new(), writers })
+        Arc::new(Slot { number, table, last: LastNumber::new(), bytes, writers })
     }
 
     /// Ends numbers and writers of this table.
     pub(crate) fn close(&self, last: SequenceNumber) {
         self.last.close(last);
+        self.count(Phase::Sealed);
         for writer in &self.writers {
             drop(writer.lock().take());
         }
+    }
+
+    /// Counts the table's bytes, and says where it is on its way. O(writers).
+    pub(crate) fn count(&self, phase: Phase) {
+        self.bytes.count(phase, self.table.allocated_bytes());
     }
 
     /// A writer with space for a batch.
@@ -128,8 +138,9 @@ impl<B, C: Comparator> Tables<B, C> {
 
     /// These tables without those up to number `flushed`, which the new base has.
     pub(crate) fn installed(&self, flushed: u64, base: Arc<B>) -> Arc<Self> {
-        let stays = |slot: &&Arc<Slot<C>>| slot.number > flushed;
-        let immutables = self.immutables.iter().filter(stays).map(Arc::clone).collect();
+        let is_flushed = |slot: &Arc<Slot<C>>| slot.number <= flushed;
+        let (gone, immutables): (Vec<_>, _) = self.immutables.iter().map(Arc::clone).partition(is_flushed);
+        gone.iter().for_each(|slot| slot.count(Phase::Pinned));
         Arc::new(Tables { active: Arc::clone(&self.active), immutables, base })
     }
 }

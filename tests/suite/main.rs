@@ -36,6 +36,7 @@ mod pulled_flush;
 mod ranges;
 mod room;
 mod scrub_and_freeze;
+mod set_budgets;
 mod set_model;
 mod set_scans;
 mod set_stalls;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paranoid_memtable::set::{
     Cover, Durability, FileJournal, FileStorage, MemTableSet, MergeBase, OnDamage, SetLookup, SetOptions,
-    SourceKey,
+    SourceKey, StallCause, WriteBufferManager,
 };
 use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
 
@@ -13,7 +13,11 @@ use crate::support::disk::{Plan, SimDisk};
 
 /// A set, and what it hands out.
 pub(super) fn sets(letter: u8, out: &mut Outputs) {
-    let builder = SetOptions::builder().table(options(1));
+    let manager = WriteBufferManager::with_hard_cap(1 << 20, 1 << 30).unwrap();
+    out.show("WriteBufferManager", &manager);
+    out.show("WriteBufferStats", &manager.stats());
+    out.show("StallCause", &StallCause::Pinned);
+    let builder = SetOptions::builder().table(options(1)).write_buffer_manager(&manager);
     out.show("SetOptionsBuilder", &builder);
     let options = builder.build().unwrap();
     out.show("SetOptions", &options);

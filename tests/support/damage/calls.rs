@@ -210,6 +210,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("FileStorage", "*", PLAIN),
     ("SetOptions", "*", PLAIN),
     ("SetOptionsBuilder", "*", PLAIN),
+    ("WriteBufferManager", "*", PLAIN),
     ("FaultInjector", "*", "breaks the memory that trials look at"),
     ("Past", "*", "as FaultInjector"),
     ("Piece", "*", "as FaultInjector"),

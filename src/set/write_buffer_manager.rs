@@ -1,0 +1,448 @@
+//! Write buffers: how many bytes the tables of all sets under one manager have, who flushes them, and the writers that
+//! wait for that.
+//!
+//! ```text
+//!   a table is    active     sealed     flushed, and still held     freed
+//!   its bytes     unflushed  unflushed  pinned                      forgotten
+//! ```
+//! * WRITE-BUFFERS-1: a writer waits only while a flush is under way that may end its stall, and for no longer than its
+//!   deadline. What ends a flush, frees memory or removes a set wakes every writer that waits.
+//! * WRITE-BUFFERS-2: bytes count as unflushed only if a flush of their set can take them: of an active table once it has
+//!   entries, of no table that was flushed, and of no set that was dropped.
+//! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes. Under it nobody is called, and no
+//!   table is dropped.
+//!
+//! Any thread. Counts follow the tables with a delay of a 64th of a write buffer per set.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result, StallCause};
+use crate::planted::{Bug, planted};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// The longest single wait of a writer without a deadline; then it looks again.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A budget of memory for the tables of one or several sets.
+///
+/// Bytes of tables that are not flushed stall writers once they reach the buffer size. Before that, from seven eighths
+/// on, the set with the largest active table is asked to seal it: its next write or [`begin_flush`] does so. Bytes that
+/// were flushed and are still held, by views, cursors or pinned values, are counted apart: they stall nobody, unless
+/// there is a hard cap.
+///
+/// A writer that is stalled waits for a flush of any of the sets, until its deadline. If none is under way it is
+/// refused at once, so the caller of an engine without threads flushes and writes again. Counts are updated each time
+/// that batches took a 64th of their set's write buffer; so the sets together may have so much more, and a batch each.
+///
+/// ```
+/// use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+/// use paranoid_memtable::set::{MemTableSet, SetOptions, StallCause, WriteBufferManager};
+/// # fn main() -> Result<(), Error> {
+/// let manager = WriteBufferManager::new(1 << 20)?;
+/// let open = || {
+///     let options = SetOptions::builder().write_buffer_manager(&manager).build()?;
+///     MemTableSet::open(options, ())
+/// };
+/// let (idle, busy) = (open()?, open()?);
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", &vec![7; 1 << 20])?;
+/// idle.write(&batch)?;
+/// let refused = busy.write(&batch);
+/// assert!(matches!(refused, Err(Error::WriteStall { cause: StallCause::Unflushed, .. })));
+/// let mut job = idle.begin_flush()?.expect("its table was sealed for the other set");
+/// let mut items = job.items()?;
+/// while let Some(_item) = items.next()? {} // into a file
+/// drop(items);
+/// job.install(())?;
+/// busy.write(&batch)?;
+/// # Ok(()) }
+/// ```
+///
+/// [`begin_flush`]: crate::set::MemTableSet::begin_flush
+#[derive(Clone)]
+pub struct WriteBufferManager {
+    buffers: Arc<Buffers>,
+}
+
+/// What a [`WriteBufferManager`] counts.
+///
+/// ```
+/// use paranoid_memtable::set::{WriteBufferManager, WriteBufferStats};
+/// let manager = WriteBufferManager::new(64 << 20)?;
+/// let stats: WriteBufferStats = manager.stats();
+/// assert_eq!((stats.sets, stats.unflushed_bytes, stats.pinned_bytes), (0, 0, 0));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct WriteBufferStats {
+    /// Number of sets.
+    pub sets: u64,
+    /// Number of their tables whose memory is not freed.
+    pub tables: u64,
+    /// Bytes of active tables; part of `unflushed_bytes`.
+    pub active_bytes: u64,
+    /// Bytes of tables that are not flushed: those that stall writers.
+    pub unflushed_bytes: u64,
+    /// Bytes of flushed tables, and of tables of dropped sets, that something still holds.
+    pub pinned_bytes: u64,
+    /// Number of writers that wait for a flush.
+    pub waiting: u64,
+}
+
+/// What the sets of a manager share.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    buffer_size: u64,
+    hard_cap: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last number that a set or a table was given.
+    last: u64,
+    sets: BTreeMap<u64, Member>,
+    tables: BTreeMap<u64, Counted>,
+    waiting: u64,
+}
+
+#[derive(Debug)]
+struct Member {
+    flushing: Flushing,
+    seal: Seal,
+}
+
+#[derive(Debug)]
+struct Counted {
+    set: u64,
+    bytes: u64,
+    phase: Phase,
+}
+
+/// Where a table is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Active,
+    Sealed,
+    Pinned,
+}
+
+/// Whether a flush is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flushing {
+    No,
+    Yes,
+}
+
+/// Whether a set is asked to seal its active table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seal {
+    No,
+    Wanted,
+}
+
+/// What a writer of a set needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
+    /// Bytes of its batch.
+    pub(crate) bytes: u64,
+    /// The most tables that may be unflushed.
+    pub(crate) tables_max: u64,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// There is room again.
+    Room,
+    /// Nobody can make room.
+    ForNothing,
+    /// The deadline passed.
+    TooLong,
+}
+
+impl WriteBufferManager {
+    /// A manager under which tables may have about so many bytes that are not flushed; without a hard cap.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for 0.
+    pub fn new(buffer_size: u64) -> Result<Self> {
+        Self::with_hard_cap(buffer_size, u64::MAX)
+    }
+
+    /// A manager whose tables may have about `hard_cap` bytes in all, pinned ones included. A write beyond that is
+    /// refused at once with `WriteStall` while bytes are pinned: no flush frees them.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::WriteBufferManager;
+    /// assert!(WriteBufferManager::with_hard_cap(64 << 20, 256 << 20).is_ok());
+    /// assert!(WriteBufferManager::with_hard_cap(64 << 20, 63 << 20).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a buffer size of 0, and for a hard cap below the buffer size.
+    pub fn with_hard_cap(buffer_size: u64, hard_cap: u64) -> Result<Self> {
+        if buffer_size == 0 || hard_cap < buffer_size {
+            return Err(Error::InvalidArgument(format!(
+                "a write buffer manager needs a buffer size of at least 1, not {buffer_size}, and a hard cap of at \
+                 least the buffer size, not {hard_cap}"
+            )));
+        }
+        Ok(WriteBufferManager { buffers: Buffers::new(buffer_size, hard_cap) })
+    }
+
+    /// What is counted now. O(tables).
+    #[must_use]
+    pub fn stats(&self) -> WriteBufferStats {
+        self.buffers.state.lock().stats(None)
+    }
+
+    pub(crate) fn join(&self) -> Membership {
+        Membership::new(Arc::clone(&self.buffers))
+    }
+}
+
+impl fmt::Debug for WriteBufferManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Buffers { buffer_size, hard_cap, .. } = &*self.buffers;
+        f.debug_struct("WriteBufferManager")
+            .field("buffer_size", buffer_size)
+            .field("hard_cap", hard_cap)
+            .field("stats", &self.stats())
+            .finish()
+    }
+}
+
+impl Buffers {
+    pub(crate) fn new(buffer_size: u64, hard_cap: u64) -> Arc<Self> {
+        let (state, changed) = (Mutex::new(State::default()), Condvar::new());
+        Arc::new(Buffers { buffer_size, hard_cap, state, changed })
+    }
+
+    /// What keeps the writer of a set waiting, of the two reasons that depend on bytes.
+    fn obstacle(&self, state: &State, bytes: u64) -> Option<StallCause> {
+        let stats = state.stats(None);
+        let beyond = stats.unflushed_bytes.saturating_add(stats.pinned_bytes).saturating_add(bytes);
+        if beyond > self.hard_cap && stats.pinned_bytes > 0 {
+            return Some(StallCause::Pinned);
+        }
+        let is_full = stats.unflushed_bytes >= self.buffer_size || beyond > self.hard_cap;
+        is_full.then_some(StallCause::Unflushed)
+    }
+
+    /// Asks for the largest active table if active ones have most of the buffer size, or all that a flush could free.
+    fn seal_early(&self, state: &mut State, bytes: u64) {
+        let unflushed = state.stats(None).unflushed_bytes;
+        let active: u64 = state.unasked().map(|table| table.bytes).sum();
+        let is_most = active > self.buffer_size - self.buffer_size / 8;
+        let is_half = unflushed >= self.buffer_size && active >= self.buffer_size / 2;
+        let is_all = unflushed == active && self.obstacle(state, bytes).is_some();
+        if is_most || is_half || is_all {
+            state.ask_for_seal();
+        }
+    }
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// The counts of one set, or of all.
+    fn stats(&self, only: Option<u64>) -> WriteBufferStats {
+        let mut stats = WriteBufferStats { waiting: self.waiting, ..WriteBufferStats::default() };
+        stats.sets = self.sets.len() as u64;
+        for table in self.tables.values().filter(|table| only.is_none_or(|set| set == table.set)) {
+            stats.tables += 1;
+            match table.phase {
+                Phase::Active => stats.active_bytes += table.bytes,
+                Phase::Sealed => stats.unflushed_bytes += table.bytes,
+                Phase::Pinned => stats.pinned_bytes += table.bytes,
+            }
+        }
+        stats.unflushed_bytes += stats.active_bytes;
+        stats
+    }
+
+    /// Active tables with bytes that nobody was asked to seal.
+    fn unasked(&self) -> impl Iterator<Item = &Counted> {
+        let is_unasked = |set: &u64| self.sets.get(set).is_some_and(|set| set.seal == Seal::No);
+        let active = self.tables.values().filter(|table| table.phase == Phase::Active && table.bytes > 0);
+        active.filter(move |table| is_unasked(&table.set))
+    }
+
+    /// Asks the set with the largest active table to seal it.
+    fn ask_for_seal(&mut self) {
+        let largest = self.unasked().max_by_key(|table| table.bytes).map(|table| table.set);
+        if let Some(set) = largest.and_then(|set| self.sets.get_mut(&set)) {
+            set.seal = Seal::Wanted;
+        }
+    }
+
+    /// Number of tables of a set that are not flushed, the active one included.
+    fn unflushed_tables(&self, set: u64) -> u64 {
+        let of_set = self.tables.values().filter(|table| table.set == set);
+        of_set.filter(|table| table.phase != Phase::Pinned).count() as u64
+    }
+
+    /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1).
+    fn is_flush_coming(&self, cause: StallCause, set: u64) -> bool {
+        let is_flushing = |member: &Member| member.flushing == Flushing::Yes;
+        match cause {
+            StallCause::Tables => self.sets.get(&set).is_some_and(is_flushing),
+            StallCause::Unflushed => self.sets.values().any(is_flushing),
+            StallCause::Pinned => false,
+        }
+    }
+}
+
+/// A set under a manager.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    buffers: Arc<Buffers>,
+    set: u64,
+}
+
+impl Membership {
+    pub(crate) fn new(buffers: Arc<Buffers>) -> Self {
+        let mut state = buffers.state.lock();
+        let set = state.next();
+        state.sets.insert(set, Member { flushing: Flushing::No, seal: Seal::No });
+        drop(state);
+        Membership { buffers, set }
+    }
+
+    /// A new active table without bytes.
+    pub(crate) fn count_table(&self) -> Arc<TableBytes> {
+        let mut state = self.buffers.state.lock();
+        let table = state.next();
+        state.tables.insert(table, Counted { set: self.set, bytes: 0, phase: Phase::Active });
+        Arc::new(TableBytes { buffers: Arc::clone(&self.buffers), table })
+    }
+
+    /// Whether a batch of so many bytes may be written, and whether the active table is to be sealed.
+    ///
+    /// # Errors
+    /// The cause of a stall; `MemTableFull` for a batch over the hard cap.
+    pub(crate) fn admit(&self, bytes: u64) -> Result<std::result::Result<Seal, StallCause>> {
+        if bytes > self.buffers.hard_cap {
+            return Err(Error::MemTableFull { needed: bytes, remaining: self.buffers.hard_cap });
+        }
+        let mut state = self.buffers.state.lock();
+        self.buffers.seal_early(&mut state, bytes);
+        if let Some(cause) = self.buffers.obstacle(&state, bytes) {
+            return Ok(Err(cause));
+        }
+        Ok(Ok(state.sets.get(&self.set).map_or(Seal::No, |set| set.seal)))
+    }
+
+    /// Whether the set is asked to seal its active table. It is not asked any more.
+    pub(crate) fn take_seal(&self) -> Seal {
+        let mut state = self.buffers.state.lock();
+        let member = state.sets.get_mut(&self.set);
+        member.map_or(Seal::No, |member| std::mem::replace(&mut member.seal, Seal::No))
+    }
+
+    /// Begins a flush; returns whether there was one.
+    pub(crate) fn begin_flush(&self) -> Flushing {
+        self.set_flushing(&mut self.buffers.state.lock(), Flushing::Yes)
+    }
+
+    pub(crate) fn end_flush(&self) {
+        self.set_flushing(&mut self.buffers.state.lock(), Flushing::No);
+        if !planted(Bug::FlushEndWakesNobody) {
+            self.buffers.changed.notify_all();
+        }
+    }
+
+    fn set_flushing(&self, state: &mut MutexGuard<'_, State>, flushing: Flushing) -> Flushing {
+        let member = state.sets.get_mut(&self.set);
+        member.map_or(Flushing::No, |member| std::mem::replace(&mut member.flushing, flushing))
+    }
+
+    /// Waits until what stalled the writer is over (WRITE-BUFFERS-1); `since` is set once it waits.
+    pub(crate) fn wait(&self, cause: StallCause, need: &Need, since: &mut Option<Instant>) -> Waited {
+        let mut state = self.buffers.state.lock();
+        state.waiting += 1;
+        let waited = loop {
+            let is_over = match cause {
+                StallCause::Tables => state.unflushed_tables(self.set) < need.tables_max,
+                StallCause::Unflushed | StallCause::Pinned => {
+                    self.buffers.obstacle(&state, need.bytes) != Some(cause)
+                }
+            };
+            let now = Instant::now();
+            let left = need.deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(now));
+            if is_over {
+                break Waited::Room;
+            } else if !state.is_flush_coming(cause, self.set) {
+                break Waited::ForNothing;
+            } else if left.is_zero() {
+                break Waited::TooLong;
+            }
+            since.get_or_insert(now);
+            state = self.buffers.changed.wait_timeout(state, left);
+        };
+        state.waiting -= 1;
+        waited
+    }
+
+    /// Number of tables that are not flushed, the active one included.
+    pub(crate) fn unflushed_tables(&self) -> u64 {
+        self.buffers.state.lock().unflushed_tables(self.set)
+    }
+
+    /// The counts of this set.
+    pub(crate) fn stats(&self) -> WriteBufferStats {
+        self.buffers.state.lock().stats(Some(self.set))
+    }
+}
+
+impl Drop for Membership {
+    /// Nobody flushes its tables any more (WRITE-BUFFERS-2).
+    fn drop(&mut self) {
+        let mut state = self.buffers.state.lock();
+        state.sets.remove(&self.set);
+        let tables = state.tables.values_mut().filter(|table| table.set == self.set);
+        tables.for_each(|table| table.phase = Phase::Pinned);
+        drop(state);
+        self.buffers.changed.notify_all();
+    }
+}
+
+/// The bytes of a table. Attached to its memory, it is dropped after that is freed.
+#[derive(Debug)]
+pub(crate) struct TableBytes {
+    buffers: Arc<Buffers>,
+    table: u64,
+}
+
+impl TableBytes {
+    /// The table has so many bytes, and is there on its way.
+    pub(crate) fn count(&self, phase: Phase, bytes: u64) {
+        let mut state = self.buffers.state.lock();
+        if let Some(table) = state.tables.get_mut(&self.table) {
+            (table.phase, table.bytes) = (phase, bytes);
+        }
+        drop(state);
+        if phase == Phase::Pinned {
+            self.buffers.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for TableBytes {
+    fn drop(&mut self) {
+        self.buffers.state.lock().tables.remove(&self.table);
+        self.buffers.changed.notify_all();
+    }
+}
