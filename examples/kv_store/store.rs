@@ -18,6 +18,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use paranoid_memtable::read::Base;
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
@@ -79,7 +80,11 @@ impl Store {
     fn unless_full<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match act() {
-                Err(Error::WriteStall { waited, .. }) if waited.is_zero() => self.flush()?,
+                Err(Error::WriteStall { waited, .. }) if waited.is_zero() => {
+                    self.flush()?;
+                    // If another thread flushes, a write waits for its end; a switch asks again.
+                    thread::yield_now();
+                }
                 done => return done,
             }
         }
@@ -92,7 +97,7 @@ impl Store {
 
     /// Makes the active table one that can be flushed.
     pub(crate) fn switch(&self) -> Result<()> {
-        self.set.switch().map(drop)
+        self.unless_full(|| self.set.switch().map(drop))
     }
 
     /// Flushes all tables that are full into one file, unless another thread does so already.

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-fn example(name: &str) -> Option<PathBuf> {
+pub(crate) fn example(name: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let path = test.parent()?.parent()?.join("examples").join(name);
@@ -19,7 +19,7 @@ fn example(name: &str) -> Option<PathBuf> {
 }
 
 /// An empty folder for one test.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).unwrap();

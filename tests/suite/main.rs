@@ -23,6 +23,7 @@ mod flush_protection;
 #[cfg(feature = "block")]
 mod footers;
 mod growth;
+mod kills;
 mod limits;
 mod lookup;
 mod lost_race;

@@ -1,13 +1,16 @@
 //! What stops a set, and what does not: journals that fail, writers that panic, tables that are damaged. Nothing hangs,
 //! nothing that was acknowledged is lost, and each error names its cause.
 
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
 use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, OnDamage, SetLookup, SetOptions};
+use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{ChecksumKind, Comparator, Error, WriteBatch};
 
 use crate::support::disk::{Plan, SimDisk};
@@ -252,4 +255,77 @@ fn a_recovery_passes_over_what_was_abandoned() {
     assert_eq!(recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap().batches, 3);
     assert!(matches!(set.view().get(b"d").unwrap(), SetLookup::Value(value) if value.sequence() == 4));
     assert!(matches!(set.skip_to(1 << 56), Err(Error::InvalidArgument(_))));
+}
+
+/// A sink whose disk is full after so many entries.
+struct Full(usize);
+
+impl FlushSink for Full {
+    fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+        self.0 = self.0.checked_sub(1).ok_or_else(|| std::io::Error::from(ErrorKind::StorageFull))?;
+        Ok(())
+    }
+
+    fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// A disk without space refuses batches and flushes. What was acknowledged is read and recovered, and with space the set
+/// goes on.
+#[test]
+fn a_full_disk_is_an_error_and_no_loss() {
+    let _watchdog = Watchdog::new("set_stops::a_full_disk_is_an_error_and_no_loss", 0);
+    let mut refused = 0;
+    for capacity in (200..3000).step_by(71) {
+        let disk = Arc::new(SimDisk::new(1, Plan::default()));
+        let open =
+            |disk: Arc<SimDisk>| FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, OnDamage::Refuse).unwrap();
+        let (journal, _) = open(disk.clone());
+        let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+        let set = MemTableSet::open(options.build().unwrap(), History::default()).unwrap();
+        disk.set_plan(Plan { capacity: Some(capacity), ..Plan::default() });
+        let is_full = |error: &Error| match error {
+            Error::Io { source, .. } => source.kind() == ErrorKind::StorageFull,
+            error => panic!("{error}"),
+        };
+        let mut acknowledged = vec![];
+        for number in 0..60u8 {
+            let durability = if number % 2 == 0 { Durability::Synced } else { Durability::Buffered };
+            match set.write_with(&put(&[number], &[number; 30]), durability) {
+                Ok(_) => acknowledged.push(number),
+                Err(error) => refused += usize::from(is_full(&error)),
+            }
+            if number % 20 == 9 {
+                assert!(set.switch().as_ref().err().is_none_or(is_full));
+            }
+        }
+        if let Some(mut job) = set.begin_flush().unwrap() {
+            assert!(matches!(job.flush(&mut Full(5)), Err(Error::Sink(_))));
+        }
+        assert!(set.read_only().is_none(), "{:?}", set.read_only());
+        let check = |set: &MemTableSet<History>| {
+            for number in 0..60u8 {
+                let wanted = acknowledged.contains(&number).then(|| vec![number; 30]);
+                assert_eq!(read_through(&set.view(), &[number]).value, wanted, "{capacity} bytes");
+            }
+        };
+        check(&set);
+        disk.set_plan(Plan::default());
+        set.write_with(&put(b"after", b""), Durability::Synced).unwrap();
+        check(&set);
+        // The journal as a recovery finds it: no flush was installed.
+        let copy = Arc::new(SimDisk::with_files(disk.files(), 1, Plan::default()));
+        let (journal, recovery) = open(copy);
+        let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+        let again = MemTableSet::open(options.build().unwrap(), History::default()).unwrap();
+        recovery.replay(|_, batch| again.replay(&batch).map(drop)).unwrap();
+        check(&again);
+        set.switch().unwrap();
+        let (mut job, mut flushed) = (set.begin_flush().unwrap().unwrap(), History::default());
+        job.flush(&mut flushed).unwrap();
+        job.install(flushed).unwrap();
+        check(&set);
+    }
+    assert!(refused > 500, "{refused}");
 }

@@ -1,0 +1,298 @@
+//! The example `kv_store`, killed again and again while it acknowledges writes to this process: nothing that it
+//! acknowledged is missing, and nothing half-written is visible.
+//!
+//! Each writer sends one line after the other: a batch over keys of its own that its number decides. So after a kill its
+//! keys are what they were after its last acknowledged line, or after the one that was under way.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::examples::{example, folder};
+use crate::support::rng::{Rng, amount, scramble, seed_or};
+use crate::support::watchdog::{Watchdog, replay_line};
+
+type Rows = BTreeMap<String, String>;
+
+/// What the keys of a writer are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Written {
+    /// Number of lines.
+    lines: u64,
+    rows: Rows,
+}
+
+impl Written {
+    /// Commands of the next line, and what is there after it.
+    fn next(&self, writer: usize, seed: u64) -> (String, Written) {
+        let mut next = Written { lines: self.lines + 1, ..self.clone() };
+        let mut rng = Rng::new(scramble(seed ^ scramble(next.lines << 8 | writer as u64)));
+        let key = |number: u64| format!("w{writer}-{number:03}");
+        let mut commands = vec![];
+        for _ in 0..1 + rng.below(6) {
+            let (at, number) = (rng.below(300), next.lines);
+            match rng.below(8) {
+                0 => {
+                    next.rows.remove(&key(at));
+                    commands.push(format!("delete {}", key(at)));
+                }
+                1 => {
+                    let (from, to) = (key(at), key(at + 1 + rng.below(40)));
+                    next.rows.retain(|row, _| *row < from || *row >= to);
+                    commands.push(format!("delete-range {from} {to}"));
+                }
+                _ => {
+                    let value = format!("{number}{}", "-".repeat(rng.index(60)));
+                    commands.push(format!("put {} {value}", key(at)));
+                    next.rows.insert(key(at), value);
+                }
+            }
+        }
+        let counter = format!("w{writer}-count");
+        commands.push(format!("add {counter} 1"));
+        next.rows.insert(counter, next.lines.to_string());
+        if rng.one_in(50) {
+            commands.push("flush".into());
+        }
+        (commands.join("; "), next)
+    }
+}
+
+/// A writer outside the store: what was acknowledged, and the line that is under way.
+#[derive(Debug, Default)]
+struct Writer {
+    written: Written,
+    sent: Option<Written>,
+}
+
+/// A running store.
+struct Store {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+    lines: u64,
+}
+
+const WRITERS: usize = 3;
+
+impl Store {
+    fn start(program: &Path, directory: &Path, rng: &mut Rng) -> Store {
+        let mut command = Command::new(program);
+        command.arg("--dir").arg(directory).args(["--threads", "3", "--write-buffer", "20000"]);
+        if rng.one_in(2) {
+            command.arg("--buffered");
+        }
+        let mut child = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Store { child, answers, lines: 0 }
+    }
+
+    /// Sends a line; returns its number.
+    fn send(&mut self, line: &str) -> u64 {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.lines += 1;
+        self.lines
+    }
+
+    /// A line of an answer: the number of the line that it is about, and the rest.
+    fn answer(&mut self) -> Option<(u64, String)> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).ok()?;
+        // A line without an end was not written whole.
+        let (number, rest) = line.strip_suffix('\n')?.split_once(' ')?;
+        Some((number.parse().unwrap(), rest.into()))
+    }
+
+    /// All rows of the store.
+    fn scan(&mut self) -> Rows {
+        let number = self.send("scan");
+        let mut rows = Rows::new();
+        loop {
+            let (about, rest) = self.answer().expect("the store answers");
+            assert_eq!(about, number);
+            match rest.split_once(' ') {
+                None if rest == "ok" => return rows,
+                Some((key, value)) if key != "error:" => drop(rows.insert(key.into(), value.into())),
+                _ => panic!("{rest}"),
+            }
+        }
+    }
+}
+
+/// The writers of one store over all its lives.
+struct Verifier {
+    seed: u64,
+    writers: [Writer; WRITERS],
+    acknowledged: u64,
+    /// Lines that were under way at a kill: those found whole, and those of which nothing was found.
+    kept: u64,
+    gone: u64,
+}
+
+impl Verifier {
+    fn new(seed: u64) -> Self {
+        Verifier { seed, writers: Default::default(), acknowledged: 0, kept: 0, gone: 0 }
+    }
+
+    /// Compares what is there with what was acknowledged, and goes on from there.
+    fn check(&mut self, mut rows: Rows) -> Result<(), String> {
+        for (number, writer) in self.writers.iter_mut().enumerate() {
+            let prefix = format!("w{number}-");
+            let (own, others): (Rows, Rows) = rows.into_iter().partition(|(key, _)| key.starts_with(&prefix));
+            rows = others;
+            match writer.sent.take() {
+                Some(sent) if own == sent.rows => {
+                    writer.written = sent;
+                    self.kept += 1;
+                }
+                sent if own == writer.written.rows => self.gone += u64::from(sent.is_some()),
+                _ => {
+                    let lines = writer.written.lines;
+                    return Err(format!("writer {number} after {lines} lines: {own:?}, not {writer:?}"));
+                }
+            }
+        }
+        if rows.is_empty() { Ok(()) } else { Err(format!("rows of nobody: {rows:?}")) }
+    }
+
+    fn send(&mut self, store: &mut Store, number: usize, lines: &mut BTreeMap<u64, usize>) {
+        let writer = &mut self.writers[number];
+        let (line, next) = writer.written.next(number, self.seed);
+        writer.sent = Some(next);
+        lines.insert(store.send(&line), number);
+    }
+
+    /// Takes an acknowledgement; returns whose it is.
+    fn acknowledge(&mut self, answer: (u64, String), lines: &mut BTreeMap<u64, usize>) -> usize {
+        let number = lines.remove(&answer.0).expect("a line that was sent");
+        assert_eq!(answer.1, "ok");
+        let writer = &mut self.writers[number];
+        writer.written = writer.sent.take().expect("it was under way");
+        self.acknowledged += 1;
+        number
+    }
+
+    /// Sends lines until so many are acknowledged, and kills the store.
+    fn work_and_kill(&mut self, mut store: Store, acknowledgements: u64, rng: &mut Rng) {
+        let mut lines = BTreeMap::new();
+        (0..WRITERS).for_each(|writer| self.send(&mut store, writer, &mut lines));
+        for _ in 0..acknowledgements {
+            let answer = store.answer().expect("the store answers");
+            let writer = self.acknowledge(answer, &mut lines);
+            self.send(&mut store, writer, &mut lines);
+        }
+        wait_a_little(rng);
+        store.child.kill().unwrap();
+        while let Some(answer) = store.answer() {
+            self.acknowledge(answer, &mut lines);
+        }
+        store.child.wait().unwrap();
+    }
+}
+
+/// So that kills hit any moment between two answers.
+fn wait_a_little(rng: &mut Rng) {
+    let turns = rng.below(3000);
+    (0..rng.below(turns + 1)).for_each(|_| std::thread::yield_now());
+}
+
+#[test]
+fn a_killed_store_keeps_what_it_acknowledged() {
+    let Some(program) = example("kv_store") else { return };
+    let test = "kills::a_killed_store_keeps_what_it_acknowledged";
+    let seed = seed_or(std::process::id().into());
+    let kills = amount(1000, 200);
+    let replay = replay_line(test, seed);
+    println!("{test}: seed {seed:#x}, {kills} kills\nreplay: {replay}");
+    let (mut rng, mut verifier) = (Rng::new(seed), Verifier::new(seed));
+    let directory = folder("kills").join("store");
+    for kill in 0..kills {
+        let _watchdog = Watchdog::new(test, seed);
+        let mut store = Store::start(&program, &directory, &mut rng);
+        if rng.one_in(8) {
+            // While it opens.
+            wait_a_little(&mut rng);
+            store.child.kill().unwrap();
+            store.child.wait().unwrap();
+            continue;
+        }
+        if let Err(text) = verifier.check(store.scan()) {
+            panic!("kill {kill}: {text}\nreplay: {replay}");
+        }
+        let acknowledgements = rng.below(100);
+        verifier.work_and_kill(store, acknowledgements, &mut rng);
+    }
+    let Verifier { acknowledged, kept, gone, .. } = verifier;
+    println!("{acknowledged} lines acknowledged; of those under way {kept} were kept and {gone} were not");
+    assert!(acknowledged > kills * 10 && kept + gone > 0, "the store was hardly at work");
+}
+
+/// The newest journal file of a store.
+fn journal(directory: &Path) -> PathBuf {
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let is_journal = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "journal");
+    files.filter(is_journal).max().unwrap()
+}
+
+/// Without the end of its journal the store misses what it acknowledged, and that is noticed.
+#[test]
+fn a_store_that_lost_a_batch_is_noticed() {
+    let Some(program) = example("kv_store") else { return };
+    let _watchdog = Watchdog::new("kills::a_store_that_lost_a_batch_is_noticed", 1);
+    let (mut rng, mut verifier) = (Rng::new(1), Verifier::new(1));
+    let directory = folder("kills-lost").join("store");
+    let store = Store::start(&program, &directory, &mut rng);
+    verifier.work_and_kill(store, 20, &mut rng);
+    // Two lines of one writer at least: one of them was acknowledged.
+    let bytes = fs::read(journal(&directory)).unwrap();
+    fs::write(journal(&directory), &bytes[..200]).unwrap();
+    let mut store = Store::start(&program, &directory, &mut rng);
+    let rows = store.scan();
+    store.child.kill().unwrap();
+    store.child.wait().unwrap();
+    assert!(verifier.check(rows).is_err(), "nobody misses it");
+}
+
+/// Files that may not grow stand for a full disk: a store answers with errors, and has what it acknowledged.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_an_error_and_no_loss() {
+    let Some(program) = example("kv_store") else { return };
+    let _watchdog = Watchdog::new("kills::a_full_disk_is_an_error_and_no_loss", 0);
+    let directory = folder("kills-full").join("store");
+    for blocks in [3, 5, 8, 12, 20, 30] {
+        let _ = fs::remove_dir_all(&directory);
+        let limited = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &limited, "sh"]).arg(&program).arg("--dir").arg(&directory);
+        command.args(["--threads", "1", "--write-buffer", "16000", "serve"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let (mut store, mut wanted, mut refused) = (Store { child, answers, lines: 0 }, Rows::new(), 0);
+        for number in 0..400 {
+            let (key, value) = (format!("k{number:03}"), "v".repeat(100));
+            store.send(&format!("put {key} {value}; put {key}-too {value}"));
+            match store.answer().expect("the store answers") {
+                (_, text) if text == "ok" => {
+                    wanted.insert(format!("{key}-too"), value.clone());
+                    wanted.insert(key, value);
+                }
+                (_, text) => {
+                    assert!(text.starts_with("error: "), "{text}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!(store.scan(), wanted, "{blocks} blocks");
+        store.child.kill().unwrap();
+        store.child.wait().unwrap();
+        assert!(refused > 0, "{blocks} blocks were enough");
+        let mut store = Store::start(&program, &directory, &mut Rng::new(0));
+        assert_eq!(store.scan(), wanted, "{blocks} blocks, opened anew");
+        store.child.kill().unwrap();
+        store.child.wait().unwrap();
+    }
+}
