@@ -123,3 +123,8 @@ pub mod fault {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// What must not compile, and the correct form of it.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/misuse.md")]
+struct Misuse;

@@ -13,7 +13,7 @@ const END: &str = "<!-- results: end -->";
 
 /// Puts the results of a record into docs/measured.md.
 pub(crate) fn rewrite(record: &Record, stem: &str) -> Result<(), String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measured.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measured.md");
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let old = std::fs::read_to_string(&path).map_err(failed)?;
     let (front, rest) = old.split_once(BEGIN).ok_or_else(|| format!("{}: no {BEGIN}", path.display()))?;

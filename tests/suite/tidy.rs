@@ -7,6 +7,7 @@
 #[allow(unreachable_pub, reason = "the campaign's table, shared by path")]
 mod damage_calls;
 mod layers;
+mod links;
 mod names;
 mod public;
 mod refused;
@@ -48,6 +49,13 @@ fn sources(folders: &[&str]) -> Vec<Source> {
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).expect(path)
+}
+
+/// Path and text of the documents at the root, and the manifest.
+fn atop() -> Vec<(String, String)> {
+    let files = ["README", "ARCHITECTURE", "SAFETY", "CHANGELOG", "CONTRIBUTING", "SECURITY"]
+        .map(|name| name.to_owned() + ".md");
+    files.into_iter().chain(["Cargo.toml".into()]).map(|path| (path.clone(), read(&path))).collect()
 }
 
 fn report(findings: impl IntoIterator<Item = String>) {
@@ -114,12 +122,18 @@ fn public_items_have_examples() {
     report(public::without_examples(&public::public(&sources(&["src"]))));
 }
 
+/// Who reads a document in the published package finds what it links to.
+#[test]
+fn links_hold_in_the_package() {
+    let documents = [texts(&["docs", "benches/records"], ".md"), atop(), texts(&["sst"], ".md")].concat();
+    let links = documents.iter().flat_map(|(path, text)| links::check(&root(), path, text));
+    report(links);
+}
+
 /// Documents and code use the field's terms.
 #[test]
 fn words_are_the_fields() {
     let (code, documents) = (texts(&ALL, ".rs"), texts(&["docs", "sst", "benches"], ".md"));
-    let atop = ["README.md", "ARCHITECTURE.md", "SAFETY.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.toml"];
-    let atop = atop.map(|path| (path.to_string(), read(path)));
-    report(code.iter().chain(&documents).chain(&atop).flat_map(|(path, text)| names::retired(path, text)));
+    report(code.iter().chain(&documents).chain(&atop()).flat_map(|(path, text)| names::retired(path, text)));
     report(sources(&ALL).iter().flat_map(names::retired_names));
 }
