@@ -32,7 +32,7 @@ use crate::memtable::table::MemTable;
 use crate::memtable::write::own_writer::Writer;
 use crate::memtable::write::write_batch::read_batch;
 use crate::set::journal::Journal;
-use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions};
+use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
 use crate::set::publication::Publication;
 use crate::set::snapshot::Registry;
 use crate::set::swapped::Swapped;
@@ -84,6 +84,10 @@ struct Prepared<'b> {
     /// What the journal gets, without the first number.
     encoded: Option<Vec<u8>>,
     durability: Durability,
+    /// When it is refused instead of waiting for a flush.
+    deadline: Option<Instant>,
+    /// The table that was active when it was tried last, as the buffers know it.
+    tried: u64,
 }
 
 /// A batch that has its numbers and its space.
@@ -144,19 +148,14 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Writes a batch. Returns its last sequence number, or what is visible for a batch without entries.
-    pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        let prepared = self.prepare(batch, durability)?;
+    pub(crate) fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<SequenceNumber> {
+        let prepared = self.prepare(batch, options)?;
         self.commit(prepared, Numbers::Next)
-    }
-
-    /// How batches are written if nothing else is asked for.
-    pub(crate) fn usual(&self) -> Durability {
-        if self.journal.is_some() { Durability::Buffered } else { Durability::None }
     }
 
     /// Writes a batch from a journal under its own numbers.
     pub(crate) fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        let prepared = self.prepare(batch, Durability::None)?;
+        let prepared = self.prepare(batch, Durability::None.into())?;
         self.commit(prepared, Numbers::From(batch.sequence()))
     }
 
@@ -178,7 +177,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Everything that can be refused without the other writes (COMMIT-1).
-    fn prepare<'b>(&self, batch: &'b WriteBatch, durability: Durability) -> Result<Prepared<'b>> {
+    fn prepare<'b>(&self, batch: &'b WriteBatch, options: WriteOptions) -> Result<Prepared<'b>> {
+        let usual = if self.journal.is_some() { Durability::Buffered } else { Durability::None };
+        let durability = options.durability.unwrap_or(usual);
         if durability != Durability::None && self.journal.is_none() {
             return Err(Error::InvalidArgument(format!("{durability:?} needs a journal")));
         }
@@ -191,7 +192,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let bytes =
             writes.iter().map(|write| entry_bytes_max(write.key.len() as u64, write.value_len as u64));
         let bytes = bytes.fold(0, u64::saturating_add);
-        Ok(Prepared { writes, mode: batch.sequence_mode(), bytes, encoded, durability })
+        let (mode, deadline) = (batch.sequence_mode(), options.deadline);
+        Ok(Prepared { writes, mode, bytes, encoded, durability, deadline, tried: 0 })
     }
 
     fn commit(&self, mut prepared: Prepared<'_>, numbers: Numbers) -> Result<SequenceNumber> {
@@ -235,18 +237,16 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Space, journal, numbers. If there is no room for another table, waits for the flush that is under way.
     fn number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
-        let (mut need, mut since) = (None, None);
+        let mut since = None;
         loop {
             let cause = match self.try_number(prepared, numbers) {
                 Err(Error::WriteStall { cause, .. }) => cause,
                 numbered => return numbered,
             };
-            let need = need.get_or_insert_with(|| Need {
-                bytes: prepared.bytes,
-                tables_max: self.tables_max,
-                deadline: Instant::now().checked_add(self.stall_timeout),
-            });
-            if self.buffers.wait(cause, need, &mut since) != Waited::Room {
+            prepared.deadline = prepared.deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
+            let Prepared { bytes, tried, deadline, .. } = *prepared;
+            let need = Need { bytes, tables_max: self.tables_max, tried, deadline };
+            if self.buffers.wait(cause, &need, &mut since) != Waited::Room {
                 let tables = self.buffers.unflushed_tables();
                 let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
                 return Err(Error::WriteStall { cause, tables, waited });
@@ -263,6 +263,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let Some(last) = first.checked_add(count - 1).filter(|last| *last <= SEQUENCE_MAX) else {
             return Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into()));
         };
+        prepared.tried = commit.tables.active.bytes.id();
         let writer = self.reserve(&mut commit, prepared.bytes)?;
         if let (Some(encoded), Some(journal)) = (&mut prepared.encoded, &self.journal) {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
@@ -353,13 +354,15 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     pub(crate) fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
         let (table, bytes) = (self.fork()?, self.buffers.count_table());
         let number = self.switch_journal(commit)?;
-        commit.tables.active.close(commit.last);
+        let sealed = Arc::clone(&commit.tables.active);
+        sealed.close(commit.last);
         self.buffers.take_seal();
         commit.closed = commit.last;
         commit.unasked = 0;
         commit.tables = commit.tables.switched(Slot::new(number, table, bytes));
         // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
+        sealed.count(Phase::Sealed);
         Ok(())
     }
 

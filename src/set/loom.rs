@@ -143,10 +143,12 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
     check(|| {
         let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX)));
         let tables = [set.count_table(), set.count_table()];
+        let need = Need { tried: tables[1].id(), ..NEED };
+        tables[0].count(Phase::Sealed, 0);
         assert_eq!(set.begin_flush(), Flushing::No);
         let (ending, waiting) = (Arc::clone(&set), Arc::clone(&set));
         let ender = spawn(move || ending.end_flush());
-        let waiter = spawn(move || waiting.wait(StallCause::Tables, &NEED, &mut None));
+        let waiter = spawn(move || waiting.wait(StallCause::Tables, &need, &mut None));
         ender.join().unwrap();
         assert_eq!(waiter.join().unwrap(), Waited::ForNothing, "its table was not flushed");
         drop(tables);
@@ -154,7 +156,7 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
 }
 
 /// A writer of batches without bytes, and without a deadline.
-const NEED: Need = Need { bytes: 0, tables_max: 2, deadline: None };
+const NEED: Need = Need { bytes: 0, tables_max: 2, tried: 0, deadline: None };
 
 /// A flush in one set lets the writer of another one go on, before or after it begins to wait.
 #[test]

@@ -8,7 +8,8 @@
 //!
 //! The set gives sequence numbers: each entry of a batch takes the next one. A batch is checked before it has numbers, so a
 //! batch that is refused changes nothing. Then it is in the [`Journal`], then in the active table, and at last, after all
-//! batches before it, it becomes visible, as a whole. [`Durability`] says how long a write waits.
+//! batches before it, it becomes visible, as a whole. [`Durability`] says how long a write waits, [`WriteOptions`] how long
+//! it waits for memory.
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
@@ -86,7 +87,8 @@
 //!
 //! [`max_write_buffer_number`](SetOptionsBuilder::max_write_buffer_number) limits the tables of one set, a
 //! [`WriteBufferManager`] the bytes of several sets. A write beyond a limit waits for a flush that is under way, until
-//! [`stall_timeout`](SetOptionsBuilder::stall_timeout); if there is none, it is refused at once. Only what is not flushed makes
+//! [`stall_timeout`](SetOptionsBuilder::stall_timeout) or its own [`deadline`](WriteOptions::deadline); if there is none, it is
+//! refused at once. Only what is not flushed makes
 //! writers wait. Views, cursors, pinned values and jobs that keep flushed tables in memory are counted apart, as
 //! [`pinned_bytes`](SetStats::pinned_bytes).
 //!
@@ -195,7 +197,7 @@ pub use journal::Journal;
 pub use merge_operator::{MergeError, MergeOperator};
 pub use merged_entry::{MergeBase, MergedEntry};
 pub use merging_cursor::MergingCursor;
-pub use options::{Durability, SetOptions, SetOptionsBuilder};
+pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
 pub use snapshot::Snapshot;
 pub use source::{Cover, SortedSource, SourceKey};
 pub use stats::SetStats;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
@@ -39,6 +39,74 @@ pub enum Durability {
     Buffered,
     /// Once the journal has been synced after it took the batch. One sync serves all batches that wait for one.
     Synced,
+}
+
+/// How one batch is written. A [`Durability`] alone converts into it.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, WriteOptions};
+/// use paranoid_memtable::{Error, WriteBatch};
+/// # fn main() -> Result<(), Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// let soon = Instant::now() + Duration::from_millis(5);
+/// let options = WriteOptions::new().durability(Durability::None).deadline(soon);
+/// assert_eq!(set.write_with(&batch, options)?, 1);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use]
+pub struct WriteOptions {
+    pub(crate) durability: Option<Durability>,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl WriteOptions {
+    /// What [`write`](crate::set::MemTableSet::write) does.
+    pub fn new() -> Self {
+        WriteOptions::default()
+    }
+
+    /// When the batch counts as written (default: `Buffered` if the set has a journal, otherwise `None`).
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// The moment from which on the batch is refused with `WriteStall` instead of waiting for a flush (default: the
+    /// set's [`stall_timeout`](SetOptionsBuilder::stall_timeout) after the stall began). After a moment that is over the
+    /// batch never waits for one. Once the batch has its numbers it is finished, however long that takes.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions, WriteOptions};
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// # fn main() -> Result<(), Error> {
+    /// let tables = paranoid_memtable::MemTableOptions::builder().write_buffer_size(64 << 10).build()?;
+    /// let options = SetOptions::builder().table(tables).max_write_buffer_number(2).build()?;
+    /// let set = MemTableSet::open(options, ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", &[7; 64 << 10])?;
+    /// set.write(&batch)?;
+    /// set.write(&batch)?;
+    /// let job = set.begin_flush()?; // by another thread, and it takes its time
+    /// let refused = set.write_with(&batch, WriteOptions::new().deadline(Instant::now()));
+    /// assert!(matches!(refused, Err(Error::WriteStall { .. })));
+    /// # drop(job);
+    /// # Ok(()) }
+    /// ```
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+}
+
+impl From<Durability> for WriteOptions {
+    fn from(durability: Durability) -> Self {
+        WriteOptions::new().durability(durability)
+    }
 }
 
 /// What a set is made with: see [`SetOptionsBuilder`].
@@ -180,7 +248,8 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// The longest that a write waits for a flush (default: 10 seconds). Then it is refused with `WriteStall`.
+    /// The longest that a write waits for a flush (default: 10 seconds), if it has no
+    /// [`deadline`](WriteOptions::deadline) of its own. Then it is refused with `WriteStall`.
     pub fn stall_timeout(mut self, most: Duration) -> Self {
         self.options.stall_timeout = most;
         self

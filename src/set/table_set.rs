@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
-use crate::set::options::{Durability, SetOptions};
+use crate::set::options::{SetOptions, WriteOptions};
 use crate::set::resume::resume;
 use crate::set::snapshot::Snapshot;
 use crate::set::stats::SetStats;
@@ -85,8 +85,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
         Ok(MemTableSet { shared: Arc::new(shared) })
     }
 
-    /// Writes a batch, as [`write_with`](Self::write_with) does: [`Durability::Buffered`] if there is a journal,
-    /// otherwise [`Durability::None`].
+    /// Writes a batch, as [`write_with`](Self::write_with) does by default: `Buffered` if there is a journal, otherwise
+    /// without one.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -103,12 +103,13 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// # Errors
     /// Those of [`write_with`](Self::write_with).
     pub fn write(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        self.shared.write(batch, self.shared.usual())
+        self.shared.write(batch, WriteOptions::new())
     }
 
     /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it
     /// are visible. A batch without entries takes no number; what is visible is returned. Expected O(n log n) for n
-    /// entries; waits for batches with smaller numbers that are still being written, and for a sync.
+    /// entries; waits for batches with smaller numbers that are still being written, for a sync, and until its deadline for a
+    /// flush if a budget is used up. `options` are [`WriteOptions`] or a [`Durability`](crate::set::Durability).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -132,8 +133,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     ///
     /// # Panics
     /// If the comparator or the journal panics. The set is read-only then, unless the batch had no numbers yet.
-    pub fn write_with(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.shared.write(batch, durability)
+    pub fn write_with(&self, batch: &WriteBatch, options: impl Into<WriteOptions>) -> Result<SequenceNumber> {
+        self.shared.write(batch, options.into())
     }
 
     /// Writes a batch that was read from a journal, under the numbers in its header, without appending it anywhere.

@@ -65,7 +65,7 @@ pub(crate) struct Slot<C: Comparator> {
     pub(crate) number: u64,
     pub(crate) table: MemTable<C>,
     pub(crate) last: LastNumber,
-    bytes: Arc<TableBytes>,
+    pub(crate) bytes: Arc<TableBytes>,
     /// A writer for each thread number modulo their count, while no thread writes with it.
     writers: [Mutex<Option<Writer<C>>>; WRITERS],
 }
@@ -81,7 +81,6 @@ impl<C: Comparator> Slot<C> {
     /// Ends numbers and writers of this table.
     pub(crate) fn close(&self, last: SequenceNumber) {
         self.last.close(last);
-        self.count(Phase::Sealed);
         for writer in &self.writers {
             drop(writer.lock().take());
         }

@@ -6,7 +6,7 @@
 //!   its bytes     unflushed  unflushed  pinned                      forgotten
 //! ```
 //! * WRITE-BUFFERS-1: a writer waits only while a flush is under way that may end its stall, and for no longer than its
-//!   deadline. What ends a flush, frees memory or removes a set wakes every writer that waits.
+//!   deadline. What ends a flush, seals a table, frees memory or removes a set wakes every writer that waits.
 //! * WRITE-BUFFERS-2: bytes count as unflushed only if a flush of their set can take them: of an active table once it has
 //!   entries, of no table that was flushed, and of no set that was dropped.
 //! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes. Under it nobody is called, and no
@@ -155,6 +155,8 @@ pub(crate) struct Need {
     pub(crate) bytes: u64,
     /// The most tables that may be unflushed.
     pub(crate) tables_max: u64,
+    /// The active table that was full.
+    pub(crate) tried: u64,
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -288,6 +290,10 @@ impl State {
         }
     }
 
+    fn is_active(&self, table: u64) -> bool {
+        self.tables.get(&table).is_some_and(|table| table.phase == Phase::Active)
+    }
+
     /// Number of tables of a set that are not flushed, the active one included.
     fn unflushed_tables(&self, set: u64) -> u64 {
         let of_set = self.tables.values().filter(|table| table.set == set);
@@ -375,7 +381,9 @@ impl Membership {
         state.waiting += 1;
         let waited = loop {
             let is_over = match cause {
-                StallCause::Tables => state.unflushed_tables(self.set) < need.tables_max,
+                StallCause::Tables => {
+                    state.unflushed_tables(self.set) < need.tables_max || !state.is_active(need.tried)
+                }
                 StallCause::Unflushed | StallCause::Pinned => {
                     self.buffers.obstacle(&state, need.bytes) != Some(cause)
                 }
@@ -427,6 +435,10 @@ pub(crate) struct TableBytes {
 }
 
 impl TableBytes {
+    pub(crate) fn id(&self) -> u64 {
+        self.table
+    }
+
     /// The table has so many bytes, and is there on its way.
     pub(crate) fn count(&self, phase: Phase, bytes: u64) {
         let mut state = self.buffers.state.lock();
@@ -434,7 +446,7 @@ impl TableBytes {
             (table.phase, table.bytes) = (phase, bytes);
         }
         drop(state);
-        if phase == Phase::Pinned {
+        if phase != Phase::Active {
             self.buffers.changed.notify_all();
         }
     }

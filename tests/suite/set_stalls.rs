@@ -2,10 +2,12 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::scope;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
-use paranoid_memtable::set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
+use paranoid_memtable::set::{
+    MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions, StallCause, WriteOptions,
+};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
 
@@ -121,7 +123,18 @@ fn a_stall_has_an_end() {
     let job = set.begin_flush().unwrap().unwrap();
     let (tables, waited) = fill(&set, &batch);
     assert!(tables == 2 && waited >= TIMEOUT, "{tables} {waited:?}");
-    drop(job);
+    // Deadlines of single batches are kept, whatever the set's is; one that is over never waits.
+    let patient = small(Duration::MAX).0;
+    fill(&patient, &batch);
+    let other = patient.begin_flush().unwrap().unwrap();
+    for least in [Duration::ZERO, TIMEOUT] {
+        let begun = Instant::now();
+        let refused = patient.write_with(&batch, WriteOptions::new().deadline(begun + least)).unwrap_err();
+        let Error::WriteStall { cause, waited, .. } = refused else { panic!("{refused}") };
+        assert_eq!(cause, StallCause::Tables);
+        assert!(begun.elapsed() >= least && (waited.is_zero() || !least.is_zero()), "{waited:?}");
+    }
+    drop((job, other));
     assert_eq!(fill(&set, &batch), (2, Duration::ZERO));
     assert!(SetOptions::builder().max_write_buffer_number(1).build().is_err());
 }

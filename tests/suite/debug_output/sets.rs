@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paranoid_memtable::set::{
     Cover, Durability, FileJournal, FileStorage, MemTableSet, MergeBase, OnDamage, SetLookup, SetOptions,
-    SourceKey, StallCause, WriteBufferManager,
+    SourceKey, StallCause, WriteBufferManager, WriteOptions,
 };
 use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
 
@@ -17,6 +17,7 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     out.show("WriteBufferManager", &manager);
     out.show("WriteBufferStats", &manager.stats());
     out.show("StallCause", &StallCause::Pinned);
+    out.show("WriteOptions", &WriteOptions::new());
     let builder = SetOptions::builder().table(options(1)).write_buffer_manager(&manager);
     out.show("SetOptionsBuilder", &builder);
     let options = builder.build().unwrap();

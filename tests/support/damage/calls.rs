@@ -211,6 +211,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("SetOptions", "*", PLAIN),
     ("SetOptionsBuilder", "*", PLAIN),
     ("WriteBufferManager", "*", PLAIN),
+    ("WriteOptions", "*", PLAIN),
     ("FaultInjector", "*", "breaks the memory that trials look at"),
     ("Past", "*", "as FaultInjector"),
     ("Piece", "*", "as FaultInjector"),
