@@ -1,18 +1,20 @@
 //! The digest algebra: parts that are XORed, and types that say what a sum covers.
 //!
 //! ```text
-//!   K(key) V(value) O(kind) S(sequence) L(lengths, revision) P(offset, table nonce)      each 64 bits, own seed
+//!   K(key) V(value) O(kind) S(sequence)                                     each 64 bits, own seed
+//!   F(lengths, sequence, revision, offset) under the table's secret         64 bits, of which the header check is made
 //!
 //!   digest of a caller       K ^ V ^ O                    Protected<Kvo>
 //!   with its sequence        K ^ V ^ O ^ S                Protected<Kvos>
-//!   stored key digest        K ^ O ^ S ^ L ^ P            low protection bytes
-//!   stored value digest      V ^ K ^ S ^ P                low protection bytes
+//!   stored key digest        K ^ O ^ S ^ F                low protection bytes
+//!   stored value digest      V ^ K ^ S ^ F                low protection bytes
 //!   key digest that left     K ^ O ^ S                    } StoredProtection: low protection bytes
 //!   value digest that left   V ^ K ^ S                    }
 //! ```
-//! * DIGEST-1: the seeds of all parts but P are global, so a digest leaves its table by XORing P and L out. That
+//! * DIGEST-1: the seeds of all parts but F are global, so a digest leaves its table by XORing F out. That
 //!   reads no byte of key or value, so a bit that flipped since the digest was computed still disagrees with it.
-//! * DIGEST-2: P binds an entry to its place and to the life of its table.
+//! * DIGEST-2: F binds an entry to its place and to the life of its table. It is computed once for the header check
+//!   and both digests (`tag.rs`).
 //! * DIGEST-3: V is bound to K and S: two entries cannot trade values.
 //!
 //! A width of n bytes misses random damage with probability 2^-8n. Pure functions; any thread.
@@ -28,8 +30,6 @@ const SEED_KEY: u64 = splitmix(101);
 const SEED_VALUE: u64 = splitmix(102);
 const SEED_KIND: u64 = splitmix(103);
 const SEED_SEQUENCE: u64 = splitmix(104);
-const SEED_LENGTHS: u64 = splitmix(105);
-const SEED_PLACE: u64 = splitmix(106);
 
 /// Covers key, value and kind.
 ///
@@ -162,16 +162,6 @@ fn sequence_part(sequence: SequenceNumber) -> u64 {
     mix(sequence, SEED_SEQUENCE)
 }
 
-#[inline(always)]
-fn lengths_part(lengths: u64, revision: u32) -> u64 {
-    mix(lengths ^ u64::from(revision).rotate_left(29), SEED_LENGTHS)
-}
-
-#[inline(always)]
-fn place_part(offset: u32, nonce: u64) -> u64 {
-    mix(u64::from(offset) ^ nonce, SEED_PLACE)
-}
-
 /// The two digests that a table stored with an entry, with the entry's place taken out. A later stage, such as a
 /// block builder, compares its own copy of the bytes with them. They were computed when the entry was written;
 /// handing them on reads no byte of the entry.
@@ -294,59 +284,40 @@ impl Width {
     }
 }
 
-/// What turns computed digests into stored ones: the nonce of part P, and how many bytes are stored.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seal {
-    pub(crate) nonce: u64,
-    pub(crate) width: Width,
-}
-
 /// The fixed fields of an entry that digests cover, its place included.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
-    /// Node address in arena units.
-    pub(crate) offset: u32,
-    /// Key length, value length and kind, packed as the node packs them.
-    pub(crate) lengths: u64,
+    /// F.
+    pub(crate) header_part: u64,
     /// The entry's kind.
     pub(crate) kind: Kind,
     /// The entry's sequence number.
     pub(crate) sequence: SequenceNumber,
-    /// The entry's revision.
-    pub(crate) revision: u32,
 }
 
 impl Placed {
     /// The key digest, untruncated, from K.
     #[inline(always)]
-    pub(crate) fn key_digest(&self, key_part: u64, nonce: u64) -> u64 {
-        key_part
-            ^ kind_part(self.kind)
-            ^ sequence_part(self.sequence)
-            ^ lengths_part(self.lengths, self.revision)
-            ^ place_part(self.offset, nonce)
+    pub(crate) fn key_digest(&self, key_part: u64) -> u64 {
+        key_part ^ kind_part(self.kind) ^ sequence_part(self.sequence) ^ self.header_part
     }
 
     /// The value digest, untruncated, from the value and K.
     #[inline(always)]
-    pub(crate) fn value_digest(&self, value: &[u8], key_part: u64, nonce: u64) -> u64 {
-        self.value_digest_of(value_part(value), key_part, nonce)
+    pub(crate) fn value_digest(&self, value: &[u8], key_part: u64) -> u64 {
+        self.value_digest_of(value_part(value), key_part)
     }
 
     /// The value digest, untruncated, from V and K.
     #[inline(always)]
-    pub(crate) fn value_digest_of(&self, value_part: u64, key_part: u64, nonce: u64) -> u64 {
-        value_part ^ key_part ^ sequence_part(self.sequence) ^ place_part(self.offset, nonce)
+    pub(crate) fn value_digest_of(&self, value_part: u64, key_part: u64) -> u64 {
+        value_part ^ key_part ^ sequence_part(self.sequence) ^ self.header_part
     }
 
-    /// The stored digests without their place and lengths (DIGEST-1).
-    pub(crate) fn stripped(&self, key_digest: u64, value_digest: u64, seal: Seal) -> StoredProtection {
-        let place = place_part(self.offset, seal.nonce);
-        StoredProtection {
-            key: key_digest ^ lengths_part(self.lengths, self.revision) ^ place,
-            value: value_digest ^ place,
-            width: seal.width,
-        }
+    /// The stored digests without F (DIGEST-1).
+    pub(crate) fn stripped(&self, key_digest: u64, value_digest: u64, width: Width) -> StoredProtection {
+        let (key, value) = (key_digest ^ self.header_part, value_digest ^ self.header_part);
+        StoredProtection { key, value, width }
     }
 
     /// The caller's digest of the entry with its sequence number (DIGEST-1), computed from the bytes as they are now.
@@ -356,27 +327,39 @@ impl Placed {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
+    use crate::integrity::tag::Secret;
 
+    /// Each field, and each bit of a header and its place.
     #[test]
     fn every_field_is_covered() {
-        let base =
-            Placed { offset: 9, lengths: 0x0003_0000_0005_0001, kind: Kind::PUT, sequence: 77, revision: 0 };
-        let digest = |placed: Placed, key: &[u8]| placed.key_digest(key_part(key), 5);
-        let clean = digest(base, b"key");
+        let secret = Secret::from_seed(5);
+        let header = |[node, lengths, sequence, revision]: [u64; 4]| {
+            let halves = [node, revision].map(|half| u32::try_from(half).unwrap());
+            secret.header_part(halves[0], lengths, sequence, halves[1])
+        };
+        let fields = [9, 0x0003_0000_0005_0001, 77, 0];
+        let base = Placed { header_part: header(fields), kind: Kind::PUT, sequence: 77 };
+        let digest = |placed: Placed, key: &[u8]| placed.key_digest(key_part(key));
+        let value = |placed: Placed, value: &[u8], key: &[u8]| placed.value_digest(value, key_part(key));
+        let (clean, clean_value) = (digest(base, b"key"), value(base, b"v", b"key"));
         assert_ne!(clean, digest(base, b"kez"));
-        assert_ne!(clean, digest(Placed { offset: 10, ..base }, b"key"));
-        assert_ne!(clean, digest(Placed { lengths: 1, ..base }, b"key"));
         assert_ne!(clean, digest(Placed { kind: Kind::DELETE, ..base }, b"key"));
         assert_ne!(clean, digest(Placed { sequence: 78, ..base }, b"key"));
-        assert_ne!(clean, digest(Placed { revision: 1, ..base }, b"key"));
-        let value = |placed: Placed, value: &[u8], key: &[u8]| placed.value_digest(value, key_part(key), 5);
-        let clean = value(base, b"v", b"key");
-        assert_ne!(clean, value(base, b"w", b"key"));
-        assert_ne!(clean, value(base, b"v", b"kez"));
-        assert_ne!(clean, value(Placed { sequence: 78, ..base }, b"v", b"key"));
-        assert_ne!(clean, value(Placed { offset: 10, ..base }, b"v", b"key"));
+        assert_ne!(clean_value, value(base, b"w", b"key"));
+        assert_ne!(clean_value, value(base, b"v", b"kez"));
+        assert_ne!(clean_value, value(Placed { sequence: 78, ..base }, b"v", b"key"));
+        for (field, bits) in [32, 64, 64, 32].into_iter().enumerate() {
+            for bit in 0..bits {
+                let mut flipped = fields;
+                flipped[field] ^= 1 << bit;
+                let placed = Placed { header_part: header(flipped), ..base };
+                assert_ne!(clean, digest(placed, b"key"), "field {field}, bit {bit}");
+                assert_ne!(clean_value, value(placed, b"v", b"key"), "field {field}, bit {bit}");
+            }
+        }
     }
 
     #[test]

@@ -108,23 +108,29 @@ fn finish(sum: u64, len: usize, seed: u64) -> u64 {
 }
 
 fn long(bytes: &[u8], seed: u64) -> u64 {
-    let len = bytes.len();
-    let mut sum = seed;
-    let mut rest = bytes;
-    if len > STEPS * STEP {
-        let mut accumulators = [seed ^ SALTS[8], seed ^ SALTS[9], seed ^ SALTS[10], seed ^ SALTS[11]];
-        // At least one byte stays for the tail, whose last step overlaps what came before.
-        let (blocks, _) = rest[..rest.len() - 1].as_chunks::<BLOCK>();
-        for block in blocks {
-            for ((state, step), salt) in accumulators.iter_mut().zip(block.as_chunks::<STEP>().0).zip(SALTS) {
-                let [low, high] = halves(step);
-                *state = fold(low ^ salt, high ^ *state);
-            }
+    if bytes.len() <= STEPS * STEP { tail(bytes, bytes, seed, seed) } else { longest(bytes, seed) }
+}
+
+#[inline(never)]
+fn longest(bytes: &[u8], seed: u64) -> u64 {
+    let mut accumulators = [seed ^ SALTS[8], seed ^ SALTS[9], seed ^ SALTS[10], seed ^ SALTS[11]];
+    // At least one byte stays for the tail, whose last step overlaps what came before.
+    let (blocks, _) = bytes[..bytes.len() - 1].as_chunks::<BLOCK>();
+    for block in blocks {
+        for ((state, step), salt) in accumulators.iter_mut().zip(block.as_chunks::<STEP>().0).zip(SALTS) {
+            let [low, high] = halves(step);
+            *state = fold(low ^ salt, high ^ *state);
         }
-        rest = &rest[blocks.len() * BLOCK..];
-        sum = fold(accumulators[0] ^ SALTS[12], accumulators[1] ^ SALTS[13])
-            .wrapping_add(fold(accumulators[2] ^ SALTS[14], accumulators[3] ^ SALTS[15]));
     }
+    let sum = fold(accumulators[0] ^ SALTS[12], accumulators[1] ^ SALTS[13])
+        .wrapping_add(fold(accumulators[2] ^ SALTS[14], accumulators[3] ^ SALTS[15]));
+    tail(bytes, &bytes[blocks.len() * BLOCK..], sum, seed)
+}
+
+/// Adds the steps of `rest`, the end of `bytes`, to a sum.
+#[inline(always)]
+fn tail(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
+    let len = bytes.len();
     for (step, salts) in SALTS.as_chunks::<2>().0[..STEPS - 1].iter().enumerate() {
         // The last step, below, takes the last 16 bytes, so this loop stops while more than one step is left.
         let left = rest.get(step * STEP..).and_then(<[u8]>::first_chunk::<{ STEP + 1 }>);

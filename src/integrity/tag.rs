@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   link       target offset (32) | tag (32)                       tag   = mix(slot, level, target, secret)
-//!   back word  target offset (32) | tag (16) | header check (16)   check = mix(lengths, sequence, revision, offset, secret)
+//!   back word  target offset (32) | tag (16) | header check (16)   check = fold(F), F = mix(lengths, sequence, revision, offset, secret)
 //! ```
 //! * TAG-1: a tag is bound to the slot it stands in, the level it serves and the target it names; a word copied from
 //!   anywhere else, a zeroed word or a flipped bit fails with probability 1 - 2^-32 (2^-16 for the short ones).
@@ -30,7 +30,7 @@ impl Secret {
         Secret { mask: splitmix(seed ^ 0x6c69_6e6b), factor: splitmix(seed ^ 0x7461_6773) | 1 }
     }
 
-    /// The nonce of digest part P (TAG-3).
+    /// The seed of tower heights (TAG-3).
     #[inline(always)]
     pub(crate) const fn nonce(self) -> u64 {
         self.mask.rotate_left(23) ^ self.factor
@@ -58,13 +58,18 @@ impl Secret {
         tag
     }
 
-    /// Check over the fixed words of the node at `node`.
+    /// The digest part F of the node at `node`: its place and its header.
     #[inline(always)]
-    pub(crate) const fn header_check(self, node: u32, lengths: u64, sequence: u64, revision: u32) -> u16 {
+    pub(crate) const fn header_part(self, node: u32, lengths: u64, sequence: u64, revision: u32) -> u64 {
         let place = ((node as u64) << 32) | revision as u64;
-        let mixed = fold(lengths ^ self.mask, sequence ^ place.rotate_left(7) ^ self.factor);
+        fold(lengths ^ self.mask, sequence ^ place.rotate_left(7) ^ self.factor)
+    }
+
+    /// The check over a header, from its digest part.
+    #[inline(always)]
+    pub(crate) const fn header_check(header_part: u64) -> u16 {
         #[expect(clippy::cast_possible_truncation, reason = "folded into the check")]
-        let check = (mixed ^ (mixed >> 32)) as u16;
+        let check = (header_part ^ (header_part >> 32)) as u16;
         check
     }
 }

@@ -369,7 +369,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
             }
             *newer = Some(spot.entry);
             if self.filter.admits(spot.entry.node().sequence(), spot.entry.kind()) {
-                let protection = spot.entry.stored_protection(order.view().seal());
+                let protection = spot.entry.stored_protection(order.view().width);
                 return Ok(Some(Came::Entry(spot.entry, protection)));
             }
             self.summary.hidden += 1;

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use crate::error::Corruption;
 use crate::integrity::digest::{Placed, key_part};
+use crate::integrity::tag::Secret;
 use crate::key::{Comparator, Kind};
 use crate::memtable::core::Core;
 use crate::memtable::options::Representation;
@@ -131,7 +132,7 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
     };
     let verified = offsets.iter().filter_map(|offset| {
         let entry = view.open(*offset).and_then(|node| node.verify(&view)).ok()?;
-        entry.value(view.seal()).ok().map(|_| entry)
+        entry.value(view.width).ok().map(|_| entry)
     });
     Ok((sorted(core, view, verified.collect()), reach, failure))
 }
@@ -208,7 +209,8 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let check = BackWord(word(BACK_AT)?).header_check();
     let revision = word(REVISION_AT)?.to_ne_bytes();
     let revision = u32::from_ne_bytes(std::array::from_fn(|i| revision[i]));
-    if view.secret.header_check(offset, lengths.0, sequence, revision) != check {
+    let header_part = view.secret.header_part(offset, lengths.0, sequence, revision);
+    if Secret::header_check(header_part) != check {
         return None;
     }
     let (_, available) = view.locate(offset)?;
@@ -220,8 +222,8 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     while copy.len() < end {
         copy.extend_from_slice(&word(copy.len())?.to_ne_bytes());
     }
-    let placed = Placed { offset, lengths: lengths.0, kind: lengths.kind(), sequence, revision };
-    let digest = placed.key_digest(key_part(&copy[key_at(view.width)..end]), view.secret.nonce());
+    let placed = Placed { header_part, kind: lengths.kind(), sequence };
+    let digest = placed.key_digest(key_part(&copy[key_at(view.width)..end]));
     let width = view.width.bytes();
     (copy[HEADER..HEADER + width] == digest.to_le_bytes()[..width]).then_some(())
 }

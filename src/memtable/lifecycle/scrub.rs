@@ -300,7 +300,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
             }
         };
         self.report.bytes += entry.key().len() as u64;
-        match entry.value(search.view.seal()) {
+        match entry.value(search.view.width) {
             Ok(value) => self.report.bytes += value.len() as u64,
             Err(corruption) => self.find(corruption),
         }

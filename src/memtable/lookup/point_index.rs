@@ -339,7 +339,7 @@ mod tests {
             [7, 5].map(|sequence| {
                 let mut reservation = arena.carve(&mut sub, 20).unwrap();
                 let fields = Fields::new(sequence, Kind::PUT, &key, b"v", None);
-                let node = view.build(&mut reservation, &fields, Shape::LOW).unwrap().offset;
+                let node = view.build(&mut reservation, &fields, Shape::low(0, 0)).unwrap().offset;
                 let version = Version { node, key: &key, sequence, revision: 0 };
                 index.note(&view, &Bytewise, &version, key_part(&key));
                 node

@@ -172,7 +172,7 @@ impl RangeTombstones {
             let sequence = spot.entry.node().sequence();
             if sequence <= question.snapshot
                 && sequence > best
-                && ground.comparator.compare(question.key, spot.entry.value(search.view().seal())?).is_lt()
+                && ground.comparator.compare(question.key, spot.entry.value(search.view().width)?).is_lt()
             {
                 best = sequence;
             }
@@ -220,7 +220,7 @@ impl RangeTombstones {
                 Ok(Some(spot)) => {
                     let sequence = spot.entry.node().sequence();
                     tombstones.push(
-                        spot.entry.value(search.view().seal()).map(|end| (spot.entry.key(), end, sequence)),
+                        spot.entry.value(search.view().width).map(|end| (spot.entry.key(), end, sequence)),
                     );
                     spot.at
                 }
@@ -230,7 +230,7 @@ impl RangeTombstones {
                         return tombstones;
                     }
                     if let Ok(entry) = search.entry(gap.after) {
-                        let end = entry.value(search.view().seal());
+                        let end = entry.value(search.view().width);
                         tombstones.push(end.map(|end| (entry.key(), end, entry.node().sequence())));
                     }
                     gap.after

@@ -59,7 +59,6 @@ pub(crate) fn new_chain(view: &View<'_>, sub: &mut SubChunk) -> Result<u32> {
 
 /// Appends a node that was built after `last` to a chain; the caller holds the chain's shard (VECTOR-1).
 fn append(view: &View<'_>, sentinel: u32, last: u32, node: u32) -> Result<()> {
-    view.set_link(node, 0, sentinel)?;
     if !view.publish_link(last, 0, sentinel, node)? {
         return Err(broken(last).into());
     }
@@ -361,7 +360,7 @@ pub(crate) fn write(
     let lengths = fields.lengths();
     let last = last_of(view, sentinel)?;
     let mut reservation = view.arena().carve(sub, node_units(view.width, lengths, 1))?;
-    let linked = view.build(&mut reservation, fields, Shape { back: last, ..Shape::LOW }).and_then(|built| {
+    let linked = view.build(&mut reservation, fields, Shape::low(last, sentinel)).and_then(|built| {
         check_claim(view, &built, fields)?;
         append(view, sentinel, last, built.offset)?;
         Ok(built)

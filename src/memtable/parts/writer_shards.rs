@@ -229,6 +229,12 @@ impl Drop for Entered<'_> {
 }
 
 impl Entered<'_> {
+    /// Runs a write and leaves the shard.
+    #[inline(always)]
+    fn run<R>(mut self, write: impl FnOnce(&mut Self) -> R, frozen: impl FnOnce() -> R) -> R {
+        if self.inside.frozen == Gate::Frozen { frozen() } else { write(&mut self) }
+    }
+
     /// The shard's chain, which is made if it does not exist. Only the owner of the lock sets it.
     pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
         let control = &self.shard.control;
@@ -256,13 +262,6 @@ impl Entered<'_> {
     }
 }
 
-/// The result of an attempt to enter.
-enum Attempt<'s> {
-    Inside(Entered<'s>),
-    Busy,
-    Frozen,
-}
-
 impl WriterShard {
     fn new(frozen: Gate, secret: Secret, number: usize) -> Self {
         WriterShard {
@@ -275,22 +274,17 @@ impl WriterShard {
         }
     }
 
+    /// Enters if nobody is inside.
     #[inline(always)]
-    fn try_enter(&self) -> Attempt<'_> {
-        match self.inside.try_lock() {
-            Some(inside) => self.admitted(inside),
-            None => Attempt::Busy,
-        }
+    fn try_enter(&self) -> Option<Entered<'_>> {
+        self.inside.try_lock().map(|inside| self.hold(inside))
     }
 
     #[inline(always)]
-    fn admitted<'s>(&'s self, inside: MutexGuard<'s, Inside>) -> Attempt<'s> {
-        if inside.frozen == Gate::Frozen {
-            return Attempt::Frozen;
-        }
+    fn hold<'s>(&'s self, inside: MutexGuard<'s, Inside>) -> Entered<'s> {
         // ORDERING: Relaxed: only this thread asks for its own number (WRITER-SHARDS-4).
         self.holder.store(holder_number(), Ordering::Relaxed);
-        Attempt::Inside(Entered { inside, shard: self })
+        Entered { inside, shard: self }
     }
 
     /// Whether this thread is inside (WRITER-SHARDS-4).
@@ -316,17 +310,16 @@ impl WriterShard {
     }
 
     /// Waits for the owner of the lock.
-    #[inline]
-    fn wait(&self) -> Attempt<'_> {
-        self.admitted(self.inside.lock())
+    #[inline(always)]
+    fn wait(&self) -> Entered<'_> {
+        self.hold(self.inside.lock())
     }
 
-    /// Enters the shard as its lessee. Waits only for a freeze.
+    /// Enters the shard as its lessee. Waits only for a freeze. `None`: frozen.
+    #[inline(always)]
     pub(crate) fn enter(&self) -> Option<Entered<'_>> {
-        match self.wait() {
-            Attempt::Inside(entered) => Some(entered),
-            _ => None,
-        }
+        let entered = self.wait();
+        (entered.inside.frozen == Gate::Open).then_some(entered)
     }
 
     /// Gives the lease back.
@@ -366,19 +359,6 @@ impl WriterShards {
         WriterShards { first, more: Mutex::new(More::default()), secret }
     }
 
-    /// Tries the thread's home shard and then the others.
-    #[inline(always)]
-    fn try_enter(&self) -> Attempt<'_> {
-        let home = thread_number();
-        for i in 0..FIRST {
-            match self.first[(home + i) % FIRST].try_enter() {
-                Attempt::Busy => {}
-                attempt => return attempt,
-            }
-        }
-        Attempt::Busy
-    }
-
     /// Runs a write inside a free shard, which is made if there is none. For a frozen table returns what `frozen`
     /// makes.
     #[inline]
@@ -387,17 +367,33 @@ impl WriterShards {
         write: impl FnOnce(&mut Entered<'_>) -> R,
         frozen: impl FnOnce() -> R,
     ) -> R {
+        let home = thread_number() % FIRST;
+        match self.first[home].try_enter() {
+            Some(entered) => entered.run(write, frozen),
+            None => self.write_elsewhere(home, write, frozen),
+        }
+    }
+
+    /// Runs a write inside another shard than the thread's home.
+    #[cold]
+    #[inline(never)]
+    fn write_elsewhere<R>(
+        &self,
+        home: usize,
+        write: impl FnOnce(&mut Entered<'_>) -> R,
+        frozen: impl FnOnce() -> R,
+    ) -> R {
         // Returned after the write has left it, even if a comparator panics.
         let leased;
-        let mut attempt = self.try_enter();
-        if let Attempt::Busy = attempt {
-            leased = Leased(self.lease());
-            attempt = leased.0.wait();
-        }
-        match attempt {
-            Attempt::Inside(mut entered) => write(&mut entered),
-            _ => frozen(),
-        }
+        let free = (1..FIRST).find_map(|i| self.first[(home + i) % FIRST].try_enter());
+        let entered = match free {
+            Some(entered) => entered,
+            None => {
+                leased = Leased(self.lease());
+                leased.0.wait()
+            }
+        };
+        entered.run(write, frozen)
     }
 
     /// A shard that one `Writer` owns.

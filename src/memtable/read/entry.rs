@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::integrity::digest::Seal;
+use crate::integrity::digest::Width;
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::arena::Frame;
@@ -31,13 +31,13 @@ use crate::memtable::skiplist::node::{Pinned, Verified};
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     entry: Verified<'a>,
-    seal: Seal,
+    width: Width,
 }
 
 impl<'a> Entry<'a> {
     #[inline(always)]
     pub(crate) fn new(entry: Verified<'a>, frame: &Frame) -> Self {
-        Entry { entry, seal: frame.seal() }
+        Entry { entry, width: frame.width }
     }
 
     /// Whether it is before a position.
@@ -88,7 +88,7 @@ impl<'a> Entry<'a> {
     /// `Corruption` if the value is damaged.
     #[inline]
     pub fn value(&self) -> Result<&'a [u8]> {
-        Ok(self.entry.value(self.seal)?)
+        Ok(self.entry.value(self.width)?)
     }
 
     /// Key, sequence number, kind and value, all verified now, by one comparison. O(length).
@@ -111,7 +111,7 @@ impl<'a> Entry<'a> {
     #[inline]
     pub fn parts(&self) -> Result<EntryParts<'a>> {
         let (user_key, value) = (self.entry.key(), self.entry.value_unverified());
-        self.entry.verify_parts(user_key, value, self.seal)?;
+        self.entry.verify_parts(user_key, value, self.width)?;
         Ok(EntryParts { user_key, sequence: self.sequence(), kind: self.kind(), value })
     }
 
@@ -140,7 +140,7 @@ impl<'a> Entry<'a> {
             value_to.copy_from_slice(value);
         }
         let copy = EntryBytes { bytes, key_len: key.len(), sequence: self.sequence(), kind: self.kind() };
-        self.entry.verify_parts(copy.user_key(), copy.value(), self.seal)?;
+        self.entry.verify_parts(copy.user_key(), copy.value(), self.width)?;
         Ok(copy)
     }
 
@@ -159,7 +159,7 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// `Corruption` if the copy does not verify; the buffer is then empty.
     pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
-        copy_verified(&self.entry, self.seal, buffer)
+        copy_verified(&self.entry, self.width, buffer)
     }
 }
 
@@ -175,10 +175,10 @@ impl fmt::Debug for Entry<'_> {
 }
 
 /// Copies a value and verifies the copy (ENTRY-1).
-pub(crate) fn copy_verified(entry: &Verified<'_>, seal: Seal, buffer: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn copy_verified(entry: &Verified<'_>, width: Width, buffer: &mut Vec<u8>) -> Result<()> {
     buffer.clear();
     buffer.extend_from_slice(entry.value_unverified());
-    entry.verify_copy(buffer, seal).map_err(|corruption| {
+    entry.verify_copy(buffer, width).map_err(|corruption| {
         buffer.clear();
         corruption.into()
     })

@@ -395,11 +395,11 @@ impl<'a, C: Comparator> Operands<'a, C> {
             self.base = if spot.entry.kind().is_point_delete() {
                 Base::Deleted
             } else {
-                Base::Value(spot.entry.value(order.view().seal())?)
+                Base::Value(spot.entry.value(order.view().width)?)
             };
             return Ok(None);
         }
-        let value = spot.entry.value(order.view().seal())?;
+        let value = spot.entry.value(order.view().width)?;
         self.next = older(self.core, &order, &spot)?;
         if self.next.is_none() && self.cover.is_some() {
             self.base = Base::Deleted;
@@ -544,7 +544,7 @@ pub(crate) fn get_into<C: Comparator>(
     if spot.entry.kind() == Kind::MERGE {
         return Ok(Found::Merge);
     }
-    copy_verified(&spot.entry, order.view().seal(), buffer)?;
+    copy_verified(&spot.entry, order.view().width, buffer)?;
     count_digests(core, order.view(), 1);
     Ok(Found::Value { sequence: spot.entry.node().sequence(), kind: spot.entry.kind() })
 }

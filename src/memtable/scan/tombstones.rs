@@ -132,5 +132,5 @@ pub(crate) fn copy<'a>(
 ) -> Result<(), Corruption> {
     buffer.clear();
     buffer.extend_from_slice(spot.entry.value_unverified());
-    spot.entry.verify_copy(buffer, order.view().seal())
+    spot.entry.verify_copy(buffer, order.view().width)
 }

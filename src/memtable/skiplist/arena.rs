@@ -16,7 +16,7 @@
 //! * ARENA-3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied. Only the owner of a
 //!   reservation writes its bytes as plain memory, and publishing consumes it: afterwards nothing writes plainly
 //!   there again.
-//! * ARENA-4: words that change after publication (links, back words) are reached only as atomics.
+//! * ARENA-4: words that change after publication (links, back words) are reached only as atomics from then on.
 //! * ARENA-5: all memory is initialised: chunks start zeroed.
 //!
 //! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes after an offset
@@ -28,7 +28,7 @@
 use std::ops::Range;
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::digest::{Seal, Width};
+use crate::integrity::digest::Width;
 use crate::integrity::tag::Secret;
 use crate::memtable::skiplist::chunks::{bytes_in_chunk, chunk_of, chunk_start, continues};
 use crate::memtable::skiplist::control_block::{
@@ -413,12 +413,6 @@ impl Frame {
         self.shape.head(head)
     }
 
-    /// The nonce and width that values are verified with.
-    #[inline(always)]
-    pub(crate) fn seal(&self) -> Seal {
-        Seal { nonce: self.secret.nonce(), width: self.width }
-    }
-
     /// The view of `arena` with these values; `None` if they are another arena's.
     #[inline(always)]
     pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {
@@ -502,7 +496,14 @@ impl<'a> View<'a> {
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
-        self.words(offset).map(|[word]| word)
+        let address = match self.locate_near(offset).or_else(|| self.locate_first(offset)) {
+            Some(address) => address,
+            None => self.locate_elsewhere(offset)?.0,
+        };
+        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
+        // SAFETY: ARENA-1, ARENA-2: a unit inside a live chunk, aligned to 8; ARENA-4: links and back words are only
+        // accessed so after publication, and an unpublished word belongs to one writer (ARENA-3).
+        Some(unsafe { AtomicU64::from_ptr(pointer) })
     }
 
     /// The atomic word at a unit: loom's twin of it.

@@ -88,7 +88,7 @@ mod tests {
         let view = arena.view().unwrap();
         let lengths = Lengths::pack(fields().key.len(), fields().kind, fields().value.len());
         let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();
-        let built = view.build(&mut reservation, &fields(), Shape::LOW).unwrap();
+        let built = view.build(&mut reservation, &fields(), Shape::low(0, 0)).unwrap();
         test(&view, built.offset, entry_end(width, lengths));
     }
 
@@ -140,7 +140,7 @@ mod tests {
     fn an_entry_ends_inside_its_chunk() {
         with_entry(|view, offset, _| {
             let lengths = Lengths::pack(fields().key.len(), fields().kind, 1 << 30).0;
-            let check = view.secret.header_check(offset, lengths, fields().sequence, 0);
+            let check = Secret::header_check(view.secret.header_part(offset, lengths, fields().sequence, 0));
             let words = [(0, lengths), ((BACK_AT / UNIT) as u32, BackWord::pack(0, 0, check).0)];
             for (at, word) in words {
                 // ORDERING: Relaxed: one thread.

@@ -11,16 +11,15 @@
 
 use crate::error::Result;
 use crate::integrity::digest::{Kvo, Placed, Protected, key_part, value_part};
+use crate::integrity::tag::Secret;
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::skiplist::arena::{Reservation, View};
 use crate::memtable::skiplist::layout::{
-    BACK_AT, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+    BACK_AT, BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
-use crate::memtable::skiplist::node::no_node;
-use crate::sync::Ordering;
 
 impl View<'_> {
-    /// Writes header, digests, key, value and back link of an unpublished node. Links are set elsewhere.
+    /// Writes links, header, digests, key, value and back link of a node that is not published yet.
     #[inline(always)]
     pub(crate) fn build(
         &self,
@@ -28,12 +27,16 @@ impl View<'_> {
         fields: &Fields<'_>,
         shape: Shape,
     ) -> Result<Built> {
-        let Shape { pad, height, revision, back } = shape;
+        let Shape { pad, height, revision, back, next, end } = shape;
         let offset = reservation.start() + pad + height;
-        let tower = (pad + height) as usize * UNIT;
-        let lengths = fields.lengths();
-        let end = tower + entry_end(self.width, lengths);
-        let bytes = self.plain(reservation, tower, end)?;
+        let (tower, lengths) = (height as usize * UNIT, fields.lengths());
+        let from = pad as usize * UNIT;
+        let units = self.plain(reservation, from, from + tower + entry_end(self.width, lengths))?;
+        let (links, bytes) = units.split_at_mut(tower);
+        for (level, link) in (0..height).zip(links.as_chunks_mut::<UNIT>().0.iter_mut().rev()) {
+            let word = self.link_word(offset, level, if level == 0 { next } else { end });
+            self.write_word(link, Self::slot(offset, level), word);
+        }
         bytes[..SEQUENCE_AT].copy_from_slice(&lengths.0.to_ne_bytes());
         bytes[SEQUENCE_AT..BACK_AT].copy_from_slice(&fields.sequence.to_ne_bytes());
         bytes[REVISION_AT..HEADER].copy_from_slice(&revision.to_ne_bytes());
@@ -44,14 +47,26 @@ impl View<'_> {
         // ENCODE-1: `black_box` makes the compiler read the arena's bytes instead of reusing what it has just stored.
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
-        let placed =
-            Placed { offset, lengths: lengths.0, kind: fields.kind, sequence: fields.sequence, revision };
+        let header_part = self.secret.header_part(offset, lengths.0, fields.sequence, revision);
+        let placed = Placed { header_part, kind: fields.kind, sequence: fields.sequence };
         let (digest, parts) = self.seal(head, &placed, key, value);
-        let check = self.secret.header_check(offset, lengths.0, fields.sequence, revision);
-        let word = self.word(offset + (BACK_AT / UNIT) as u32).ok_or_else(|| no_node(offset))?;
-        // ORDERING: Relaxed: the node is not published yet, and what it names was.
-        word.store(BackWord::pack(back, self.secret.back_tag(offset, back), check).0, Ordering::Relaxed);
+        let check = Secret::header_check(header_part);
+        if let Some(word) = head[BACK_AT..].first_chunk_mut() {
+            let back = BackWord::pack(back, self.secret.back_tag(offset, back), check);
+            self.write_word(word, offset + BACK_UNITS, back.0);
+        }
         Ok(Built { offset, digest, parts })
+    }
+
+    /// Writes a link or a back word of a node that is not published yet, whose unit is `at`.
+    #[inline(always)]
+    fn write_word(&self, unit: &mut [u8; UNIT], at: u32, word: u64) {
+        *unit = word.to_ne_bytes();
+        // ORDERING: Relaxed: the node is not published yet. Loom keeps its atomics beside the bytes.
+        #[cfg(loom)]
+        self.word(at).into_iter().for_each(|model| model.store(word, crate::sync::Ordering::Relaxed));
+        #[cfg(not(loom))]
+        let _ = at;
     }
 
     /// Writes both digests; returns the stored bits of the first, and what both were made of.
@@ -61,9 +76,9 @@ impl View<'_> {
         if width == 0 {
             return (0, None);
         }
-        let (parts, nonce) = (Parts { key: key_part(key), value: value_part(value) }, self.secret.nonce());
-        let first = placed.key_digest(parts.key, nonce) & self.width.mask();
-        let second = placed.value_digest_of(parts.value, parts.key, nonce);
+        let parts = Parts { key: key_part(key), value: value_part(value) };
+        let first = placed.key_digest(parts.key) & self.width.mask();
+        let second = placed.value_digest_of(parts.value, parts.key);
         let digests = &mut head[HEADER..];
         match digests.first_chunk_mut::<16>() {
             Some(whole) if width == 8 => {
@@ -215,11 +230,17 @@ pub(crate) struct Shape {
     pub(crate) revision: u32,
     /// The node before it.
     pub(crate) back: u32,
+    /// What its link at level 0 names.
+    pub(crate) next: u32,
+    /// What its other links name: the sentinel.
+    pub(crate) end: u32,
 }
 
 impl Shape {
-    /// A node with one link, without padding, revision and back link.
-    pub(crate) const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0 };
+    /// A node with one link, without padding and revision.
+    pub(crate) const fn low(back: u32, next: u32) -> Shape {
+        Shape { pad: 0, height: 1, revision: 0, back, next, end: 0 }
+    }
 }
 
 #[cfg(all(test, not(loom)))]

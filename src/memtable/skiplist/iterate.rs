@@ -414,7 +414,7 @@ impl<'a, C: Comparator> Search<'a, C> {
             let next = self.view.try_link(node, 0)?;
             if next == at {
                 if node != hint {
-                    self.view.exchange_back(at, back, node);
+                    self.view.replace_back(at, back, node);
                 }
                 return Some(node);
             }
@@ -441,7 +441,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         if let Some(back) = self.view.load_back(at)
             && !self.view.is_tagged(at, back)
         {
-            self.view.exchange_back(at, back, found.pred);
+            self.view.replace_back(at, back, found.pred);
         }
         self.verified(found.pred).map_err(|corruption| self.gap(corruption, self.sentinel, at))
     }

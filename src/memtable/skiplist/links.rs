@@ -59,7 +59,7 @@ impl View<'_> {
 
     /// A link word that names `target`.
     #[inline(always)]
-    fn link_word(&self, node: u32, level: u32, target: u32) -> u64 {
+    pub(super) fn link_word(&self, node: u32, level: u32, target: u32) -> u64 {
         u64::from(target) << 32 | u64::from(self.secret.link_tag(Self::slot(node, level), level, target))
     }
 

@@ -296,7 +296,7 @@ impl List {
         Ok(site)
     }
 
-    /// Builds the node, sets its links, and links it at level 0 (LIST-1). `None` if another writer was faster.
+    /// Builds the node and links it at level 0 (LIST-1). `None` if another writer was faster.
     #[inline(always)]
     fn attempt<'a, C: Comparator>(
         &self,
@@ -308,14 +308,11 @@ impl List {
     ) -> Result<Option<Linked>> {
         let view = &search.view;
         let height = site.height();
-        let shape = Shape { pad: site.pad(), height, revision, back: bracket.pred };
+        let (back, next, end) = (bracket.pred, bracket.succ, search.sentinel);
+        let shape = Shape { pad: site.pad(), height, revision, back, next, end };
         let built = view.build(site.reservation(), fields, shape)?;
         let node = built.offset;
         check_claim(view, &built, fields)?;
-        for level in 1..height {
-            view.set_link(node, level, search.sentinel)?;
-        }
-        view.set_link(node, 0, bracket.succ)?;
         let is_linked = view.publish_link(bracket.pred, 0, bracket.succ, node)?;
         if !is_linked && !planted(Bug::LostRaceBelieved) {
             site.wipe(view)?;

@@ -26,7 +26,8 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
-use crate::integrity::digest::{Kvos, Placed, Protected, Seal, StoredProtection, Width, key_part};
+use crate::integrity::digest::{Kvos, Placed, Protected, StoredProtection, Width, key_part};
+use crate::integrity::tag::Secret;
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::skiplist::arena::{Arena, View};
 use crate::memtable::skiplist::layout::{
@@ -43,6 +44,8 @@ pub(crate) struct Node<'a> {
     sequence: SequenceNumber,
     offset: u32,
     revision: u32,
+    /// The digest part F.
+    header_part: u64,
     arena: PhantomData<&'a ()>,
 }
 
@@ -102,12 +105,13 @@ impl<'a> View<'a> {
         // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let back = self.back_word_at(offset, address);
-        let expected = self.secret.header_check(offset, lengths.0, sequence, revision);
-        if back.header_check() != expected || !self.fits(lengths, end - address) {
+        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
+        let is_checked = back.header_check() == Secret::header_check(header_part);
+        if !is_checked || !self.fits(lengths, end - address) {
             return None;
         }
         let key_address = address + key_at(self.width);
-        let node = Node { key_address, lengths, sequence, offset, revision, arena: PhantomData };
+        let node = Node { key_address, lengths, sequence, offset, revision, header_part, arena: PhantomData };
         Some((node, back.target()))
     }
 
@@ -136,28 +140,8 @@ impl<'a> View<'a> {
     }
 
     /// An atomic word's value with the ordering of a link that is followed.
-    #[cfg(not(loom))]
     #[inline(always)]
     pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
-        let Some(address) = self.locate_near(slot).or_else(|| self.locate_first(slot)) else {
-            return self.load_link_elsewhere(slot);
-        };
-        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
-        // SAFETY: ARENA-1, ARENA-2: inside a live chunk, aligned to 8; ARENA-4: links are only accessed as atomics.
-        let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
-        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
-        Some(word.load(Ordering::Acquire))
-    }
-
-    /// Loom's twin.
-    #[cfg(loom)]
-    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
-        self.load_link_elsewhere(slot)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn load_link_elsewhere(self, slot: u32) -> Option<u64> {
         // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
         let acquire = if planted(Bug::LinkLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         // ORDERING: as chosen above.
@@ -209,7 +193,8 @@ impl<'a> View<'a> {
             return None;
         }
         let key_address = address + key_at(self.width);
-        Some(Node { key_address, lengths, sequence, offset, revision, arena: PhantomData })
+        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
+        Some(Node { key_address, lengths, sequence, offset, revision, header_part, arena: PhantomData })
     }
 
     #[inline(always)]
@@ -224,7 +209,7 @@ impl<'a> View<'a> {
     fn bad_header(self, offset: u32, fields: &[u8; HEADER_FIELDS], stored: u16) -> Corruption {
         let check = |fields: &[u8; HEADER_FIELDS]| {
             let (lengths, sequence, revision) = unpacked(fields);
-            self.secret.header_check(offset, lengths.0, sequence, revision)
+            Secret::header_check(self.secret.header_part(offset, lengths.0, sequence, revision))
         };
         let expected = u64::from(check(fields));
         let mut report = Corruption::new(Place::Header, bytes_of(offset), expected, u64::from(stored))
@@ -291,13 +276,8 @@ impl<'a> Node<'a> {
     }
 
     fn placed(&self) -> Placed {
-        Placed {
-            offset: self.offset,
-            lengths: self.lengths.0,
-            kind: self.lengths.kind(),
-            sequence: self.sequence,
-            revision: self.revision,
-        }
+        let (kind, sequence) = (self.lengths.kind(), self.sequence);
+        Placed { header_part: self.header_part, kind, sequence }
     }
 
     #[inline(always)]
@@ -323,13 +303,13 @@ impl<'a> Node<'a> {
             return Some(Verified { node: self, key_part: 0 });
         }
         let key_part = key_part(self.key());
-        self.has_key_part(key_part, view.secret.nonce(), width).then_some(Verified { node: self, key_part })
+        self.has_key_part(key_part, width).then_some(Verified { node: self, key_part })
     }
 
     /// Whether the stored key digest is that of a key with this K.
     #[inline(always)]
-    fn has_key_part(&self, key_part: u64, nonce: u64, width: Width) -> bool {
-        self.placed().key_digest(key_part, nonce) & width.mask() == self.stored_digest(width, 0)
+    fn has_key_part(&self, key_part: u64, width: Width) -> bool {
+        self.placed().key_digest(key_part) & width.mask() == self.stored_digest(width, 0)
     }
 
     /// The stored key digest, which sums add up; 0 if none is stored.
@@ -341,7 +321,7 @@ impl<'a> Node<'a> {
     /// Whether the stored key digest is that of this key with the node's other fields.
     #[cold]
     pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
-        let digest = self.placed().key_digest(key_part(key), view.secret.nonce());
+        let digest = self.placed().key_digest(key_part(key));
         digest & view.width.mask() == self.stored_digest(view.width, 0)
     }
 
@@ -349,24 +329,24 @@ impl<'a> Node<'a> {
     #[cold]
     pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
         let key_part = key_part(self.key());
-        let digest = self.placed().value_digest(self.value_bytes(), key_part, view.secret.nonce());
+        let digest = self.placed().value_digest(self.value_bytes(), key_part);
         digest & view.width.mask() == self.stored_digest(view.width, 1)
     }
 
     /// This node with its key verified, or a report of what is wrong with it.
     #[inline]
     pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
-        self.try_verify(view).ok_or_else(|| self.bad_key(self.key(), view.seal()))
+        self.try_verify(view).ok_or_else(|| self.bad_key(self.key(), view.width))
     }
 
     #[cold]
-    fn bad_key(&self, key: &[u8], Seal { nonce, width }: Seal) -> Corruption {
-        let expected = self.placed().key_digest(key_part(key), nonce) & width.mask();
+    fn bad_key(&self, key: &[u8], width: Width) -> Corruption {
+        let expected = self.placed().key_digest(key_part(key)) & width.mask();
         let stored = self.stored_digest(width, 0);
         let mut report = Corruption::new(Place::Entry, bytes_of(self.offset), expected, stored)
             .with_sequence(self.sequence);
         let placed = self.placed();
-        let digest = |bytes: &[u8]| placed.key_digest(key_part(bytes), nonce) & width.mask();
+        let digest = |bytes: &[u8]| placed.key_digest(key_part(bytes)) & width.mask();
         report.flipped_bit = if (expected ^ stored).is_power_of_two() {
             Some(8 * HEADER as u64 + u64::from((expected ^ stored).trailing_zeros()))
         } else if key.len() <= DIAGNOSIS_LEN_MAX {
@@ -405,16 +385,16 @@ impl<'a> Verified<'a> {
 
     /// The value, verified against its digest. O(value length).
     #[inline(always)]
-    pub(crate) fn value(&self, seal: Seal) -> Result<&'a [u8], Corruption> {
+    pub(crate) fn value(&self, width: Width) -> Result<&'a [u8], Corruption> {
         let value = self.node.value_bytes();
-        self.verify_copy(value, seal)?;
+        self.verify_copy(value, width)?;
         Ok(value)
     }
 
     /// The value, verified, with the arena that holds it. O(value length).
     #[inline(always)]
     pub(crate) fn value_in(&self, view: &View<'a>) -> Result<BytesIn<'a>, Corruption> {
-        let bytes = self.value(view.seal())?;
+        let bytes = self.value(view.width)?;
         if self.is_in(view) {
             Ok(BytesIn { bytes, arena: view.arena() })
         } else {
@@ -447,34 +427,32 @@ impl<'a> Verified<'a> {
     /// Verifies key and value together, in place or as copies. The other fields that the digests cover are those of
     /// this `Verified`.
     #[inline]
-    pub(crate) fn verify_parts(&self, key: &[u8], value: &[u8], seal: Seal) -> Result<(), Corruption> {
-        let Seal { nonce, width } = seal;
+    pub(crate) fn verify_parts(&self, key: &[u8], value: &[u8], width: Width) -> Result<(), Corruption> {
         if width.bytes() == 0 {
             return Ok(());
         }
         let key_part = key_part(key);
-        if !self.node.has_key_part(key_part, nonce, width) {
-            return Err(self.node.bad_key(key, seal));
+        if !self.node.has_key_part(key_part, width) {
+            return Err(self.node.bad_key(key, width));
         }
-        Verified { key_part, ..*self }.verify_copy(value, seal)
+        Verified { key_part, ..*self }.verify_copy(value, width)
     }
 
     /// Verifies a copy of the value.
     #[inline(always)]
-    pub(crate) fn verify_copy(&self, value: &[u8], seal: Seal) -> Result<(), Corruption> {
-        let width = seal.width;
+    pub(crate) fn verify_copy(&self, value: &[u8], width: Width) -> Result<(), Corruption> {
         if width.bytes() == 0 {
             return Ok(());
         }
-        let expected = self.node.placed().value_digest(value, self.key_part, seal.nonce) & width.mask();
-        if expected == self.node.stored_digest(width, 1) { Ok(()) } else { Err(self.bad_value(value, seal)) }
+        let expected = self.node.placed().value_digest(value, self.key_part) & width.mask();
+        if expected == self.node.stored_digest(width, 1) { Ok(()) } else { Err(self.bad_value(value, width)) }
     }
 
     #[cold]
-    fn bad_value(&self, value: &[u8], seal: Seal) -> Corruption {
-        let (node, nonce, width) = (&self.node, seal.nonce, seal.width);
+    fn bad_value(&self, value: &[u8], width: Width) -> Corruption {
+        let node = &self.node;
         let placed = node.placed();
-        let digest = |bytes: &[u8]| placed.value_digest(bytes, self.key_part, nonce) & width.mask();
+        let digest = |bytes: &[u8]| placed.value_digest(bytes, self.key_part) & width.mask();
         let (expected, stored) = (digest(value), node.stored_digest(width, 1));
         let mut report = Corruption::new(Place::Value, bytes_of(node.offset), expected, stored)
             .with_sequence(node.sequence);
@@ -490,10 +468,10 @@ impl<'a> Verified<'a> {
         report
     }
 
-    /// The stored digests, without their place, to hand on with the entry. Reads no byte of key or value.
-    pub(crate) fn stored_protection(&self, seal: Seal) -> StoredProtection {
-        let digest = |which| self.node.stored_digest(seal.width, which);
-        self.node.placed().stripped(digest(0), digest(1), seal)
+    /// The stored digests, without F, to hand on with the entry. Reads no byte of key or value.
+    pub(crate) fn stored_protection(&self, width: Width) -> StoredProtection {
+        let digest = |which| self.node.stored_digest(width, which);
+        self.node.placed().stripped(digest(0), digest(1), width)
     }
 
     /// The caller's digest of the entry with its sequence number, computed from the bytes as they are now.
@@ -518,7 +496,8 @@ impl<'a> View<'a> {
             return None;
         }
         let key_address = address + key_at(self.width);
-        let node = Node { key_address, lengths, sequence, offset, revision, arena: PhantomData };
+        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
+        let node = Node { key_address, lengths, sequence, offset, revision, header_part, arena: PhantomData };
         Some(Verified { node, key_part })
     }
 }

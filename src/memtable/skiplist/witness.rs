@@ -103,13 +103,19 @@ impl<'a> View<'a> {
     /// Changes the back link of `node` from `old` to `new`, whatever its tag. `false` if it names another node.
     #[inline(always)]
     pub(crate) fn renew_back(&self, node: u32, old: u32, new: u32) -> bool {
-        self.back_word(node).is_some_and(|back| back.target() == old && self.exchange_back(node, back, new))
+        let Some(slot) = self.back_slot(node) else { return false };
+        // ORDERING: Relaxed: the target is only compared with a node.
+        let back = BackWord(slot.load(Ordering::Relaxed));
+        back.target() == old && self.exchange_back(slot, node, back, new)
     }
 
     /// Replaces a back word that was read by one that names `target`. `false` if it has changed since.
+    pub(super) fn replace_back(&self, node: u32, old: BackWord, target: u32) -> bool {
+        self.back_slot(node).is_some_and(|slot| self.exchange_back(slot, node, old, target))
+    }
+
     #[inline(always)]
-    pub(super) fn exchange_back(&self, node: u32, old: BackWord, target: u32) -> bool {
-        let Some(slot) = self.back_slot(node) else { return false };
+    fn exchange_back(&self, slot: &AtomicU64, node: u32, old: BackWord, target: u32) -> bool {
         let new = BackWord::pack(target, self.secret.back_tag(node, target), old.header_check());
         if planted(Bug::BackLinkStored) {
             // ORDERING: Release pairs with the Acquire in `load_back`.
@@ -136,7 +142,7 @@ impl<'a> View<'a> {
         match self.walk(sentinel, hint, pred, succ) {
             Walked::Met(last) => {
                 // If this fails, another thread has made it name this node or a later one.
-                self.exchange_back(succ, back, last);
+                self.replace_back(succ, back, last);
                 Ok(())
             }
             // A line that went back may hold the link of the hinted node, too.
@@ -171,7 +177,7 @@ impl<'a> View<'a> {
                 return;
             }
             match self.walk(sentinel, hint, node, succ) {
-                Walked::Met(last) if self.exchange_back(succ, back, last) => return,
+                Walked::Met(last) if self.replace_back(succ, back, last) => return,
                 Walked::Met(_) => {}
                 // The hint is after the node, unless nothing came between the node and `succ`: then one of the two
                 // is on no way that leads here.
@@ -186,7 +192,7 @@ impl<'a> View<'a> {
     fn accuse(&self, node: u32, other: u32) {
         for (node, other) in [(node, other), (other, node)] {
             while let Some(back) = self.load_back(node)
-                && !self.exchange_back(node, back, other)
+                && !self.replace_back(node, back, other)
             {}
         }
     }
