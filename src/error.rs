@@ -133,6 +133,9 @@ pub enum Error {
     /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
     #[error("a writer panicked")]
     WriterPanicked,
+    /// The function of a set's flush thread panicked. The thread has ended, and the set is unchanged.
+    #[error("the flush thread panicked")]
+    FlushPanicked,
     /// The operating system refused something about a file or a directory.
     #[error("could not {operation} {file}: {source}")]
     Io {

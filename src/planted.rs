@@ -100,6 +100,8 @@ bugs! {
     SyncCoversLaterAppends,
     /// A flush reads the snapshots before it waits for its tables.
     FlushReadsSnapshotsEarly,
+    /// The flush thread, and writers, are not woken when a table is sealed.
+    SealWakesNobody,
     /// Writers that wait for a flush are not woken at its end.
     FlushEndWakesNobody,
 }

@@ -121,6 +121,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let buffers = manager.map_or_else(unlimited, |manager| manager.join());
         let model = MemTable::with_comparator(table, comparator)?;
         let active = Slot::new(first_table, model.fork()?, buffers.count_table());
+        active.bytes.count(Phase::Active, 0);
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
         if let Some(journal) = &journal {
             journal.switch(first_table)?;
@@ -362,7 +363,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         commit.tables = commit.tables.switched(Slot::new(number, table, bytes));
         // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
-        sealed.count(Phase::Sealed);
+        sealed.bytes.seal(sealed.table.allocated_bytes(), &commit.tables.active.bytes);
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use crate::memtable::lifecycle::flush::{FlushItem, FlushSink, FlushSummary};
 use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
 use crate::set::tables::Slot;
-use crate::set::write_buffer_manager::Flushing;
+use crate::set::write_buffer_manager::{FlushEnd, Flushing};
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
 /// by [`begin_flush`](crate::set::MemTableSet::begin_flush).
@@ -63,14 +63,15 @@ pub struct FlushJob<B, C: Comparator + Clone = Bytewise> {
     slots: Vec<Arc<Slot<C>>>,
     snapshots: Vec<SequenceNumber>,
     outcome: Outcome,
+    end: FlushEnd,
 }
 
 /// Ends a flush when it is dropped.
-struct Begun<'s, B, C: Comparator>(&'s Shared<B, C>);
+struct Begun<'s, B, C: Comparator>(&'s Shared<B, C>, FlushEnd);
 
 impl<B, C: Comparator> Drop for Begun<'_, B, C> {
     fn drop(&mut self) {
-        self.0.buffers.end_flush();
+        self.0.buffers.end_flush(self.1);
     }
 }
 
@@ -80,7 +81,7 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         if shared.buffers.begin_flush() == Flushing::Yes {
             return Ok(None);
         }
-        let begun = Begun(&**shared);
+        let begun = Begun(&**shared, FlushEnd::Nothing);
         let sealed = shared.seal_if_asked();
         let tables = shared.tables.load();
         let mut slots = Vec::new();
@@ -98,7 +99,8 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         // FLUSH-JOB-1.
         let snapshots = shared.registry.numbers_after(last)?;
         std::mem::forget(begun);
-        Ok(Some(FlushJob { shared: Arc::clone(shared), slots, snapshots, outcome: Outcome::Unfinished }))
+        let (shared, outcome) = (Arc::clone(shared), Outcome::Unfinished);
+        Ok(Some(FlushJob { shared, slots, snapshots, outcome, end: FlushEnd::Left }))
     }
 
     /// Number of tables that this job flushes.
@@ -202,6 +204,7 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         }
         let Some(flushed) = self.slots.last().map(|slot| slot.number) else { return Ok(()) };
         let forget = self.shared.install(flushed, Arc::new(base));
+        self.end = FlushEnd::Installed;
         match (forget, self.shared.journal()) {
             (Some(table), Some(journal)) => journal.obsolete_before(table),
             _ => Ok(()),
@@ -214,7 +217,7 @@ impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
         self.settle();
         // Before writers are woken: what nobody holds does not count as pinned.
         self.slots.clear();
-        drop(Begun(&self.shared));
+        drop(Begun(&self.shared, self.end));
     }
 }
 

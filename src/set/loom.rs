@@ -13,7 +13,9 @@ use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::LastNumber;
 use crate::set::view::read_at;
-use crate::set::write_buffer_manager::{Buffers, Flushing, Membership, Need, Phase, Waited};
+use crate::set::write_buffer_manager::{
+    Buffers, FlushEnd, Flushing, Membership, Need, Order, Phase, Waited, Work,
+};
 use crate::sync::model::{check, spawn};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -144,10 +146,10 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
         let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX)));
         let tables = [set.count_table(), set.count_table()];
         let need = Need { tried: tables[1].id(), ..NEED };
-        tables[0].count(Phase::Sealed, 0);
+        tables[0].seal(0, &tables[1]);
         assert_eq!(set.begin_flush(), Flushing::No);
         let (ending, waiting) = (Arc::clone(&set), Arc::clone(&set));
-        let ender = spawn(move || ending.end_flush());
+        let ender = spawn(move || ending.end_flush(FlushEnd::Left));
         let waiter = spawn(move || waiting.wait(StallCause::Tables, &need, &mut None));
         ender.join().unwrap();
         assert_eq!(waiter.join().unwrap(), Waited::ForNothing, "its table was not flushed");
@@ -157,6 +159,46 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
 
 /// A writer of batches without bytes, and without a deadline.
 const NEED: Need = Need { bytes: 0, tables_max: 2, tried: 0, deadline: None };
+
+/// The flush thread comes to work when a table is sealed, before or after it begins to wait. Red for `SealWakesNobody`.
+#[test]
+fn loom_a_sealed_table_wakes_the_flush_thread() {
+    check(|| {
+        let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX)));
+        let (table, next, of_thread) = (set.count_table(), set.count_table(), Arc::clone(&set));
+        let place = set.begin_thread().unwrap();
+        let thread = spawn(move || assert_eq!(of_thread.wait_for_work(), Work::Flush));
+        let sealing = Arc::clone(&table);
+        let writer = spawn(move || sealing.seal(1, &next));
+        writer.join().unwrap();
+        thread.join().unwrap();
+        drop((place, table));
+    });
+}
+
+/// A thread that fails, or is told to end, beside a writer that counts on it: both come back.
+#[test]
+fn loom_the_end_of_the_flush_thread_frees_who_waits() {
+    for order in [None, Some(Order::Close)] {
+        check(move || {
+            let set = Arc::new(Membership::new(Buffers::new(10, 20)));
+            let (table, of_thread, of_writer) = (set.count_table(), Arc::clone(&set), Arc::clone(&set));
+            table.count(Phase::Sealed, 10);
+            let place = set.begin_thread().unwrap();
+            let thread = spawn(move || {
+                while of_thread.wait_for_work() == Work::Flush {
+                    of_thread.fail_thread(Error::Frozen);
+                    place.order(order.unwrap_or(Order::Close));
+                }
+                of_thread.end_thread();
+            });
+            let writer = spawn(move || of_writer.wait(StallCause::Unflushed, &NEED, &mut None));
+            thread.join().unwrap();
+            assert_eq!(writer.join().unwrap(), Waited::ForNothing);
+            drop(table);
+        });
+    }
+}
 
 /// A flush in one set lets the writer of another one go on, before or after it begins to wait.
 #[test]
@@ -171,7 +213,7 @@ fn loom_a_flush_makes_room_for_another_set() {
         let flusher = spawn(move || {
             table.count(Phase::Pinned, 10);
             drop(table);
-            set.end_flush();
+            set.end_flush(FlushEnd::Installed);
             set
         });
         let writer = spawn(move || other.wait(StallCause::Unflushed, &NEED, &mut None));

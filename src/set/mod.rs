@@ -169,6 +169,7 @@ pub(crate) mod commit;
 pub(crate) mod file_journal;
 pub(crate) mod flush_job;
 pub(crate) mod flush_merge;
+pub(crate) mod flush_thread;
 pub(crate) mod journal;
 #[cfg(all(test, loom))]
 mod loom;
@@ -193,6 +194,7 @@ pub use crate::error::StallCause;
 pub use file_journal::{FileJournal, FileStorage, JournalRecovery, OnDamage, Replayed, Storage, StorageFile};
 pub use flush_job::FlushJob;
 pub use flush_merge::SetFlush;
+pub use flush_thread::FlushThread;
 pub use journal::Journal;
 pub use merge_operator::{MergeError, MergeOperator};
 pub use merged_entry::{MergeBase, MergedEntry};

@@ -115,6 +115,7 @@ fn take_over<B, C: Comparator + Clone>(
     // RESUME-4.
     commit.tables.active.close(first - 1);
     affected.iter().chain([&commit.tables.active]).for_each(|slot| slot.count(Phase::Pinned));
+    slot.bytes.count(Phase::Active, 0);
     let before = immutables.first().map_or(0, |slot| slot.last.get());
     commit.closed = if slot.table.is_empty() { commit.last } else { before };
     commit.replayed = Some(slot.number);

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
+use crate::set::flush_thread::FlushThread;
 use crate::set::options::{SetOptions, WriteOptions};
 use crate::set::resume::resume;
 use crate::set::snapshot::Snapshot;
@@ -264,11 +265,44 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
         FlushJob::begin(&self.shared)
     }
 
+    /// Starts a thread that calls `flush` with a job each time that a table is sealed, or that the
+    /// [`WriteBufferManager`](crate::set::WriteBufferManager) asks for one. The function writes a file and installs the
+    /// job. If it returns an error, or the job is dropped without an install, every table stays, writers that are stalled
+    /// are refused, and the thread waits until [`retry`](FlushThread::retry), or until the set resumes. An engine with its
+    /// own threads calls [`begin_flush`](Self::begin_flush) instead. A write by the function itself could wait for that
+    /// very flush, until its deadline.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let thread = set.start_flush_thread(|mut job| {
+    ///     let mut items = job.items()?;
+    ///     while let Some(_item) = items.next()? {} // into a file
+    ///     drop(items);
+    ///     job.install(())
+    /// })?;
+    /// assert!(set.start_flush_thread(|job| job.install(())).is_err(), "one is enough");
+    /// thread.close()?;
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the set has a flush thread, `Io` if the system starts none.
+    pub fn start_flush_thread(
+        &self,
+        flush: impl FnMut(FlushJob<B, C>) -> Result<()> + Send + 'static,
+    ) -> Result<FlushThread>
+    where
+        B: Send + Sync + 'static,
+    {
+        FlushThread::start(&self.shared, flush)
+    }
+
     /// Takes writes again after a batch could not be finished, or a sync failed. Batches with numbers from that batch on
     /// are abandoned: nobody was told that they were written, the journal is told to pass over them, and no read sees them.
     /// What is before them in the same table is copied to a new one, verified. Returns the abandoned numbers, first and
     /// last; `None` if there are none. Waits until all batches that have numbers have ended. O(entries of one table);
-    /// readers go on.
+    /// readers go on. A flush thread that failed tries again.
     ///
     /// ```
     /// use paranoid_memtable::set::{MemTableSet, SetOptions};
@@ -282,7 +316,9 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// journal; `MemTableFull`. The set stays read-only then, and nothing is lost: it can be opened anew from its base and
     /// its journal.
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
-        resume(&self.shared)
+        let abandoned = resume(&self.shared)?;
+        self.shared.buffers.retry();
+        Ok(abandoned)
     }
 
     /// Counts and numbers of the set, for logs and graphs. O(tables * writers).

@@ -5,8 +5,9 @@
 //!   a table is    active     sealed     flushed, and still held     freed
 //!   its bytes     unflushed  unflushed  pinned                      forgotten
 //! ```
-//! * WRITE-BUFFERS-1: a writer waits only while a flush is under way that may end its stall, and for no longer than its
-//!   deadline. What ends a flush, seals a table, frees memory or removes a set wakes every writer that waits.
+//! * WRITE-BUFFERS-1: a writer waits only while a flush that may end its stall is under way, or is the next thing that a
+//!   live flush thread does, and for no longer than its deadline. What ends a flush, seals a table, frees memory, stops a flush thread or removes a
+//!   set wakes every writer that waits.
 //! * WRITE-BUFFERS-2: bytes count as unflushed only if a flush of their set can take them: of an active table once it has
 //!   entries, of no table that was flushed, and of no set that was dropped.
 //! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes. Under it nobody is called, and no
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, StallCause};
 use crate::planted::{Bug, planted};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 
 /// The longest single wait of a writer without a deadline; then it looks again.
 const LONG: Duration = Duration::from_secs(3600);
@@ -35,8 +36,8 @@ const LONG: Duration = Duration::from_secs(3600);
 /// were flushed and are still held, by views, cursors or pinned values, are counted apart: they stall nobody, unless
 /// there is a hard cap.
 ///
-/// A writer that is stalled waits for a flush of any of the sets, until its deadline. If none is under way it is
-/// refused at once, so the caller of an engine without threads flushes and writes again. Counts are updated each time
+/// A writer that is stalled waits for a flush of any of the sets, until its deadline. If none is under way, and no flush
+/// thread has one to do, it is refused at once: an engine without threads flushes and writes again. Counts are updated each time
 /// that batches took a 64th of their set's write buffer; so the sets together may have so much more, and a batch each.
 ///
 /// ```
@@ -117,6 +118,43 @@ struct State {
 struct Member {
     flushing: Flushing,
     seal: Seal,
+    thread: Thread,
+    /// Why its thread failed.
+    error: Option<Error>,
+}
+
+/// The flush thread of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Thread {
+    None,
+    Ready,
+    /// It waits until it is told to try again.
+    Failed,
+    Closing,
+}
+
+/// What a flush thread is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order {
+    Retry,
+    Close,
+}
+
+/// What a flush thread has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Flush,
+    Stop,
+}
+
+/// How a flush ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlushEnd {
+    /// There was nothing to be flushed.
+    Nothing,
+    Installed,
+    /// Its tables stay.
+    Left,
 }
 
 #[derive(Debug)]
@@ -129,6 +167,8 @@ struct Counted {
 /// Where a table is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// Not in its set yet.
+    New,
     Active,
     Sealed,
     Pinned,
@@ -229,6 +269,16 @@ impl Buffers {
         Arc::new(Buffers { buffer_size, hard_cap, state, changed })
     }
 
+    /// Changes what is known of a set, and wakes whoever waits for it.
+    fn change(&self, set: u64, change: impl FnOnce(&mut Member)) {
+        let mut state = self.state.lock();
+        if let Some(member) = state.sets.get_mut(&set) {
+            change(member);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// What keeps the writer of a set waiting, of the two reasons that depend on bytes.
     fn obstacle(&self, state: &State, bytes: u64) -> Option<StallCause> {
         let stats = state.stats(None);
@@ -247,8 +297,8 @@ impl Buffers {
         let is_most = active > self.buffer_size - self.buffer_size / 8;
         let is_half = unflushed >= self.buffer_size && active >= self.buffer_size / 2;
         let is_all = unflushed == active && self.obstacle(state, bytes).is_some();
-        if is_most || is_half || is_all {
-            state.ask_for_seal();
+        if (is_most || is_half || is_all) && state.ask_for_seal(|_| true) {
+            self.changed.notify_all();
         }
     }
 }
@@ -269,6 +319,7 @@ impl State {
                 Phase::Active => stats.active_bytes += table.bytes,
                 Phase::Sealed => stats.unflushed_bytes += table.bytes,
                 Phase::Pinned => stats.pinned_bytes += table.bytes,
+                Phase::New => {}
             }
         }
         stats.unflushed_bytes += stats.active_bytes;
@@ -282,12 +333,19 @@ impl State {
         active.filter(move |table| is_unasked(&table.set))
     }
 
-    /// Asks the set with the largest active table to seal it.
-    fn ask_for_seal(&mut self) {
-        let largest = self.unasked().max_by_key(|table| table.bytes).map(|table| table.set);
-        if let Some(set) = largest.and_then(|set| self.sets.get_mut(&set)) {
-            set.seal = Seal::Wanted;
-        }
+    /// Asks the one of these sets with the largest active table to seal it; returns whether there is one.
+    fn ask_for_seal(&mut self, is_meant: impl Fn(&Member) -> bool) -> bool {
+        let tables = self.unasked().filter(|table| self.sets.get(&table.set).is_some_and(&is_meant));
+        let largest = tables.max_by_key(|table| table.bytes).map(|table| table.set);
+        let set = largest.and_then(|set| self.sets.get_mut(&set));
+        set.map(|set| set.seal = Seal::Wanted).is_some()
+    }
+
+    /// Whether its thread is about to flush this set.
+    fn is_thread_due(&self, set: u64, member: &Member) -> bool {
+        let has_sealed =
+            || self.tables.values().any(|table| (table.set, table.phase) == (set, Phase::Sealed));
+        member.thread == Thread::Ready && (member.seal == Seal::Wanted || has_sealed())
     }
 
     fn is_active(&self, table: u64) -> bool {
@@ -297,17 +355,57 @@ impl State {
     /// Number of tables of a set that are not flushed, the active one included.
     fn unflushed_tables(&self, set: u64) -> u64 {
         let of_set = self.tables.values().filter(|table| table.set == set);
-        of_set.filter(|table| table.phase != Phase::Pinned).count() as u64
+        of_set.filter(|table| [Phase::Active, Phase::Sealed].contains(&table.phase)).count() as u64
     }
 
     /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1).
     fn is_flush_coming(&self, cause: StallCause, set: u64) -> bool {
-        let is_flushing = |member: &Member| member.flushing == Flushing::Yes;
+        let is_coming = |(set, member): (&u64, &Member)| {
+            member.flushing == Flushing::Yes || self.is_thread_due(*set, member)
+        };
         match cause {
-            StallCause::Tables => self.sets.get(&set).is_some_and(is_flushing),
-            StallCause::Unflushed => self.sets.values().any(is_flushing),
+            StallCause::Tables => self.sets.get_key_value(&set).is_some_and(is_coming),
+            StallCause::Unflushed => self.sets.iter().any(is_coming),
             StallCause::Pinned => false,
         }
+    }
+}
+
+impl Member {
+    fn fail(&mut self, error: Error) {
+        if self.thread != Thread::None {
+            self.error = Some(error);
+        }
+        if self.thread == Thread::Ready {
+            self.thread = Thread::Failed;
+        }
+    }
+
+    fn retry(&mut self) {
+        if self.thread == Thread::Failed {
+            (self.thread, self.error) = (Thread::Ready, None);
+        }
+    }
+}
+
+/// The flush thread of a set, for who started it.
+#[derive(Debug)]
+pub(crate) struct ThreadOf {
+    buffers: Arc<Buffers>,
+    set: u64,
+}
+
+impl ThreadOf {
+    pub(crate) fn order(&self, order: Order) {
+        self.buffers.change(self.set, |member| match order {
+            Order::Retry => member.retry(),
+            Order::Close if member.thread == Thread::None => {}
+            Order::Close => member.thread = Thread::Closing,
+        });
+    }
+
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.buffers.state.lock().sets.get(&self.set)?.error.clone()
     }
 }
 
@@ -322,16 +420,17 @@ impl Membership {
     pub(crate) fn new(buffers: Arc<Buffers>) -> Self {
         let mut state = buffers.state.lock();
         let set = state.next();
-        state.sets.insert(set, Member { flushing: Flushing::No, seal: Seal::No });
+        let (flushing, seal, thread) = (Flushing::No, Seal::No, Thread::None);
+        state.sets.insert(set, Member { flushing, seal, thread, error: None });
         drop(state);
         Membership { buffers, set }
     }
 
-    /// A new active table without bytes.
+    /// A new table.
     pub(crate) fn count_table(&self) -> Arc<TableBytes> {
         let mut state = self.buffers.state.lock();
         let table = state.next();
-        state.tables.insert(table, Counted { set: self.set, bytes: 0, phase: Phase::Active });
+        state.tables.insert(table, Counted { set: self.set, bytes: 0, phase: Phase::New });
         Arc::new(TableBytes { buffers: Arc::clone(&self.buffers), table })
     }
 
@@ -358,21 +457,77 @@ impl Membership {
         member.map_or(Seal::No, |member| std::mem::replace(&mut member.seal, Seal::No))
     }
 
-    /// Begins a flush; returns whether there was one.
-    pub(crate) fn begin_flush(&self) -> Flushing {
-        self.set_flushing(&mut self.buffers.state.lock(), Flushing::Yes)
+    /// Begins a flush thread.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is one.
+    pub(crate) fn begin_thread(&self) -> Result<ThreadOf> {
+        let mut state = self.buffers.state.lock();
+        let free = state.sets.get_mut(&self.set).filter(|member| member.thread == Thread::None);
+        let Some(member) = free else {
+            return Err(Error::InvalidArgument("the set has a flush thread".into()));
+        };
+        (member.thread, member.error) = (Thread::Ready, None);
+        drop(state);
+        Ok(ThreadOf { buffers: Arc::clone(&self.buffers), set: self.set })
     }
 
-    pub(crate) fn end_flush(&self) {
-        self.set_flushing(&mut self.buffers.state.lock(), Flushing::No);
-        if !planted(Bug::FlushEndWakesNobody) {
-            self.buffers.changed.notify_all();
+    pub(crate) fn end_thread(&self) {
+        self.change(|member| member.thread = Thread::None);
+    }
+
+    /// The thread waits until it is told to try again. Whatever it wrote is discarded.
+    pub(crate) fn fail_thread(&self, error: Error) {
+        self.change(|member| member.fail(error));
+    }
+
+    /// Lets the thread try again, if there is one that failed.
+    pub(crate) fn retry(&self) {
+        self.change(Member::retry);
+    }
+
+    pub(crate) fn thread_error(&self) -> Option<Error> {
+        self.buffers.state.lock().sets.get(&self.set)?.error.clone()
+    }
+
+    /// Waits until there is something to be flushed, or until the thread is to end.
+    pub(crate) fn wait_for_work(&self) -> Work {
+        let mut state = self.buffers.state.lock();
+        loop {
+            match state.sets.get(&self.set) {
+                None | Some(Member { thread: Thread::None | Thread::Closing, .. }) => return Work::Stop,
+                Some(member) if member.flushing == Flushing::No && state.is_thread_due(self.set, member) => {
+                    return Work::Flush;
+                }
+                Some(_) => state = self.buffers.changed.wait(state),
+            }
         }
     }
 
-    fn set_flushing(&self, state: &mut MutexGuard<'_, State>, flushing: Flushing) -> Flushing {
+    fn change(&self, change: impl FnOnce(&mut Member)) {
+        self.buffers.change(self.set, change);
+    }
+
+    /// Begins a flush; returns whether there was one.
+    pub(crate) fn begin_flush(&self) -> Flushing {
+        let mut state = self.buffers.state.lock();
         let member = state.sets.get_mut(&self.set);
-        member.map_or(Flushing::No, |member| std::mem::replace(&mut member.flushing, flushing))
+        member.map_or(Flushing::No, |member| std::mem::replace(&mut member.flushing, Flushing::Yes))
+    }
+
+    /// Ends a flush. The thread does not try again what was left.
+    pub(crate) fn end_flush(&self, end: FlushEnd) {
+        let mut state = self.buffers.state.lock();
+        if let Some(member) = state.sets.get_mut(&self.set) {
+            member.flushing = Flushing::No;
+            if end == FlushEnd::Left {
+                member.fail(Error::InvalidArgument("a flush ended without an install".into()));
+            }
+        }
+        drop(state);
+        if !planted(Bug::FlushEndWakesNobody) {
+            self.buffers.changed.notify_all();
+        }
     }
 
     /// Waits until what stalled the writer is over (WRITE-BUFFERS-1); `since` is set once it waits.
@@ -393,6 +548,11 @@ impl Membership {
             if is_over {
                 break Waited::Room;
             } else if !state.is_flush_coming(cause, self.set) {
+                let is_live = |member: &Member| member.thread == Thread::Ready;
+                if cause == StallCause::Unflushed && state.ask_for_seal(is_live) {
+                    self.buffers.changed.notify_all();
+                    continue;
+                }
                 break Waited::ForNothing;
             } else if left.is_zero() {
                 break Waited::TooLong;
@@ -441,13 +601,26 @@ impl TableBytes {
 
     /// The table has so many bytes, and is there on its way.
     pub(crate) fn count(&self, phase: Phase, bytes: u64) {
+        self.note(&mut self.buffers.state.lock(), phase, bytes);
+        if phase == Phase::Pinned {
+            self.buffers.changed.notify_all();
+        }
+    }
+
+    /// The table is sealed with so many bytes, and `next` is the active one, in one step.
+    pub(crate) fn seal(&self, bytes: u64, next: &TableBytes) {
         let mut state = self.buffers.state.lock();
+        self.note(&mut state, Phase::Sealed, bytes);
+        next.note(&mut state, Phase::Active, 0);
+        drop(state);
+        if !planted(Bug::SealWakesNobody) {
+            self.buffers.changed.notify_all();
+        }
+    }
+
+    fn note(&self, state: &mut State, phase: Phase, bytes: u64) {
         if let Some(table) = state.tables.get_mut(&self.table) {
             (table.phase, table.bytes) = (phase, bytes);
-        }
-        drop(state);
-        if phase != Phase::Active {
-            self.buffers.changed.notify_all();
         }
     }
 }

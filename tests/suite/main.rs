@@ -38,6 +38,7 @@ mod ranges;
 mod room;
 mod scrub_and_freeze;
 mod set_budgets;
+mod set_flush_thread;
 mod set_model;
 mod set_scans;
 mod set_stalls;

@@ -45,6 +45,7 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     out.show("SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
     out.show("Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
     out.show("MergingCursor", &cursor);
+    out.show("FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
     set.switch().unwrap();
     let mut job = set.begin_flush().unwrap().unwrap();
     out.show("SetFlush", &job.items().unwrap());

@@ -212,6 +212,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("SetOptionsBuilder", "*", PLAIN),
     ("WriteBufferManager", "*", PLAIN),
     ("WriteOptions", "*", PLAIN),
+    ("FlushThread", "*", SET),
     ("FaultInjector", "*", "breaks the memory that trials look at"),
     ("Past", "*", "as FaultInjector"),
     ("Piece", "*", "as FaultInjector"),

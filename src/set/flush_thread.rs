@@ -1,0 +1,157 @@
+//! The flush thread: one thread beside a set that flushes whatever is sealed, with a function of the engine.
+//!
+//! ```text
+//!   waits   until a table is sealed, or the active one is asked for        flushes   until nothing is left
+//!      a flush that fails, or ends without an install: it waits until `retry`, and writers do not wait for it
+//!      a panic: it ends; `close` says so
+//!      close, drop: it ends after the flush that is under way
+//! ```
+//! * FLUSH-THREAD-1: whatever ends the thread, writers that count on it are woken and told that it is gone.
+//!
+//! Any thread. The thread keeps its set alive until it has ended.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crate::error::{Error, Result};
+use crate::key::Comparator;
+use crate::set::commit::Shared;
+use crate::set::flush_job::FlushJob;
+use crate::set::write_buffer_manager::{Membership, Order, ThreadOf, Work};
+
+/// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after the flush that is under
+/// way; tables that are sealed later stay. Made by
+/// [`start_flush_thread`](crate::set::MemTableSet::start_flush_thread).
+///
+/// ```
+/// use std::sync::Mutex;
+/// use paranoid_memtable::{Error, WriteBatch};
+/// use paranoid_memtable::set::{FlushThread, MemTableSet, SetOptions};
+/// # fn main() -> Result<(), Error> {
+/// let set = MemTableSet::open(SetOptions::default(), 0)?;
+/// let (done, flushed) = std::sync::mpsc::channel();
+/// let thread: FlushThread = set.start_flush_thread(move |mut job| {
+///     let mut items = job.items()?;
+///     while let Some(_item) = items.next()? {} // into a file
+///     drop(items);
+///     let last = job.last_sequence();
+///     job.install(last)?;
+///     done.send(last).map_err(|error| Error::Sink(std::sync::Arc::new(error)))
+/// })?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// set.write(&batch)?;
+/// set.switch()?;
+/// assert_eq!(flushed.recv(), Ok(1));
+/// thread.close()?;
+/// assert_eq!(**set.view().base(), 1);
+/// # Ok(()) }
+/// ```
+pub struct FlushThread {
+    place: ThreadOf,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl FlushThread {
+    /// Starts the thread.
+    pub(crate) fn start<B, C>(
+        shared: &Arc<Shared<B, C>>,
+        mut flush: impl FnMut(FlushJob<B, C>) -> Result<()> + Send + 'static,
+    ) -> Result<Self>
+    where
+        B: Send + Sync + 'static,
+        C: Comparator + Clone,
+    {
+        let place = shared.buffers.begin_thread()?;
+        let of_thread = Arc::clone(shared);
+        let run = move || {
+            let ended = Ended(&of_thread.buffers);
+            while ended.0.wait_for_work() == Work::Flush {
+                let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
+                flushed.unwrap_or_else(|error| ended.0.fail_thread(error));
+            }
+            ended.0.thread_error().map_or(Ok(()), Err)
+        };
+        let spawned = thread::Builder::new().name("memtable flush".into()).spawn(run);
+        let thread = spawned.map_err(|error| {
+            shared.buffers.end_thread();
+            Error::io("start", "the flush thread")(error)
+        })?;
+        Ok(FlushThread { place, thread: Some(thread) })
+    }
+
+    /// Tries again after a flush failed. Without an error there is nothing to be tried.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let thread = set.start_flush_thread(|_job| Err(Error::Sink(Arc::new(std::io::Error::other("disk full")))))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// set.write(&batch)?;
+    /// set.switch()?;
+    /// while thread.error().is_none() {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert_eq!(set.view().tables(), 2, "nothing is lost");
+    /// thread.retry(); // once there is space again
+    /// assert!(matches!(thread.close(), Ok(()) | Err(Error::Sink(_))));
+    /// # Ok(()) }
+    /// ```
+    pub fn retry(&self) {
+        self.place.order(Order::Retry);
+    }
+
+    /// The error of the last flush, until [`retry`](Self::retry) or until the set resumes.
+    #[must_use]
+    pub fn error(&self) -> Option<Error> {
+        self.place.error()
+    }
+
+    /// Ends the thread after the flush that is under way, and waits for that. What is sealed and was not begun stays in
+    /// the set.
+    ///
+    /// # Errors
+    /// That of the last flush if it was not tried again, and `FlushPanicked` if the engine's function panicked.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.place.order(Order::Close);
+        // Dropped by its own function, it ends when that has returned.
+        if thread.thread().id() == thread::current().id() {
+            return Ok(());
+        }
+        thread.join().unwrap_or(Err(Error::FlushPanicked))
+    }
+}
+
+impl Drop for FlushThread {
+    fn drop(&mut self) {
+        // `close` is for those who want to know.
+        let _ = self.end();
+    }
+}
+
+impl fmt::Debug for FlushThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlushThread").field("error", &self.error()).finish_non_exhaustive()
+    }
+}
+
+/// Says that the thread is gone, also when its function panics (FLUSH-THREAD-1).
+struct Ended<'s>(&'s Membership);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.end_thread();
+    }
+}

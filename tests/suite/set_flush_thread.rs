@@ -1,0 +1,277 @@
+//! The flush thread: writers go on while it flushes, and none of its ends leaves one waiting. Failing sinks, panics,
+//! shutdown in the middle, several sets under one budget.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread::{scope, yield_now};
+use std::time::Duration;
+
+use paranoid_memtable::set::{
+    FlushJob, FlushThread, MemTableSet, SetOptions, SetOptionsBuilder, StallCause, WriteBufferManager,
+};
+use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+
+use crate::support::rng::amount;
+use crate::support::sets::{History, read_through};
+use crate::support::watchdog::Watchdog;
+
+type Set = MemTableSet<History>;
+
+/// Small tables, and writers that wait longer than the test may take.
+fn options() -> SetOptionsBuilder {
+    let tables = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
+    SetOptions::builder().table(tables).stall_timeout(Duration::MAX)
+}
+
+fn open(options: SetOptionsBuilder) -> Set {
+    MemTableSet::open(options.build().unwrap(), History::default()).unwrap()
+}
+
+fn put(key: u64, n: u64) -> WriteBatch {
+    let mut batch = WriteBatch::with_protection(8).unwrap();
+    batch.put(&key.to_be_bytes(), &[&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
+    batch
+}
+
+/// Adds the job's tables to the base.
+fn flush(set: &Set, mut job: FlushJob<History>) -> Result<(), Error> {
+    let mut base = History::clone(set.view().base());
+    job.flush(&mut base)?;
+    job.install(base)
+}
+
+fn start(set: &Set) -> FlushThread {
+    let of_thread = set.clone();
+    set.start_flush_thread(move |job| flush(&of_thread, job)).unwrap()
+}
+
+fn value(set: &Set, key: u64) -> Option<u64> {
+    let value = read_through(&set.view(), &key.to_be_bytes()).value;
+    value.map(|value| u64::from_be_bytes(value[..8].try_into().unwrap()))
+}
+
+fn broken_disk() -> Error {
+    Error::Sink(Arc::from(Box::from("the disk is gone")))
+}
+
+/// Writes until a stall; returns how many batches were written, and its cause.
+fn fill(set: &Set, key: u64) -> (u64, StallCause) {
+    for n in 1..10_000 {
+        match set.write(&put(key, n)) {
+            Ok(_) => {}
+            Err(Error::WriteStall { cause, .. }) => return (n - 1, cause),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("no stall");
+}
+
+/// Several sets under one budget, each with a thread, two writers and few tables: every write succeeds.
+#[test]
+fn writers_go_on_while_threads_flush() {
+    let _watchdog = Watchdog::new("set_flush_thread::writers_go_on_while_threads_flush", 0);
+    let manager = WriteBufferManager::new(300 << 10).unwrap();
+    let sets = [(); 2].map(|()| open(options().max_write_buffer_number(2).write_buffer_manager(&manager)));
+    let threads = sets.each_ref().map(start);
+    let writes = amount(2000, 400);
+    scope(|threads| {
+        for (set, key) in sets.iter().flat_map(|set| [(set, 1), (set, 2)]) {
+            threads.spawn(move || {
+                for n in 1..=writes {
+                    set.write(&put(key, n)).unwrap();
+                }
+            });
+        }
+    });
+    let stats = manager.stats();
+    assert!(stats.unflushed_bytes < 2 << 20 && stats.waiting == 0, "{stats:?}");
+    for (set, thread) in sets.iter().zip(threads) {
+        thread.close().unwrap();
+        assert_eq!([1, 2].map(|key| value(set, key)), [Some(writes); 2]);
+        assert!(!set.view().base().points.is_empty());
+        assert!(matches!(start(set).close(), Ok(())), "another thread may follow");
+    }
+}
+
+fn flush_to_a_full_disk(mut job: FlushJob<History>) -> Result<(), Error> {
+    let mut items = job.items()?;
+    assert!(items.next()?.is_some());
+    Err(broken_disk())
+}
+
+/// A sink that fails is not tried again until somebody asks for it. Writers are refused meanwhile, and nothing is lost.
+#[test]
+fn a_failing_sink_is_tried_again_when_asked() {
+    let _watchdog = Watchdog::new("set_flush_thread::a_failing_sink_is_tried_again_when_asked", 0);
+    let set = open(options().max_write_buffer_number(2));
+    let (of_thread, fails) = (set.clone(), Arc::new(AtomicU64::new(3)));
+    let (left, calls) = (Arc::clone(&fails), Arc::new(AtomicU64::new(0)));
+    let called = Arc::clone(&calls);
+    let thread = set.start_flush_thread(move |job| {
+        called.fetch_add(1, Ordering::AcqRel);
+        match left.load(Ordering::Acquire) {
+            3 => Err(broken_disk()),
+            2 => Ok(()),
+            1 => flush_to_a_full_disk(job),
+            _ => flush(&of_thread, job),
+        }
+    });
+    let thread = thread.unwrap();
+    let (mut last, mut expected) = (0, 0);
+    for failing in [3, 2, 1] {
+        fails.store(failing, Ordering::Release);
+        thread.retry();
+        let (written, cause) = fill(&set, 1);
+        last = if written > 0 { written } else { last };
+        assert_eq!(cause, StallCause::Tables);
+        while thread.error().is_none() {
+            yield_now();
+        }
+        let error = thread.error().unwrap();
+        assert_eq!(matches!(error, Error::InvalidArgument(_)), failing == 2, "{error}");
+        assert!(set.write(&put(1, 0)).is_err(), "refused at once: nobody flushes");
+        expected += 1;
+        assert_eq!(calls.load(Ordering::Acquire), expected, "not without being asked");
+    }
+    fails.store(0, Ordering::Release);
+    thread.retry();
+    while set.view().tables() > 1 {
+        yield_now();
+    }
+    assert_eq!(value(&set, 1), Some(last));
+    set.write(&put(1, last + 1)).unwrap();
+    assert!(thread.error().is_none());
+    thread.close().unwrap();
+    assert_eq!(value(&set, 1), Some(last + 1));
+}
+
+/// What ends a thread, or keeps it from flushing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Panics,
+    Fails,
+    IsClosed,
+    IsDropped,
+}
+
+/// Writers that wait for a thread which panics, fails or is shut down: each is answered, nothing is lost, and the set
+/// goes on with another flush.
+#[test]
+fn nobody_waits_for_a_thread_that_is_gone() {
+    let _watchdog = Watchdog::new("set_flush_thread::nobody_waits_for_a_thread_that_is_gone", 0);
+    for event in [Event::Panics, Event::Fails, Event::IsClosed, Event::IsDropped] {
+        let manager = WriteBufferManager::new(150 << 10).unwrap();
+        let set = open(options().write_buffer_manager(&manager));
+        let (begin, begun) = channel();
+        let (go_on, gate) = channel::<()>();
+        let thread = set.start_flush_thread(move |job| {
+            begin.send(()).unwrap();
+            let _ = gate.recv();
+            assert_ne!(event, Event::Panics, "the function of a flush thread panics");
+            drop(job);
+            Err(broken_disk())
+        });
+        let thread = thread.unwrap();
+        let acknowledged = Mutex::new([0; 2]);
+        scope(|threads| {
+            let writers = [0, 1].map(|writer| {
+                let (set, acknowledged) = (&set, &acknowledged);
+                threads.spawn(move || {
+                    let (written, cause) = fill(set, writer);
+                    acknowledged.lock().unwrap()[writer as usize] = written;
+                    cause
+                })
+            });
+            begun.recv().unwrap();
+            while manager.stats().waiting < 2 {
+                yield_now();
+            }
+            drop(go_on);
+            let ended = match event {
+                Event::IsDropped => {
+                    drop(thread);
+                    Ok(())
+                }
+                Event::IsClosed => thread.close(),
+                Event::Panics | Event::Fails => {
+                    let causes = writers.map(|writer| writer.join().unwrap());
+                    assert_eq!(causes, [StallCause::Unflushed; 2]);
+                    thread.close()
+                }
+            };
+            let is_expected = match event {
+                Event::Panics => matches!(ended, Err(Error::FlushPanicked)),
+                Event::Fails | Event::IsClosed => matches!(ended, Err(Error::Sink(_))),
+                Event::IsDropped => ended.is_ok(),
+            };
+            assert!(is_expected, "{event:?}: {ended:?}");
+        });
+        assert!(set.read_only().is_none());
+        let acknowledged = *acknowledged.lock().unwrap();
+        assert_eq!([0, 1].map(|key| value(&set, key).unwrap_or(0)), acknowledged);
+        flush(&set, set.begin_flush().unwrap().unwrap()).unwrap();
+        set.write(&put(0, 0)).unwrap();
+        assert_eq!(value(&set, 1).unwrap_or(0), acknowledged[1]);
+    }
+}
+
+/// Idle sets that nobody flushes hold most of a budget: a set with a thread goes on as long as its own bytes can make
+/// room, and then is refused; a flush of the idle sets lets it in.
+#[test]
+fn a_thread_makes_room_beside_sets_without_one() {
+    let _watchdog = Watchdog::new("set_flush_thread::a_thread_makes_room_beside_sets_without_one", 0);
+    let manager = WriteBufferManager::new(400 << 10).unwrap();
+    let sets = [(); 3].map(|()| open(options().write_buffer_manager(&manager)));
+    let [idle, other, busy] = &sets;
+    let thread = start(busy);
+    for n in 1..=15 {
+        idle.write(&put(1, n)).unwrap();
+        other.write(&put(1, n)).unwrap();
+    }
+    for n in 1..=300 {
+        busy.write(&put(1, n)).unwrap();
+    }
+    assert!(!busy.view().base().points.is_empty());
+    // Larger than what is left beside them.
+    let mut idle_batches = 0;
+    while !matches!(idle.write(&put(2, 1)), Err(Error::WriteStall { .. })) {
+        idle_batches += 1;
+        assert!(idle_batches < 1000);
+    }
+    assert!(matches!(busy.write(&put(1, 301)), Ok(_) | Err(Error::WriteStall { .. })));
+    for set in [idle, other] {
+        if let Some(job) = set.begin_flush().unwrap() {
+            flush(set, job).unwrap();
+        }
+    }
+    busy.write(&put(1, 302)).unwrap();
+    thread.close().unwrap();
+    assert_eq!([value(idle, 1), value(other, 1), value(busy, 1)], [Some(15), Some(15), Some(302)]);
+}
+
+/// A set keeps its thread, and the thread its set, until it is closed; a second one is refused.
+#[test]
+fn a_thread_outlives_the_handles_of_its_set() {
+    let _watchdog = Watchdog::new("set_flush_thread::a_thread_outlives_the_handles_of_its_set", 0);
+    let manager = WriteBufferManager::new(1 << 20).unwrap();
+    let set = MemTableSet::open(options().write_buffer_manager(&manager).build().unwrap(), 0).unwrap();
+    let (done, flushed) = channel();
+    let thread = set.start_flush_thread(move |mut job| {
+        let mut items = job.items()?;
+        while items.next()?.is_some() {}
+        drop(items);
+        let tables = job.tables();
+        job.install(tables)?;
+        done.send(tables).map_err(|_| broken_disk())
+    });
+    let thread = thread.unwrap();
+    assert!(matches!(set.start_flush_thread(|job| job.install(0)), Err(Error::InvalidArgument(_))));
+    set.write(&put(1, 1)).unwrap();
+    set.switch().unwrap();
+    drop(set);
+    assert_eq!(flushed.recv(), Ok(1));
+    assert_eq!(manager.stats().sets, 1);
+    thread.close().unwrap();
+    assert_eq!((manager.stats().sets, manager.stats().tables), (0, 0));
+}
