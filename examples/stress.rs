@@ -4,12 +4,7 @@
 //! ```text
 //! cargo run --release --example stress -- [SECONDS] [SEED]
 //! ```
-//! Under ThreadSanitizer (nightly), where it is the program that shows data races:
-//! ```text
-//! TSAN_OPTIONS="suppressions=.ci/tsan.supp halt_on_error=1" \
-//! RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg tsan" \
-//!     cargo +nightly run --target x86_64-unknown-linux-gnu -p paranoid-memtable-models --example stress
-//! ```
+//! `.ci/sanitizers` runs it under ThreadSanitizer.
 //! Ends with a panic and the seed at the first thing that is wrong, else with one line of counts.
 
 #![allow(clippy::cast_possible_truncation, reason = "writers are numbered from 0 to 3")]

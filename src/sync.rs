@@ -1,5 +1,4 @@
-//! The seam: the only way to atomics, locks and waiting. They are those of std, those of loom under `cfg(loom)`, or
-//! the locks of parking_lot under `cfg(tsan)`, because ThreadSanitizer does not see into an uninstrumented std.
+//! The seam: the only way to atomics, locks and waiting. They are those of std, or those of loom under `cfg(loom)`.
 //!
 //! No other file may name `std::sync::atomic` or a lock; a test checks that.
 
@@ -18,14 +17,11 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
-#[cfg(all(not(loom), not(tsan)))]
+#[cfg(not(loom))]
 use std::sync as locks;
 
 #[cfg(loom)]
 use loom::sync as locks;
-
-#[cfg(all(tsan, not(loom)))]
-use parking_lot as locks;
 
 /// A mutex that ignores poisoning: every critical section leaves the data consistent even if a comparator panics in
 /// it.
@@ -40,28 +36,16 @@ impl<T> Mutex<T> {
         Mutex(locks::Mutex::new(value))
     }
 
-    #[cfg(any(loom, not(tsan)))]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    #[cfg(any(loom, not(tsan)))]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
-    }
-
-    #[cfg(all(tsan, not(loom)))]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock()
-    }
-
-    #[cfg(all(tsan, not(loom)))]
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock()
     }
 }
 
@@ -75,33 +59,13 @@ impl Condvar {
     }
 
     /// Gives the lock up, waits, and takes it again.
-    #[cfg(any(loom, not(tsan)))]
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Gives the lock up, waits, and takes it again.
-    #[cfg(all(tsan, not(loom)))]
-    pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(&mut guard);
-        guard
-    }
-
     /// Waits as `wait` does, for no longer than this; loom knows no time and waits until it is woken.
-    #[cfg(any(loom, not(tsan)))]
     pub(crate) fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, most: Duration) -> MutexGuard<'a, T> {
         self.0.wait_timeout(guard, most).unwrap_or_else(std::sync::PoisonError::into_inner).0
-    }
-
-    /// Waits as `wait` does, for no longer than this.
-    #[cfg(all(tsan, not(loom)))]
-    pub(crate) fn wait_timeout<'a, T>(
-        &self,
-        mut guard: MutexGuard<'a, T>,
-        most: Duration,
-    ) -> MutexGuard<'a, T> {
-        self.0.wait_for(&mut guard, most);
-        guard
     }
 
     pub(crate) fn notify_all(&self) {
@@ -111,11 +75,10 @@ impl Condvar {
 
 /// A cell that is filled once, by one release store, and never changes after that.
 ///
-/// Loom and ThreadSanitizer do not see into `OnceLock`, so under them a flag that they understand publishes the
-/// value.
+/// Loom does not see into `OnceLock`, so in models a flag that it understands publishes the value.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
-    #[cfg(any(loom, tsan))]
+    #[cfg(loom)]
     ready: AtomicU32,
     value: std::sync::OnceLock<T>,
 }
@@ -123,7 +86,7 @@ pub(crate) struct Published<T> {
 impl<T> Published<T> {
     pub(crate) fn new() -> Self {
         Published {
-            #[cfg(any(loom, tsan))]
+            #[cfg(loom)]
             ready: AtomicU32::new(0),
             value: std::sync::OnceLock::new(),
         }
@@ -132,7 +95,7 @@ impl<T> Published<T> {
     /// The published value, if there is one. One acquire load.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&T> {
-        #[cfg(any(loom, tsan))]
+        #[cfg(loom)]
         // ORDERING: acquire; partner: the release store in `publish`.
         if self.ready.load(Ordering::Acquire) == 0 {
             return None;
@@ -150,7 +113,7 @@ impl<T> Published<T> {
     /// moment later.
     pub(crate) fn publish(&self, value: T) -> Result<(), T> {
         self.value.set(value)?;
-        #[cfg(any(loom, tsan))]
+        #[cfg(loom)]
         // ORDERING: release; partner: the acquire load in `get`.
         self.ready.store(1, Ordering::Release);
         Ok(())
