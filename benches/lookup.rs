@@ -1,4 +1,4 @@
-//! What do filters, point index and batches save?
+//! What do filters, the directory and batches save?
 //!
 //! First three tables, of work done in turns in one process; read their ratios, for absolute times drift:
 //!
@@ -6,7 +6,7 @@
 //!   costs      gets, batched gets, absent keys, range tombstones, inserts, batched inserts
 //!   settings   multi_get: whole-key filtering on and off, prefix size 0, 7, 8: ten times more keys asked than present,
 //!              batches of 24, several threads
-//!   rates      filters and point index at 10, 100, .. keys: what they let pass, against theory, and what a get costs
+//!   rates      filters at 10, 100, .. keys: what they let pass, against theory, and what a get costs
 //! ```
 //! Then Criterion, one piece of work after the other. `cargo bench --bench lookup`; the number of entries is
 //! `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS` (costs,settings,rates,criterion unless set) says what is done.
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::{
-    Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, WriteBatch,
+    Directory, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, WriteBatch,
 };
 
 #[path = "lookup/rates.rs"]
@@ -56,14 +56,10 @@ fn buffer(entries: u64) -> u64 {
     (entries * 160).next_power_of_two()
 }
 
-/// Options with `protection` bytes; shares are such that an index has 16 bytes per entry and a filter 2.5.
+/// Options with `protection` bytes; the share is such that a filter has 2.5 bytes per entry.
 fn plain(entries: u64, protection: u8) -> MemTableOptionsBuilder {
     let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().expect("valid");
     MemTableOptions::builder().write_buffer_size(buffer(entries)).paranoid(paranoid).seed(11)
-}
-
-fn index_share(entries: u64) -> f64 {
-    (entries * 16) as f64 / buffer(entries) as f64
 }
 
 fn filter_share(entries: u64) -> f64 {
@@ -193,22 +189,22 @@ fn turns(title: &str, ops: u64, works: &[Work<'_>]) {
 fn print_costs(entries: u64, protection: u8) {
     println!("costs: {entries} entries, random fill, protection {protection}");
     let list = fill(plain(entries, protection), entries);
-    let index = fill(plain(entries, protection).point_index(index_share(entries)), entries);
+    let directory = fill(plain(entries, protection).directory(Directory::On), entries);
     let filter = fill(plain(entries, protection).whole_key_filter(filter_share(entries)), entries);
-    let (listed, indexed, filtered) = (&list, &index, &filter);
+    let (listed, directed, filtered) = (&list, &directory, &filter);
     turns(
         "  get of a present key",
         SLICE,
         &[
             ("list", Box::new(move |at| gets(listed, Asked::Present, entries, at))),
-            ("point index", Box::new(move |at| gets(indexed, Asked::Present, entries, at))),
+            ("directory", Box::new(move |at| gets(directed, Asked::Present, entries, at))),
             (
                 "multi_get of 24, list",
                 Box::new(move |at| multi_gets(listed, Asked::Present, entries, at, SLICE)),
             ),
             (
-                "multi_get of 24, point index",
-                Box::new(move |at| multi_gets(indexed, Asked::Present, entries, at, SLICE)),
+                "multi_get of 24, directory",
+                Box::new(move |at| multi_gets(directed, Asked::Present, entries, at, SLICE)),
             ),
         ],
     );
@@ -218,7 +214,7 @@ fn print_costs(entries: u64, protection: u8) {
         &[
             ("list", Box::new(move |at| gets(listed, Asked::Absent, entries, at))),
             ("filter", Box::new(move |at| gets(filtered, Asked::Absent, entries, at))),
-            ("point index", Box::new(move |at| gets(indexed, Asked::Absent, entries, at))),
+            ("directory", Box::new(move |at| gets(directed, Asked::Absent, entries, at))),
         ],
     );
     let covered = [1u64, 100, 1000].map(|count| {
@@ -245,8 +241,8 @@ fn print_costs(entries: u64, protection: u8) {
     let start = |builder| fill(builder, entries);
     let (single, batched) = (start(plain(entries, protection)), start(plain(entries, protection)));
     let with_filter = start(plain(entries, protection).whole_key_filter(filter_share(entries)));
-    let with_index = start(plain(entries, protection).point_index(index_share(entries)));
-    let (single, batched, with_filter, with_index) = (&single, &batched, &with_filter, &with_index);
+    let with_directory = start(plain(entries, protection).directory(Directory::On));
+    let (single, batched, with_filter, with_directory) = (&single, &batched, &with_filter, &with_directory);
     turns(
         "  random insert into a full table",
         SLICE / 4,
@@ -254,7 +250,7 @@ fn print_costs(entries: u64, protection: u8) {
             ("single", Box::new(move |at| single_inserts(single, entries, entries + at))),
             ("write_batch of 32", Box::new(move |at| batched_inserts(batched, entries, entries + at))),
             ("single, filter", Box::new(move |at| single_inserts(with_filter, entries, entries + at))),
-            ("single, point index", Box::new(move |at| single_inserts(with_index, entries, entries + at))),
+            ("single, directory", Box::new(move |at| single_inserts(with_directory, entries, entries + at))),
         ],
     );
 }

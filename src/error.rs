@@ -265,8 +265,6 @@ pub enum Place {
     Order,
     /// A word of the Bloom filter.
     Filter,
-    /// A slot or control word of the point index.
-    Slot,
     /// A page of the ordered directory. No answer depends on it.
     Directory,
     /// A piece of the tombstone index or a fragment.
@@ -288,7 +286,6 @@ impl Place {
             Place::Link => "link",
             Place::Order => "order of neighbours",
             Place::Filter => "filter",
-            Place::Slot => "point index",
             Place::Directory => "directory",
             Place::Fragment => "tombstone index",
             Place::Control => "control block",

@@ -202,7 +202,7 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// Whether keys that a comparator calls equal have equal bytes. Filters and the point index need that.
+/// Whether keys that a comparator calls equal have equal bytes. Filters need that.
 ///
 /// ```
 /// use paranoid_memtable::comparator::KeyEquality;
@@ -213,7 +213,7 @@ impl fmt::Debug for Kind {
 pub enum KeyEquality {
     /// Two keys are equal exactly if their bytes are.
     Bytes,
-    /// Different bytes may compare equal. Tables with this order refuse filters and the point index.
+    /// Different bytes may compare equal. Tables with this order refuse filters.
     Custom,
 }
 

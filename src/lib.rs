@@ -29,7 +29,7 @@
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`] into a [`flush::FlushSink`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
 //! | order and log batches, read several tables, flush them as one | [`set::MemTableSet`] |
 //! | choose what is checked | [`ParanoidOptions`]; [`MemTable::scrub`] looks at everything, [`ImmutableMemTable::salvage`] saves what is left; more in [`repair`] and [`integrity`] |
-//! | make reads faster | filters and the point index of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
+//! | make reads faster | filters and the directory of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
 //! | order keys otherwise | [`Comparator`]; [`comparator::SharedComparator`] where the order is chosen at run time |
 //! | check blocks of table files | [`ChecksumKind`]; more in [`mod@format`] |
 //! | cut range deletions into fragments | [`tombstone`] |

@@ -72,11 +72,7 @@ bugs! {
     LeaseBornOpen,
     /// The filter learns of a key after its node is published.
     FilterAfterPublication,
-    /// A writer that loses the race for a slot goes on to the next one without comparing keys with the winner.
-    IndexLoserGoesOn,
-    /// A slot is followed without Acquire.
-    SlotLoadRelaxed,
-    /// Lines of filters and index are believed without their control word.
+    /// Lines of filters are believed without their control word.
     LineForgetsControl,
     /// A control word still includes the mark of a word that was replaced.
     ControlKeepsOldWord,

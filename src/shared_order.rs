@@ -97,7 +97,7 @@ pub trait DynComparator: fmt::Debug + Send + Sync + 'static {
 /// # Ok(()) }
 /// ```
 ///
-/// Equal keys must have equal bytes, because filters and the point index hash them. For another order an engine
+/// Equal keys must have equal bytes, because filters hash them. For another order an engine
 /// implements [`Comparator`] on a type of its own.
 #[derive(Clone, Default)]
 pub struct SharedComparator {

@@ -1,15 +1,13 @@
-//! Filters and point index far below the load that they were made for: what they let pass, against theory, and what a
+//! Filters far below the load that they were made for: what they let pass, against theory, and what a
 //! get of an absent key costs there.
 //!
-//! The table is made for 100 000 entries (20 bits of filter, 16 bytes of index each) and holds 10, 100, .. of them.
+//! The table is made for 100 000 entries (20 bits of filter each) and holds 10, 100, .. of them.
 //! Rates are measured on a table with counters, times on tables that do not count.
 
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::{MemTable, MemTableOptionsBuilder};
 
-use crate::{
-    Asked, SLICE, Work, buffer, fill_in_part, filter_share, gets, gets_in, index_share, plain, theory, turns,
-};
+use crate::{Asked, SLICE, Work, buffer, fill_in_part, filter_share, gets, gets_in, plain, theory, turns};
 
 /// Entries that the table is made for.
 const ENTRIES: u64 = 100_000;
@@ -28,19 +26,16 @@ enum Accelerator {
     List,
     KeyFilter,
     PrefixFilter,
-    Index,
 }
 
 impl Accelerator {
-    const ALL: [Accelerator; 4] =
-        [Accelerator::List, Accelerator::KeyFilter, Accelerator::PrefixFilter, Accelerator::Index];
+    const ALL: [Accelerator; 3] = [Accelerator::List, Accelerator::KeyFilter, Accelerator::PrefixFilter];
 
     fn name(self) -> &'static str {
         match self {
             Accelerator::List => "list",
             Accelerator::KeyFilter => "whole-key filter",
             Accelerator::PrefixFilter => "prefix filter",
-            Accelerator::Index => "point index",
         }
     }
 
@@ -52,7 +47,6 @@ impl Accelerator {
             Accelerator::PrefixFilter => {
                 builder.prefix_filter(FixedPrefix::new(PREFIX), filter_share(ENTRIES))
             }
-            Accelerator::Index => builder.point_index(index_share(ENTRIES)),
         }
     }
 
@@ -65,20 +59,17 @@ impl Accelerator {
             Accelerator::KeyFilter | Accelerator::PrefixFilter => {
                 theory::filter_rate(keys as f64, lines(filter_share(ENTRIES)))
             }
-            Accelerator::Index => theory::index_rate(keys as f64, lines(index_share(ENTRIES))),
         }
     }
 }
 
 /// The share of absent keys that reached the list.
-fn passed(table: &MemTable, accelerator: Accelerator) -> f64 {
+fn passed(table: &MemTable) -> f64 {
     let sum: u64 = (0..ASKED / SLICE).map(|round| gets(table, Asked::Absent, ENTRIES, round * SLICE)).sum();
     assert_eq!(sum, 0, "absent keys only");
     let stats = table.stats();
-    let answered =
-        if accelerator == Accelerator::Index { stats.index_negatives } else { stats.filter_negatives };
     assert_eq!(
-        stats.gets - answered,
+        stats.gets - stats.filter_negatives,
         stats.list_searches,
         "the list is asked by the others, and only by them"
     );
@@ -105,7 +96,7 @@ pub(crate) fn print(sizes: usize) {
             Accelerator::ALL.into_iter().filter(|accelerator| *accelerator != Accelerator::List)
         {
             let table = fill_in_part(accelerator.builder().statistics(true), ENTRIES, keys);
-            let rate = passed(&table, accelerator) * 100.0;
+            let rate = passed(&table) * 100.0;
             println!("    {:34} {rate:8.4} ({:.4})", accelerator.name(), accelerator.theory(keys) * 100.0);
             if accelerator == Accelerator::PrefixFilter {
                 let rate = seeks_passed(&table) * 100.0;

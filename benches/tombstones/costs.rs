@@ -19,10 +19,9 @@ pub(crate) fn measure(report: &mut Report, size: Size) {
         title,
         "| work; tombstones over the whole key space, in random order | figures | target |",
     );
-    for (finder, name, targets) in [
-        (Finder::List, "list", ["1.25 x", "1.1 x"]),
-        (Finder::PointIndex, "point index", ["+100 ns", "+40 ns"]),
-    ] {
+    for (finder, name, targets) in
+        [(Finder::List, "list", ["1.25 x", "1.1 x"]), (Finder::Directory, "directory", ["1.25 x", "1.1 x"])]
+    {
         for width in [Width::Gap, Width::Half] {
             gets_beside(report, size, (finder, name), width, targets);
         }

@@ -1,6 +1,6 @@
 //! Tables to measure, and what is done to them.
 
-use paranoid_memtable::{Lookup, MemTable, MemTableOptions, TableReader};
+use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions, TableReader};
 
 use crate::rivals::{self, Order};
 
@@ -13,7 +13,7 @@ pub(crate) const STRIDE: u64 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finder {
     List,
-    PointIndex,
+    Directory,
 }
 
 /// A key of 16 bytes.
@@ -27,8 +27,8 @@ pub(crate) fn key(number: u64) -> [u8; 16] {
 pub(crate) fn table(entries: u32, finder: Finder) -> MemTable {
     let buffer = (u64::from(entries) * 160).next_power_of_two().max(1 << 20);
     let mut options = MemTableOptions::builder().write_buffer_size(buffer).seed(SEED);
-    if finder == Finder::PointIndex {
-        options = options.point_index(f64::from(entries) * 16.0 / buffer as f64);
+    if finder == Finder::Directory {
+        options = options.directory(Directory::On);
     }
     MemTable::new(options.build().expect("valid options")).expect("memory")
 }

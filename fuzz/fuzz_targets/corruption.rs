@@ -19,7 +19,7 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
     let vector = seed >> 6 == 3;
     let representation = if vector { Representation::Vector } else { Representation::SkipList };
     let accelerators =
-        [Accelerators::Nothing, Accelerators::All, Accelerators::Prefixes, Accelerators::Index]
+        [Accelerators::Nothing, Accelerators::Filters, Accelerators::Prefixes, Accelerators::Directory]
             [usize::from(seed % 4)];
     let shape = Shape {
         protection: 8,

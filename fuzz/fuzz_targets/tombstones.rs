@@ -1,7 +1,7 @@
 //! Range tombstones chosen by the fuzzer: fragments, cursors over them and a table, against a look at every tombstone.
 //!
 //! ```text
-//!   first byte    representation, point index, how keys look, snapshots
+//!   first byte    representation, filter, how keys look, snapshots
 //!   4 bytes each  what to do, two keys, a sequence number (a snapshot, for questions)
 //! ```
 #![no_main]
@@ -154,7 +154,7 @@ fuzz_target!(|data: &[u8]| {
     let mut options =
         MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10).seed(1);
     if head & 64 != 0 && representation == Representation::SkipList {
-        options = options.point_index(0.1);
+        options = options.whole_key_filter(0.1);
     }
     let table = MemTable::new(options.build().expect("valid")).expect("memory");
     let mut model = Model::default();

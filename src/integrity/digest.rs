@@ -140,7 +140,7 @@ impl Protected<Kvos> {
     }
 }
 
-/// The part K. Filter, point index and tower heights start from this hash too.
+/// The part K. Filters and tower heights start from this hash too.
 #[inline(always)]
 pub(crate) fn key_part(key: &[u8]) -> u64 {
     hash(key, SEED_KEY)

@@ -41,7 +41,7 @@ pub(crate) struct Core<C> {
     pub(crate) points: PointEntries,
     pub(crate) tombstones: RangeTombstones,
     pub(crate) shards: WriterShards,
-    /// Filters, point index, statistics.
+    /// Filters, statistics.
     pub(crate) accelerators: Accelerators,
     /// Counts and digest sums, sealed by the freeze.
     pub(crate) sealed: OnceLock<Totals>,

@@ -13,7 +13,7 @@ use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::sync::Counter;
 
-/// Least bytes for a filter or the point index: one cache line at any alignment, and its control word.
+/// Least bytes for a filter: one cache line at any alignment, and its control word.
 pub(crate) const LINES_BYTES_MIN: u64 = 440;
 
 /// The data structure that keeps a table's entries in order.
@@ -89,7 +89,6 @@ pub struct MemTableOptions {
     pub(crate) key_filter_bytes: Option<u64>,
     pub(crate) prefix_filter_bytes: Option<u64>,
     pub(crate) prefix_extractor: Option<Arc<dyn PrefixExtractor>>,
-    pub(crate) point_index_bytes: Option<u64>,
     pub(crate) directory: Directory,
     counting: Counting,
 }
@@ -121,7 +120,6 @@ impl Default for MemTableOptions {
             key_filter_bytes: None,
             prefix_filter_bytes: None,
             prefix_extractor: None,
-            point_index_bytes: None,
             // This crate's own tests run with a directory in every table as well.
             directory: if cfg!(directory) { Directory::Auto } else { Directory::Off },
             counting: Counting::Off,
@@ -239,7 +237,7 @@ fn process_seed() -> u64 {
 ///
 /// ```
 /// use paranoid_memtable::MemTableOptions;
-/// let options = MemTableOptions::builder().write_buffer_size(8 << 20).point_index(0.1).build()?;
+/// let options = MemTableOptions::builder().write_buffer_size(8 << 20).whole_key_filter(0.01).build()?;
 /// assert_eq!(options.write_buffer_size(), 8 << 20);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
@@ -254,13 +252,10 @@ pub struct MemTableOptionsBuilder {
 struct Shares {
     key_filter: Option<f64>,
     prefix_filter: Option<f64>,
-    point_index: Option<f64>,
 }
 
 /// Largest share of the write buffer that a filter may take.
 const FILTER_SHARE_MAX: f64 = 0.25;
-/// Largest share of the write buffer that the point index may take.
-const INDEX_SHARE_MAX: f64 = 0.5;
 
 impl Shares {
     /// The bytes of a share of the write buffer, checked against its limits.
@@ -287,12 +282,9 @@ impl Shares {
             Shares::bytes("whole_key_filter", self.key_filter, FILTER_SHARE_MAX, buffer)?;
         options.prefix_filter_bytes =
             Shares::bytes("prefix_filter", self.prefix_filter, FILTER_SHARE_MAX, buffer)?;
-        options.point_index_bytes = Shares::bytes("point_index", self.point_index, INDEX_SHARE_MAX, buffer)?;
-        let accelerators = [options.key_filter_bytes, options.prefix_filter_bytes, options.point_index_bytes];
-        if options.representation == Representation::Vector && accelerators.iter().any(Option::is_some) {
-            return Err(Error::InvalidArgument(
-                "the vector representation takes neither filters nor a point index".into(),
-            ));
+        let filters = [options.key_filter_bytes, options.prefix_filter_bytes];
+        if options.representation == Representation::Vector && filters.iter().any(Option::is_some) {
+            return Err(Error::InvalidArgument("the vector representation takes no filters".into()));
         }
         Ok(())
     }
@@ -453,23 +445,6 @@ impl MemTableOptionsBuilder {
     pub fn prefix_filter(mut self, extractor: impl PrefixExtractor, share: f64) -> Self {
         self.options.prefix_extractor = Some(Arc::new(extractor));
         self.shares.prefix_filter = Some(share);
-        self
-    }
-
-    /// Adds a point index, which takes this share of the write buffer (default: none; above 0, up to 0.5). A point
-    /// read then touches two cache lines instead of searching the list. With entries of 140 bytes a share of 0.1 is
-    /// 14 bytes per entry. With less, some keys do not fit the index and are searched for in the list.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
-    /// let table = MemTable::new(MemTableOptions::builder().point_index(0.1).statistics(true).build()?)?;
-    /// table.put(1, b"key", b"value")?;
-    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"value"));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn point_index(mut self, share: f64) -> Self {
-        self.shares.point_index = Some(share);
         self
     }
 

@@ -1,7 +1,7 @@
 //! What the structures beside the list of entries have in common. Each stores words that may be damaged, and memory.
 //!
 //! ```text
-//!   accelerators    filters, point index (lines in the arena), counters of reads
+//!   accelerators    filters (lines in the arena), counters of reads
 //!   points          the sorted array of a frozen `Vector` table
 //!   tombstones      the live and the frozen index
 //!   shards          the control words of every writer
@@ -61,9 +61,6 @@ pub(crate) trait SideStructure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultWords {
     Filter,
-    IndexSlot,
-    /// A control word of a bucket of the point index.
-    IndexControl,
     TombstoneIndex,
     /// A word of a sorted array.
     Sorted,
@@ -81,7 +78,7 @@ pub(crate) enum Home {
 impl FaultWords {
     pub(crate) fn home(self) -> Home {
         match self {
-            FaultWords::Filter | FaultWords::IndexSlot | FaultWords::IndexControl => Home::Arena,
+            FaultWords::Filter => Home::Arena,
             FaultWords::TombstoneIndex | FaultWords::Sorted => Home::Heap,
         }
     }

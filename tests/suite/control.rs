@@ -50,7 +50,7 @@ const STAGES: [Stage; 9] = [
     stage(40, Frozen::Before, (211, 5)),
     stage(1300, Frozen::After, (20_011, 2003)),
     stage(1300, Frozen::Before, (20_011, 2003)),
-    Stage { accelerators: Accelerators::All, ..stage(20, Frozen::After, (211, 5)) },
+    Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (211, 5)) },
     Stage { representation: Representation::Vector, ..stage(20, Frozen::After, (211, 5)) },
     Stage { representation: Representation::Vector, ..stage(20, Frozen::Before, (211, 5)) },
 ];

@@ -122,7 +122,7 @@ fn bytes(letter: u8, n: u64) -> Vec<u8> {
 fn options(seed: u64) -> MemTableOptions {
     let accelerators =
         MemTableOptions::builder().whole_key_filter(0.05).prefix_filter(FixedPrefix::new(4), 0.05);
-    accelerators.point_index(0.1).write_buffer_size(BUFFER).key_len_max(100).seed(seed).build().unwrap()
+    accelerators.write_buffer_size(BUFFER).key_len_max(100).seed(seed).build().unwrap()
 }
 
 fn filled(seed: u64, letter: u8) -> MemTable {

@@ -1,4 +1,4 @@
-//! Filters, point index and batched lookups against an oracle that looks at everything, for every combination.
+//! Filters and batched lookups against an oracle that looks at everything, for every combination.
 
 #[cfg(feature = "fault-injection")]
 mod earlier;
@@ -29,17 +29,15 @@ fn key(random: &mut Random, letters: u64) -> Vec<u8> {
     (0..random.below(5)).map(|_| b'a' + random.below(letters) as u8).collect()
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 8] = [
     "neither",
     "keys",
     "fixed prefix",
     "capped prefix",
     "custom prefix",
     "keys and prefix",
-    "small index",
-    "index",
-    "keys and index",
-    "prefix and small index",
+    "directory",
+    "keys and directory",
 ];
 
 fn configured(name: &str) -> MemTableOptionsBuilder {
@@ -50,11 +48,9 @@ fn configured(name: &str) -> MemTableOptionsBuilder {
         "fixed prefix" => builder.prefix_filter(FixedPrefix::new(2), 0.01),
         "capped prefix" => builder.prefix_filter(CappedPrefix::new(3), 0.01),
         "custom prefix" => builder.prefix_filter(UpToC, 0.01),
-        "keys and prefix" => builder.whole_key_filter(0.01).prefix_filter(UpToC, 0.01),
-        "small index" => builder.point_index(0.008),
-        "index" => builder.point_index(0.2),
-        "keys and index" => builder.whole_key_filter(0.02).point_index(0.1),
-        "prefix and small index" => builder.prefix_filter(FixedPrefix::new(1), 0.01).point_index(0.008),
+        "keys and prefix" => builder.whole_key_filter(0.05).prefix_filter(UpToC, 0.02),
+        "directory" => builder.directory(Directory::On),
+        "keys and directory" => builder.whole_key_filter(0.02).directory(Directory::On),
         _ => panic!("no configuration {name}"),
     }
 }
@@ -186,7 +182,7 @@ fn every_combination_answers_like_the_oracle() {
 }
 
 #[test]
-fn a_key_under_a_range_tombstone_stays_deleted_whatever_filter_and_index_say() {
+fn a_key_under_a_range_tombstone_stays_deleted_whatever_the_filter_says() {
     for name in NAMES {
         let table = MemTable::new(configured(name).build().unwrap()).unwrap();
         table.put(1, b"bcd", b"v").unwrap();
@@ -236,21 +232,19 @@ fn shares_out_of_range_are_refused() {
         let prefix = builder().prefix_filter(FixedPrefix::new(1), share).build();
         assert!(matches!(prefix, Err(Error::InvalidArgument(_))), "{share}");
     }
-    for share in [0.0, -0.1, 0.51, f64::NAN, 1e-9] {
-        assert!(matches!(builder().point_index(share).build(), Err(Error::InvalidArgument(_))), "{share}");
-    }
-    assert!(builder().whole_key_filter(0.25).point_index(0.5).build().is_ok());
+    assert!(builder().whole_key_filter(0.25).prefix_filter(FixedPrefix::new(1), 0.25).build().is_ok());
     // 440 bytes hold one line wherever it starts, its control word and what keeps them apart.
-    let tiny =
-        |bytes: f64| builder().write_buffer_size(1 << 20).point_index(bytes / f64::from(1 << 20)).build();
+    let tiny = |bytes: f64| {
+        builder().write_buffer_size(1 << 20).whole_key_filter(bytes / f64::from(1 << 20)).build()
+    };
     assert!(tiny(439.0).is_err() && tiny(440.0).is_ok() && tiny(441.0).is_ok());
-    let vector = builder().representation(Representation::Vector).point_index(0.1).build();
+    let vector = builder().representation(Representation::Vector).whole_key_filter(0.1).build();
     assert!(matches!(vector, Err(Error::InvalidArgument(_))));
 }
 
 #[test]
 fn side_structures_stay_within_their_share() {
-    for (name, share) in [("neither", 0.0), ("keys", 0.01), ("index", 0.2), ("keys and index", 0.12)] {
+    for (name, share) in [("neither", 0.0), ("keys", 0.01), ("keys and prefix", 0.07)] {
         let build = |name| MemTable::new(configured(name).build().unwrap()).unwrap().allocated_bytes();
         let taken = build(name) - build("neither");
         // Less than a sub-chunk is taken but not used by the structures.
@@ -259,156 +253,13 @@ fn side_structures_stay_within_their_share() {
     }
 }
 
-#[test]
-fn the_index_answers_at_any_load() {
-    let (buffer, share) = (1u64 << 20, 0.1);
-    // A bucket has eight slots and a control word of eight bytes.
-    let slots = (buffer as f64 * share / 72.0) as u64 * 8;
-    // The intended load is 60 % of the slots.
-    for percent in [10u64, 100, 300] {
-        let options =
-            MemTableOptions::builder().write_buffer_size(buffer).point_index(share).statistics(true).build();
-        let table = MemTable::new(options.unwrap()).unwrap();
-        let keys = slots * 6 / 10 * percent / 100;
-        let name = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-        for n in 0..keys {
-            table.put(2 * n + 1, &name(n), &n.to_le_bytes()).unwrap();
-        }
-        for n in 0..keys {
-            let Lookup::Value(value) = table.get(&name(n), u64::MAX).unwrap() else {
-                panic!("{n} of {keys}")
-            };
-            assert_eq!(*value, n.to_le_bytes());
-        }
-        let hits = table.stats();
-        assert_eq!(hits.index_hits + hits.list_searches, keys);
-        for n in keys..2 * keys {
-            assert!(matches!(table.get(&name(n), u64::MAX).unwrap(), Lookup::NotFound));
-        }
-        let misses = table.stats();
-        let listed = misses.list_searches - hits.list_searches;
-        println!(
-            "{percent} %: {:.3} of hits and {:.3} of misses without the list",
-            hits.index_hits as f64 / keys as f64,
-            1.0 - listed as f64 / keys as f64,
-        );
-        let least = [(10, 0.99, 0.99), (100, 0.96, 0.80), (300, 0.45, 0.0)];
-        let (_, hit, miss) = least.into_iter().find(|(at, ..)| *at == percent).unwrap();
-        assert!(hits.index_hits as f64 >= keys as f64 * hit, "{percent} %: {hits:?}");
-        assert!(keys as f64 - listed as f64 >= keys as f64 * miss, "{percent} %: {misses:?}");
-    }
-}
-
-#[test]
-fn nodes_and_digests_are_counted() {
-    for (protection, on_seek) in [(0, false), (8, false), (8, true)] {
-        let paranoid = ParanoidOptions::builder().protection_bytes(protection).checksum_on_seek(on_seek);
-        let options = MemTableOptions::builder().paranoid(paranoid.build().unwrap()).statistics(true).seed(2);
-        let options = options.directory(Directory::Off);
-        let table = MemTable::new(options.build().unwrap()).unwrap();
-        let keys: Vec<[u8; 8]> = (0..5000u64).map(|n| (n * 0x1234_5677).to_be_bytes()).collect();
-        for (sequence, key) in (1..).zip(&keys) {
-            table.put(sequence, key, b"v").unwrap();
-        }
-        assert_eq!(table.stats(), paranoid_memtable::read::Stats::default(), "writes count nothing");
-        for key in &keys {
-            table.get(key, u64::MAX).unwrap();
-        }
-        let single = table.stats();
-        assert_eq!((single.gets, single.hits, single.list_searches), (5000, 5000, 5000));
-        // Expected: 1.6 nodes a level, ln 5000 = 8.5 levels; at least two nodes, and never as many as there are.
-        let nodes = single.nodes_visited as f64 / 5000.0;
-        assert!((8.0..40.0).contains(&nodes), "{nodes} nodes a get");
-        // Two neighbours (one before the first key) and the value, or every node, the neighbours and the value.
-        let digests = match (protection, on_seek) {
-            (0, _) => 0,
-            (_, false) => 3 * 5000 - 1,
-            (_, true) => single.nodes_visited + 3 * 5000 - 1,
-        };
-        assert_eq!(single.digests_verified, digests);
-        for result in table.multi_get(&keys, u64::MAX) {
-            result.unwrap();
-        }
-        let both = table.stats();
-        assert_eq!(
-            both.nodes_visited,
-            2 * single.nodes_visited,
-            "searches in flight visit what single searches visit"
-        );
-        assert_eq!(both.digests_verified, 2 * digests);
-    }
-}
-
-#[test]
-fn many_versions_and_old_snapshots() {
-    let table = MemTable::new(configured("index").build().unwrap()).unwrap();
-    let mut sequences: Vec<u64> = (1..=40).collect();
-    let mut random = Random(5);
-    for n in (1..sequences.len()).rev() {
-        sequences.swap(n, random.below(n as u64 + 1) as usize);
-    }
-    for (n, sequence) in sequences.iter().enumerate() {
-        table.put(*sequence, b"k", &sequence.to_le_bytes()).unwrap();
-        for snapshot in 0..=41 {
-            let newest = sequences[..=n].iter().filter(|known| **known <= snapshot).max();
-            match (table.get(b"k", snapshot).unwrap(), newest) {
-                (Lookup::Value(value), Some(newest)) => assert_eq!(*value, newest.to_le_bytes()),
-                (Lookup::NotFound, None) => {}
-                (lookup, newest) => panic!("at {snapshot}: {lookup:?}, not {newest:?}"),
-            }
-        }
-    }
-}
-
-#[test]
-fn a_budget_ends_a_batch() {
-    let table = MemTable::new(configured("index").build().unwrap()).unwrap();
-    for n in 0..100u64 {
-        table.put(n, &n.to_be_bytes(), &[7; 10]).unwrap();
-    }
-    let keys: Vec<[u8; 8]> = (0..100u64).map(u64::to_be_bytes).collect();
-    let mut results = Vec::new();
-    for (budget, answered) in [(0, 0), (1, 1), (10, 1), (11, 2), (500, 50), (991, 100), (u64::MAX, 100)] {
-        table.multi_get_with_budget(&keys, u64::MAX, budget, &mut results);
-        let ok = results.iter().take_while(|result| result.is_ok()).count();
-        assert_eq!((ok, results.len()), (answered, 100), "{budget}");
-        let told = |result: &Result<_, Error>| matches!(result, Err(Error::BudgetUsedUp { budget: b }) if *b == budget);
-        assert!(results[ok..].iter().all(told));
-    }
-}
-
-/// Writers of the same new keys at once: afterwards every key has its newest version.
-#[test]
-fn writers_that_claim_the_same_keys_at_once() {
-    for round in 0..20u64 {
-        let table = MemTable::new(configured("small index").build().unwrap()).unwrap();
-        std::thread::scope(|scope| {
-            for thread in 0..4u64 {
-                let table = &table;
-                scope.spawn(move || {
-                    for n in 0..60u64 {
-                        let sequence = 1 + n * 4 + (thread + round) % 4;
-                        table.put(sequence, &(n % 12).to_be_bytes(), &sequence.to_le_bytes()).unwrap();
-                    }
-                });
-            }
-        });
-        for n in 0..12u64 {
-            let Lookup::Value(value) = table.get(&n.to_be_bytes(), u64::MAX).unwrap() else { panic!("{n}") };
-            assert_eq!(*value, (4 + (n + 48) * 4).to_le_bytes(), "key {n}, round {round}");
-        }
-    }
-}
-
-/// Every bit of every word of filters and index flipped, and every word zeroed: answers do not change, and a scrub
-/// names the damage.
 #[cfg(feature = "fault-injection")]
 #[test]
-fn damage_to_filters_and_index_changes_no_answer() {
+fn damage_to_filters_changes_no_answer() {
     use paranoid_memtable::fault::Region;
     use paranoid_memtable::integrity::Place;
 
-    let table = MemTable::new(configured("keys and index").build().unwrap()).unwrap();
+    let table = MemTable::new(configured("keys and prefix").build().unwrap()).unwrap();
     let mut oracle = Oracle::default();
     let mut random = Random(77);
     for _ in 0..150 {
@@ -420,11 +271,10 @@ fn damage_to_filters_and_index_changes_no_answer() {
     let mut injector = open_injector(&table);
     let beside = |region| match region {
         Region::FilterWord => Some(Place::Filter),
-        Region::IndexSlot | Region::IndexControl => Some(Place::Slot),
         _ => None,
     };
     let pieces: Vec<_> = injector.pieces().iter().map(|piece| beside(piece.region)).collect();
-    assert!(pieces.iter().flatten().count() > 500);
+    assert!(pieces.iter().flatten().count() > 200);
     for (piece, place) in pieces.iter().enumerate().filter_map(|(piece, place)| Some((piece, (*place)?))) {
         let bits = (0..64).map(Some).chain([None]).filter(|bit| bit.is_none_or(|bit| (bit + piece) % 9 == 0));
         for bit in bits {

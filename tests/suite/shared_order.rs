@@ -93,7 +93,7 @@ fn one_type_of_table_for_every_order() {
     let backwards = SharedComparator::new(Arc::new(Named(Reverse, "backwards"))).unwrap();
     let mut tables: Vec<MemTable<SharedComparator>> = vec![];
     for order in [SharedComparator::default(), backwards.clone(), backwards] {
-        let options = MemTableOptions::builder().whole_key_filter(0.01).point_index(0.01);
+        let options = MemTableOptions::builder().whole_key_filter(0.01);
         let options = options.prefix_filter(FixedPrefix::new(1), 0.01).build().unwrap();
         tables.push(MemTable::with_comparator(options, order).unwrap());
     }

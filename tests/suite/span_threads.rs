@@ -214,7 +214,7 @@ fn options(seed: u64, representation: Representation) -> MemTableOptions {
         .write_buffer_size(1 << 20)
         .seed(seed);
     if seed & 2 != 0 && representation == Representation::SkipList {
-        builder = builder.point_index(0.1).whole_key_filter(0.01);
+        builder = builder.whole_key_filter(0.01);
     }
     builder.build().unwrap()
 }

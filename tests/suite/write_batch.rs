@@ -39,7 +39,7 @@ fn a_batch_is_its_entries_one_by_one() {
     for seed in 0..18u64 {
         let configured = match seed % 3 {
             0 => options(),
-            1 => options().whole_key_filter(0.02).point_index(0.1),
+            1 => options().whole_key_filter(0.02),
             _ => options().representation(Representation::Vector),
         };
         let configured = configured.build().unwrap();
@@ -136,7 +136,8 @@ fn duplicates_follow_the_policy() {
     for (policy, value, entries, displaced) in
         [(DuplicatePolicy::KeepFirst, b"1", 1, 0), (DuplicatePolicy::Replace, b"2", 2, 1)]
     {
-        let table = MemTable::new(options().duplicates(policy).point_index(0.1).build().unwrap()).unwrap();
+        let table =
+            MemTable::new(options().duplicates(policy).whole_key_filter(0.1).build().unwrap()).unwrap();
         let written = table.write_batch(3, &batch).unwrap();
         assert_eq!((written.entries, written.displaced), (entries, displaced));
         let Lookup::Value(found) = table.get(b"k", 3).unwrap() else { panic!("not there") };

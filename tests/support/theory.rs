@@ -1,13 +1,12 @@
-//! Which share of absent keys filters and the point index let pass in theory: for tests and benches.
+//! Which share of absent keys filters let pass in theory: for tests and benches.
 //!
 //! ```text
 //!   filter   blocks are words of 64 bits; a key sets 5 bits of one, with repetition
-//!   index    a key has one bucket of 8 slots; if that is full, the list must be asked
 //!   lines    64 bytes; after them 4 lines of distance, and a line of control words for each 8
 //! ```
-//! Keys fall on words and buckets at random, so their loads follow Poisson's distribution.
+//! Keys fall on words at random, so their loads follow Poisson's distribution.
 
-/// Lines of a filter or an index of so many bytes.
+/// Lines of a filter of so many bytes.
 pub fn lines(bytes: u64) -> u64 {
     let room = (bytes - 56) / 64 - 4;
     room - room.div_ceil(9)
@@ -38,9 +37,4 @@ pub fn filter_rate(keys: f64, lines: f64) -> f64 {
         }
         passes
     })
-}
-
-/// The share of absent keys whose bucket is full in an index of `lines` buckets that holds `keys` keys.
-pub fn index_rate(keys: f64, lines: f64) -> f64 {
-    over_loads(keys / lines, |load| if load < 8 { 0.0 } else { 1.0 })
 }

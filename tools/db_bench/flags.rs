@@ -114,7 +114,7 @@ const FLAGS: &[Flag] = &[
         Acts("false"),
         "the writer beside readers stops after its writes, not with them",
     ),
-    Flag("point_index", Share, Acts("0"), "ours: share of the write buffer for the point index"),
+    Flag("directory", YesNo, Acts("false"), "ours: an ordered directory beside the list"),
     Flag("checksum_mebibytes", Number, Acts("5000"), "ours: what a checksum benchmark goes through"),
     Flag("max_write_buffer_number", Number, Anyway(&[], KEPT), ""),
     Flag("min_write_buffer_number_to_merge", Number, Anyway(&[], KEPT), ""),
@@ -365,15 +365,22 @@ mod tests {
 
     #[test]
     fn all_spellings_of_a_flag_are_read() {
-        let words =
-            ["-num=5", "--reads", "7", "--histogram", "--nostatistics", "-sync=0", "--point_index=0.1"];
+        let words = [
+            "-num=5",
+            "--reads",
+            "7",
+            "--histogram",
+            "--nostatistics",
+            "-sync=0",
+            "--memtable_bloom_size_ratio=0.1",
+        ];
         let flags = Flags::parse(&words).unwrap();
         assert_eq!((flags.number("num"), flags.number("reads"), flags.number("writes")), (5, 7, -1));
         assert_eq!(
             (flags.yes("histogram"), flags.yes("statistics"), flags.yes("sync")),
             (true, false, false)
         );
-        assert_eq!(flags.share("point_index"), 0.1);
+        assert_eq!(flags.share("memtable_bloom_size_ratio"), 0.1);
         assert_eq!(flags.count_or_num("writes"), Ok(5));
         for spelling in
             ["memtable_verify_per_key_checksum_on_seek", "paranoid_memory_check_key_checksum_on_seek"]

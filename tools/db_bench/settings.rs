@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use paranoid_memtable::filter::FixedPrefix;
-use paranoid_memtable::{ChecksumKind, Error, MemTableOptions, ParanoidOptions, Representation};
+use paranoid_memtable::{ChecksumKind, Directory, Error, MemTableOptions, ParanoidOptions, Representation};
 
 use crate::failure::Failure;
 use crate::flags::Flags;
@@ -258,8 +258,8 @@ fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
     if ratio > 0.0 && prefix_size > 0 {
         builder = builder.prefix_filter(FixedPrefix::new(prefix_size), share);
     }
-    if flags.share("point_index") > 0.0 {
-        builder = builder.point_index(flags.share("point_index"));
+    if flags.yes("directory") {
+        builder = builder.directory(Directory::On);
     }
     builder.build().map_err(failed)
 }

@@ -24,7 +24,7 @@ struct Arguments {
     order_checks: Which,
     #[arg(long, default_value = "skiplist")]
     representation: Layout,
-    /// Filters and point index; off with vector
+    /// Filters, or a directory; off with vector
     #[arg(long, default_value = "both")]
     accelerators: Which,
     /// Kinds of random faults; all without this option
@@ -76,7 +76,7 @@ pub(crate) struct Options {
     pub(crate) on_seek: Vec<bool>,
     pub(crate) order_checks: bool,
     pub(crate) representation: Representation,
-    /// Tables without filters and index, with them, or both.
+    /// Tables without filters and directory, with them, or both.
     pub(crate) accelerators: Vec<bool>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) faults: u64,

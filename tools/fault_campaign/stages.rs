@@ -122,7 +122,7 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
         Equipment::Accelerators => (
             Mode::EveryAcceleratorBit,
             vec![small],
-            vec![Accelerators::All, Accelerators::Prefixes, Accelerators::Index, Accelerators::Directory],
+            vec![Accelerators::Filters, Accelerators::Prefixes, Accelerators::Directory],
         ),
     };
     let each = kinds.len() as u64;
@@ -166,7 +166,7 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
         }
     }
     let accelerators =
-        if options.accelerators.contains(&true) { Accelerators::All } else { Accelerators::Nothing };
+        if options.accelerators.contains(&true) { Accelerators::Filters } else { Accelerators::Nothing };
     let plan = Plan {
         mode: Mode::Random,
         accelerators,

@@ -56,7 +56,7 @@ pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) ->
 
 /// Whether a candidate takes part in all rows: others differ only in some work.
 fn plain(candidate: Candidate) -> bool {
-    !matches!(candidate, Candidate::Ours(_, Accelerator::Index | Accelerator::Filter))
+    !matches!(candidate, Candidate::Ours(_, Accelerator::Filter))
         && !matches!(candidate, Candidate::RocksDb(_, Extra::Bloom | Extra::Promise | Extra::BatchLookup))
 }
 
@@ -69,7 +69,7 @@ fn multi_reads(candidate: Candidate) -> bool {
 }
 
 fn with_ranges(candidate: Candidate) -> bool {
-    matches!(candidate, Candidate::Ours(_, Accelerator::Nothing | Accelerator::Index))
+    matches!(candidate, Candidate::Ours(_, Accelerator::Nothing))
         || plain(candidate) && matches!(candidate, Candidate::RocksDb(..))
 }
 

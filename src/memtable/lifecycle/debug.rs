@@ -80,7 +80,6 @@ shown! {
         "max_range_deletions": options.range_deletions_max,
         "whole_key_filter_bytes": options.key_filter_bytes,
         "prefix_filter_bytes": options.prefix_filter_bytes,
-        "point_index_bytes": options.point_index_bytes,
         "directory": options.directory,
         "has_seed": options.seed.is_some(),
     }

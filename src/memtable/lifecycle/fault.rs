@@ -314,8 +314,6 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
                 let Some(first) = words.first().filter(|_| what.home() == home) else { return };
                 let (region, part) = match what {
                     FaultWords::Filter => (Region::FilterWord, Part::Points),
-                    FaultWords::IndexControl => (Region::IndexControl, Part::Points),
-                    FaultWords::IndexSlot => (Region::IndexSlot, Part::Points),
                     FaultWords::TombstoneIndex => (Region::TombstoneIndex, Part::Ranges),
                     FaultWords::Sorted => (Region::SortedWord, Part::Points),
                 };

@@ -42,10 +42,6 @@ pub enum Region {
     Padding,
     /// A word of a filter, or the control word of one of its lines.
     FilterWord,
-    /// A slot of the point index.
-    IndexSlot,
-    /// The control word of a bucket of the point index.
-    IndexControl,
     /// A word of the ordered directory.
     Directory,
     /// Arena bytes that writers have taken and not used yet.

@@ -6,7 +6,7 @@
 //!   levels 1..   every chain: targets are entries of the list, further on, and tall enough for the level
 //!   chains       of a `Vector` table: every entry, link and back link; once frozen, its sorted array and the order in it
 //!   tombstones   every record and piece of the live index, and of the frozen one
-//!   beside       filters: both copies of every word; point index: every slot and control word
+//!   beside       filters: every line and its control word
 //!   directory    every page, if nothing else was found: its slots are compared with the nodes that they name
 //!   frozen       counts and digest sums == those sealed at the freeze; tombstones of list and indexes equally many
 //! ```

@@ -1,9 +1,6 @@
-//! The accelerators of a table (filters and point index) and its counters. They are made once, empty.
+//! The accelerators of a table (its filters) and its counters. They are made once, empty. A writer adds a key before its
+//! entry is published, and a reader asks before it searches.
 //!
-//! ```text
-//!   writer   hash, ask for the bucket's line -> filters -> (list) -> index
-//!   reader   filters -> index -> (list)
-//! ```
 //! Any thread; lock-free.
 
 #![forbid(unsafe_code)]
@@ -15,8 +12,6 @@ use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::key::{Comparator, KeyEquality};
 use crate::memtable::lookup::filter::{Answer, Bits, Filter, Holds};
-use crate::memtable::lookup::lines::lost;
-use crate::memtable::lookup::point_index::{Bucket, PointIndex, Sight};
 use crate::memtable::lookup::statistics::{Event, Statistics};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::prefix::PrefixExtractor;
@@ -30,7 +25,6 @@ use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 pub(crate) struct Accelerators {
     keys: Option<Filter>,
     prefixes: Option<(Filter, Arc<dyn PrefixExtractor>)>,
-    pub(crate) index: Option<PointIndex>,
     pub(crate) statistics: Option<Statistics>,
 }
 
@@ -44,10 +38,10 @@ pub(crate) enum Shortcuts {
 impl Accelerators {
     /// Empty accelerators of the sizes that the options name.
     pub(crate) fn new<C: Comparator>(options: &MemTableOptions, arena: &Arena) -> Result<Accelerators> {
-        let wanted = options.key_filter_bytes.or(options.prefix_filter_bytes).or(options.point_index_bytes);
+        let wanted = options.key_filter_bytes.or(options.prefix_filter_bytes);
         if wanted.is_some() && C::EQUALITY == KeyEquality::Custom {
             return Err(Error::InvalidArgument(
-                "filters and the point index need a comparator whose equality is equality of bytes".into(),
+                "filters need a comparator whose equality is equality of bytes".into(),
             ));
         }
         let mut sub = SubChunk::default();
@@ -57,15 +51,13 @@ impl Accelerators {
         let keys = filter(options.key_filter_bytes, Holds::Keys)?;
         let prefixes =
             filter(options.prefix_filter_bytes, Holds::Prefixes)?.zip(options.prefix_extractor.clone());
-        let index =
-            options.point_index_bytes.map(|bytes| PointIndex::new(arena, &mut sub, bytes)).transpose()?;
         let statistics = options.counts_reads().then(Statistics::new);
-        Ok(Accelerators { keys, prefixes, index, statistics })
+        Ok(Accelerators { keys, prefixes, statistics })
     }
 
     #[inline(always)]
     pub(crate) fn shortcuts(&self) -> Shortcuts {
-        if self.keys.is_none() && self.prefixes.is_none() && self.index.is_none() {
+        if self.keys.is_none() && self.prefixes.is_none() {
             return Shortcuts::None;
         }
         Shortcuts::Some
@@ -74,9 +66,6 @@ impl Accelerators {
     /// Adds key and prefix of a node that is not published yet to the filters.
     #[inline]
     pub(crate) fn announce(&self, view: &View<'_>, key: &[u8], key_part: u64) -> Result<(), Corruption> {
-        if self.index.is_some() {
-            self.bucket(key_part).ok_or_else(lost)?.prefetch(view);
-        }
         if let Some(filter) = &self.keys {
             filter.add(view, key_part)?;
         }
@@ -107,22 +96,10 @@ impl Accelerators {
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn bucket(&self, key_part: u64) -> Option<Bucket> {
-        self.index.as_ref().and_then(|index| index.bucket(key_part))
-    }
-
-    /// Reads a bucket of the index. `None` if it does not verify.
-    #[inline(always)]
-    pub(crate) fn look(&self, view: &View<'_>, bucket: Bucket) -> Option<Sight> {
-        self.index.as_ref().and_then(|index| index.look(view, bucket))
-    }
-
     /// The structures that exist.
     fn structures(&self) -> impl Iterator<Item = &dyn SideStructure> {
         let filters = self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter));
-        let filters = filters.map(|filter| filter as &dyn SideStructure);
-        filters.chain(self.index.iter().map(|index| index as &dyn SideStructure))
+        filters.map(|filter| filter as &dyn SideStructure)
     }
 
     #[inline(always)]
@@ -138,7 +115,7 @@ impl SideStructure for Accelerators {
         self.structures().for_each(|structure| structure.each_control(visit));
     }
 
-    /// Filters and index are in the arena; counters are not.
+    /// Filters are in the arena; counters are not.
     fn heap_bytes(&self) -> u64 {
         self.statistics.as_ref().map_or(0, Statistics::bytes)
     }
@@ -158,7 +135,7 @@ impl SideStructure for Accelerators {
     }
 }
 
-/// K of a key, from which filters and index start.
+/// K of a key, from which filters start.
 #[inline(always)]
 pub(crate) fn hash_of(key: &[u8]) -> u64 {
     key_part(key)

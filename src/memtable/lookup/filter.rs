@@ -133,12 +133,12 @@ impl SideStructure for Filter {
         settle: &mut Settle<'_>,
         report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
-        self.lines.scrub(&arena.view()?, Place::Filter, &|_| None, settle, report)
+        self.lines.scrub(&arena.view()?, Place::Filter, settle, report)
     }
 
     #[cfg(feature = "fault-injection")]
     fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
-        self.lines.each_word(&arena.view()?, &mut |_, words| visit(FaultWords::Filter, words))
+        self.lines.each_word(&arena.view()?, &mut |words| visit(FaultWords::Filter, words))
     }
 }
 
@@ -151,8 +151,7 @@ impl Bits {
         if word.load(Ordering::Relaxed) & self.mask == self.mask {
             return Answer::Perhaps;
         }
-        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
-        match self.line.read(view, Ordering::Relaxed) {
+        match self.line.read(view) {
             Some(words) if words[self.place] & self.mask != self.mask => Answer::Absent,
             _ => Answer::Perhaps,
         }

@@ -1,5 +1,4 @@
-//! Lines: cache lines of words, each with a control word in another cache line. Filters and point index consist of
-//! them.
+//! Lines: cache lines of words, each with a control word in another cache line. Filters consist of them.
 //!
 //! ```text
 //!   arena   ... | pad | line 0: w0 w1 w2 w3 w4 w5 w6 w7 | line 1 | ... | line n-1 | gap | c0 c1 ... c7 | c8 ... | ...
@@ -73,14 +72,6 @@ pub(crate) struct Line {
     control: u32,
 }
 
-/// The kind of a word, for the fault injector.
-#[cfg(feature = "fault-injection")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Word,
-    Control,
-}
-
 /// The weight of a word at a place in its line, which is 0 if the word is 0. Each place has its own multiplier, so
 /// that equal changes of two words do not cancel.
 #[inline(always)]
@@ -113,7 +104,7 @@ impl Lines {
     pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Lines> {
         if bytes < LINES_BYTES_MIN {
             return Err(Error::InvalidArgument(format!(
-                "{bytes} bytes hold no line of a filter or an index: at least {LINES_BYTES_MIN}"
+                "{bytes} bytes hold no line of a filter: at least {LINES_BYTES_MIN}"
             )));
         }
         let room = (bytes - PAD_MAX) / LINE_BYTES - GAP;
@@ -154,20 +145,19 @@ impl Lines {
         self.place.words()
     }
 
-    /// Verifies each line: reports what `inspect` finds in its words, and a control word that disagrees. `settle`
-    /// waits for the writers at work, because a line disagrees while a writer is between its two steps. O(lines).
+    /// Verifies each line: reports a control word that disagrees. `settle` waits for the writers at work, because a line
+    /// disagrees while a writer is between its two steps. O(lines).
     pub(crate) fn scrub(
         &self,
         view: &View<'_>,
         place: Place,
-        inspect: &dyn Fn(Line) -> Option<Corruption>,
         settle: &mut dyn FnMut(),
         report: &mut dyn FnMut(Corruption),
     ) -> Result<(), Corruption> {
         let count = self.count()?;
         for index in 0..count {
             let line = self.line(index)?;
-            let look = || inspect(line).or_else(|| line.damage(view, place));
+            let look = || line.damage(view, place);
             let mut found = look();
             for _ in 0..SETTLE_ROUNDS {
                 let Some(before) = found else { break };
@@ -209,18 +199,18 @@ impl Lines {
     pub(crate) fn each_word(
         &self,
         view: &View<'_>,
-        visit: &mut dyn FnMut(Role, &[AtomicU64]),
+        visit: &mut dyn FnMut(&[AtomicU64]),
     ) -> Result<(), Corruption> {
         let count = self.count()?;
         for index in 0..count {
             let line = self.line(index)?;
             for place in 0..LINE_WORDS {
-                visit(Role::Word, std::slice::from_ref(line.word(view, place).ok_or_else(lost)?));
+                visit(std::slice::from_ref(line.word(view, place).ok_or_else(lost)?));
             }
         }
         for index in 0..control_lines(count) * LINE_WORDS as u64 {
             let control = view.word(self.line(index)?.control).ok_or_else(lost)?;
-            visit(Role::Control, std::slice::from_ref(control));
+            visit(std::slice::from_ref(control));
         }
         Ok(())
     }
@@ -244,7 +234,7 @@ impl Line {
     /// The unit of the word at `place`.
     #[expect(clippy::cast_possible_truncation, reason = "a place is below 8")]
     #[inline(always)]
-    pub(crate) const fn unit(self, place: usize) -> u32 {
+    const fn unit(self, place: usize) -> u32 {
         self.first.wrapping_add(place as u32)
     }
 
@@ -268,20 +258,20 @@ impl Line {
         words?.try_into().ok()
     }
 
-    /// The words, loaded as `order` says, and the control word.
+    /// The words and the control word.
     #[inline(always)]
-    fn load(self, view: &View<'_>, order: Ordering) -> Option<([u64; LINE_WORDS], u64)> {
+    fn load(self, view: &View<'_>) -> Option<([u64; LINE_WORDS], u64)> {
         let words = self.words(view)?;
-        // ORDERING: chosen by the caller, which knows what its words publish.
-        let words = std::array::from_fn(|place| words[place].load(order));
+        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
+        let words = std::array::from_fn(|place| words[place].load(Ordering::Relaxed));
         // ORDERING: Relaxed: only whether the control word agrees with the words that were read matters.
         Some((words, view.word(self.control)?.load(Ordering::Relaxed)))
     }
 
     /// The words, if the control word agrees (LINES-5).
     #[inline(always)]
-    pub(crate) fn read(self, view: &View<'_>, order: Ordering) -> Option<[u64; LINE_WORDS]> {
-        let (words, control) = self.load(view, order)?;
+    pub(crate) fn read(self, view: &View<'_>) -> Option<[u64; LINE_WORDS]> {
+        let (words, control) = self.load(view)?;
         let agrees = sum(view.secret, &words) == control || planted(Bug::LineForgetsControl);
         agrees.then_some(words)
     }
@@ -298,8 +288,7 @@ impl Line {
     /// The report for a line whose control word disagrees, with the one flipped bit that explains it, if there is
     /// one.
     fn damage(self, view: &View<'_>, place: Place) -> Option<Corruption> {
-        // ORDERING: Relaxed: only the words themselves are looked at.
-        let (words, control) = self.load(view, Ordering::Relaxed)?;
+        let (words, control) = self.load(view)?;
         let sum = sum(view.secret, &words);
         let difference = sum ^ control;
         if difference == 0 {

@@ -1,11 +1,10 @@
-//! Accelerators, which are asked before the entries are searched: filters and the point index; and counters of reads.
+//! Accelerators, which are asked before the entries are searched: filters; and counters of reads.
 
 #![forbid(unsafe_code)]
 
 pub(crate) mod accelerators;
 pub(crate) mod filter;
 pub(crate) mod lines;
-pub(crate) mod point_index;
 pub(crate) mod statistics;
 
 #[cfg(all(test, loom))]

@@ -54,10 +54,6 @@ events! {
     FilterNegative => filter_negatives,
     /// Lookups that a filter let pass although no visible entry has the key.
     FilterFalsePositive => filter_false_positives,
-    /// Lookups that the point index answered with an entry.
-    IndexHit => index_hits,
-    /// Lookups that the point index answered with "absent".
-    IndexNegative => index_negatives,
     /// Lookups that searched the list.
     ListSearch => list_searches,
     /// Keys asked by `multi_get`.

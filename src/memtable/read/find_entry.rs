@@ -1,16 +1,13 @@
-//! Finds the newest visible entry of a key: asks filter, index and list, in this order.
+//! Finds the newest visible entry of a key: asks the filter, then the list.
 //!
 //! ```text
-//!   K(key) -> filter "absent" ------------------------------> no entry
+//!   K(key) -> filter "absent" ------------------> no entry
 //!               | perhaps
-//!             index "absent" --------------------------------> no entry
-//!               | newest node of the key -> visible? older ones at level 0, a few -> entry
-//!               | unsure, or too many versions are too new
-//!             list, certified ------------------------------> entry or none
+//!             list, certified ------------------> entry or none
 //! ```
 //! * FIND-ENTRY-1: what is found here is the newest visible entry as stored. The caller asks range tombstones,
-//!   whatever filter or index answered.
-//! * FIND-ENTRY-2: filter before publication, index after it, both before the insert returns.
+//!   whatever the filter answered.
+//! * FIND-ENTRY-2: a key is in the filter before its entry is published.
 //!
 //! Any thread; lock-free.
 
@@ -21,27 +18,14 @@ use crate::integrity::options::SeekChecks;
 use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
-use crate::memtable::lookup::filter::Answer;
-use crate::memtable::lookup::point_index::{Bucket, Known};
+use crate::memtable::lookup::filter::{Answer, Bits};
 use crate::memtable::lookup::statistics::Event;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Tally};
 
-/// Number of versions that are passed at level 0 before the list is searched.
-const STEPS_MAX: u32 = 4;
-
-/// The answer of the accelerators about a key at a snapshot.
-pub(crate) enum Shortcut<'a> {
-    Found(Spot<'a>),
-    Absent,
-    AskList,
-}
-
-/// The newest entry of `key` at or below `snapshot`, as stored, by the fastest source that can prove it
-/// (FIND-ENTRY-1).
+/// The newest entry of `key` at or below `snapshot`, as stored (FIND-ENTRY-1).
 #[inline]
 pub(crate) fn locate<'a, C: Comparator>(
     core: &Core<C>,
@@ -51,7 +35,7 @@ pub(crate) fn locate<'a, C: Comparator>(
 ) -> Result<Option<Spot<'a>>> {
     let spot = match order {
         Order::List(search) if core.accelerators.shortcuts() == Shortcuts::Some => {
-            locate_by_shortcut(core, search, key, snapshot)?
+            locate_by_filter(core, search, key, snapshot)?
         }
         Order::List(search) => search_list(core, search, key, snapshot)?,
         Order::Sorted(search) => newest(core, search, key, snapshot)?,
@@ -87,7 +71,8 @@ fn search_list_and_count<'a, C: Comparator>(
     count_search(core, search, &found, &tally);
     // `newest` decides whether the gap matters for this key.
     let Ok(bracket) = found else { return newest(core, search, key, snapshot) };
-    Ok(bracket.entry.filter(|entry| core.comparator.compare(entry.key(), key).is_eq()).map(spot_of))
+    let entry = bracket.entry.filter(|entry| core.comparator.compare(entry.key(), key).is_eq());
+    Ok(entry.map(|entry| Spot { at: entry.node().offset(), entry }))
 }
 
 /// Counts a search of the list.
@@ -115,116 +100,38 @@ pub(crate) fn count_digests<C: Comparator>(core: &Core<C>, view: &View<'_>, coun
     }
 }
 
-fn locate_by_shortcut<'a, C: Comparator>(
+/// Filter, then list.
+fn locate_by_filter<'a, C: Comparator>(
     core: &Core<C>,
     search: &Search<'a, C>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Spot<'a>>> {
-    let (view, key_part) = (search.view(), hash_of(key));
-    let bucket = core.accelerators.bucket(key_part);
-    let bits = core.accelerators.bits(key, key_part);
-    if let (Some(bits), Some(bucket)) = (&bits, &bucket) {
-        bucket.prefetch(view);
-        bits.prefetch(view);
-    }
-    if bits.is_some_and(|bits| bits.ask(view) == Answer::Absent) {
-        core.accelerators.count(Event::FilterNegative, 1);
+    let bits = core.accelerators.bits(key, hash_of(key));
+    if is_filtered(core, search.view(), bits) {
         return Ok(None);
     }
-    let spot = locate_unfiltered(core, search, bucket, key, snapshot)?;
+    let spot = search_list(core, search, key, snapshot)?;
     if spot.is_none() && bits.is_some() {
         core.accelerators.count(Event::FilterFalsePositive, 1);
     }
     Ok(spot)
 }
 
-/// Index, then list.
+/// Whether the filter says that no entry has the key with these bits.
 #[inline(always)]
-fn locate_unfiltered<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
-    bucket: Option<Bucket>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Result<Option<Spot<'a>>> {
-    let view = search.view();
-    let known = match bucket.and_then(|bucket| core.accelerators.look(view, bucket)) {
-        Some(sight) => {
-            sight.candidates().for_each(|node| search.prefetch_entry(node));
-            sight.judge(view, &core.comparator, key)
-        }
-        None => Known::Unsure,
-    };
-    match visible(core, search, known, key, snapshot) {
-        Shortcut::Found(spot) => Ok(Some(spot)),
-        Shortcut::Absent => Ok(None),
-        Shortcut::AskList => search_list(core, search, key, snapshot),
+pub(crate) fn is_filtered<C: Comparator>(core: &Core<C>, view: &View<'_>, bits: Option<Bits>) -> bool {
+    let is_absent = bits.is_some_and(|bits| bits.ask(view) == Answer::Absent);
+    if is_absent {
+        core.accelerators.count(Event::FilterNegative, 1);
     }
-}
-
-/// The newest visible version, starting from the newest one of all, which the index knows.
-#[inline(always)]
-pub(crate) fn visible<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
-    known: Known<'a>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Shortcut<'a> {
-    match known {
-        Known::Newest(entry) if entry.node().sequence() <= snapshot => {
-            core.accelerators.count(Event::IndexHit, 1);
-            count_digests(core, search.view(), 1);
-            Shortcut::Found(spot_of(entry))
-        }
-        Known::Newest(entry) => visible_behind(core, search, entry, key, snapshot),
-        Known::Absent => {
-            core.accelerators.count(Event::IndexNegative, 1);
-            Shortcut::Absent
-        }
-        Known::Unsure => Shortcut::AskList,
-    }
-}
-
-/// Goes to older versions along level 0, because the newest one is newer than the snapshot.
-fn visible_behind<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
-    newest: Verified<'a>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Shortcut<'a> {
-    let mut at = newest.node().offset();
-    for steps in 1..=STEPS_MAX {
-        // On damage the list is searched, which decides whether it matters.
-        let Ok(next) = Ordered::next(search, at) else { return Shortcut::AskList };
-        match next.filter(|next| core.comparator.compare(next.entry.key(), key).is_eq()) {
-            Some(spot) if spot.entry.node().sequence() <= snapshot => {
-                core.accelerators.count(Event::IndexHit, 1);
-                core.accelerators.count(Event::Hidden, u64::from(steps));
-                count_digests(core, search.view(), 1 + u64::from(steps));
-                return Shortcut::Found(spot);
-            }
-            Some(spot) => at = spot.at,
-            None => {
-                core.accelerators.count(Event::IndexNegative, 1);
-                return Shortcut::Absent;
-            }
-        }
-    }
-    Shortcut::AskList
+    is_absent
 }
 
 #[cold]
 pub(crate) fn count_lookup<C: Comparator>(core: &Core<C>, hits: u64) {
     core.accelerators.count(Event::Get, 1);
     core.accelerators.count(Event::Hit, hits);
-}
-
-#[inline(always)]
-fn spot_of(entry: Verified<'_>) -> Spot<'_> {
-    Spot { at: entry.node().offset(), entry }
 }
 
 /// The newest entry of `key` at or below `snapshot`, as stored.

@@ -3,10 +3,9 @@
 //!
 //! ```text
 //!   group of up to 32 keys
-//!     hash      K of every key; filter lines and buckets are asked for
-//!     sift      filters say "absent"; buckets are read, the nodes they name are asked for
-//!     judge     nodes are verified and compared; who is left needs the list
-//!     search    interleaved searches, 16 in flight
+//!     hash      K of every key; filter lines are asked for
+//!     sift      filters say "absent"; who is left needs the list
+//!     search    interleaved searches, 16 in flight, or by the directory
 //!     finish    tombstones, then the value, in the order asked
 //! ```
 //! * MULTI-GET-1: each key's result is what `get` returns for it. Damage affects only the keys whose lookups meet it.
@@ -23,11 +22,10 @@ use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
 use crate::memtable::lookup::filter::{Answer, Bits};
-use crate::memtable::lookup::point_index::{Bucket, Known, Sight};
 use crate::memtable::lookup::statistics::Event;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::{Ordered, Spot};
-use crate::memtable::read::find_entry::{Shortcut, count_lookup, count_search, locate, visible};
+use crate::memtable::read::find_entry::{count_lookup, count_search, is_filtered, locate};
 use crate::memtable::read::get::{Lookup, answer, deletion, deletion_by};
 use crate::memtable::skiplist::interleaved_search::find_many;
 use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search, Tally};
@@ -38,32 +36,14 @@ const GROUP: usize = 32;
 /// The stage of a key's lookup.
 #[derive(Clone, Copy)]
 enum Stage<'a> {
-    /// The filter is to be asked next, then the bucket.
-    Hashed(Option<Bits>, Option<Bucket>),
-    /// The bucket was read, and the nodes that it names are prefetched.
-    Seen(Sight),
     /// The list must be searched.
     AskList,
     /// The newest visible entry.
     Done(Option<Spot<'a>>),
 }
 
-/// The keys of a group that passed the filter.
-#[derive(Debug, Clone, Copy, Default)]
-struct Passed(u32);
-
-const _: () = assert!(GROUP == u32::BITS as usize);
-
-impl Passed {
-    #[inline(always)]
-    fn insert(&mut self, place: usize) {
-        self.0 |= 1 << place;
-    }
-
-    fn has(self, place: usize) -> bool {
-        self.0 >> place & 1 == 1
-    }
-}
+/// The bits of a group's keys in the filter.
+type GroupBits = [Option<Bits>; GROUP];
 
 /// Finds the newest visible entry of each key of a group.
 fn locate_group<'a, C: Comparator, K: AsRef<[u8]>>(
@@ -73,90 +53,51 @@ fn locate_group<'a, C: Comparator, K: AsRef<[u8]>>(
     snapshot: SequenceNumber,
     stages: &mut [Stage<'a>],
 ) {
-    let mut passed = Passed::default();
+    let mut bits = [None; GROUP];
     if core.accelerators.shortcuts() == Shortcuts::Some {
-        hash_group(core, search, keys, stages);
-        passed = sift_group(core, search, stages);
-        judge_group(core, search, keys, snapshot, stages);
+        sift_group(core, search, keys, stages, &mut bits);
     }
     search_group(core, search, keys, snapshot, stages);
     if core.accelerators.statistics.is_some() {
-        count_group(core, stages, passed);
+        count_group(core, search, stages, &bits);
     }
 }
 
 /// Counts the keys whose lookup ends in a stage. The others are counted when they are looked up one by one.
 #[cold]
-fn count_group<C: Comparator>(core: &Core<C>, stages: &[Stage<'_>], passed: Passed) {
-    for (place, stage) in stages.iter().enumerate() {
+fn count_group<C: Comparator>(
+    core: &Core<C>,
+    search: &Search<'_, C>,
+    stages: &[Stage<'_>],
+    bits: &GroupBits,
+) {
+    for (stage, bits) in stages.iter().zip(bits) {
         let Stage::Done(found) = stage else { continue };
         count_lookup(core, u64::from(found.is_some()));
-        if found.is_none() && passed.has(place) {
+        let passed = bits.is_some_and(|bits| bits.ask(search.view()) == Answer::Perhaps);
+        if found.is_none() && passed {
             core.accelerators.count(Event::FilterFalsePositive, 1);
         }
     }
 }
 
-fn hash_group<C: Comparator, K: AsRef<[u8]>>(
+/// Asks the filter about each key.
+fn sift_group<C: Comparator, K: AsRef<[u8]>>(
     core: &Core<C>,
     search: &Search<'_, C>,
     keys: &[K],
     stages: &mut [Stage<'_>],
+    bits: &mut GroupBits,
 ) {
-    for (key, stage) in keys.iter().zip(stages) {
+    for (key, bits) in keys.iter().zip(&mut *bits) {
         let key = key.as_ref();
-        let key_part = hash_of(key);
-        let (bits, bucket) = (core.accelerators.bits(key, key_part), core.accelerators.bucket(key_part));
-        if let Some(bits) = &bits {
-            bits.prefetch(search.view());
-        }
-        if let Some(bucket) = &bucket {
-            bucket.prefetch(search.view());
-        }
-        *stage = Stage::Hashed(bits, bucket);
+        *bits = core.accelerators.bits(key, hash_of(key));
+        bits.iter().for_each(|bits| bits.prefetch(search.view()));
     }
-}
-
-fn sift_group<C: Comparator>(core: &Core<C>, search: &Search<'_, C>, stages: &mut [Stage<'_>]) -> Passed {
-    let mut passed = Passed::default();
-    for (place, stage) in stages.iter_mut().enumerate() {
-        let Stage::Hashed(bits, bucket) = stage else { continue };
-        if bits.is_some_and(|bits| bits.ask(search.view()) == Answer::Absent) {
-            core.accelerators.count(Event::FilterNegative, 1);
+    for (stage, bits) in stages.iter_mut().zip(bits) {
+        if is_filtered(core, search.view(), *bits) {
             *stage = Stage::Done(None);
-            continue;
         }
-        if bits.is_some() {
-            passed.insert(place);
-        }
-        *stage = match bucket.and_then(|bucket| core.accelerators.look(search.view(), bucket)) {
-            Some(sight) => {
-                for node in sight.candidates() {
-                    search.prefetch_entry(node);
-                }
-                Stage::Seen(sight)
-            }
-            None => Stage::AskList,
-        };
-    }
-    passed
-}
-
-fn judge_group<'a, C: Comparator, K: AsRef<[u8]>>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
-    keys: &[K],
-    snapshot: SequenceNumber,
-    stages: &mut [Stage<'a>],
-) {
-    for (key, stage) in keys.iter().zip(stages) {
-        let Stage::Seen(sight) = stage else { continue };
-        let known: Known<'a> = sight.judge(search.view(), &core.comparator, key.as_ref());
-        *stage = match visible(core, search, known, key.as_ref(), snapshot) {
-            Shortcut::Found(spot) => Stage::Done(Some(spot)),
-            Shortcut::Absent => Stage::Done(None),
-            Shortcut::AskList => Stage::AskList,
-        };
     }
 }
 

@@ -96,8 +96,8 @@ pub(crate) enum Placement<'a> {
         /// What is left for [`List::link_tower`] to do.
         tower: Option<Tower>,
     },
-    /// This equal entry was kept.
-    Kept(Verified<'a>),
+    /// An equal entry was kept.
+    Kept,
 }
 
 impl Placement<'_> {
@@ -105,7 +105,7 @@ impl Placement<'_> {
     pub(crate) fn tower(&self) -> Option<&Tower> {
         match self {
             Placement::Linked { tower, .. } => tower.as_ref(),
-            Placement::Kept(_) => None,
+            Placement::Kept => None,
         }
     }
 }
@@ -136,8 +136,8 @@ pub(crate) struct Linked {
 enum Verdict<'a> {
     /// Go on; the entry hides this one.
     Insert(Option<Verified<'a>>),
-    /// The insert is over: this one stays.
-    Kept(Verified<'a>),
+    /// The insert is over: the equal one stays.
+    Kept,
 }
 
 impl List {
@@ -259,7 +259,7 @@ impl List {
             };
             let displaced = match settle(search, &bracket, fields, policy)? {
                 Verdict::Insert(displaced) => displaced,
-                Verdict::Kept(equal) => return Ok(Placement::Kept(equal)),
+                Verdict::Kept => return Ok(Placement::Kept),
             };
             let revision = next_revision(displaced.as_ref());
             let height = search.height(fields, revision);
@@ -471,7 +471,7 @@ fn settle<'a, C: Comparator>(
     };
     match policy {
         DuplicatePolicy::Reject => Err(Error::DuplicateEntry { sequence: fields.sequence }),
-        DuplicatePolicy::KeepFirst => Ok(Verdict::Kept(equal)),
+        DuplicatePolicy::KeepFirst => Ok(Verdict::Kept),
         DuplicatePolicy::Replace => {
             if equal.node().revision() == u32::MAX {
                 return Err(Error::DuplicateEntry { sequence: fields.sequence });

@@ -238,9 +238,6 @@ fn prepare_batch<C: Comparator>(
 ) -> Result<Vec<Way>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
     let mut ways = Vec::new();
-    for bucket in writes.iter().filter_map(|write| core.accelerators.bucket(write.key_part)) {
-        bucket.prefetch(&points.view);
-    }
     if core.options.representation == Representation::SkipList {
         let inserter = &mut entered.inside.inserter;
         search_batch(core, &points, inserter, writes, Sort::Points, &mut ways)?;

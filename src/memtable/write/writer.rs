@@ -13,7 +13,6 @@ use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Comparator, Kind, SequenceNumber};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
-use crate::memtable::lookup::point_index::Version;
 use crate::memtable::options::{MemTableOptions, Representation};
 use crate::memtable::parts::vector;
 use crate::memtable::parts::writer_shards::{Entered, Totals};
@@ -125,10 +124,6 @@ pub(crate) fn apply_point<C: Comparator>(
         Quick::Not(site) => return apply_point_any(core, entered, search, write, site),
     };
     entered.count(&Totals::of(write.kind, write.data_bytes(), digest), write.sequence);
-    if let Some(index) = &core.accelerators.index {
-        let version = Version { node: tower.node, key: write.key, sequence: write.sequence, revision: 0 };
-        index.note(&search.view, &core.comparator, &version, write.key_part);
-    }
     core.points.list.link_tower(search, &mut entered.inside.inserter, write, &tower);
     Ok(Inserted { bytes, displaced: None })
 }
@@ -150,24 +145,10 @@ fn apply_point_any<C: Comparator>(
         Representation::Vector => append(entered, &search.view, write)?,
     };
     let inserted = account(entered, &placement, write, &search.view);
-    index(core, &search.view, &placement, write);
     if let Some(tower) = placement.tower() {
         core.points.list.link_tower(search, &mut entered.inside.inserter, write, tower);
     }
     Ok(inserted)
-}
-
-/// Adds a placed entry to the point index. An equal entry that was kept is added too, because its own writer may not
-/// have done so yet.
-fn index<C: Comparator>(core: &Core<C>, view: &View<'_>, placement: &Placement<'_>, write: &Fields<'_>) {
-    let Some(index) = &core.accelerators.index else { return };
-    let (node, revision) = match placement {
-        Placement::Linked { tower: Some(tower), .. } => (tower.node, tower.revision),
-        Placement::Linked { tower: None, .. } => return,
-        Placement::Kept(equal) => (equal.node().offset(), equal.node().revision()),
-    };
-    let version = Version { node, key: write.key, sequence: write.sequence, revision };
-    index.note(view, &core.comparator, &version, write.key_part);
 }
 
 fn append<'a>(entered: &mut Entered<'_>, view: &View<'a>, write: &Fields<'_>) -> Result<Placement<'a>> {
@@ -220,7 +201,7 @@ fn account(
     view: &View<'_>,
 ) -> Inserted {
     match placement {
-        Placement::Kept(_) => Inserted { bytes: 0, displaced: None },
+        Placement::Kept => Inserted { bytes: 0, displaced: None },
         Placement::Linked { digest, bytes, displaced, .. } => {
             let change = Totals::of(write.kind, write.data_bytes(), *digest);
             let displaced =

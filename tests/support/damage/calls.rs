@@ -154,7 +154,6 @@ pub const CALLED: &[(&str, &[&str])] = &[
             "representation",
             "whole_key_filter",
             "prefix_filter",
-            "point_index",
             "seed",
             "build",
         ],

@@ -16,24 +16,20 @@ use super::rng::Rng;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Accelerators {
     Nothing,
-    /// Filters of whole keys and of prefixes, and a point index.
-    All,
+    /// Filters of whole keys and of prefixes.
+    Filters,
     /// A directory alone.
     Directory,
     /// A filter of prefixes alone, which point reads ask.
     Prefixes,
-    /// A point index alone, which answers misses.
-    Index,
 }
 
 /// Bytes of prefixes in the filter.
 pub const PREFIX_BYTES: usize = 8;
-/// The table's size, of which filters and index are shares.
+/// The table's size, of which filters are shares.
 const BUFFER: u64 = 64 << 10;
 /// Two lines a filter.
 const FILTER_SHARE: f64 = 0.008;
-/// Eight lines: room for 64 keys, so that large tables have full buckets.
-const INDEX_SHARE: f64 = 0.015;
 
 /// What kind of table a trial runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +46,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A skiplist that protects its entries with 8 bytes each, without filters and index.
+    /// A skiplist that protects its entries with 8 bytes each, without filters.
     pub fn plain(entries: usize, seed: u64) -> Shape {
         Shape {
             protection: 8,
@@ -326,14 +322,11 @@ impl Model {
             .representation(self.shape.representation)
             .duplicates(self.shape.duplicates)
             .seed(self.shape.seed);
-        if self.shape.accelerators == Accelerators::All {
+        if self.shape.accelerators == Accelerators::Filters {
             options = options.whole_key_filter(FILTER_SHARE);
         }
-        if matches!(self.shape.accelerators, Accelerators::All | Accelerators::Prefixes) {
+        if matches!(self.shape.accelerators, Accelerators::Filters | Accelerators::Prefixes) {
             options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), FILTER_SHARE);
-        }
-        if matches!(self.shape.accelerators, Accelerators::All | Accelerators::Index) {
-            options = options.point_index(INDEX_SHARE);
         }
         if self.shape.accelerators == Accelerators::Directory {
             options = options.directory(Directory::On);

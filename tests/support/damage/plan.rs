@@ -117,14 +117,14 @@ impl Area {
         format!("{:?} {:?}{upper}", self.part, self.region).to_lowercase()
     }
 
-    /// Whether it belongs to a filter, to the point index or to the directory.
+    /// Whether it belongs to a filter or to the directory.
     pub fn is_accelerator(self) -> bool {
         self.moves() || self.region == Region::Directory
     }
 
     /// Whether its address in the arena depends on where the system maps the memory.
     fn moves(self) -> bool {
-        matches!(self.region, Region::FilterWord | Region::IndexSlot | Region::IndexControl)
+        self.region == Region::FilterWord
     }
 
     pub fn is_link(self) -> bool {

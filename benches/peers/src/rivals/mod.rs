@@ -86,8 +86,6 @@ impl Checks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     Nothing,
-    /// A point index, 0.10 of the write buffer.
-    Index,
     /// A filter of whole keys, 0.015 of the write buffer.
     Filter,
     /// An ordered directory.
@@ -123,14 +121,11 @@ pub enum Candidate {
     BTree,
 }
 
-const OURS: [Candidate; 12] = [
+const OURS: [Candidate; 9] = [
     Candidate::Ours(Checks::bytes(0), Accelerator::Nothing),
     Candidate::Ours(Checks::bytes(8), Accelerator::Nothing),
     Candidate::Ours(Checks::on_seek(), Accelerator::Nothing),
     Candidate::Ours(Checks::order(), Accelerator::Nothing),
-    Candidate::Ours(Checks::bytes(0), Accelerator::Index),
-    Candidate::Ours(Checks::bytes(8), Accelerator::Index),
-    Candidate::Ours(Checks::on_seek(), Accelerator::Index),
     Candidate::Ours(Checks::bytes(0), Accelerator::Filter),
     Candidate::Ours(Checks::bytes(8), Accelerator::Filter),
     Candidate::Ours(Checks::bytes(0), Accelerator::Directory),
@@ -176,7 +171,6 @@ impl Candidate {
             Candidate::Ours(checks, accelerator) => {
                 let accelerator = match accelerator {
                     Accelerator::Nothing => "",
-                    Accelerator::Index => "-index",
                     Accelerator::Filter => "-filter",
                     Accelerator::Directory => "-directory",
                 };

@@ -32,7 +32,6 @@ impl Ours {
         let options = options.directory(Directory::Off);
         let options = match accelerator {
             Accelerator::Nothing => options,
-            Accelerator::Index => options.point_index(0.10),
             Accelerator::Filter => options.whole_key_filter(0.015),
             Accelerator::Directory => options.directory(Directory::On),
         };

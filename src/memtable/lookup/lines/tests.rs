@@ -77,7 +77,7 @@ impl<'a> Life<'a> {
         let believed = |index| {
             let line = self.lines.line(index).unwrap();
             // ORDERING: Relaxed: one thread.
-            line.read(&self.view, Ordering::Relaxed).is_some()
+            line.read(&self.view).is_some()
         };
         (0..LINES).map(believed).collect()
     }
@@ -85,7 +85,7 @@ impl<'a> Life<'a> {
     fn findings(&self) -> usize {
         let mut found = 0;
         let mut report = |_| found += 1;
-        self.lines.scrub(&self.view, Place::Slot, &|_| None, &mut || (), &mut report).unwrap();
+        self.lines.scrub(&self.view, Place::Filter, &mut || (), &mut report).unwrap();
         found
     }
 
