@@ -69,7 +69,7 @@ impl Table {
             self.list.link_tower(&search, &mut inserter, &fields, tower);
         }
         Ok(match placement {
-            Placement::Kept(_) => None,
+            Placement::Kept => None,
             Placement::Linked { displaced, .. } => Some(displaced.map(|old| old.node().revision())),
         })
     }
@@ -79,7 +79,7 @@ impl Table {
         let search = self.search();
         let bracket = search.find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail).unwrap();
         bracket.entry.is_some_and(|entry| {
-            assert_eq!(entry.value(search.view.seal()).unwrap(), b"v");
+            assert_eq!(entry.value(search.view.width).unwrap(), b"v");
             entry.key() == key
         })
     }

@@ -30,8 +30,10 @@ use crate::integrity::digest::{Kvos, Placed, Protected, StoredProtection, Width,
 use crate::integrity::tag::Secret;
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::skiplist::arena::{Arena, View};
+#[cfg(not(loom))]
+use crate::memtable::skiplist::layout::BACK_AT;
 use crate::memtable::skiplist::layout::{
-    BACK_AT, BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+    BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
 use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
