@@ -156,7 +156,8 @@ fn search_batch<C: Comparator>(
 ) -> Result<()> {
     let near = search_near(core, search, inserter, writes, sort)?;
     let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
-    let (mut places, mut targets) = (Vec::new(), Vec::new());
+    let room = rest.clone().count();
+    let (mut places, mut targets) = (Vec::with_capacity(room), Vec::with_capacity(room));
     for (place, write) in rest {
         places.push(place);
         targets.push(target(core, write));
@@ -282,7 +283,7 @@ fn link_batch<C: Comparator>(
     for (place, write) in writes.iter().enumerate() {
         let way = ways.get(place).unwrap_or(&Way::Writers);
         if !follows(core, last, (write, way)) {
-            follow(core, entered, write, way)?;
+            follow(core, entered, &points, (write, way))?;
         }
         core.points.list.heighten(&mut points);
         linked(&match write.kind {
@@ -306,12 +307,15 @@ fn follows<C: Comparator>(core: &Core<C>, last: Option<Step<'_>>, (write, way): 
 fn follow<C: Comparator>(
     core: &Core<C>,
     entered: &mut Entered<'_>,
-    write: &Fields<'_>,
-    way: &Way,
+    points: &Search<'_, C>,
+    (write, way): Step<'_>,
 ) -> Result<(), Corruption> {
     let Way::Found(way) = way else { return Ok(()) };
-    let search = if Sort::Ranges.holds(write) { core.range_search()? } else { core.point_search()? };
-    entered.inside.inserter.follow(&search, way);
+    let inserter = &mut entered.inside.inserter;
+    match Sort::Ranges.holds(write) {
+        true => inserter.follow(&core.range_search()?, way),
+        false => inserter.follow(points, way),
+    }
     Ok(())
 }
 

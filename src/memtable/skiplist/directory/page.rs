@@ -428,12 +428,14 @@ fn is_below<W: Borrow<AtomicU64>>(word: &W, bound: u64) -> bool {
 
 /// Copies each word to the next place, the last one first (PAGE-2).
 fn shift<W: Borrow<AtomicU64>>(words: &[W]) {
-    for at in (1..words.len()).rev() {
-        let at = if planted(Bug::SlotsShiftedUp) { words.len() - at } else { at };
+    let Some((_, later)) = words.split_first() else { return };
+    let copy = |(to, from): (&W, &W)| {
         // ORDERING: Relaxed: the owner of the lock reads what owners wrote. Release pairs with the Acquire in `node` and
         // `child`.
-        words[at].borrow().store(words[at - 1].borrow().load(Ordering::Relaxed), Ordering::Release);
-    }
+        to.borrow().store(from.borrow().load(Ordering::Relaxed), Ordering::Release);
+    };
+    let pairs = later.iter().zip(words);
+    if planted(Bug::SlotsShiftedUp) { pairs.for_each(copy) } else { pairs.rev().for_each(copy) }
 }
 
 /// Takes so many units that begin a cache line.
