@@ -73,6 +73,8 @@ pub(crate) struct Commit<B, C: Comparator> {
     pub(crate) replayed: Option<u64>,
     /// What made the set read-only, if that was no batch.
     pub(crate) refusal: Option<Error>,
+    /// The newest of the tables that a flush found damaged, as long as it is one of the set.
+    pub(crate) damaged: Option<u64>,
 }
 
 /// A batch that passed all checks which do not depend on other writes.
@@ -134,6 +136,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             unasked: 0,
             replayed: None,
             refusal: None,
+            damaged: None,
         };
         Ok(Shared {
             model,
@@ -382,6 +385,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let old = self.tables.swap(&commit.tables);
         let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
         let kept = commit.replayed;
+        commit.damaged = commit.damaged.filter(|damaged| *damaged > flushed);
         drop(commit);
         // Without a lock: these may be the last pointers to the flushed tables.
         drop(old);
@@ -400,6 +404,15 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     pub(crate) fn refuse(&self, cause: Error) -> Error {
         let error = Error::read_only(cause);
         self.commit.lock().refusal.get_or_insert_with(|| error.clone());
+        error
+    }
+
+    /// Makes the set read-only because a flush found damage in tables up to number `last`.
+    pub(crate) fn refuse_damage(&self, cause: Error, last: u64) -> Error {
+        let error = Error::read_only(cause);
+        let mut commit = self.commit.lock();
+        commit.refusal.get_or_insert_with(|| error.clone());
+        commit.damaged = commit.damaged.max(Some(last));
         error
     }
 

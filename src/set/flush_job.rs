@@ -5,6 +5,7 @@
 //!   items     as often as needed: an error of the sink changes nothing
 //!   install   one store: the tables are gone and the base is the new one; then the journal may forget
 //!   dropped   without install: the tables stay, and the next job begins anew
+//!   salvage   after a pass that met damage, in its place: then install, and the set may resume
 //! ```
 //! * FLUSH-JOB-1: the list of snapshots is taken after the tables' last number was visible. So a snapshot that is
 //!   missing in it sees every table of the job as a whole (SNAPSHOT-1).
@@ -22,6 +23,7 @@ use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::lifecycle::flush::{FlushItem, FlushSink, FlushSummary};
 use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
+use crate::set::salvage::{SalvageSummary, salvage_tables};
 use crate::set::tables::Slot;
 use crate::set::write_buffer_manager::{FlushEnd, Flushing};
 
@@ -62,6 +64,8 @@ pub struct FlushJob<B, C: Comparator + Clone = Bytewise> {
     /// Oldest first.
     slots: Vec<Arc<Slot<C>>>,
     snapshots: Vec<SequenceNumber>,
+    /// Whether the tables could be frozen.
+    frozen: Result<()>,
     outcome: Outcome,
     end: FlushEnd,
 }
@@ -92,15 +96,18 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
                 Err(_) => break,
             }
         }
-        for slot in &slots {
-            slot.table.freeze().map_err(|error| shared.refuse(error))?;
-        }
+        let frozen = slots.iter().map(|slot| slot.table.freeze().map(drop)).fold(Ok(()), Result::and);
         let Some(last) = slots.last().map(|slot| slot.last.get()) else { return sealed.map(|()| None) };
         // FLUSH-JOB-1.
         let snapshots = shared.registry.numbers_after(last)?;
         std::mem::forget(begun);
         let (shared, outcome) = (Arc::clone(shared), Outcome::Unfinished);
-        Ok(Some(FlushJob { shared, slots, snapshots, outcome, end: FlushEnd::Left }))
+        let mut job = FlushJob { shared, slots, snapshots, frozen, outcome, end: FlushEnd::Left };
+        match job.check_freeze() {
+            // The passes of the job return it, and the job can be salvaged.
+            Err(error) if error.corruption().is_none() => Err(error),
+            _ => Ok(Some(job)),
+        }
     }
 
     /// Number of tables that this job flushes.
@@ -172,15 +179,96 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
 
     fn merge(&mut self) -> Result<SetFlush<'_, C>> {
         self.outcome = Outcome::Unfinished;
-        let comparator = self.shared.comparator();
-        let made = SetFlush::new(&self.slots, comparator, &self.snapshots, &mut self.outcome);
-        made.map_err(|error| self.shared.refuse(error))
+        self.check_freeze()?;
+        let FlushJob { shared, slots, snapshots, outcome, .. } = self;
+        match SetFlush::sources(slots, snapshots) {
+            Ok(sources) => Ok(SetFlush::new(sources, shared.comparator(), snapshots, outcome)),
+            Err(error) => {
+                *outcome = Outcome::Failed(error.clone());
+                Err(shared.refuse_damage(error, slots.last().map_or(0, |slot| slot.number)))
+            }
+        }
+    }
+
+    /// What the freeze met counts as met by a pass.
+    fn check_freeze(&mut self) -> Result<()> {
+        let Err(error) = &self.frozen else { return Ok(()) };
+        self.outcome = Outcome::Failed(error.clone());
+        self.settle();
+        Err(Error::read_only(error.clone()))
+    }
+
+    /// Passes everything to the sink that still verifies of tables that a pass of this job found damaged: all versions of
+    /// every entry, in the order of a flush, and the range tombstones. Afterwards [`install`](Self::install) replaces the
+    /// tables by a base with what the sink has, and [`resume`](crate::set::MemTableSet::resume) lets the set take writes
+    /// again. O(n log n) for n entries.
+    ///
+    /// What is [`missing`](SalvageSummary::missing) is lost then, and an older version of its key, or nothing, is read in
+    /// its place. An engine whose journal is intact loses nothing if it opens the set anew from base and journal instead.
+    ///
+    /// ```
+    /// # #[cfg(feature = "fault-injection")]
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::fault::{FaultInjector, Region};
+    /// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_memtable::tombstone::Fragment;
+    /// struct Keys(Vec<Vec<u8>>);
+    /// impl FlushSink for Keys {
+    ///     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
+    ///         self.0.push(entry.user_key.to_vec());
+    ///         Ok(())
+    ///     }
+    ///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+    ///         Ok(())
+    ///     }
+    /// }
+    /// let set = MemTableSet::open(SetOptions::default(), vec![])?;
+    /// let mut batch = WriteBatch::new();
+    /// for key in [b"a", b"b", b"c"] {
+    ///     batch.put(key, b"value")?;
+    /// }
+    /// set.write(&batch)?;
+    /// set.switch()?;
+    /// # let view = set.view();
+    /// # // SAFETY: one thread, and nothing borrowed is held.
+    /// # let mut injector = unsafe { FaultInjector::open(view.readers().last().expect("a table")) }?;
+    /// # let value = injector.pieces().iter().position(|piece| piece.region == Region::Value).expect("a value");
+    /// # injector.flip(value, 3);
+    /// // A bit of the first value flips.
+    /// let mut job = set.begin_flush()?.expect("an immutable table");
+    /// assert!(job.flush(&mut Keys(vec![])).is_err() && set.resume().is_err());
+    /// let mut keys = Keys(vec![]);
+    /// assert_eq!(job.salvage(&mut keys)?.missing, 1);
+    /// job.install(keys.0)?;
+    /// assert_eq!(set.resume()?, None);
+    /// assert_eq!(set.view().base().as_slice(), [b"b", b"c"]);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "fault-injection"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` unless the last pass met damage. `Sink` if the sink returns an error, and `Corruption` for what is
+    /// damaged meanwhile: what the sink has must be discarded, and the salvage may be tried again.
+    pub fn salvage(&mut self, sink: &mut impl FlushSink) -> Result<SalvageSummary> {
+        if !matches!(self.outcome, Outcome::Failed(_)) {
+            let text = "what is salvaged are tables that a flush found damaged";
+            return Err(Error::InvalidArgument(text.into()));
+        }
+        self.settle();
+        let mut summary = salvage_tables(&self.slots, self.shared.comparator(), sink)?;
+        let unfrozen = self.frozen.as_ref().err().and_then(Error::corruption);
+        summary.failure = summary.failure.or(unfrozen.copied());
+        self.outcome = Outcome::Salvaged;
+        Ok(summary)
     }
 
     /// Makes the set read-only if the last pass met damage.
     fn settle(&self) {
-        if let Outcome::Failed(error) = &self.outcome {
-            self.shared.refuse(error.clone());
+        if let (Outcome::Failed(error), Some(last)) = (&self.outcome, self.slots.last()) {
+            self.shared.refuse_damage(error.clone(), last.number);
         }
     }
 
@@ -188,13 +276,13 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     /// entry or has it twice. Then the journal is told what it may forget.
     ///
     /// # Errors
-    /// `InvalidArgument` if no pass of this job reached its end, and `ReadOnly` if the last one met damage; the tables
-    /// stay then. An error of [`Journal::obsolete_before`](crate::set::Journal::obsolete_before) is returned after the
+    /// `InvalidArgument` if no pass of this job reached its end, and `ReadOnly` if the last one met damage and nothing was
+    /// salvaged; the tables stay then. An error of [`Journal::obsolete_before`](crate::set::Journal::obsolete_before) is returned after the
     /// base was installed.
     pub fn install(mut self, base: B) -> Result<()> {
         self.settle();
         match std::mem::replace(&mut self.outcome, Outcome::Unfinished) {
-            Outcome::Finished => {}
+            Outcome::Finished | Outcome::Salvaged => {}
             Outcome::Failed(error) => return Err(Error::read_only(error)),
             Outcome::Unfinished => {
                 return Err(Error::InvalidArgument(

@@ -28,7 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// One table of the merge, and where its own flush stands.
-struct Source<'j, C: Comparator> {
+pub(crate) struct Source<'j, C: Comparator> {
     items: FlushIter<'j, C>,
     head: Came<'j>,
 }
@@ -89,23 +89,33 @@ pub(crate) enum Outcome {
     Unfinished,
     Finished,
     Failed(Error),
+    /// It failed, and what verifies of the tables was handed out.
+    Salvaged,
 }
 
 impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
-    /// A merge of frozen tables.
-    pub(crate) fn new(
+    /// The frozen tables, each at its first item.
+    pub(crate) fn sources(
         slots: &'j [Arc<Slot<C>>],
-        comparator: &C,
         snapshots: &[SequenceNumber],
-        outcome: &'j mut Outcome,
-    ) -> Result<Self> {
+    ) -> Result<Vec<Source<'j, C>>> {
         let mut sources = Vec::with_capacity(slots.len());
         for slot in slots {
             let mut items = FlushIter::new(slot.table.core(), snapshots, HiddenVersions::Drop)?;
             let head = items.step()?;
             sources.push(Source { items, head });
         }
-        Ok(SetFlush {
+        Ok(sources)
+    }
+
+    /// A merge of frozen tables.
+    pub(crate) fn new(
+        sources: Vec<Source<'j, C>>,
+        comparator: &C,
+        snapshots: &[SequenceNumber],
+        outcome: &'j mut Outcome,
+    ) -> Self {
+        SetFlush {
             sources,
             used: None,
             filter: VersionFilter::new(snapshots, HiddenVersions::Drop),
@@ -114,7 +124,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             stage: Stage::Entries,
             summary: FlushSummary::default(),
             outcome,
-        })
+        }
     }
 
     /// The next item, borrowed until the next call. `None` means that all items were returned and that the counts and

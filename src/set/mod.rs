@@ -124,7 +124,7 @@
 //! | `MemTableFull` | the batch fits no empty table, or the system has no memory | split it, or flush |
 //! | [`WriteStall`](crate::Error::WriteStall) | a budget is used up, its [`StallCause`] says which; nothing is changed | flush, and write again; drop what pins memory |
 //! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
-//! | [`ReadOnly`](crate::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal |
+//! | [`ReadOnly`](crate::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal; after damage without a journal first [`salvage`](FlushJob::salvage) |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
 //! | [`Merge`](crate::Error::Merge) | the merge operator refused this key | report it |
 //!
@@ -180,6 +180,7 @@ pub(crate) mod merging_cursor;
 pub(crate) mod options;
 pub(crate) mod publication;
 pub(crate) mod resume;
+pub(crate) mod salvage;
 pub(crate) mod snapshot;
 pub(crate) mod source;
 pub(crate) mod stats;
@@ -200,6 +201,7 @@ pub use merge_operator::{MergeError, MergeOperator};
 pub use merged_entry::{MergeBase, MergedEntry};
 pub use merging_cursor::MergingCursor;
 pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
+pub use salvage::SalvageSummary;
 pub use snapshot::Snapshot;
 pub use source::{Cover, SortedSource, SourceKey};
 pub use stats::SetStats;

@@ -13,6 +13,7 @@
 //!   entries were logged in until their new table is flushed (COMMIT-5).
 //! * RESUME-4: the table that was active is closed below the stop before the abandoned numbers count as visible. So no
 //!   view of the former tables reads at one of them.
+//! * RESUME-5: tables that a flush found damaged are gone, replaced by a base with what was salvaged of them.
 //!
 //! Any thread; readers go on.
 
@@ -34,8 +35,9 @@ pub(crate) fn resume<B, C: Comparator + Clone>(
     shared: &Shared<B, C>,
 ) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
     let mut commit = shared.commit.lock();
-    if let Some(damaged) = commit.refusal.as_ref().filter(|refusal| refusal.corruption().is_some()) {
-        return Err(damaged.clone());
+    // RESUME-5.
+    if let Some(refusal) = commit.refusal.as_ref().filter(|_| commit.damaged.is_some()) {
+        return Err(refusal.clone());
     }
     // RESUME-1: the commit mutex is held, so no number is given meanwhile.
     let Some(stop) = shared.registry.publication.settle(commit.last) else {

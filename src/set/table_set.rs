@@ -259,7 +259,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// ```
     ///
     /// # Errors
-    /// `ReadOnly` if the oldest immutable table has a batch that could not be finished, or is damaged. Those of
+    /// `ReadOnly` if the oldest immutable table has a batch that could not be finished. Those of
     /// [`switch`](Self::switch) if the active table was asked for and is the only one.
     pub fn begin_flush(&self) -> Result<Option<FlushJob<B, C>>> {
         FlushJob::begin(&self.shared)
@@ -298,7 +298,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
         FlushThread::start(&self.shared, flush)
     }
 
-    /// Takes writes again after a batch could not be finished, or a sync failed. Batches with numbers from that batch on
+    /// Takes writes again after a batch could not be finished, a sync failed, or damaged tables were
+    /// [salvaged](FlushJob::salvage) and replaced. Batches with numbers from that batch on
     /// are abandoned: nobody was told that they were written, the journal is told to pass over them, and no read sees them.
     /// What is before them in the same table is copied to a new one, verified. Returns the abandoned numbers, first and
     /// last; `None` if there are none. Waits until all batches that have numbers have ended. O(entries of one table);
@@ -312,8 +313,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// ```
     ///
     /// # Errors
-    /// `ReadOnly` because of `Corruption` if a flush met damage, or if the table to be copied is damaged; errors of the
-    /// journal; `MemTableFull`. The set stays read-only then, and nothing is lost: it can be opened anew from its base and
+    /// `ReadOnly` because of `Corruption` if a flush met damage and the tables are still there, or if the table to be copied
+    /// is damaged; errors of the journal; `MemTableFull`. The set stays read-only then, and nothing is lost: it can be opened anew from its base and
     /// its journal.
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         let abandoned = resume(&self.shared)?;

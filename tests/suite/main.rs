@@ -38,6 +38,8 @@ mod ranges;
 mod room;
 mod scrub_and_freeze;
 mod set_budgets;
+#[cfg(feature = "fault-injection")]
+mod set_damage;
 mod set_flush_thread;
 mod set_model;
 mod set_scans;

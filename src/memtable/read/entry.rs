@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::integrity::digest::Width;
+use crate::integrity::digest::{StoredProtection, Width};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::arena::Frame;
@@ -160,6 +160,11 @@ impl<'a> Entry<'a> {
     /// `Corruption` if the copy does not verify; the buffer is then empty.
     pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
         copy_verified(&self.entry, self.width, buffer)
+    }
+
+    /// The digests that its table stored, to hand on with it.
+    pub(crate) fn stored_protection(&self) -> StoredProtection {
+        self.entry.stored_protection(self.width)
     }
 }
 

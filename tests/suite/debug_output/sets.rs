@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use paranoid_memtable::set::{
-    Cover, Durability, FileJournal, FileStorage, MemTableSet, MergeBase, OnDamage, SetLookup, SetOptions,
-    SourceKey, StallCause, WriteBufferManager, WriteOptions,
+    Cover, Durability, FileJournal, FileStorage, MemTableSet, MergeBase, OnDamage, SalvageSummary, SetLookup,
+    SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
 };
 use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
 
@@ -50,6 +50,7 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     let mut job = set.begin_flush().unwrap().unwrap();
     out.show("SetFlush", &job.items().unwrap());
     out.show("FlushJob", &job);
+    out.show("SalvageSummary", &SalvageSummary::default());
     let disk = Arc::new(SimDisk::new(1, Plan::default()));
     let opened = FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, OnDamage::Refuse);
     let (journal, recovery) = opened.unwrap();

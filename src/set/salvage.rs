@@ -1,0 +1,101 @@
+//! Salvage: what still verifies of the tables of a flush that met damage.
+//!
+//! ```text
+//!   table 5   a@7  (b@9 damaged)  c@8      every entry that verifies, wherever its table's links lead
+//!   table 4   a@3   b@2
+//!   salvaged  a@7   a@3   b@2   c@8        one missing; then the range tombstones of both, cut anew
+//! ```
+//! * SET-SALVAGE-1: what is handed out verifies: an entry by its digests, its value as a copy, and the fragments again
+//!   after the last one was handed out. All versions are: which of them a lost one would have hidden is not known.
+//!
+//! One thread at a time; the tables are frozen.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use crate::error::{Corruption, Error, Result};
+use crate::key::{Comparator, Kind};
+use crate::memtable::lifecycle::flush::{FlushEntry, FlushSink};
+use crate::memtable::lifecycle::salvage::{Salvaged, salvage};
+use crate::set::tables::Slot;
+use crate::tombstone::fragment::fragmenter::Fragmenter;
+
+/// What a salvage handed out, and what is lost. Made by [`FlushJob::salvage`](crate::set::FlushJob::salvage).
+///
+/// ```
+/// use paranoid_memtable::set::SalvageSummary;
+/// let nothing = SalvageSummary::default();
+/// assert_eq!((nothing.entries, nothing.missing, nothing.failure), (0, 0, None));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SalvageSummary {
+    /// Number of entries handed out. Those that another entry of their key and number replaced are not.
+    pub entries: u64,
+    /// Number of fragments of range tombstones handed out.
+    pub fragments: u64,
+    /// Number of entries and range tombstones that were written and are lost.
+    pub missing: u64,
+    /// Damage that kept the salvage from searching everywhere; `missing` may be too small then.
+    pub failure: Option<Corruption>,
+}
+
+/// Passes everything that verifies to a sink (SET-SALVAGE-1). O(n log n) for n entries, and all bytes of the tables.
+pub(crate) fn salvage_tables<C: Comparator + Clone>(
+    slots: &[Arc<Slot<C>>],
+    comparator: &C,
+    sink: &mut impl FlushSink,
+) -> Result<SalvageSummary> {
+    let mut summary = SalvageSummary::default();
+    let mut found = Vec::new();
+    for slot in slots {
+        let salvaged = salvage(slot.table.core());
+        summary.missing += salvaged.missing;
+        summary.failure = summary.failure.or(salvaged.failure);
+        found.extend(salvaged.entries);
+    }
+    let (ranges, mut points): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|it: &Salvaged<'_>| it.entry.kind() == Kind::RANGE_DELETE);
+    let version = |it: &Salvaged<'_>| (Reverse(it.entry.sequence()), Reverse(it.revision));
+    points.sort_by(|left, right| {
+        let order = comparator.compare(left.entry.user_key(), right.entry.user_key());
+        order.then_with(|| version(left).cmp(&version(right)))
+    });
+    points.dedup_by(|replaced, first| {
+        replaced.entry.sequence() == first.entry.sequence()
+            && comparator.compare(replaced.entry.user_key(), first.entry.user_key()).is_eq()
+    });
+    let mut value = Vec::new();
+    for Salvaged { entry, .. } in &points {
+        entry.value_into(&mut value)?;
+        let (user_key, sequence, kind) = (entry.user_key(), entry.sequence(), entry.kind());
+        let protection = entry.stored_protection();
+        let taken = sink.entry(FlushEntry { user_key, sequence, kind, value: &value, protection });
+        taken.map_err(|cause| Error::Sink(cause.into()))?;
+        summary.entries += 1;
+    }
+    summary.fragments = hand_out(&ranges, comparator, sink)?;
+    Ok(summary)
+}
+
+/// Cuts range tombstones into fragments and passes them to the sink.
+fn hand_out<C: Comparator + Clone>(
+    ranges: &[Salvaged<'_>],
+    comparator: &C,
+    sink: &mut impl FlushSink,
+) -> Result<u64> {
+    let mut fragmenter = Fragmenter::new(comparator.clone());
+    let mut end = Vec::new();
+    for Salvaged { entry, .. } in ranges {
+        entry.value_into(&mut end)?;
+        fragmenter.add(entry.user_key(), end.as_slice(), entry.sequence())?;
+    }
+    let fragments = fragmenter.finish();
+    for fragment in fragments.iter() {
+        sink.fragment(fragment).map_err(|cause| Error::Sink(cause.into()))?;
+    }
+    fragments.verify()?;
+    Ok(fragments.len() as u64)
+}

@@ -1,0 +1,243 @@
+//! Damaged bits in an immutable table of a set, every byte of it in turn: the flush finds them, the set is read-only with
+//! that cause, all other entries are read, a salvage hands out all but what is damaged, and the set resumes.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use paranoid_memtable::fault::{FaultInjector, Part, Piece, Region};
+use paranoid_memtable::flush::FlushSummary;
+use paranoid_memtable::set::{FlushJob, MemTableSet, SetLookup, SetOptions, View};
+use paranoid_memtable::{Bytewise, Error, MemTableOptions, WriteBatch};
+
+use crate::support::rng::seed_or;
+use crate::support::sets::{History, Known, finish};
+use crate::support::watchdog::{Watchdog, replay_line};
+
+const KEYS: [&[u8]; 12] =
+    [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", b"i", b"j", b"k", b"a much longer key"];
+
+/// So many of them are put into the oldest table.
+const OLDEST: usize = 9;
+
+/// A set of three tables, and all that was written to it.
+struct Setup {
+    set: MemTableSet<History>,
+    all: History,
+}
+
+impl Setup {
+    fn write(&mut self, fill: impl FnOnce(&mut WriteBatch)) {
+        let mut batch = WriteBatch::with_protection(8).unwrap();
+        fill(&mut batch);
+        let last = self.set.write(&batch).unwrap();
+        for (entry, sequence) in batch.entries().zip(last + 1 - batch.len() as u64..) {
+            let entry = entry.unwrap();
+            self.all.insert(sequence, entry.kind(), entry.key(), entry.value());
+        }
+    }
+
+    fn new() -> Self {
+        let table = MemTableOptions::builder().write_buffer_size(16 << 10).seed(5).build().unwrap();
+        let options = SetOptions::builder().table(table).build().unwrap();
+        let set = MemTableSet::open(options, History::default()).unwrap();
+        let mut setup = Setup { set, all: History::default() };
+        setup.write(|batch| {
+            KEYS[..9]
+                .iter()
+                .for_each(|key| batch.put(key, &[*key, b" of the first table"].concat()).unwrap());
+            batch.delete_range(b"g", b"h").unwrap();
+            batch.merge(b"c", b"operand").unwrap();
+        });
+        setup.set.switch().unwrap();
+        setup.write(|batch| {
+            batch.put(b"b", b"newer").unwrap();
+            batch.delete(b"d").unwrap();
+            batch.delete_range(b"e", b"f").unwrap();
+            batch.merge(b"c", b"another operand").unwrap();
+            batch.put(KEYS[11], b"").unwrap();
+        });
+        setup.set.switch().unwrap();
+        setup.write(|batch| batch.put(b"k", b"active").unwrap());
+        setup
+    }
+
+    /// What a key should be.
+    fn wanted(&self, key: &[u8]) -> Known {
+        self.all.read(key, u64::MAX, Known::default())
+    }
+}
+
+fn read(view: &View<History>, key: &[u8]) -> Result<Known, Error> {
+    let lookup: SetLookup<'_> = view.get(key)?;
+    Ok(finish(view, key, lookup))
+}
+
+/// What lies at a piece of the oldest table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hit {
+    /// What an entry is made of: it alone is lost.
+    Entry,
+    /// What leads to entries: none is lost.
+    Way,
+    /// What decides how all is read.
+    Other,
+}
+
+fn hit(piece: &Piece) -> Hit {
+    match piece.region {
+        Region::Header | Region::Digests | Region::Key | Region::Value => Hit::Entry,
+        Region::Link | Region::BackLink | Region::Padding | Region::Free => Hit::Way,
+        _ => Hit::Other,
+    }
+}
+
+/// The keys that may be refused: that of the damaged entry, and those beside it if it is not known what lies between.
+fn allowed(piece: &Piece) -> BTreeSet<&'static [u8]> {
+    let table = &KEYS[..OLDEST];
+    let own = piece.owner.as_ref().filter(|_| piece.part == Part::Points);
+    let Some(at) = own.and_then(|owner| table.iter().position(|key| *key == &*owner.key)) else {
+        return KEYS.into();
+    };
+    if piece.region == Region::Value {
+        return [table[at]].into();
+    }
+    let (before, after) = (at.checked_sub(1).map(|at| table[at]), table.get(at + 1));
+    let is_beside =
+        |key: &&[u8]| before.is_none_or(|before| before <= *key) && after.is_none_or(|after| key <= after);
+    KEYS.into_iter().filter(is_beside).collect()
+}
+
+/// Reads every key: each answer is right, and those that are refused are returned.
+fn read_all(setup: &Setup, when: &str) -> Result<BTreeSet<&'static [u8]>, String> {
+    let view = setup.set.view();
+    let mut refused = BTreeSet::new();
+    for key in KEYS {
+        match read(&view, key) {
+            Ok(known) if known == setup.wanted(key) => {}
+            Ok(known) => return Err(format!("{when}: {key:?} is {known:?}")),
+            Err(Error::Corruption(_)) => drop(refused.insert(key)),
+            Err(error) => return Err(format!("{when}: {error}")),
+        }
+    }
+    Ok(refused)
+}
+
+/// Ends a trial with a text unless something holds.
+macro_rules! ensure {
+    ($holds:expr, $($text:tt)*) => {
+        if !$holds {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+/// A flush of a set with a flipped bit in its oldest table. Returns whether it met damage.
+fn trial(setup: &mut Setup, piece: &Piece, control: &History) -> Result<bool, String> {
+    let refused = read_all(setup, "before the flush")?;
+    let allowed = allowed(piece);
+    ensure!(refused.is_subset(&allowed), "{refused:?} are not read");
+    let mut job = setup.set.begin_flush().map_err(|error| format!("begin: {error}"))?.ok_or("no job")?;
+    let mut flushed = History::default();
+    match job.flush(&mut flushed) {
+        Ok(summary) => {
+            ensure!(flushed.points == control.points && flushed.ranges == control.ranges, "flushed");
+            ensure!(summary != FlushSummary::default(), "nothing flushed");
+            return Ok(false);
+        }
+        Err(Error::ReadOnly { cause }) if cause.corruption().is_some() => {}
+        Err(error) => return Err(format!("flush: {error}")),
+    }
+    let is_stopped = |error: Option<Error>| error.is_some_and(|it| it.corruption().is_some());
+    ensure!(is_stopped(setup.set.read_only()), "the set takes writes");
+    ensure!(is_stopped(setup.set.write(&WriteBatch::new()).err()), "a batch was taken");
+    ensure!(is_stopped(setup.set.resume().err()), "resumed over damage");
+    let refused = read_all(setup, "after the flush")?;
+    ensure!(refused.is_subset(&allowed), "{refused:?} are not read");
+    salvage(setup, job, piece)?;
+    Ok(true)
+}
+
+/// Salvages the tables, installs what was salvaged, and goes on.
+fn salvage(setup: &mut Setup, mut job: FlushJob<History>, piece: &Piece) -> Result<(), String> {
+    let last = job.last_sequence();
+    let mut saved = History::default();
+    let summary = job.salvage(&mut saved).map_err(|error| format!("salvage: {error}"))?;
+    let written = |sequence: &u64| *sequence <= last;
+    let owner = piece.owner.as_ref().filter(|_| hit(piece) == Hit::Entry);
+    let is_lost = |sequence: u64| owner.is_some_and(|owner| owner.sequence == sequence);
+    let all = &setup.all;
+    if hit(piece) != Hit::Other {
+        let points =
+            all.points.iter().filter(|((_, Reverse(number)), _)| written(number) && !is_lost(*number));
+        let ranges = all.ranges.iter().filter(|range| written(&range.2) && !is_lost(range.2));
+        ensure!(points.eq(&saved.points), "salvaged {:?}", saved.points);
+        ensure!(ranges.map(|range| range.2).eq(saved.ranges.iter().map(|range| range.2)), "ranges");
+        ensure!(summary.missing == u64::from(owner.is_some()), "{summary:?}");
+    }
+    ensure!(saved.points.iter().all(|entry| all.points.get(entry.0) == Some(entry.1)), "made up");
+    job.install(saved).map_err(|error| format!("install: {error}"))?;
+    ensure!(setup.set.write(&WriteBatch::new()).is_err(), "it resumed by itself");
+    ensure!(matches!(setup.set.resume(), Ok(None)), "no resume");
+    setup.write(|batch| batch.put(b"j", b"after").unwrap());
+    let view = setup.set.view();
+    for key in KEYS.into_iter().filter(|key| owner.is_none_or(|owner| *owner.key != **key)) {
+        let known = read(&view, key).map_err(|error| format!("{key:?}: {error}"))?;
+        ensure!(known == setup.wanted(key) || hit(piece) == Hit::Other, "{key:?} is {known:?}");
+    }
+    Ok(())
+}
+
+fn injector(view: &View<History>) -> FaultInjector<'_, Bytewise> {
+    // SAFETY: one thread uses the set, and nothing borrowed from it is held while a bit is flipped.
+    #[expect(unsafe_code, reason = "breaks memory on purpose")]
+    let injector = unsafe { FaultInjector::open(view.readers().next_back().unwrap()) };
+    injector.unwrap()
+}
+
+/// A flush of an undamaged set.
+fn control() -> History {
+    let mut setup = Setup::new();
+    assert!(read_all(&setup, "undamaged").unwrap().is_empty());
+    let mut job = setup.set.begin_flush().unwrap().unwrap();
+    let mut flushed = History::default();
+    job.flush(&mut flushed).unwrap();
+    assert!(
+        matches!(job.salvage(&mut History::default()), Err(Error::InvalidArgument(_))),
+        "nothing is damaged"
+    );
+    job.install(flushed.clone()).unwrap();
+    setup.write(|batch| batch.put(b"j", b"after").unwrap());
+    assert!(read_all(&setup, "flushed").unwrap().is_empty());
+    flushed
+}
+
+#[test]
+fn every_flipped_byte_of_a_table_is_harmless_or_salvaged() {
+    let test = "set_damage::every_flipped_byte_of_a_table_is_harmless_or_salvaged";
+    let seed = seed_or(3);
+    let _watchdog = Watchdog::new(test, seed);
+    let control = control();
+    let pieces = injector(&Setup::new().set.view()).pieces().to_vec();
+    let (mut salvaged, mut harmless, mut number) = (0, 0, seed);
+    for (at, piece) in pieces.iter().enumerate() {
+        // Free space is as any other free space.
+        let bytes = if piece.region == Region::Free { piece.len().min(4) } else { piece.len() };
+        for byte in 0..bytes {
+            number += 1;
+            if cfg!(debug_assertions) && !number.is_multiple_of(5) {
+                continue;
+            }
+            let mut setup = Setup::new();
+            let view = setup.set.view();
+            let mut injector = injector(&view);
+            injector.flip(at, byte * 8 + (number % 8) as usize);
+            match trial(&mut setup, &injector.pieces()[at].clone(), &control) {
+                Ok(true) => salvaged += 1,
+                Ok(false) => harmless += 1,
+                Err(text) => panic!("{piece:?}, byte {byte}: {text}\nreplay: {}", replay_line(test, seed)),
+            }
+        }
+    }
+    println!("{salvaged} flips were salvaged, {harmless} did no harm");
+    assert!(salvaged > 100 && harmless > 10, "{salvaged} {harmless}");
+}
