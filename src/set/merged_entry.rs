@@ -12,7 +12,7 @@ use crate::set::merge_head::Place;
 use crate::set::merge_operator::{MergeOperator, apply};
 
 /// The entry under the cursor, in the cursor's own memory.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Shown {
     pub(crate) key: Vec<u8>,
     /// Whether the cursor has come to this key, or to one that was hidden.
@@ -155,6 +155,72 @@ impl<'c> MergedEntry<'c> {
     #[must_use]
     pub fn base(&self) -> &'c MergeBase {
         &self.shown.base
+    }
+}
+
+impl MergedEntry<'_> {
+    /// A copy in memory of its own.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, MergedEntryBytes, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"a", b"1")?;
+    /// set.write(&batch)?;
+    /// let copy: MergedEntryBytes = set.view().cursor()?.first()?.expect("one key").to_bytes();
+    /// assert_eq!((copy.user_key(), copy.entry().value()), (b"a".as_slice(), b"1".as_slice()));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self) -> MergedEntryBytes {
+        MergedEntryBytes { shown: self.shown.clone() }
+    }
+}
+
+/// A copy of a [`MergedEntry`] in memory of its own.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::set::{MemTableSet, MergedEntryBytes, SetOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"a", b"1")?;
+/// set.write(&batch)?;
+/// let all: Vec<MergedEntryBytes> = set.view().range(..)?.collect::<Result<_, _>>()?;
+/// assert_eq!((all[0].user_key(), all[0].value()), (b"a".as_slice(), b"1".as_slice()));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct MergedEntryBytes {
+    shown: Shown,
+}
+
+impl MergedEntryBytes {
+    /// The entry: sequence number, kind, merge operands and what they apply to.
+    #[must_use]
+    pub fn entry(&self) -> MergedEntry<'_> {
+        MergedEntry { shown: &self.shown }
+    }
+
+    /// The user key.
+    #[must_use]
+    pub fn user_key(&self) -> &[u8] {
+        self.entry().user_key()
+    }
+
+    /// The value; of a key with merge operands, the newest operand.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.entry().value()
+    }
+}
+
+impl fmt::Debug for MergedEntryBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.entry(), f)
     }
 }
 

@@ -29,7 +29,8 @@
 //! hides an entry nor shows it twice. It keeps the memory of its tables. A [`Snapshot`] keeps none: flushes keep the versions
 //! that it needs, and [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not decide
 //! ([`SetLookup::NotFound`], [`Base::Below`](crate::read::Base::Below)) the engine looks for in the view's base, at the view's
-//! number. Scans merge both: [`View::merging_cursor`].
+//! number. Scans merge both: [`View::merging_cursor`] and
+//! [`View::merging_range`].
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
@@ -179,6 +180,7 @@ pub(crate) mod merged_entry;
 pub(crate) mod merging_cursor;
 pub(crate) mod options;
 pub(crate) mod publication;
+pub(crate) mod range;
 pub(crate) mod resume;
 pub(crate) mod salvage;
 pub(crate) mod snapshot;
@@ -198,9 +200,10 @@ pub use flush_merge::SetFlush;
 pub use flush_thread::FlushThread;
 pub use journal::Journal;
 pub use merge_operator::{MergeError, MergeOperator};
-pub use merged_entry::{MergeBase, MergedEntry};
+pub use merged_entry::{MergeBase, MergedEntry, MergedEntryBytes};
 pub use merging_cursor::MergingCursor;
 pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
+pub use range::SetRange;
 pub use salvage::SalvageSummary;
 pub use snapshot::Snapshot;
 pub use source::{Cover, SortedSource, SourceKey};

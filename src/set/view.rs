@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -24,6 +25,7 @@ use crate::planted::{Bug, planted};
 use crate::set::merge_operator::{MergeOperator, apply};
 use crate::set::merging_cursor::MergingCursor;
 use crate::set::publication::Publication;
+use crate::set::range::SetRange;
 use crate::set::source::{SortedSource, TableSource};
 use crate::set::swapped::{Loaded, Swapped};
 use crate::set::tables::{LastNumber, Tables};
@@ -223,8 +225,49 @@ impl<B, C: Comparator + Clone> View<B, C> {
         for slot in self.tables.newest_first() {
             all.push(Box::new(TableSource::new(slot, self.sequence)?));
         }
-        let comparator = self.tables.active.table.comparator().clone();
-        Ok(MergingCursor::new(comparator, self.sequence, all.into_iter().chain(sources)))
+        Ok(MergingCursor::new(self.comparator().clone(), self.sequence, all.into_iter().chain(sources)))
+    }
+
+    /// What this view sees in its tables between two bounds, as an iterator from both ends. It borrows nothing.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// for key in [b"a", b"b", b"c"] {
+    ///     batch.put(key, b"value")?;
+    /// }
+    /// set.write(&batch)?;
+    /// let keys: Vec<_> = set.view().range(..b"c".as_slice())?.rev().map(|entry| Ok(entry?.user_key().to_vec())).collect();
+    /// assert_eq!(keys.into_iter().collect::<Result<Vec<_>, paranoid_memtable::Error>>()?, [b"b", b"a"]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`cursor`](Self::cursor).
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<SetRange<'static, C>> {
+        self.merging_range(Vec::new, range)
+    }
+
+    /// What this view sees between two bounds in its tables and in the engine's own sources, as an iterator from both
+    /// ends. `sources` is asked twice, for each end once; for what it returns see
+    /// [`merging_cursor`](Self::merging_cursor).
+    ///
+    /// # Errors
+    /// Those of [`cursor`](Self::cursor).
+    pub fn merging_range<'s, 'k>(
+        &self,
+        mut sources: impl FnMut() -> Vec<Box<dyn SortedSource + 's>>,
+        range: impl RangeBounds<&'k [u8]>,
+    ) -> Result<SetRange<'s, C>> {
+        let ends = [self.merging_cursor(sources())?, self.merging_cursor(sources())?];
+        Ok(SetRange::new(self.comparator(), ends, &range))
+    }
+
+    fn comparator(&self) -> &C {
+        self.tables.active.table.comparator()
     }
 }
 

@@ -2,8 +2,10 @@
 //! moves; and what they show of damaged tables is right, or comes after an error.
 
 use std::ops::Bound;
+use std::task::{Context, Poll, Waker};
 
-use paranoid_memtable::set::{MergeBase, MergedEntry, MergingCursor, View};
+use paranoid_memtable::Error;
+use paranoid_memtable::set::{MemTableSet, MergeBase, MergedEntry, MergingCursor, SetOptions, View};
 
 use crate::support::rng::Rng;
 use crate::support::sets::{History, HistorySource, Known};
@@ -75,6 +77,45 @@ fn bounded(view: &View<History>, rows: &Rows, keys: &[Vec<u8>], rng: &mut Rng) {
     backward.reverse();
     assert_eq!(all_of(&mut cursor(), Way::Forward).0, expected, "{lower:?} to {upper:?}");
     assert_eq!(backward, expected, "{lower:?} to {upper:?}");
+    let mut range = view.merging_range(|| vec![Box::new(sources())], (lower, upper)).unwrap();
+    let mut rest = expected.iter();
+    loop {
+        let (found, wanted) = match rng.below(4) {
+            0 => (range.next_entry().unwrap().map(row), rest.next()),
+            1 => (range.next_back_entry().unwrap().map(row), rest.next_back()),
+            2 => (range.next().map(|entry| row(entry.unwrap().entry())), rest.next()),
+            _ => (range.next_back().map(|entry| row(entry.unwrap().entry())), rest.next_back()),
+        };
+        assert_eq!(found.as_ref(), wanted, "{lower:?} to {upper:?}");
+        if wanted.is_none() {
+            break;
+        }
+    }
+    assert!(range.next().is_none() && range.next_back().is_none(), "what is over stays over");
+}
+
+/// What a task of an async runtime holds over an `await` may move to another thread with it.
+#[test]
+fn a_future_that_holds_a_view_or_a_cursor_is_send() {
+    fn is_send<T: Send + 'static>(task: T) -> T {
+        task
+    }
+    let set = MemTableSet::open(SetOptions::default(), History::default()).unwrap();
+    let (view, snapshot) = (set.view(), set.snapshot());
+    let task = is_send(async move {
+        let mut cursor = view.cursor()?;
+        std::future::ready(()).await;
+        let mut range = view.range(..)?;
+        let first = cursor.first()?.is_none();
+        std::future::ready(()).await;
+        let is_empty = first && range.next().is_none() && snapshot.sequence() == 0;
+        let job = set.begin_flush()?;
+        std::future::ready(()).await;
+        Ok::<_, Error>(is_empty && job.is_none())
+    });
+    let mut task = Box::pin(task);
+    let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Ok(true))));
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,8 +147,8 @@ mod damaged {
     use std::sync::Arc;
 
     use paranoid_memtable::fault::FaultInjector;
-    use paranoid_memtable::set::{FlushJob, MemTableSet, SetOptions};
-    use paranoid_memtable::{Error, Kind, MemTableOptions, WriteBatch};
+    use paranoid_memtable::set::FlushJob;
+    use paranoid_memtable::{Kind, MemTableOptions, WriteBatch};
 
     use super::*;
     use crate::support::rng::amount;
@@ -162,6 +203,21 @@ mod damaged {
                 assert!(rest.any(|expected| expected == row), "{what}: {row:?}");
             }
             assert!(errors > 0 || shown.len() == expected.len(), "{what}: rows are missing");
+            let Ok(mut range) = view.range(..) else { continue };
+            let (mut kept, mut failed) = (0, 0);
+            while let Some(entry) = if way == Way::Forward { range.next() } else { range.next_back() } {
+                match entry {
+                    Ok(entry) => {
+                        assert!(expected.contains(&row(entry.entry())), "{what}: {entry:?}");
+                        kept += 1;
+                    }
+                    Err(error) => {
+                        assert!(error.corruption().is_some(), "{what}: {error}");
+                        failed += 1;
+                    }
+                }
+            }
+            assert!(failed > 0 || kept == expected.len(), "{what}: rows are missing");
         }
         for key in keys() {
             match view.get(&key) {

@@ -44,8 +44,10 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     out.show("MergeBase", &MergeBase::Value(entry.user_key().to_vec()));
     out.show("SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
     out.show("Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
+    out.show("MergedEntryBytes", &entry.to_bytes());
     out.show("MergingCursor", &cursor);
     out.show("FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
+    out.show("SetRange", &view.range(..).unwrap());
     set.switch().unwrap();
     let mut job = set.begin_flush().unwrap().unwrap();
     out.show("SetFlush", &job.items().unwrap());

@@ -201,6 +201,8 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("PendingMerge", "*", SET),
     ("MergingCursor", "*", SET),
     ("MergedEntry", "*", SET),
+    ("MergedEntryBytes", "*", SET),
+    ("SetRange", "*", SET),
     ("FlushJob", "*", SET),
     ("SetFlush", "*", SET),
     ("Snapshot", "*", PLAIN),
