@@ -230,6 +230,24 @@ fn every_flipped_byte_is_harmless_or_refused() {
     }
 }
 
+/// A journal that goes on after a salvage: the next salvage hands out what the first one did, and what came after it.
+#[test]
+fn what_was_saved_is_saved_again() {
+    let (mut files, logged) = two_files(Syncs::EachBatch);
+    files.get_mut("000002.journal").unwrap()[200] ^= 4;
+    for last in [0, 6] {
+        let disk = disk_of(&files);
+        let (journal, _, saved) = read(&disk, last, OnDamage::PassOver).unwrap();
+        let wanted = logged.iter().filter(|logged| logged.0 > last && logged.0 != 7);
+        assert!(saved.iter().eq(wanted));
+        journal.switch(journal.next_table()).unwrap();
+        journal.append(&batch(11, b"more")).unwrap();
+        journal.sync().unwrap();
+        let (_, _, again) = read(&disk, last, OnDamage::PassOver).unwrap();
+        assert!(again[..saved.len()] == saved && again.len() == saved.len() + 1, "{} batches", again.len());
+    }
+}
+
 /// The batches whose records end within this many bytes of the second file.
 fn whole_within(logged: &[Logged], len: usize) -> usize {
     // After the header.

@@ -417,7 +417,11 @@ impl JournalRecovery {
     /// The largest first sequence number of a batch that is handed out, or one that is larger by abandoned numbers.
     fn last_first(&self) -> SequenceNumber {
         let handed_out = self.files.iter().enumerate().filter(|(index, file)| self.hands_out(*index, file));
-        let last = handed_out.filter_map(|(_, file)| file.last_batch).max();
+        let last_of = |file: &ScannedFile| match self.extent {
+            Extent::WhatVerifies => file.last_saved,
+            Extent::All | Extent::Until(..) => file.last_batch,
+        };
+        let last = handed_out.filter_map(|(_, file)| last_of(file)).max();
         let Some((mut last, at)) = last else { return self.last_sequence };
         for it in self.abandoned.iter().rev() {
             if at < it.at && (it.first..=it.last).contains(&last) {

@@ -99,6 +99,8 @@ pub(super) struct ScannedFile {
     pub(super) abandoned: Vec<Abandoned>,
     /// The largest first sequence number of a batch before `bad`, and where that batch lies.
     pub(super) last_batch: Option<(SequenceNumber, At)>,
+    /// The largest one of all batches that verify, also after `bad`: what a salvage hands out.
+    pub(super) last_saved: Option<(SequenceNumber, At)>,
 }
 
 impl ScannedFile {
@@ -124,6 +126,7 @@ impl ScannedFile {
             durable: 0,
             abandoned: Vec::new(),
             last_batch: None,
+            last_saved: None,
         }
     }
 
@@ -151,10 +154,11 @@ impl ScannedFile {
                     let at = At { table: self.table, offset: record.at as u64 };
                     match record.kind {
                         RecordKind::Abandoned => self.abandoned.push(Abandoned::of(&record.payload(), at)),
-                        RecordKind::Batch if self.bad.is_none() => {
-                            self.last_batch = self.last_batch.max(Some((record.sequence(), at)));
+                        RecordKind::Batch => {
+                            self.last_saved = self.last_saved.max(Some((record.sequence(), at)));
+                            self.last_batch =
+                                if self.bad.is_none() { self.last_saved } else { self.last_batch };
                         }
-                        RecordKind::Batch => {}
                     }
                 }
             }
