@@ -32,8 +32,9 @@ use crate::memtable::table::MemTable;
 use crate::memtable::write::own_writer::Writer;
 use crate::memtable::write::write_batch::read_batch;
 use crate::set::journal::Journal;
+use crate::set::listener::{Reports, SetEvent};
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
-use crate::set::publication::Publication;
+use crate::set::publication::{Publication, Stopped};
 use crate::set::snapshot::Registry;
 use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
@@ -54,6 +55,7 @@ pub(crate) struct Shared<B, C: Comparator> {
     pub(crate) syncs: SyncLeader,
     pub(crate) commit: Mutex<Commit<B, C>>,
     pub(crate) buffers: Membership,
+    pub(crate) reports: Reports,
     tables_max: u64,
     stall_timeout: Duration,
 }
@@ -118,6 +120,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             tables_max,
             stall_timeout,
             manager,
+            listener,
         } = options;
         let unlimited = || Membership::new(Buffers::new(u64::MAX, u64::MAX));
         let buffers = manager.map_or_else(unlimited, |manager| manager.join());
@@ -146,6 +149,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             syncs: SyncLeader::new(last),
             commit: Mutex::new(commit),
             buffers,
+            reports: Reports::new(listener),
             tables_max,
             stall_timeout,
         })
@@ -154,13 +158,18 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// Writes a batch. Returns its last sequence number, or what is visible for a batch without entries.
     pub(crate) fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<SequenceNumber> {
         let prepared = self.prepare(batch, options)?;
-        self.commit(prepared, Numbers::Next)
+        let written = self.commit(prepared, Numbers::Next);
+        // A batch with numbers has ended: a listener may wait for all of them.
+        self.reports.deliver();
+        written
     }
 
     /// Writes a batch from a journal under its own numbers.
     pub(crate) fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
         let prepared = self.prepare(batch, Durability::None.into())?;
-        self.commit(prepared, Numbers::From(batch.sequence()))
+        let written = self.commit(prepared, Numbers::From(batch.sequence()));
+        self.reports.deliver();
+        written
     }
 
     /// Numbers up to `last` were given before this set was opened.
@@ -243,16 +252,18 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     fn number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
         let mut since = None;
         loop {
-            let cause = match self.try_number(prepared, numbers) {
-                Err(Error::WriteStall { cause, .. }) => cause,
-                numbered => return numbered,
-            };
+            let numbered = self.try_number(prepared, numbers);
+            let Err(Error::WriteStall { cause, .. }) = numbered else { return numbered };
+            self.reports.tell(|| SetEvent::StallBegun { cause });
             prepared.deadline = prepared.deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
             let Prepared { bytes, tried, deadline, .. } = *prepared;
             let need = Need { bytes, tables_max: self.tables_max, tried, deadline };
-            if self.buffers.wait(cause, &need, &mut since) != Waited::Room {
+            let end = self.buffers.wait(cause, &need, &mut since);
+            let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
+            let refused = (end != Waited::Room).then_some(cause);
+            self.reports.tell(|| SetEvent::StallEnded { waited, refused });
+            if refused.is_some() {
                 let tables = self.buffers.unflushed_tables();
-                let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
                 return Err(Error::WriteStall { cause, tables, waited });
             }
         }
@@ -351,7 +362,11 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         }
         let mut commit = self.commit.lock();
         let is_possible = self.admit(&commit).is_ok() && commit.count_tables() < self.tables_max;
-        if commit.is_active_empty() || !is_possible { Ok(()) } else { self.replace_active(&mut commit) }
+        let sealed =
+            if commit.is_active_empty() || !is_possible { Ok(()) } else { self.replace_active(&mut commit) };
+        drop(commit);
+        self.reports.deliver();
+        sealed
     }
 
     /// Closes the active table and puts an empty one in its place (COMMIT-4).
@@ -366,6 +381,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         commit.tables = commit.tables.switched(Slot::new(number, table, bytes));
         // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
+        self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active: number });
         sealed.bytes.seal(sealed.table.allocated_bytes(), &commit.tables.active.bytes);
         Ok(())
     }
@@ -374,7 +390,10 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     pub(crate) fn switch(&self) -> Result<()> {
         let mut commit = self.commit.lock();
         self.admit(&commit)?;
-        if commit.is_active_empty() { Ok(()) } else { self.replace_full(&mut commit) }
+        let sealed = if commit.is_active_empty() { Ok(()) } else { self.replace_full(&mut commit) };
+        drop(commit);
+        self.reports.deliver();
+        sealed
     }
 
     /// Replaces the tables up to number `flushed` by a new base, in one store. Returns the number before which a
@@ -403,7 +422,11 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// Makes the set read-only; returns the error that says so.
     pub(crate) fn refuse(&self, cause: Error) -> Error {
         let error = Error::read_only(cause);
-        self.commit.lock().refusal.get_or_insert_with(|| error.clone());
+        self.commit.lock().refusal.get_or_insert_with(|| {
+            self.reports.note(|| SetEvent::Stopped { cause: error.clone() });
+            error.clone()
+        });
+        self.reports.deliver();
         error
     }
 
@@ -480,7 +503,10 @@ impl<B, C: Comparator + Clone> Unfinished<'_, B, C> {
 
 impl<B, C: Comparator + Clone> Drop for Unfinished<'_, B, C> {
     fn drop(&mut self) {
-        self.shared.registry.publication.stop(self.first, self.last, self.cause.clone());
+        let cause = self.cause.clone();
+        if self.shared.registry.publication.stop(self.first, self.last, cause.clone()) == Stopped::First {
+            self.shared.reports.note(|| SetEvent::Stopped { cause: Error::read_only(cause) });
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::lifecycle::flush::{FlushItem, FlushSink, FlushSummary};
 use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
+use crate::set::listener::SetEvent;
 use crate::set::salvage::{SalvageSummary, salvage_tables};
 use crate::set::tables::Slot;
 use crate::set::write_buffer_manager::{FlushEnd, Flushing};
@@ -96,10 +97,18 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
                 Err(_) => break,
             }
         }
-        let frozen = slots.iter().map(|slot| slot.table.freeze().map(drop)).fold(Ok(()), Result::and);
+        let frozen = slots.iter().map(|slot| {
+            let table = slot.number;
+            shared.reports.tell(|| SetEvent::FreezeBegun { table });
+            let frozen = slot.table.freeze().map(drop);
+            shared.reports.tell(|| SetEvent::FreezeEnded { table });
+            frozen
+        });
+        let frozen = frozen.fold(Ok(()), Result::and);
         let Some(last) = slots.last().map(|slot| slot.last.get()) else { return sealed.map(|()| None) };
         // FLUSH-JOB-1.
         let snapshots = shared.registry.numbers_after(last)?;
+        shared.reports.tell(|| SetEvent::FlushBegun { tables: slots.len() as u64, last_sequence: last });
         std::mem::forget(begun);
         let (shared, outcome) = (Arc::clone(shared), Outcome::Unfinished);
         let mut job = FlushJob { shared, slots, snapshots, frozen, outcome, end: FlushEnd::Left };
@@ -304,8 +313,11 @@ impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
     fn drop(&mut self) {
         self.settle();
         // Before writers are woken: what nobody holds does not count as pinned.
+        let (tables, last_sequence) = (self.slots.len() as u64, self.last_sequence());
         self.slots.clear();
         drop(Begun(&self.shared, self.end));
+        let installed = if self.end == FlushEnd::Installed { tables } else { 0 };
+        self.shared.reports.tell(|| SetEvent::FlushEnded { last_sequence, installed });
     }
 }
 

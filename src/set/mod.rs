@@ -51,7 +51,8 @@
 //!
 //! # Flushing
 //!
-//! A full active table is replaced by an empty one at the next write. A thread of the engine takes the immutable ones as a
+//! A full active table is replaced by an empty one at the next write. A thread of the engine, or one that
+//! [`start_flush_thread`](MemTableSet::start_flush_thread) makes, takes the immutable ones as a
 //! [`FlushJob`], writes one file of them, and installs the new base. Only `install` changes the set: a job that is dropped
 //! before, because the disk is full for example, leaves every table where it was.
 //!
@@ -91,7 +92,8 @@
 //! [`stall_timeout`](SetOptionsBuilder::stall_timeout) or its own [`deadline`](WriteOptions::deadline); if there is none, it is
 //! refused at once. Only what is not flushed makes
 //! writers wait. Views, cursors, pinned values and jobs that keep flushed tables in memory are counted apart, as
-//! [`pinned_bytes`](SetStats::pinned_bytes).
+//! [`pinned_bytes`](SetStats::pinned_bytes). [`stats`](MemTableSet::stats) has these counts, and a [`Listener`] is told of
+//! switches, flushes, stalls and stops.
 //!
 //! # Recovering
 //!
@@ -172,6 +174,7 @@ pub(crate) mod flush_job;
 pub(crate) mod flush_merge;
 pub(crate) mod flush_thread;
 pub(crate) mod journal;
+pub(crate) mod listener;
 #[cfg(all(test, loom))]
 mod loom;
 pub(crate) mod merge_head;
@@ -199,6 +202,7 @@ pub use flush_job::FlushJob;
 pub use flush_merge::SetFlush;
 pub use flush_thread::FlushThread;
 pub use journal::Journal;
+pub use listener::{Listener, SetEvent};
 pub use merge_operator::{MergeError, MergeOperator};
 pub use merged_entry::{MergeBase, MergedEntry, MergedEntryBytes};
 pub use merging_cursor::MergingCursor;

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
 use crate::memtable::options::MemTableOptions;
 use crate::set::journal::Journal;
+use crate::set::listener::Listener;
 use crate::set::write_buffer_manager::WriteBufferManager;
 
 /// The largest sequence number that a set gives: 2^56 - 1, because table files keep it in 56 bits.
@@ -128,6 +129,7 @@ pub struct SetOptions {
     pub(crate) tables_max: u64,
     pub(crate) stall_timeout: Duration,
     pub(crate) manager: Option<WriteBufferManager>,
+    pub(crate) listener: Option<Arc<dyn Listener>>,
 }
 
 impl Default for SetOptions {
@@ -140,6 +142,7 @@ impl Default for SetOptions {
             tables_max: u64::MAX,
             stall_timeout: Duration::from_secs(10),
             manager: None,
+            listener: None,
         }
     }
 }
@@ -245,6 +248,12 @@ impl SetOptionsBuilder {
     /// ```
     pub fn write_buffer_manager(mut self, manager: &WriteBufferManager) -> Self {
         self.options.manager = Some(manager.clone());
+        self
+    }
+
+    /// What is told about switches, flushes, stalls and stops of the set (default: nothing).
+    pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
+        self.options.listener = Some(listener);
         self
     }
 

@@ -45,6 +45,13 @@ struct Order {
     waiting: u64,
 }
 
+/// Whether a commit was the first one to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    First,
+    Later,
+}
+
 /// A commit that could not be finished.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
@@ -130,8 +137,9 @@ impl Publication {
     }
 
     /// Notes that the commit of these numbers was not finished. Commits after it never become visible.
-    pub(crate) fn stop(&self, first: SequenceNumber, last: SequenceNumber, cause: Error) {
+    pub(crate) fn stop(&self, first: SequenceNumber, last: SequenceNumber, cause: Error) -> Stopped {
         let mut order = self.order.lock();
+        let which = if order.stop.is_some() { Stopped::Later } else { Stopped::First };
         let earlier = order.stop.take().unwrap_or(Stop { first, cause });
         order.stop = Some(Stop { first: earlier.first.min(first), ..earlier });
         order.stopped += last - first + 1;
@@ -139,6 +147,7 @@ impl Publication {
         self.has_stop.store(1, Ordering::Relaxed);
         drop(order);
         self.changed.notify_all();
+        which
     }
 
     /// # Errors

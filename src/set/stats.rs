@@ -31,6 +31,10 @@ pub struct SetStats {
     pub allocated_bytes: u64,
     /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
     pub pinned_bytes: u64,
+    /// Number of stalls so far: of writes that waited for memory, and of those that were refused.
+    pub stalls: u64,
+    /// Number of flushes that were installed so far.
+    pub flushes: u64,
     /// Number of different sequence numbers at which there are snapshots.
     pub snapshots: u64,
     /// The sequence number of the oldest snapshot.
@@ -39,13 +43,15 @@ pub struct SetStats {
 
 impl SetStats {
     pub(crate) fn of<B, C: Comparator>(view: &View<B, C>, registry: &Registry, buffers: &Membership) -> Self {
-        let snapshots = registry.numbers();
+        let (snapshots, counted) = (registry.numbers(), buffers.stats());
         SetStats {
             visible: view.sequence(),
             tables: view.tables() as u64,
             entries: view.readers().map(|table| table.len() as u64).sum(),
             allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
-            pinned_bytes: buffers.stats().pinned_bytes,
+            pinned_bytes: counted.pinned_bytes,
+            stalls: counted.stalls,
+            flushes: counted.flushes,
             snapshots: snapshots.len() as u64,
             oldest_snapshot: snapshots.first().copied(),
         }

@@ -19,6 +19,7 @@ use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
 use crate::set::flush_thread::FlushThread;
+use crate::set::listener::SetEvent;
 use crate::set::options::{SetOptions, WriteOptions};
 use crate::set::resume::resume;
 use crate::set::snapshot::Snapshot;
@@ -319,6 +320,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         let abandoned = resume(&self.shared)?;
         self.shared.buffers.retry();
+        self.shared.reports.tell(|| SetEvent::Resumed { abandoned });
         Ok(abandoned)
     }
 

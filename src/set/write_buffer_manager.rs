@@ -94,6 +94,10 @@ pub struct WriteBufferStats {
     pub pinned_bytes: u64,
     /// Number of writers that wait for a flush.
     pub waiting: u64,
+    /// Number of stalls so far of the sets that are there: of writes that waited, and of those that were refused.
+    pub stalls: u64,
+    /// Number of flushes that were installed so far by the sets that are there.
+    pub flushes: u64,
 }
 
 /// What the sets of a manager share.
@@ -121,6 +125,8 @@ struct Member {
     thread: Thread,
     /// Why its thread failed.
     error: Option<Error>,
+    stalls: u64,
+    flushes: u64,
 }
 
 /// The flush thread of a set.
@@ -312,7 +318,11 @@ impl State {
     /// The counts of one set, or of all.
     fn stats(&self, only: Option<u64>) -> WriteBufferStats {
         let mut stats = WriteBufferStats { waiting: self.waiting, ..WriteBufferStats::default() };
-        stats.sets = self.sets.len() as u64;
+        for (_, member) in self.sets.iter().filter(|(set, _)| only.is_none_or(|only| only == **set)) {
+            stats.sets += 1;
+            stats.stalls += member.stalls;
+            stats.flushes += member.flushes;
+        }
         for table in self.tables.values().filter(|table| only.is_none_or(|set| set == table.set)) {
             stats.tables += 1;
             match table.phase {
@@ -421,7 +431,7 @@ impl Membership {
         let mut state = buffers.state.lock();
         let set = state.next();
         let (flushing, seal, thread) = (Flushing::No, Seal::No, Thread::None);
-        state.sets.insert(set, Member { flushing, seal, thread, error: None });
+        state.sets.insert(set, Member { flushing, seal, thread, error: None, stalls: 0, flushes: 0 });
         drop(state);
         Membership { buffers, set }
     }
@@ -520,6 +530,7 @@ impl Membership {
         let mut state = self.buffers.state.lock();
         if let Some(member) = state.sets.get_mut(&self.set) {
             member.flushing = Flushing::No;
+            member.flushes += u64::from(end == FlushEnd::Installed);
             if end == FlushEnd::Left {
                 member.fail(Error::InvalidArgument("a flush ended without an install".into()));
             }
@@ -534,6 +545,9 @@ impl Membership {
     pub(crate) fn wait(&self, cause: StallCause, need: &Need, since: &mut Option<Instant>) -> Waited {
         let mut state = self.buffers.state.lock();
         state.waiting += 1;
+        if let Some(member) = state.sets.get_mut(&self.set) {
+            member.stalls += 1;
+        }
         let waited = loop {
             let is_over = match cause {
                 StallCause::Tables => {

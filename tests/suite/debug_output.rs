@@ -37,7 +37,7 @@ const DOORS: [&str; 6] = [
 ];
 
 /// Traits and names for other types.
-const NOT_TYPES: [&str; 15] = [
+const NOT_TYPES: [&str; 16] = [
     "Result",
     "SequenceNumber",
     "SinkError",
@@ -46,6 +46,7 @@ const NOT_TYPES: [&str; 15] = [
     "FlushSink",
     "Handle",
     "Journal",
+    "Listener",
     "MergeError",
     "MergeOperator",
     "SortedSource",

@@ -41,6 +41,7 @@ mod set_budgets;
 #[cfg(feature = "fault-injection")]
 mod set_damage;
 mod set_flush_thread;
+mod set_listener;
 mod set_model;
 mod set_scans;
 mod set_stalls;

@@ -3,13 +3,36 @@
 use std::sync::Arc;
 
 use paranoid_memtable::set::{
-    Cover, Durability, FileJournal, FileStorage, MemTableSet, MergeBase, OnDamage, SalvageSummary, SetLookup,
-    SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
+    Cover, Durability, FileJournal, FileStorage, Listener, MemTableSet, MergeBase, OnDamage, SalvageSummary,
+    SetEvent, SetLookup, SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
 };
 use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
 
 use super::{Outputs, bytes, options};
 use crate::support::disk::{Plan, SimDisk};
+
+/// What a listener is told.
+fn event(letter: u8) -> SetEvent {
+    let told = std::sync::Arc::new(Told::default());
+    let options = SetOptions::builder().listener(told.clone()).build().unwrap();
+    let set = MemTableSet::open(options, ()).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put(&bytes(letter, 0), b"").unwrap();
+    set.write(&batch).unwrap();
+    set.switch().unwrap();
+    let events = told.0.lock().unwrap();
+    events[0].clone()
+}
+
+/// Keeps what it is told.
+#[derive(Default)]
+struct Told(std::sync::Mutex<Vec<SetEvent>>);
+
+impl Listener for Told {
+    fn event(&self, event: &SetEvent) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
 
 /// A set, and what it hands out.
 pub(super) fn sets(letter: u8, out: &mut Outputs) {
@@ -46,6 +69,7 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     out.show("Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
     out.show("MergedEntryBytes", &entry.to_bytes());
     out.show("MergingCursor", &cursor);
+    out.show("SetEvent", &event(letter));
     out.show("FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
     out.show("SetRange", &view.range(..).unwrap());
     set.switch().unwrap();
