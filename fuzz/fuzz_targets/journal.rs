@@ -1,0 +1,153 @@
+//! A directory of any bytes, and the files of a journal that were changed, cut and mixed: opening ends in an error or hands
+//! batches out that were written, in their order; all of them if nothing was changed; and the journal goes on.
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::{arbitrary, fuzz_target};
+use paranoid_memtable::set::{FileJournal, Journal, OnDamage};
+use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use support::disk::{Plan, SimDisk};
+
+type Files = BTreeMap<String, Vec<u8>>;
+/// Sequence number and encoded batch.
+type Logged = (u64, Vec<u8>);
+
+#[derive(Debug, Arbitrary)]
+enum Step {
+    /// A batch with a value of so many bytes.
+    Append(u16),
+    Sync,
+    Switch,
+    /// The last so many numbers.
+    Abandon(u8),
+}
+
+#[derive(Debug, Arbitrary)]
+enum Change {
+    /// File, offset, and what is XORed there.
+    Xor(u8, u16, u8),
+    Cut(u8, u16),
+    Remove(u8),
+    /// The bytes of one file under the name of another.
+    Copy(u8, u8),
+    /// Any bytes in the place of a file.
+    Raw(u8, Vec<u8>),
+}
+
+fn batch(sequence: u64, len: usize) -> Vec<u8> {
+    let mut batch = WriteBatch::new();
+    batch.put(&sequence.to_be_bytes(), &vec![sequence as u8; len]).expect("far below the limits");
+    batch.set_sequence(sequence);
+    batch.as_bytes().to_vec()
+}
+
+fn name(number: u8) -> String {
+    format!("{:06}.journal", number % 8)
+}
+
+/// Opens the journal of these files and reads it.
+fn read(files: &Files, on_damage: OnDamage) -> Result<(FileJournal, SimDisk, Vec<Logged>), Error> {
+    let disk = SimDisk::with_files(files.clone(), 1, Plan::default());
+    let (journal, recovery) = FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, on_damage)?;
+    let mut found = vec![];
+    let replayed = recovery.replay(|sequence, batch| {
+        found.push((sequence, batch.as_bytes().to_vec()));
+        Ok(())
+    })?;
+    assert_eq!(replayed.batches, found.len() as u64);
+    assert!(found.last().is_none_or(|batch| batch.0 <= replayed.last_sequence));
+    assert!(found.is_sorted_by(|left, right| left.0 < right.0), "numbers ascend");
+    Ok((journal, disk, found))
+}
+
+/// A journal that took these steps: its files, and what a recovery must hand out.
+fn written(steps: &[Step]) -> (Files, Vec<Logged>) {
+    let (journal, disk, _) = read(&Files::new(), OnDamage::Refuse).expect("an empty directory");
+    let mut logged: Vec<Logged> = vec![];
+    let mut next = 1;
+    journal.switch(journal.next_table()).expect("a file");
+    for step in steps.iter().take(40) {
+        match step {
+            Step::Append(len) => {
+                let bytes = batch(next, usize::from(len % 1500));
+                journal.append(&bytes).expect("a record");
+                logged.push((next, bytes));
+                next += 1;
+            }
+            Step::Sync => journal.sync().expect("durable"),
+            Step::Switch if journal.next_table() < 8 => {
+                journal.switch(journal.next_table()).expect("a file");
+            }
+            Step::Abandon(count) if *count > 0 && u64::from(*count) < next => {
+                let first = next - u64::from(*count);
+                journal.abandon(first, next - 1).expect("a record");
+                logged.retain(|batch| batch.0 < first);
+            }
+            Step::Switch | Step::Abandon(_) => {}
+        }
+    }
+    (disk.files(), logged)
+}
+
+fn change(files: &mut Files, change: &Change) {
+    match change {
+        Change::Xor(file, at, with) => {
+            if let Some(bytes) = files.get_mut(&name(*file)).filter(|bytes| !bytes.is_empty()) {
+                let at = usize::from(*at) % bytes.len();
+                bytes[at] ^= with;
+            }
+        }
+        Change::Cut(file, len) => {
+            if let Some(bytes) = files.get_mut(&name(*file)) {
+                bytes.truncate(usize::from(*len));
+            }
+        }
+        Change::Remove(file) => drop(files.remove(&name(*file))),
+        Change::Copy(from, to) => {
+            if let Some(bytes) = files.get(&name(*from)).cloned() {
+                files.insert(name(*to), bytes);
+            }
+        }
+        Change::Raw(file, bytes) => drop(files.insert(name(*file), bytes.clone())),
+    }
+}
+
+fuzz_target!(|input: (Vec<Step>, Vec<Change>)| {
+    let (steps, changes) = input;
+    let (whole, logged) = written(&steps);
+    let mut files = whole.clone();
+    changes.iter().take(16).for_each(|it| change(&mut files, it));
+    let saved = read(&files, OnDamage::PassOver);
+    let opened = read(&files, OnDamage::Refuse);
+    if files == whole {
+        assert_eq!(opened.as_ref().expect("nothing is damaged").2, logged);
+    }
+    for (journal, disk, found) in [saved, opened].into_iter().flatten() {
+        // Abandoned numbers may come back if the record that says so is lost; nothing else is made up.
+        assert!(
+            found.iter().all(|(sequence, bytes)| *bytes == batch(*sequence, bytes.len() - overhead(bytes)))
+        );
+        let last = found.last().map_or(0, |batch| batch.0).max(1_000);
+        journal.switch(journal.next_table()).expect("a file");
+        journal.append(&batch(last + 1, 3)).expect("a record");
+        journal.sync().expect("durable");
+        drop(journal);
+        let again = read(&disk.files(), OnDamage::PassOver).expect("it was opened").2;
+        let numbers = |batches: &[Logged]| batches.iter().map(|batch| batch.0).collect::<Vec<_>>();
+        assert_eq!([numbers(&found), vec![last + 1]].concat(), numbers(&again), "what was recovered stays");
+    }
+});
+
+/// Bytes of an encoded batch of one entry beside its value: header, tag, key, and the lengths of key and value.
+fn overhead(bytes: &[u8]) -> usize {
+    let beside = 12 + 1 + 1 + 8;
+    let value = bytes.len() - beside;
+    if value > 128 { beside + 2 } else { beside + 1 }
+}
