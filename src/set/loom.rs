@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, StallCause};
 use crate::set::journal::Journal;
-use crate::set::publication::Publication;
+use crate::set::publication::{Publication, Stopped};
 use crate::set::snapshot::Registry;
 use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
@@ -86,7 +86,7 @@ fn loom_a_stop_frees_who_waits() {
             (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
         let threads = [
             spawn(move || before.complete(1, 1).unwrap()),
-            spawn(move || stopped.stop(2, 2, Error::WriterPanicked)),
+            spawn(move || assert_eq!(stopped.stop(2, 2, Error::WriterPanicked), Stopped::First)),
             spawn(move || assert!(matches!(after.complete(3, 3), Err(Error::ReadOnly { .. })))),
         ];
         for thread in threads {
@@ -105,7 +105,7 @@ fn loom_a_restart_acknowledges_nothing() {
         let (after, stopped, settling) =
             (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
         let threads = [
-            spawn(move || stopped.stop(1, 1, Error::WriterPanicked)),
+            spawn(move || assert_eq!(stopped.stop(1, 1, Error::WriterPanicked), Stopped::First)),
             spawn(move || assert!(after.complete(2, 2).is_err(), "acknowledged")),
             spawn(move || {
                 if settling.settle(2).is_some() {
