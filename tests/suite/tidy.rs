@@ -8,6 +8,7 @@
 mod damage_calls;
 mod layers;
 mod links;
+mod listing;
 mod names;
 mod public;
 mod refused;
@@ -128,6 +129,23 @@ fn links_hold_in_the_package() {
     let documents = [texts(&["docs", "benches/records"], ".md"), atop(), texts(&["sst"], ".md")].concat();
     let links = documents.iter().flat_map(|(path, text)| links::check(&root(), path, text));
     report(links);
+}
+
+/// A change of what users can call is seen in review, and stands in CHANGELOG.md. Blanket and derived implementations of
+/// other crates are not listed.
+#[test]
+fn the_public_api_is_the_one_that_is_written_down() {
+    const PATH: &str = "tests/data/public_api.txt";
+    let lines: Vec<String> = public::public(&sources(&["src"])).listing.into_iter().collect();
+    let new = lines.join("\n") + "\n";
+    if std::env::var_os("PARANOID_REWRITE").is_some() {
+        return fs::write(root().join(PATH), new).expect(PATH);
+    }
+    let advice =
+        "if that is meant: PARANOID_REWRITE=1 cargo test --test suite tidy::the_public_api, and CHANGELOG.md";
+    report(
+        listing::difference(&read(PATH), &new).into_iter().map(|line| format!("{PATH}: {line}; {advice}")),
+    );
 }
 
 /// Documents and code use the field's terms.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::damage_calls::{CALLED, EXCLUDED};
+use super::listing;
 use super::source::{Source, words};
 
 /// A type and one of its functions.
@@ -23,16 +24,13 @@ pub(crate) struct Public {
     pub(crate) calls: BTreeSet<Call>,
     /// How many functions are written down, and how many of those have an example.
     pub(crate) functions: (usize, usize),
+    /// Everything with its signature, a line each.
+    pub(crate) listing: BTreeSet<String>,
 }
 
-/// The names that `pub use` takes to the crate's root and to its modules.
-fn exported(sources: &[Source]) -> BTreeSet<String> {
-    let facades =
-        sources.iter().filter(|source| source.path.ends_with("/lib.rs") || source.path.ends_with("/mod.rs"));
-    let texts: Vec<String> = facades.map(Source::text).collect();
-    let uses = texts.iter().flat_map(|text| text.split(';').filter_map(|item| item.split_once("pub use ")));
-    let names = uses.flat_map(|(_, item)| words(item).map(|(_, word)| word));
-    names.filter(|word| word.starts_with(char::is_uppercase)).map(String::from).collect()
+/// The last part of a path.
+fn name_of(path: &str) -> String {
+    path.rsplit("::").next().unwrap_or_default().into()
 }
 
 /// Whether the documentation above a line has an example.
@@ -52,6 +50,7 @@ fn has_example(source: &Source, line: usize) -> bool {
 enum Of {
     Type,
     Trait,
+    OtherTrait,
     Macro,
 }
 
@@ -75,7 +74,7 @@ fn opened(header: &str) -> Option<(String, Of)> {
     let held = name(path.rsplit("::").next().unwrap_or_default());
     match of.trim() {
         "" => Some((held, Of::Type)),
-        of => TRAITS.contains(&of).then_some((held, Of::Trait)),
+        of => Some((held, if TRAITS.contains(&of) { Of::Trait } else { Of::OtherTrait })),
     }
 }
 
@@ -88,8 +87,13 @@ fn declared(code: &str, visibility: &str) -> Option<String> {
 
 /// All that is public in these files.
 pub(crate) fn public(sources: &[Source]) -> Public {
-    let exported = exported(sources);
-    let mut public = Public::default();
+    let is_facade = |source: &&Source| {
+        source.path == "src/lib.rs"
+            || source.path.ends_with("/mod.rs") && source.path.matches('/').count() == 2
+    };
+    let paths = listing::paths(&sources.iter().filter(is_facade).collect::<Vec<_>>());
+    let exported: BTreeSet<String> = paths.iter().map(|path| name_of(path)).collect();
+    let mut public = Public { listing: paths, ..Public::default() };
     let (mut macros, mut uses) = (BTreeMap::<String, Vec<String>>::new(), vec![]);
     for source in sources {
         let mut within = None;
@@ -98,6 +102,9 @@ pub(crate) fn public(sources: &[Source]) -> Public {
                 let end = (line..source.code.len()).find(|at| source.code[*at].contains('{')).unwrap_or(line);
                 within = opened(&source.code[line..=end].join(" "))
                     .filter(|(name, of)| *of == Of::Macro || exported.contains(name));
+                let is_trait =
+                    within.as_ref().is_some_and(|(_, of)| matches!(of, Of::Trait | Of::OtherTrait));
+                public.listing.extend(is_trait.then(|| listing::head(source, line)));
             } else if code.starts_with('}') {
                 within = None;
             }
@@ -106,12 +113,14 @@ pub(crate) fn public(sources: &[Source]) -> Public {
                 && exported.contains(name)
             {
                 public.types.insert(name.into(), has_example(source, line));
+                public.listing.insert(listing::declaration(source, line));
             }
             let Some((name, of)) = &within else { continue };
             match declared(code, if *of == Of::Trait { "" } else { "pub " }) {
                 Some(function) => {
                     public.functions.0 += usize::from(*of != Of::Trait);
                     public.functions.1 += usize::from(*of != Of::Trait && has_example(source, line));
+                    public.listing.insert(format!("{name}: {}", listing::head(source, line)));
                     if *of == Of::Macro {
                         macros.entry(name.clone()).or_default().push(function);
                     } else {
@@ -126,6 +135,7 @@ pub(crate) fn public(sources: &[Source]) -> Public {
         }
     }
     for (name, called) in uses {
+        public.listing.extend(macros.contains_key(called).then(|| format!("{name}: {called}!")));
         let functions = macros.get(called).into_iter().flatten();
         public.calls.extend(functions.map(|function| (name.clone(), function.clone())));
     }
