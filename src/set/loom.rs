@@ -168,11 +168,12 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
         let (table, next, of_thread) = (set.count_table(), set.count_table(), Arc::clone(&set));
         let place = set.begin_thread().unwrap();
         let thread = spawn(move || assert_eq!(of_thread.wait_for_work(), Work::Flush));
-        let sealing = Arc::clone(&table);
-        let writer = spawn(move || sealing.seal(1, &next));
+        // A table that is dropped wakes the thread as well.
+        let (sealing, following) = (Arc::clone(&table), Arc::clone(&next));
+        let writer = spawn(move || sealing.seal(1, &following));
         writer.join().unwrap();
         thread.join().unwrap();
-        drop((place, table));
+        drop((place, table, next));
     });
 }
 
