@@ -134,7 +134,7 @@ impl Inserter {
         &mut self,
         search: &Search<'_, C>,
         fields: &Fields<'_>,
-        tower: &Tower,
+        tower: Tower,
     ) {
         self.splice.record(0, tower.node);
         if search.directory != 0 {
@@ -153,7 +153,7 @@ impl Inserter {
     /// leads there as well, by more steps.
     #[cold]
     #[inline(never)]
-    fn find_tower<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: &Tower) {
+    fn find_tower<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: Tower) {
         let target =
             &Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         let leaf = self.splice.leaf;
@@ -165,7 +165,7 @@ impl Inserter {
 
     /// Names a published node in the directory, and those that wait for it.
     #[inline]
-    fn name<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: &Tower) {
+    fn name<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: Tower) {
         if !self.run.is_multiple_of(NAMED_EVERY) {
             return;
         }

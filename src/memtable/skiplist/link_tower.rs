@@ -41,12 +41,12 @@ enum LevelLink {
 impl<C: Comparator> Search<'_, C> {
     /// Links a node at its levels above 0, each after the node that the splice names there.
     #[inline(always)]
-    pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: &Tower) {
+    pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: Tower) {
         let target = &Target::new(self.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         for level in 1..tower.height {
             let Some(prev) = splice.prev.get(level as usize).copied() else { return };
             let raised = match self.link_after(prev, tower, level, target) {
-                Some(LevelLink::Not { after }) => self.link_from(after, *tower, level, target),
+                Some(LevelLink::Not { after }) => self.link_from(after, tower, level, target),
                 linked => linked.map(drop),
             };
             if raised.is_none() {
@@ -61,7 +61,7 @@ impl<C: Comparator> Search<'_, C> {
     #[inline(never)]
     fn link_from(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {
         loop {
-            match self.link_after(prev, &tower, level, target)? {
+            match self.link_after(prev, tower, level, target)? {
                 LevelLink::Linked => return Some(()),
                 LevelLink::Not { after } => prev = after,
             }
@@ -70,7 +70,7 @@ impl<C: Comparator> Search<'_, C> {
 
     /// Links the node at one level after this one, if the next one there is after it. `None`: damage (LINK-TOWER-2).
     #[inline(always)]
-    fn link_after(&self, prev: u32, tower: &Tower, level: u32, target: &Target<'_>) -> Option<LevelLink> {
+    fn link_after(&self, prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<LevelLink> {
         let (view, node) = (&self.view, tower.node);
         let next = view.try_link(prev, level)?;
         if next != self.sentinel {

@@ -102,9 +102,9 @@ pub(crate) enum Placement<'a> {
 
 impl Placement<'_> {
     /// The tower that is left to link.
-    pub(crate) fn tower(&self) -> Option<&Tower> {
+    pub(crate) fn tower(&self) -> Option<Tower> {
         match self {
-            Placement::Linked { tower, .. } => tower.as_ref(),
+            Placement::Linked { tower, .. } => *tower,
             Placement::Kept => None,
         }
     }
@@ -333,7 +333,7 @@ impl List {
         search: &Search<'_, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
-        tower: &Tower,
+        tower: Tower,
     ) {
         inserter.settle(search, fields, tower);
         let top = tower.height - 1;

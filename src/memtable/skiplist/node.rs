@@ -44,8 +44,8 @@ pub(crate) struct Node<'a> {
     key_address: usize,
     lengths: Lengths,
     sequence: SequenceNumber,
-    offset: u32,
-    revision: u32,
+    /// Address in arena units (32) | revision (32), in one word: two halves would be joined in memory whenever it is copied.
+    place: u64,
     /// The digest part F.
     header_part: u64,
     arena: PhantomData<&'a ()>,
@@ -113,7 +113,14 @@ impl<'a> View<'a> {
             return None;
         }
         let key_address = address + key_at(self.width);
-        let node = Node { key_address, lengths, sequence, offset, revision, header_part, arena: PhantomData };
+        let node = Node {
+            key_address,
+            lengths,
+            sequence,
+            place: joined(offset, revision),
+            header_part,
+            arena: PhantomData,
+        };
         Some((node, back.target()))
     }
 
@@ -196,7 +203,14 @@ impl<'a> View<'a> {
         }
         let key_address = address + key_at(self.width);
         let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
-        Some(Node { key_address, lengths, sequence, offset, revision, header_part, arena: PhantomData })
+        Some(Node {
+            key_address,
+            lengths,
+            sequence,
+            place: joined(offset, revision),
+            header_part,
+            arena: PhantomData,
+        })
     }
 
     #[inline(always)]
@@ -226,7 +240,7 @@ impl<'a> Node<'a> {
     /// Node address in arena units.
     #[inline(always)]
     pub(crate) fn offset(&self) -> u32 {
-        self.offset
+        (self.place >> 32) as u32
     }
 
     /// The sequence number.
@@ -238,7 +252,7 @@ impl<'a> Node<'a> {
     /// The revision among equals.
     #[inline(always)]
     pub(crate) fn revision(&self) -> u32 {
-        self.revision
+        self.place as u32
     }
 
     /// The lengths word.
@@ -274,7 +288,7 @@ impl<'a> Node<'a> {
     /// Compares this entry with a position.
     #[inline(always)]
     pub(crate) fn order<C: Comparator>(&self, comparator: &C, target: &Target<'_>) -> Order {
-        target.entry_order(comparator, self.key(), || (self.sequence, self.revision))
+        target.entry_order(comparator, self.key(), || (self.sequence, self.revision()))
     }
 
     fn placed(&self) -> Placed {
@@ -345,7 +359,7 @@ impl<'a> Node<'a> {
     fn bad_key(&self, key: &[u8], width: Width) -> Corruption {
         let expected = self.placed().key_digest(key_part(key)) & width.mask();
         let stored = self.stored_digest(width, 0);
-        let mut report = Corruption::new(Place::Entry, bytes_of(self.offset), expected, stored)
+        let mut report = Corruption::new(Place::Entry, bytes_of(self.offset()), expected, stored)
             .with_sequence(self.sequence);
         let placed = self.placed();
         let digest = |bytes: &[u8]| placed.key_digest(key_part(bytes)) & width.mask();
@@ -400,7 +414,7 @@ impl<'a> Verified<'a> {
         if self.is_in(view) {
             Ok(BytesIn { bytes, arena: view.arena() })
         } else {
-            Err(no_node(self.node.offset))
+            Err(no_node(self.node.offset()))
         }
     }
 
@@ -416,7 +430,7 @@ impl<'a> Verified<'a> {
     #[inline(always)]
     fn is_in(&self, view: &View<'_>) -> bool {
         matches!(
-            view.locate(self.node.offset),
+            view.locate(self.node.offset()),
             Some((address, _)) if address + key_at(view.width) == self.node.key_address
         )
     }
@@ -456,7 +470,7 @@ impl<'a> Verified<'a> {
         let placed = node.placed();
         let digest = |bytes: &[u8]| placed.value_digest(bytes, self.key_part) & width.mask();
         let (expected, stored) = (digest(value), node.stored_digest(width, 1));
-        let mut report = Corruption::new(Place::Value, bytes_of(node.offset), expected, stored)
+        let mut report = Corruption::new(Place::Value, bytes_of(node.offset()), expected, stored)
             .with_sequence(node.sequence);
         report.flipped_bit = if (expected ^ stored).is_power_of_two() {
             let digest_at = HEADER + width.bytes();
@@ -499,7 +513,14 @@ impl<'a> View<'a> {
         }
         let key_address = address + key_at(self.width);
         let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
-        let node = Node { key_address, lengths, sequence, offset, revision, header_part, arena: PhantomData };
+        let node = Node {
+            key_address,
+            lengths,
+            sequence,
+            place: joined(offset, revision),
+            header_part,
+            arena: PhantomData,
+        };
         Some(Verified { node, key_part })
     }
 }
@@ -562,6 +583,12 @@ fn unpacked(fields: &[u8; HEADER_FIELDS]) -> (Lengths, SequenceNumber, u32) {
     let sequence = u64::from_le_bytes(std::array::from_fn(|i| fields[8 + i]));
     let revision = u32::from_le_bytes(std::array::from_fn(|i| fields[16 + i]));
     (Lengths(lengths), sequence, revision)
+}
+
+/// The place of a node: its address in arena units and its revision.
+#[inline(always)]
+const fn joined(offset: u32, revision: u32) -> u64 {
+    (offset as u64) << 32 | revision as u64
 }
 
 /// Byte offset of an arena unit.

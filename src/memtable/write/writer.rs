@@ -124,7 +124,7 @@ pub(crate) fn apply_point<C: Comparator>(
         Quick::Not(site) => return apply_point_any(core, entered, search, write, site),
     };
     entered.count(&Totals::of(write.kind, write.data_bytes(), digest), write.sequence);
-    core.points.list.link_tower(search, &mut entered.inside.inserter, write, &tower);
+    core.points.list.link_tower(search, &mut entered.inside.inserter, write, tower);
     Ok(Inserted { bytes, displaced: None })
 }
 
