@@ -3,7 +3,7 @@
 //! ```text
 //!   search (key, snapshot) -> newest visible entry -> tombstones newer than it -> value verified -> out
 //! ```
-//! * GET-1: filter, index, list and tombstones may be asked in any order, but a filter's "no" never skips the range
+//! * GET-1: filter, list and tombstones may be asked in any order, but a filter's "no" never skips the range
 //!   tombstones.
 //! * GET-2: if the newest version is damaged, the answer is `Corruption`, never an older version, because the entry
 //!   before the answer is verified too.
