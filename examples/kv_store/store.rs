@@ -80,7 +80,8 @@ impl Store {
     fn unless_full<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match act() {
-                Err(Error::WriteStall { waited, .. }) if waited.is_zero() => {
+                // Also after a wait: a flush may have ended, and others have filled what it made room for.
+                Err(Error::WriteStall { .. }) => {
                     self.flush()?;
                     // If another thread flushes, a write waits for its end; a switch asks again.
                     thread::yield_now();
