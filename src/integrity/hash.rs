@@ -111,6 +111,7 @@ fn long(bytes: &[u8], seed: u64) -> u64 {
     if bytes.len() <= STEPS * STEP { tail(bytes, bytes, seed, seed) } else { longest(bytes, seed) }
 }
 
+/// Out of line, so that shorter inputs save no registers for it.
 #[inline(never)]
 fn longest(bytes: &[u8], seed: u64) -> u64 {
     let mut accumulators = [seed ^ SALTS[8], seed ^ SALTS[9], seed ^ SALTS[10], seed ^ SALTS[11]];

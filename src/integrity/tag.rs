@@ -32,7 +32,7 @@ impl Secret {
 
     /// The seed of tower heights (TAG-3).
     #[inline(always)]
-    pub(crate) const fn nonce(self) -> u64 {
+    pub(crate) const fn height_seed(self) -> u64 {
         self.mask.rotate_left(23) ^ self.factor
     }
 

@@ -272,8 +272,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
             }
             let right = self.entry(search, next, left.as_ref());
             let height = right.map(|entry| {
-                let (nonce, node) = (search.view.secret.nonce(), entry.node());
-                search.towers().height(nonce, key_part(entry.key()), node.sequence(), node.revision())
+                let (seed, node) = (search.view.secret.height_seed(), entry.node());
+                search.towers().height(seed, key_part(entry.key()), node.sequence(), node.revision())
             });
             met.push(Met { node: next, height });
             (left, at) = (right, next);
@@ -361,9 +361,9 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
             return None;
         }
         if let Ok(entry) = search.view.open(target).and_then(|node| node.verify(&search.view)) {
-            let nonce = search.view.secret.nonce();
+            let seed = search.view.secret.height_seed();
             let met = entry.node();
-            let height = search.towers().height(nonce, key_part(entry.key()), met.sequence(), met.revision());
+            let height = search.towers().height(seed, key_part(entry.key()), met.sequence(), met.revision());
             if height <= level {
                 let report =
                     Corruption::new(Place::Link, bytes_of(node), u64::from(height), u64::from(level));

@@ -107,21 +107,27 @@ impl<'a> View<'a> {
         // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let back = self.back_word_at(offset, address);
-        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
-        let is_checked = back.header_check() == Secret::header_check(header_part);
+        let node = self.node_of((offset, address), lengths, sequence, revision);
+        let is_checked = back.header_check() == Secret::header_check(node.header_part);
         if !is_checked || !self.fits(lengths, end - address) {
             return None;
         }
-        let key_address = address + key_at(self.width);
-        let node = Node {
-            key_address,
-            lengths,
-            sequence,
-            place: joined(offset, revision),
-            header_part,
-            arena: PhantomData,
-        };
         Some((node, back.target()))
+    }
+
+    /// The node with these fields at an address. The caller has checked, or checks next, that it ends inside its chunk.
+    #[inline(always)]
+    fn node_of(
+        &self,
+        (offset, address): (u32, usize),
+        lengths: Lengths,
+        sequence: SequenceNumber,
+        revision: u32,
+    ) -> Node<'a> {
+        let key_address = address + key_at(self.width);
+        let place = u64::from(offset) << 32 | u64::from(revision);
+        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
+        Node { key_address, lengths, sequence, place, header_part, arena: PhantomData }
     }
 
     /// Whether an entry of these lengths ends inside its chunk (NODE-1).
@@ -201,16 +207,7 @@ impl<'a> View<'a> {
         if !self.fits(lengths, available) {
             return None;
         }
-        let key_address = address + key_at(self.width);
-        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
-        Some(Node {
-            key_address,
-            lengths,
-            sequence,
-            place: joined(offset, revision),
-            header_part,
-            arena: PhantomData,
-        })
+        Some(self.node_of((offset, address), lengths, sequence, revision))
     }
 
     #[inline(always)]
@@ -511,16 +508,7 @@ impl<'a> View<'a> {
         if entry_end(self.width, lengths) > available {
             return None;
         }
-        let key_address = address + key_at(self.width);
-        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
-        let node = Node {
-            key_address,
-            lengths,
-            sequence,
-            place: joined(offset, revision),
-            header_part,
-            arena: PhantomData,
-        };
+        let node = self.node_of((offset, address), lengths, sequence, revision);
         Some(Verified { node, key_part })
     }
 }
@@ -583,12 +571,6 @@ fn unpacked(fields: &[u8; HEADER_FIELDS]) -> (Lengths, SequenceNumber, u32) {
     let sequence = u64::from_le_bytes(std::array::from_fn(|i| fields[8 + i]));
     let revision = u32::from_le_bytes(std::array::from_fn(|i| fields[16 + i]));
     (Lengths(lengths), sequence, revision)
-}
-
-/// The place of a node: its address in arena units and its revision.
-#[inline(always)]
-const fn joined(offset: u32, revision: u32) -> u64 {
-    (offset as u64) << 32 | revision as u64
 }
 
 /// Byte offset of an arena unit.

@@ -200,7 +200,7 @@ impl<C> Search<'_, C> {
     /// The height of an entry's tower.
     #[inline(always)]
     pub(crate) fn height(&self, fields: &Fields<'_>, revision: u32) -> u32 {
-        let seed = self.view.secret.nonce();
+        let seed = self.view.secret.height_seed();
         self.towers().height(seed, fields.key_part, fields.sequence, revision)
     }
 }

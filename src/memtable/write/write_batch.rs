@@ -312,9 +312,10 @@ fn follow<C: Comparator>(
 ) -> Result<(), Corruption> {
     let Way::Found(way) = way else { return Ok(()) };
     let inserter = &mut entered.inside.inserter;
-    match Sort::Ranges.holds(write) {
-        true => inserter.follow(&core.range_search()?, way),
-        false => inserter.follow(points, way),
+    if Sort::Ranges.holds(write) {
+        inserter.follow(&core.range_search()?, way);
+    } else {
+        inserter.follow(points, way);
     }
     Ok(())
 }
