@@ -16,9 +16,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use paranoid_memtable::read::Base;
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
@@ -40,6 +39,8 @@ pub(crate) struct Store {
     set: MemTableSet<Vec<TableFile>>,
     durability: Durability,
     next_file: AtomicU64,
+    /// Held by the thread that flushes.
+    flushing: Mutex<()>,
 }
 
 impl Store {
@@ -64,7 +65,8 @@ impl Store {
             .build()?;
         let next_file = AtomicU64::new(1 + manifest.files.iter().max().copied().unwrap_or(0));
         let set = MemTableSet::open(options, files)?;
-        let store = Store { directory: directory.to_path_buf(), set, durability, next_file };
+        let (directory, flushing) = (directory.to_path_buf(), Mutex::new(()));
+        let store = Store { directory, set, durability, next_file, flushing };
         let replayed =
             recovery.replay(|_, batch| store.unless_full(|| store.set.replay(&batch)).map(drop))?;
         store.set.skip_to(replayed.last_sequence)?;
@@ -81,11 +83,7 @@ impl Store {
         loop {
             match act() {
                 // Also after a wait: a flush may have ended, and others have filled what it made room for.
-                Err(Error::WriteStall { .. }) => {
-                    self.flush()?;
-                    // If another thread flushes, a write waits for its end; a switch asks again.
-                    thread::yield_now();
-                }
+                Err(Error::WriteStall { .. }) => self.flush()?,
                 done => return done,
             }
         }
@@ -101,10 +99,11 @@ impl Store {
         self.unless_full(|| self.set.switch().map(drop))
     }
 
-    /// Flushes all tables that are full into one file, unless another thread does so already.
+    /// Flushes all tables that are full into one file, after the flush that another thread is at.
     pub(crate) fn flush(&self) -> Result<()> {
+        // Nobody else changes the base.
+        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut job) = self.set.begin_flush()? else { return Ok(()) };
-        // Nobody else changes the base: there is one job at a time.
         let old = self.set.view().base().to_vec();
         let file = TableFile::write(&self.directory, self.number(), |file| job.flush(file).map(drop))?;
         let mut files = vec![file];
