@@ -231,7 +231,7 @@ fn question<C: Comparator>(
 
 #[test]
 fn agrees_with_brute_force() {
-    let (rounds, queries) = if cfg!(debug_assertions) { (18, 80) } else { (400, 1000) };
+    let (rounds, queries) = if cfg!(debug_assertions) { (9, 70) } else { (400, 1000) };
     for seed in seeds(rounds) {
         let len = [1, 2, 31, 32, 33, 64, 100, 300, 700][seed as usize % 9];
         drive(Bytewise, seed, len, queries);
@@ -241,7 +241,7 @@ fn agrees_with_brute_force() {
 
 #[test]
 fn agrees_with_brute_force_at_size() {
-    let (rounds, queries) = if cfg!(debug_assertions) { (1, 400) } else { (4, 15_000) };
+    let (rounds, queries) = if cfg!(debug_assertions) { (1, 200) } else { (4, 15_000) };
     for seed in seeds(rounds) {
         drive(Bytewise, seed + 1000, 2000, queries);
     }

@@ -7,15 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Comparator, Error, Lookup, MemTable, MemTableOptions, Representation, WriteBatch};
+use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, Representation, WriteBatch};
 
+use crate::support::orders::{Script, Scripted};
 use crate::support::rng::amount;
 use crate::support::watchdog::Watchdog;
 
-type Table = MemTable<Imp>;
+type Table = MemTable<Scripted>;
 
 /// What a comparator does in one of its comparisons.
 #[derive(Clone, Copy)]
@@ -28,11 +28,8 @@ enum Deed {
 }
 
 /// Bytewise order, with a deed in one comparison.
-#[derive(Clone)]
-struct Imp(Arc<Plan>);
-
 #[derive(Default)]
-struct Plan {
+struct Imp {
     /// Comparisons until the deed; it is done once.
     fuse: AtomicU64,
     deed: Mutex<Option<Deed>>,
@@ -50,32 +47,30 @@ impl std::fmt::Debug for Imp {
 
 thread_local!(static INSIDE: Cell<u32> = const { Cell::new(0) });
 
-impl Comparator for Imp {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
-
+impl Script for Imp {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         // Comparisons of other threads, and those of the deed itself, are not counted.
-        if INSIDE.get() != 1 || self.0.fuse.fetch_sub(1, Memory::Relaxed) != 0 {
+        if INSIDE.get() != 1 || self.fuse.fetch_sub(1, Memory::Relaxed) != 0 {
             return left.cmp(right);
         }
-        let deed = *self.0.deed.lock().unwrap();
+        let deed = *self.deed.lock().unwrap();
         match deed {
             None => left.cmp(right),
             Some(Deed::Panic) => panic!("an imp"),
             Some(Deed::Lie) => right.cmp(left),
             Some(Deed::Call(call)) => {
-                let table = self.0.table.get().and_then(Weak::upgrade).unwrap();
+                let table = self.table.get().and_then(Weak::upgrade).unwrap();
                 INSIDE.set(2);
                 let answer = call(&table);
                 INSIDE.set(1);
-                *self.0.answer.lock().unwrap() = Some(answer);
+                *self.answer.lock().unwrap() = Some(answer);
                 left.cmp(right)
             }
         }
     }
 
     fn prefix(&self, key: &[u8]) -> u64 {
-        self.0.prefixes.fetch_add(1, Memory::Relaxed);
+        self.prefixes.fetch_add(1, Memory::Relaxed);
         u64::from(key.first().copied().unwrap_or(0)) << 56
     }
 }
@@ -89,7 +84,7 @@ const BASE: u64 = 24;
 fn table(representation: Representation) -> Arc<Table> {
     let options =
         MemTableOptions::builder().representation(representation).seed(5).write_buffer_size(64 << 10);
-    let table = MemTable::with_comparator(options.build().unwrap(), Imp(Arc::default())).unwrap();
+    let table = MemTable::with_comparator(options.build().unwrap(), Scripted::new(Imp::default())).unwrap();
     for n in 0..BASE {
         table.put(n, &key(n), &key(n)).unwrap();
         if n % 3 == 0 {
@@ -99,7 +94,7 @@ fn table(representation: Representation) -> Arc<Table> {
         }
     }
     let table = Arc::new(table);
-    let plan = &table.comparator().0;
+    let plan = &table.comparator().script::<Imp>();
     plan.fuse.store(u64::MAX, Memory::Relaxed);
     plan.table.set(Arc::downgrade(&table)).unwrap();
     table
@@ -220,7 +215,7 @@ fn run(
     deed: Deed,
     fuse: u64,
 ) -> Option<Result<(), Error>> {
-    let plan = &table.comparator().0;
+    let plan = &table.comparator().script::<Imp>();
     *plan.deed.lock().unwrap() = Some(deed);
     plan.fuse.store(fuse, Memory::Relaxed);
     INSIDE.set(1);
@@ -236,7 +231,7 @@ fn is_known(payload: &dyn Any) -> bool {
 
 /// Whether the deed was done: its fuse is below zero.
 fn done(table: &Table) -> bool {
-    table.comparator().0.fuse.load(Memory::Relaxed) > u64::MAX / 2
+    table.comparator().script::<Imp>().fuse.load(Memory::Relaxed) > u64::MAX / 2
 }
 
 /// No acknowledged entry is lost, the counts are right, and the table can be used.
@@ -278,7 +273,7 @@ fn everywhere(
                     break;
                 }
                 check(&table, operation, &what, outcome);
-                fuse += 1 + fuse / amount(16, 2);
+                fuse += 1 + fuse / amount(16, 1);
             }
         }
     }
@@ -318,7 +313,8 @@ fn a_call_from_inside_ends() {
     for (call, sort, deed) in CALLS {
         everywhere("a_call_from_inside_ends", Deed::Call(*deed), |table, operation, what, outcome| {
             let what = format!("{what}, {call}");
-            let answer = table.comparator().0.answer.lock().unwrap().take().expect("it was called");
+            let answer =
+                table.comparator().script::<Imp>().answer.lock().unwrap().take().expect("it was called");
             let freezes = ["freeze", "flush", "salvage"].contains(&operation.0);
             match (answer, *call) {
                 // The freeze would wait for the write that calls it.
@@ -363,7 +359,7 @@ fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
 fn a_flush_asks_for_prefixes() {
     let table = table(Representation::SkipList);
     let frozen = table.freeze().unwrap();
-    let prefixes = &table.comparator().0.prefixes;
+    let prefixes = &table.comparator().script::<Imp>().prefixes;
     let before = prefixes.load(Memory::Relaxed);
     frozen.flush(&[], &mut Count::default()).unwrap();
     let asked = prefixes.load(Memory::Relaxed) - before;

@@ -196,7 +196,7 @@ fn what_a_log_took_twice_is_named_and_not_lost() {
     let test = "duplicates::what_a_log_took_twice_is_named_and_not_lost";
     let mut seed = seed_or(u64::from(std::process::id()) ^ 0x6475_706c);
     println!("{}", replay_line(test, seed));
-    for _ in 0..amount(30, 2) {
+    for _ in 0..amount(30, 1) {
         let _watchdog = Watchdog::new(test, seed);
         for count in [1, 2, 5, 40, 900] {
             for protection in [0, 4, 8] {

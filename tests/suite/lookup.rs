@@ -6,13 +6,14 @@ mod oracle;
 mod rates;
 
 use oracle::{Answer, Oracle, Random, Row, told};
-use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
 use paranoid_memtable::read::{DeletedBy, Found};
 use paranoid_memtable::{
-    Comparator, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
-    MemTableOptionsBuilder, ParanoidOptions, Representation,
+    Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
+    ParanoidOptions, Representation,
 };
+
+use crate::support::orders::CaseBlind;
 
 /// The part before the first 'c'; keys without one are outside the domain.
 #[derive(Debug)]
@@ -201,22 +202,11 @@ fn a_key_under_a_range_tombstone_stays_deleted_whatever_the_filter_says() {
     }
 }
 
-/// An order in which letters that differ in case are equal.
-#[derive(Debug, Clone)]
-struct AnyCase;
-
-impl Comparator for AnyCase {
-    const EQUALITY: KeyEquality = KeyEquality::Custom;
-    fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
-        left.to_ascii_lowercase().cmp(&right.to_ascii_lowercase())
-    }
-}
-
 #[test]
 fn byte_tricks_are_refused_where_equality_is_not_of_bytes() {
-    assert!(MemTable::with_comparator(configured("neither").build().unwrap(), AnyCase).is_ok());
+    assert!(MemTable::with_comparator(configured("neither").build().unwrap(), CaseBlind).is_ok());
     for name in &NAMES[1..] {
-        let refused = MemTable::with_comparator(configured(name).build().unwrap(), AnyCase);
+        let refused = MemTable::with_comparator(configured(name).build().unwrap(), CaseBlind);
         assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{name}");
     }
 }

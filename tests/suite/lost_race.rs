@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use paranoid_memtable::comparator::KeyEquality;
-use paranoid_memtable::{Comparator, MemTable, MemTableOptions};
+use paranoid_memtable::{MemTable, MemTableOptions};
 
+use crate::support::orders::{Script, Scripted};
 use crate::support::watchdog::Watchdog;
 
 /// What a comparator does during an insert.
@@ -27,7 +27,7 @@ enum Plot {
 #[derive(Debug)]
 struct Ambush {
     plot: Mutex<Plot>,
-    table: OnceLock<Weak<MemTable<Ambush>>>,
+    table: OnceLock<Weak<MemTable<Scripted>>>,
 }
 
 impl Ambush {
@@ -36,9 +36,7 @@ impl Ambush {
     }
 }
 
-impl Comparator for Ambush {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
-
+impl Script for Ambush {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         let plot = *self.lock();
         *self.lock() = match plot {
@@ -67,14 +65,14 @@ fn a_panic_after_a_lost_race_leaves_no_entry() {
     for (after, then) in (0..6).flat_map(|after| (0..6).map(move |then| (after, then))) {
         let comparator = Ambush { plot: Mutex::new(Plot::Over), table: OnceLock::new() };
         let table = Arc::new(
-            MemTable::with_comparator(MemTableOptions::builder().build().unwrap(), comparator).unwrap(),
+            MemTable::with_comparator(MemTableOptions::default(), Scripted::new(comparator)).unwrap(),
         );
-        table.comparator().table.set(Arc::downgrade(&table)).unwrap();
+        table.comparator().script::<Ambush>().table.set(Arc::downgrade(&table)).unwrap();
         table.put(1, b"a", b"first").unwrap();
         table.put(2, b"d", b"last").unwrap();
-        *table.comparator().lock() = Plot::Rival { after, then };
+        *table.comparator().script::<Ambush>().lock() = Plot::Rival { after, then };
         panics += u32::from(catch_unwind(AssertUnwindSafe(|| table.put(3, b"c", b"victim"))).is_err());
-        *table.comparator().lock() = Plot::Over;
+        *table.comparator().script::<Ambush>().lock() = Plot::Over;
         let stored: Vec<Vec<u8>> = table.range(..).map(|entry| entry.unwrap().user_key().to_vec()).collect();
         let frozen = table.freeze().unwrap();
         let salvage = frozen.salvage();

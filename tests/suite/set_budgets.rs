@@ -228,7 +228,7 @@ fn a_flush_of_all_sets_ends_every_stall() {
     let test = "set_budgets::a_flush_of_all_sets_ends_every_stall";
     let seed = seed_or(0xb0d6e7);
     let _watchdog = Watchdog::new(test, seed);
-    for round in 0..amount(30, 6) {
+    for round in 0..amount(30, 3) {
         let seed = seed.wrapping_add(round);
         println!("{}", replay_line(test, seed));
         let mut rng = Rng::new(seed);

@@ -252,7 +252,7 @@ fn a_set_is_its_history() {
     let test = "set_model::a_set_is_its_history";
     let seed = seed_or(0x5e7);
     let _watchdog = Watchdog::new(test, seed);
-    for round in 0..amount(400, 60) {
+    for round in 0..amount(400, 24) {
         let seed = seed.wrapping_add(round);
         println!("{}", replay_line(test, seed));
         run(seed, 150);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
-use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, OnDamage, SetLookup, SetOptions};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{ChecksumKind, Comparator, Error, WriteBatch};
+use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
 use crate::support::disk::{Plan, SimDisk};
+use crate::support::orders::{Script, Scripted};
 use crate::support::rng::amount;
 use crate::support::sets::{History, Known, MemoryJournal, read_through};
 use crate::support::watchdog::Watchdog;
@@ -134,9 +134,7 @@ fn writers_beside_a_stop_all_return() {
 #[derive(Debug, Clone, Default)]
 struct Fragile(Arc<AtomicBool>);
 
-impl Comparator for Fragile {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
-
+impl Script for Fragile {
     fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
         assert!(!self.0.load(Ordering::Relaxed), "a comparator panics");
         left.cmp(right)
@@ -148,7 +146,7 @@ impl Comparator for Fragile {
 fn a_writer_that_panics_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_writer_that_panics_stops_the_set", 0);
     let order = Fragile::default();
-    let set = MemTableSet::with_comparator(SetOptions::default(), order.clone(), ()).unwrap();
+    let set = MemTableSet::with_comparator(SetOptions::default(), Scripted::new(order.clone()), ()).unwrap();
     for key in [b"a", b"c"] {
         set.write(&put(key, b"1")).unwrap();
     }
@@ -231,7 +229,7 @@ fn a_recovery_passes_over_what_was_abandoned() {
     };
     let order = Fragile::default();
     let (journal, recovery) = open();
-    let set = MemTableSet::with_comparator(options(journal), order.clone(), ()).unwrap();
+    let set = MemTableSet::with_comparator(options(journal), Scripted::new(order.clone()), ()).unwrap();
     assert_eq!(recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap().batches, 0);
     for key in [b"a", b"c"] {
         set.write_with(&put(key, b"1"), Durability::Synced).unwrap();

@@ -13,10 +13,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{ThreadId, scope};
 
-use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::read::DeletedBy;
-use paranoid_memtable::{Comparator, Error, Lookup, MemTable, MemTableOptions, Representation, TableReader};
+use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, Representation, TableReader};
 
+use crate::support::orders::{Script, Scripted};
 use crate::support::watchdog::Watchdog;
 
 const TOMBSTONES: u64 = 200;
@@ -70,9 +70,7 @@ impl Drop for Opens<'_> {
 #[derive(Debug, Clone)]
 struct Gated(Arc<Gate>);
 
-impl Comparator for Gated {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
-
+impl Script for Gated {
     fn compare(&self, left: &[u8], right: &[u8]) -> Order {
         COMPARISONS.set(COMPARISONS.get() + 1);
         if (left.len(), right.len()) == (BOUNDARY_LEN, BOUNDARY_LEN) {
@@ -93,7 +91,7 @@ fn point(number: u64) -> [u8; POINT_LEN] {
     key
 }
 
-fn fill(table: &MemTable<Gated>) {
+fn fill(table: &MemTable<Scripted>) {
     for number in 0..POINTS {
         table.put(1 + number, &point(number), b"value").unwrap();
     }
@@ -114,7 +112,7 @@ fn cover(key: u64, snapshot: u64) -> Option<u64> {
     (0..TOMBSTONES).filter(covers).map(sequence).filter(|sequence| *sequence <= snapshot).max()
 }
 
-fn check(table: &TableReader<Gated>, snapshot: u64) {
+fn check(table: &TableReader<Scripted>, snapshot: u64) {
     let mut shown = 0;
     for key in 0..POINTS {
         match (table.get(&point(key), snapshot).unwrap(), cover(key, snapshot)) {
@@ -130,7 +128,7 @@ fn check(table: &TableReader<Gated>, snapshot: u64) {
 }
 
 /// The most comparisons of one `get`. A walk over the tombstones takes one per tombstone, an index a few.
-fn dearest_get(table: &TableReader<Gated>) -> u64 {
+fn dearest_get(table: &TableReader<Scripted>) -> u64 {
     let price = |key| {
         let before = COMPARISONS.get();
         table.get(&point(key), u64::MAX).unwrap();
@@ -150,7 +148,7 @@ fn freeze_slowly(representation: Representation, stop_at: u64) {
         opened: Condvar::new(),
     });
     let options = MemTableOptions::builder().representation(representation).seed(5).build().unwrap();
-    let table = &MemTable::with_comparator(options, Gated(Arc::clone(&gate))).unwrap();
+    let table = &MemTable::with_comparator(options, Scripted::new(Gated(Arc::clone(&gate)))).unwrap();
     fill(table);
     let other = table.fork().unwrap();
     scope(|threads| {

@@ -4,9 +4,9 @@
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use paranoid_memtable::comparator::KeyEquality;
-use paranoid_memtable::{Comparator, DuplicatePolicy, MemTable, MemTableOptions, TableReader};
+use paranoid_memtable::{DuplicatePolicy, MemTable, MemTableOptions, TableReader};
 
+use super::support::orders::{Script, Scripted};
 use super::support::rng::{scramble, seed_or};
 use super::support::watchdog::Watchdog;
 
@@ -17,9 +17,7 @@ struct Counting {
     lies: AtomicU64,
 }
 
-impl Comparator for Counting {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
-
+impl Script for Counting {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         let asked = self.asked.fetch_add(1, Relaxed);
         match self.lies.load(Relaxed) {
@@ -31,7 +29,7 @@ impl Comparator for Counting {
 }
 
 /// Runs every walk over all entries, and calls `step` around each step. Returns how many items there were.
-fn walk_everything(table: &TableReader<Counting>, snapshot: u64, mut step: impl FnMut(&str)) -> usize {
+fn walk_everything(table: &TableReader<Scripted>, snapshot: u64, mut step: impl FnMut(&str)) -> usize {
     let mut count = 0;
     let mut seen = |what: &str| {
         count += 1;
@@ -65,7 +63,7 @@ fn many_overwrites_and_versions_of_one_key_cost_a_search() {
     let _watchdog = Watchdog::new("walk_costs::many_overwrites_and_versions_of_one_key_cost_a_search", 0);
     for policy in [DuplicatePolicy::Replace, DuplicatePolicy::Reject] {
         let options = MemTableOptions::builder().duplicates(policy).seed(11).build().unwrap();
-        let table = MemTable::with_comparator(options, Counting::default()).unwrap();
+        let table = MemTable::with_comparator(options, Scripted::new(Counting::default())).unwrap();
         let mut writer = table.writer();
         writer.put(1, b"a", b"").unwrap();
         writer.put(2, b"z", b"").unwrap();
@@ -74,11 +72,11 @@ fn many_overwrites_and_versions_of_one_key_cost_a_search() {
             let sequence = if policy == DuplicatePolicy::Replace { 5 } else { 100 + number };
             writer.put(sequence, b"m", &number.to_le_bytes()).unwrap();
         }
-        let check = |table: &TableReader<Counting>| {
+        let check = |table: &TableReader<Scripted>| {
             let raw = policy == DuplicatePolicy::Replace;
-            let (mut before, mut most) = (table.comparator().asked.load(Relaxed), 0);
+            let (mut before, mut most) = (table.comparator().script::<Counting>().asked.load(Relaxed), 0);
             let mut step = |what: &str| {
-                let now = table.comparator().asked.load(Relaxed);
+                let now = table.comparator().script::<Counting>().asked.load(Relaxed);
                 most = most.max(now - before);
                 before = now;
                 assert!(most < 400, "a step of {what} under {policy:?} asks {most} times");
@@ -115,13 +113,13 @@ fn a_comparator_that_lies_ends_every_walk() {
     {
         for round in 0..20 {
             let options = MemTableOptions::builder().duplicates(policy).seed(seed + round).build().unwrap();
-            let table = MemTable::with_comparator(options, Counting::default()).unwrap();
+            let table = MemTable::with_comparator(options, Scripted::new(Counting::default())).unwrap();
             for number in 0..ENTRIES {
                 table.put(number / 3, &[b'a' + (number * 7 % 20) as u8], &[number as u8]).ok();
             }
             table.delete_range(ENTRIES, b"f", b"h").unwrap();
-            table.comparator().asked.store(scramble(seed ^ round) >> 1, Relaxed);
-            table.comparator().lies.store(lies, Relaxed);
+            table.comparator().script::<Counting>().asked.store(scramble(seed ^ round) >> 1, Relaxed);
+            table.comparator().script::<Counting>().lies.store(lies, Relaxed);
             let mut steps = 0;
             let count = walk_everything(table.reader(), ENTRIES / 4, |what| {
                 steps += 1;

@@ -5,14 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
 use paranoid_memtable::batch::{RangeOrder, SequenceMode};
-use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::{
     Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, Representation, WriteBatch,
 };
 
-use crate::support::orders::{CaseBlind, Reverse};
+use crate::support::orders::{CaseBlind, Reverse, Script, Scripted};
 
 fn options() -> paranoid_memtable::MemTableOptionsBuilder {
     MemTableOptions::builder().write_buffer_size(256 << 10)
@@ -161,8 +160,7 @@ fn a_batch_that_was_damaged_changes_nothing() {
 #[derive(Debug)]
 struct Fuse(AtomicU64);
 
-impl Comparator for Fuse {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+impl Script for Fuse {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         assert_ne!(self.0.fetch_sub(1, Memory::Relaxed), 0, "the fuse has burnt down");
         left.cmp(right)
@@ -190,17 +188,18 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
         let (mut partly, mut burns) = (0, 0);
         loop {
             let options = options().representation(representation).build().unwrap();
-            let table = MemTable::with_comparator(options, Fuse(AtomicU64::new(u64::MAX))).unwrap();
+            let table =
+                MemTable::with_comparator(options, Scripted::new(Fuse(AtomicU64::new(u64::MAX)))).unwrap();
             for n in 100..140u64 {
                 table.put(n, &n.to_be_bytes(), b"v").unwrap();
             }
             let mut writer = table.writer();
-            table.comparator().0.store(burns, Memory::Relaxed);
+            table.comparator().script::<Fuse>().0.store(burns, Memory::Relaxed);
             let outcome = catch_unwind(AssertUnwindSafe(|| match burns % 2 {
                 0 => table.write_batch(1000, &batch),
                 _ => writer.write_batch(1000, &batch),
             }));
-            table.comparator().0.store(u64::MAX, Memory::Relaxed);
+            table.comparator().script::<Fuse>().0.store(u64::MAX, Memory::Relaxed);
             match outcome {
                 Ok(written) => {
                     assert_eq!(written.unwrap().entries, 42);
@@ -223,7 +222,7 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
 }
 
 /// After a panic: no finding, the rest can be written, and a flush hands out all that was written.
-fn go_on(table: &MemTable<Fuse>, batch: &WriteBatch, there: u64) {
+fn go_on(table: &MemTable<Scripted>, batch: &WriteBatch, there: u64) {
     assert!(table.scrub(|_| ()).findings.is_empty());
     for (sequence, entry) in (1000u64..).zip(batch.entries()).skip(there as usize) {
         let entry = entry.unwrap();

@@ -1,12 +1,15 @@
 //! The orders that tables are tested under, each with a second definition for the model.
 
+use std::any::Any;
 use std::cmp::Ordering;
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::{Bytewise, Comparator};
 
 /// An order with a second, plain definition for the model.
-pub trait Order: Comparator + Copy + Default {
+pub trait Order: Comparator + Clone + Default {
     fn plainly(left: &[u8], right: &[u8]) -> Ordering;
 }
 
@@ -50,5 +53,59 @@ impl Comparator for CaseBlind {
 impl Order for CaseBlind {
     fn plainly(left: &[u8], right: &[u8]) -> Ordering {
         left.to_ascii_lowercase().cmp(&right.to_ascii_lowercase())
+    }
+}
+
+/// What an order does that is made for one test.
+pub trait Script: Any + Debug + Send + Sync {
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
+
+    fn prefix(&self, _key: &[u8]) -> u64 {
+        0
+    }
+}
+
+/// The orders of single tests, behind one type: the table is compiled once for all of them.
+#[derive(Debug, Clone)]
+pub struct Scripted(Arc<dyn Script>);
+
+impl Scripted {
+    pub fn new(script: impl Script) -> Self {
+        Scripted(Arc::new(script))
+    }
+
+    pub fn script<S: Script>(&self) -> &S {
+        let script: &dyn Any = &*self.0;
+        script.downcast_ref().expect("the script that it was made of")
+    }
+}
+
+impl Comparator for Scripted {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        self.0.compare(left, right)
+    }
+
+    fn prefix(&self, key: &[u8]) -> u64 {
+        self.0.prefix(key)
+    }
+}
+
+/// As [`Scripted`], where keys that differ in bytes may be equal.
+#[derive(Debug, Clone)]
+pub struct ScriptedLoosely(Scripted);
+
+impl ScriptedLoosely {
+    pub fn new(script: impl Script) -> Self {
+        ScriptedLoosely(Scripted::new(script))
+    }
+}
+
+impl Comparator for ScriptedLoosely {
+    const EQUALITY: KeyEquality = KeyEquality::Custom;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        self.0.compare(left, right)
     }
 }

@@ -153,7 +153,7 @@ fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
 #[test]
 fn every_earlier_value_of_every_word_and_line() {
     let visibility: &[u64] =
-        if cfg!(debug_assertions) { &[1, 9, 33] } else { &[1, 2, 7, 8, 9, 31, 32, 33, 75, 200] };
+        if cfg!(debug_assertions) { &[1, 33] } else { &[1, 2, 7, 8, 9, 31, 32, 33, 75, 200] };
     let mut faults = 0;
     for seed in seeds(if cfg!(debug_assertions) { 1 } else { 2 }) {
         for len in visibility {
@@ -167,7 +167,7 @@ fn every_earlier_value_of_every_word_and_line() {
 /// Writing goes on after the damage: a tombstone whose insert succeeds is found, or its query is `Corruption`.
 #[test]
 fn writes_after_a_lost_write() {
-    let step = if cfg!(debug_assertions) { 67 } else { 1 };
+    let step = if cfg!(debug_assertions) { 149 } else { 1 };
     for seed in seeds(2) {
         let spans = shuffled(seed, 40, "common");
         let (before, after) = spans.split_at(21);

@@ -58,7 +58,7 @@ fn false_positives_are_as_many_as_theory_says_from_the_first_key_on() {
                 writer.put(sequence, &key, b"").unwrap();
             }
             written = keys;
-            let asked = if keys < 5000 { amount(20_000, 10_000) } else { amount(100_000, 30_000) };
+            let asked = if keys < 5000 { amount(20_000, 4_000) } else { amount(100_000, 12_000) };
             let rate = let_pass(name, &table, &mut random, asked) as f64 / asked as f64;
             let theory = theory::filter_rate(keys as f64, lines);
             println!("{name}, {keys} keys: {rate:.5} measured, {theory:.5} in theory");
