@@ -34,7 +34,6 @@ const CHECKSUM_LEN: usize = 4;
 /// assert_eq!(handle.offset + handle.size, 1510);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(docsrs, doc(cfg(feature = "block")))]
 pub struct BlockHandle {
     /// Offset of the first byte in the file.
     pub offset: u64,
@@ -56,7 +55,6 @@ impl BlockHandle {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[cfg_attr(docsrs, doc(cfg(feature = "block")))]
 pub enum TableMagic {
     /// Block-based tables. Their blocks have trailers.
     BlockBased,
@@ -120,7 +118,6 @@ impl TableMagic {
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(docsrs, doc(cfg(feature = "block")))]
 pub struct BlockChecks {
     kind: ChecksumKind,
     base: Option<NonZeroU32>,

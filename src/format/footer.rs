@@ -73,7 +73,6 @@ const _: () = assert!(1 + HANDLES_LEN == VERSION_AT && HANDLES_LEN + MAGIC_LEN =
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(docsrs, doc(cfg(feature = "block")))]
 pub struct Footer {
     magic: TableMagic,
     format_version: u32,

@@ -13,7 +13,6 @@ use paranoid_memtable::comparator::{KeyEquality, KeyOrder, SharedComparator};
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
-#[cfg(feature = "block")]
 use paranoid_memtable::format::{BlockChecks, BlockHandle, Footer, TableMagic};
 use paranoid_memtable::integrity::{Kvo, Kvos, Protected, StoredProtection};
 use paranoid_memtable::read::{Base, DeletedBy};
@@ -77,8 +76,7 @@ fn public_names() -> BTreeSet<&'static str> {
     for line in DOORS.iter().flat_map(|door| door.lines()) {
         let (inside, line) = (line.starts_with(' '), line.trim_start());
         if let Some(condition) = line.strip_prefix("#[cfg(") {
-            built = (!condition.contains("\"block\"") || cfg!(feature = "block"))
-                && (!condition.contains("\"fault-injection\"") || cfg!(feature = "fault-injection"))
+            built = (!condition.contains("\"fault-injection\"") || cfg!(feature = "fault-injection"))
                 && !condition.contains("doctest");
             continue;
         }
@@ -329,16 +327,13 @@ fn plain(out: &mut Outputs) {
     out.show("CappedPrefix", &CappedPrefix::new(3));
     out.show("FixedPrefix", &FixedPrefix::new(3));
     out.show("DuplicatePolicy", &DuplicatePolicy::Replace);
-    #[cfg(feature = "block")]
-    {
-        let handle = BlockHandle { offset: 1210, size: 300 };
-        let base = std::num::NonZeroU32::new(77).unwrap();
-        let checks = BlockChecks::with_context(ChecksumKind::Xxh3, base);
-        out.show("BlockHandle", &handle);
-        out.show("TableMagic", &TableMagic::BlockBased);
-        out.show("BlockChecks", &checks);
-        out.show("Footer", &Footer::with_context(TableMagic::BlockBased, 7, checks, handle).unwrap());
-    }
+    let handle = BlockHandle { offset: 1210, size: 300 };
+    let base = std::num::NonZeroU32::new(77).unwrap();
+    let checks = BlockChecks::with_context(ChecksumKind::Xxh3, base);
+    out.show("BlockHandle", &handle);
+    out.show("TableMagic", &TableMagic::BlockBased);
+    out.show("BlockChecks", &checks);
+    out.show("Footer", &Footer::with_context(TableMagic::BlockBased, 7, checks, handle).unwrap());
 }
 
 #[cfg(feature = "fault-injection")]

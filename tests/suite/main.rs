@@ -20,7 +20,6 @@ mod duplicates;
 mod examples;
 mod file_journal;
 mod flush_protection;
-#[cfg(feature = "block")]
 mod footers;
 mod growth;
 mod kills;
