@@ -40,7 +40,7 @@ fn shim() {
     ] {
         build.define(name, None);
     }
-    build.file("shim/memtable.cc").file("shim/table_files.cc");
+    build.file("shim/memtable.cc").file("shim/table_files.cc").file("shim/write_path.cc");
     let compiler = build.get_compiler();
     let words: Vec<String> = compiler
         .args()

@@ -147,9 +147,9 @@ impl<'b> BatchEntries<'b> {
         self.end().map(|()| digests)
     }
 
-    /// The next entry, with log data skipped; `None` at the end of the bytes.
-    #[inline]
-    fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
+    /// The next entry, with log data skipped; `None` at the end of the bytes. Not to be called after that, or after an error.
+    #[inline(always)]
+    pub(crate) fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
         if self.failed.is_some() {
             return self.failed.take().map_or(Ok(None), Err);
         }
@@ -163,7 +163,7 @@ impl<'b> BatchEntries<'b> {
     }
 
     /// The next record, log data included.
-    #[inline]
+    #[inline(always)]
     fn step_record(&mut self) -> Result<Option<BatchEntry<'b>>> {
         let at = self.records.offset();
         let record = self.records.advance().map_err(|error| self.diagnosed(at, error))?;

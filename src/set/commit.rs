@@ -26,11 +26,10 @@ use std::time::{Duration, Instant};
 use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::{Comparator, SequenceNumber};
-use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::table::MemTable;
 use crate::memtable::write::own_writer::Writer;
-use crate::memtable::write::write_batch::read_batch;
+use crate::memtable::write::write_batch::{Writes, read_batch};
 use crate::set::journal::Journal;
 use crate::set::listener::{Reports, SetEvent};
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
@@ -71,6 +70,8 @@ pub(crate) struct Commit<B, C: Comparator> {
     pub(crate) closed: SequenceNumber,
     /// Bytes reserved since the active table was asked whether it is full.
     pub(crate) unasked: u64,
+    /// The next table, made without the lock by a writer that asked.
+    spare: Option<MemTable<C>>,
     /// The last table with entries that the journals switched to since it was made do not have (COMMIT-5).
     pub(crate) replayed: Option<u64>,
     /// What made the set read-only, if that was no batch.
@@ -81,7 +82,7 @@ pub(crate) struct Commit<B, C: Comparator> {
 
 /// A batch that passed all checks which do not depend on other writes.
 struct Prepared<'b> {
-    writes: Vec<Fields<'b>>,
+    writes: Writes<'b>,
     mode: SequenceMode,
     /// An upper bound of its arena bytes.
     bytes: u64,
@@ -92,6 +93,15 @@ struct Prepared<'b> {
     deadline: Option<Instant>,
     /// The table that was active when it was tried last, as the buffers know it.
     tried: u64,
+    /// Whether the next table is to be made once this batch is written.
+    next: NextTable,
+}
+
+/// Whether there is a table for the next switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextTable {
+    Known,
+    Wanted,
 }
 
 /// A batch that has its numbers and its space.
@@ -137,6 +147,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             last_table: first_table,
             closed: last,
             unasked: 0,
+            spare: None,
             replayed: None,
             refusal: None,
             damaged: None,
@@ -206,7 +217,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             writes.iter().map(|write| entry_bytes_max(write.key.len() as u64, write.value_len as u64));
         let bytes = bytes.fold(0, u64::saturating_add);
         let (mode, deadline) = (batch.sequence_mode(), options.deadline);
-        Ok(Prepared { writes, mode, bytes, encoded, durability, deadline, tried: 0 })
+        Ok(Prepared { writes, mode, bytes, encoded, durability, deadline, tried: 0, next: NextTable::Known })
     }
 
     fn commit(&self, mut prepared: Prepared<'_>, numbers: Numbers) -> Result<SequenceNumber> {
@@ -229,7 +240,19 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             Err(error) => return Err(unfinished.stop(error)),
         }
         self.registry.publication.complete(first, last)?;
+        if prepared.next == NextTable::Wanted {
+            self.make_spare();
+        }
         Ok(last)
+    }
+
+    /// Makes the next table off the commit mutex. If there is no memory, the switch that needs it says so.
+    fn make_spare(&self) {
+        let Ok(table) = self.fork() else { return };
+        let mut commit = self.commit.lock();
+        let unused = if commit.spare.is_none() { commit.spare.replace(table) } else { Some(table) };
+        drop(commit);
+        drop(unused);
     }
 
     /// A batch without entries takes no number. If a sync is asked for, what was written before is synced.
@@ -272,6 +295,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// The short part, under the commit mutex.
     fn try_number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
         let mut commit = self.commit.lock();
+        #[cfg(holds)]
+        let _hold = crate::set::holds::Hold::begin();
         self.admit(&commit)?;
         let count = if prepared.mode == SequenceMode::WholeBatch { 1 } else { prepared.writes.len() as u64 };
         let first = self.first_number(&commit, numbers)?;
@@ -279,7 +304,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             return Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into()));
         };
         prepared.tried = commit.tables.active.bytes.id();
-        let writer = self.reserve(&mut commit, prepared.bytes)?;
+        let writer = self.reserve(&mut commit, prepared)?;
         if let (Some(encoded), Some(journal)) = (&mut prepared.encoded, &self.journal) {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
                 *number = first.to_le_bytes();
@@ -316,12 +341,18 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// A writer with space in the active table. If that is full, or due to be flushed, it is replaced first.
-    fn reserve(&self, commit: &mut MutexGuard<'_, Commit<B, C>>, bytes: u64) -> Result<Writer<C>> {
+    fn reserve(
+        &self,
+        commit: &mut MutexGuard<'_, Commit<B, C>>,
+        prepared: &mut Prepared<'_>,
+    ) -> Result<Writer<C>> {
+        let bytes = prepared.bytes;
         let step = self.model.options().write_buffer_size() / QUESTIONS;
         commit.unasked = commit.unasked.saturating_add(bytes);
         if commit.unasked >= step {
             self.ask(commit, bytes)?;
             commit.unasked = 0;
+            prepared.next = if commit.spare.is_none() { NextTable::Wanted } else { NextTable::Known };
         }
         match commit.tables.active.reserve(bytes) {
             Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
@@ -371,7 +402,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Closes the active table and puts an empty one in its place (COMMIT-4).
     pub(crate) fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
-        let (table, bytes) = (self.fork()?, self.buffers.count_table());
+        let table = commit.spare.take().map_or_else(|| self.fork(), Ok)?;
+        let bytes = self.buffers.count_table();
         let number = self.switch_journal(commit)?;
         let sealed = Arc::clone(&commit.tables.active);
         sealed.close(commit.last);

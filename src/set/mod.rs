@@ -173,6 +173,8 @@ pub(crate) mod file_journal;
 pub(crate) mod flush_job;
 pub(crate) mod flush_merge;
 pub(crate) mod flush_thread;
+#[cfg(holds)]
+pub(crate) mod holds;
 pub(crate) mod journal;
 pub(crate) mod listener;
 #[cfg(all(test, loom))]
@@ -201,6 +203,8 @@ pub use file_journal::{FileJournal, FileStorage, JournalRecovery, OnDamage, Repl
 pub use flush_job::FlushJob;
 pub use flush_merge::SetFlush;
 pub use flush_thread::FlushThread;
+#[cfg(holds)]
+pub use holds::time_holds;
 pub use journal::Journal;
 pub use listener::{Listener, SetEvent};
 pub use merge_operator::{MergeError, MergeOperator};

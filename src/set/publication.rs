@@ -22,6 +22,13 @@ use crate::key::SequenceNumber;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
+/// How often a commit that is done looks whether those before it are, until it sleeps: about as long as an insert takes. To
+/// sleep and to be woken takes several times as long.
+#[cfg(not(loom))]
+const LOOKS: usize = 300;
+#[cfg(loom)]
+const LOOKS: usize = 1;
+
 /// Which sequence numbers are visible, and which commits are done.
 #[derive(Debug)]
 pub(crate) struct Publication {
@@ -41,7 +48,8 @@ struct Order {
     stop: Option<Stop>,
     /// How many numbers belong to commits that stopped.
     stopped: u64,
-    /// Threads that wait for a change.
+    /// Threads that look for a change, and threads that sleep until there is one.
+    looking: u64,
     waiting: u64,
 }
 
@@ -63,7 +71,7 @@ pub(crate) struct Stop {
 impl Publication {
     /// Everything up to `visible` counts as published.
     pub(crate) fn new(visible: SequenceNumber) -> Self {
-        let order = Order { visible, done: BTreeMap::new(), stop: None, stopped: 0, waiting: 0 };
+        let order = Order { visible, done: BTreeMap::new(), stop: None, stopped: 0, looking: 0, waiting: 0 };
         Publication {
             visible: AtomicU64::new(visible),
             has_stop: AtomicU64::new(0),
@@ -95,7 +103,28 @@ impl Publication {
         if order.stop.is_some() {
             self.changed.notify_all();
         }
+        if order.visible < last && order.stop.is_none() {
+            order = self.look(order, last);
+        }
         self.wait(order, last)
+    }
+
+    /// Looks for a while whether `last` is visible, without the lock.
+    fn look<'p>(&'p self, mut order: MutexGuard<'p, Order>, last: SequenceNumber) -> MutexGuard<'p, Order> {
+        order.looking += 1;
+        drop(order);
+        for _ in 0..LOOKS {
+            if self.visible() >= last {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let mut order = self.order.lock();
+        order.looking -= 1;
+        if order.stop.is_some() {
+            self.changed.notify_all();
+        }
+        order
     }
 
     /// Waits until `last` is visible.
@@ -171,7 +200,7 @@ impl Publication {
         order.stop.as_ref()?;
         loop {
             let done: u64 = order.done.iter().map(|(first, last)| last - first + 1).sum();
-            if order.waiting == 0 && order.visible + done + order.stopped >= last {
+            if order.looking + order.waiting == 0 && order.visible + done + order.stopped >= last {
                 return order.stop.clone();
             }
             order = self.changed.wait(order);

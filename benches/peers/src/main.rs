@@ -13,7 +13,7 @@
 //! `cargo run --release -- published` runs the command lines that were published with five changes of RocksDB through
 //! the example db_bench, `cargo run -- performance` writes docs/performance.md from the newest records.
 //! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB (see `tables`).
-//! `cargo run --release -- tails` times each insert by itself (see `tails`).
+//! `cargo run --release -- tails` times each insert by itself (see `tails`), `-- set` measures a set (see `set`).
 //! New memory is warm (see `ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
 mod ballast;
@@ -27,6 +27,7 @@ mod published;
 mod record;
 mod rivals;
 mod rows;
+mod set;
 #[cfg(feature = "rocksdb")]
 mod tables;
 mod tails;
@@ -89,6 +90,8 @@ enum Command {
     Tables(tables::Arguments),
     /// Times each insert by itself.
     Tails(tails::Arguments),
+    /// A set beside plain tables and RocksDB's whole write path.
+    Set(set::Arguments),
     /// Writes docs/performance.md from the newest records.
     Performance,
 }
@@ -136,6 +139,7 @@ fn main() -> anyhow::Result<()> {
         #[cfg(feature = "rocksdb")]
         Some(Command::Tables(arguments)) => return tables::run(arguments),
         Some(Command::Tails(arguments)) => return tails::run(arguments),
+        Some(Command::Set(arguments)) => return set::run(arguments),
         Some(Command::Performance) => return performance::write(),
         None => {}
     }

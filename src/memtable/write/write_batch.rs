@@ -76,24 +76,69 @@ impl Sort {
     }
 }
 
+/// The entries of a batch. One alone needs no memory of its own.
+pub(crate) enum Writes<'b> {
+    None,
+    One(Fields<'b>),
+    Many(Vec<Fields<'b>>),
+}
+
+impl<'b> Writes<'b> {
+    /// Adds an entry; there will be `room` of them at most.
+    fn push(&mut self, write: Fields<'b>, room: usize) {
+        match self {
+            Writes::None if room == 1 => *self = Writes::One(write),
+            Writes::Many(writes) => writes.push(write),
+            Writes::None | Writes::One(_) => {
+                let mut writes = Vec::with_capacity(room);
+                writes.extend(self.iter().copied());
+                writes.push(write);
+                *self = Writes::Many(writes);
+            }
+        }
+    }
+}
+
+impl<'b> std::ops::Deref for Writes<'b> {
+    type Target = [Fields<'b>];
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Writes::None => &[],
+            Writes::One(write) => std::slice::from_ref(write),
+            Writes::Many(writes) => writes,
+        }
+    }
+}
+
+impl std::ops::DerefMut for Writes<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Writes::None => &mut [],
+            Writes::One(write) => std::slice::from_mut(write),
+            Writes::Many(writes) => writes,
+        }
+    }
+}
+
 /// Reads and admits the whole batch (WRITE-BATCH-1).
 pub(crate) fn read_batch<'b, C: Comparator>(
     core: &Core<C>,
     first: SequenceNumber,
     batch: &'b WriteBatch,
-) -> Result<Vec<Fields<'b>>> {
-    let mut writes = Vec::with_capacity(batch.len());
-    for (number, entry) in (0u64..).zip(batch.entries()) {
-        let entry = entry?;
+) -> Result<Writes<'b>> {
+    let mut writes = Writes::None;
+    let (mut entries, mut number) = (batch.entries(), 0);
+    while let Some(entry) = entries.step()? {
         let sequence = batch.sequence_of(number, first)?;
         let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
         let (key_part, caller_digest) = (entry.key_part, entry.caller_digest());
         let write = Fields::with_key_part(sequence, kind, (key, key_part), value, caller_digest);
-        if deletes_nothing(core, &write) {
-            continue;
+        if !deletes_nothing(core, &write) {
+            admit(core, &write).map_err(|error| name(number, error))?;
+            writes.push(write, batch.len());
         }
-        admit(core, &write).map_err(|error| name(number, error))?;
-        writes.push(write);
+        number += 1;
     }
     if batch.sequence_mode() == SequenceMode::WholeBatch {
         compare_batch(core, &writes)?;
@@ -256,6 +301,12 @@ pub(crate) fn apply_batch<C: Comparator>(
     entered: &mut Entered<'_>,
     writes: &[Fields<'_>],
 ) -> Result<BatchWritten> {
+    if let [write] = writes {
+        // An insert has the same checks before its link, and its own search.
+        let mut written = BatchWritten::default();
+        written.add(&apply(core, entered, write)?);
+        return Ok(written);
+    }
     let ways = prepare_batch(core, entered, writes)?;
     let (mut written, mut applied) = (BatchWritten::default(), 0);
     let mut count = |inserted: &Inserted| {

@@ -29,6 +29,8 @@ pub struct Kept<R> {
 pub struct Records {
     pub peers: Vec<Kept<Record>>,
     pub published: Vec<Kept<Published>>,
+    /// Records of sets.
+    pub sets: Vec<Kept<Record>>,
 }
 
 impl Records {
@@ -41,7 +43,11 @@ impl Records {
         // Records of other programs have this form, too.
         let mut peers: Vec<Kept<Record>> = kept(&paths)?;
         peers.retain(|kept| kept.record.program == "peers");
-        Ok(Records { peers, published: kept(&paths)? })
+        let mut sets: Vec<Kept<Record>> = kept(&paths)?;
+        sets.retain(|kept| kept.record.program == "set");
+        let newest = sets.first().map(|kept| kept.record.environment.date.clone());
+        sets.retain(|kept| Some(&kept.record.environment.date) == newest.as_ref());
+        Ok(Records { peers, published: kept(&paths)?, sets })
     }
 
     /// The newest record of rivals with default keys and values and one thread.
@@ -120,6 +126,11 @@ fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &
         for section in &kept.record.sections {
             ratios(page, &kept.record, section)?;
         }
+    }
+    writeln!(page, "\n## A set of tables\n")?;
+    for kept in &records.sets {
+        writeln!(page, "{}", origin(&kept.stem, &kept.record.environment))?;
+        crate::set::performance(page, &kept.record)?;
     }
     writeln!(page, "\n## Curves")?;
     for plot in plots {
