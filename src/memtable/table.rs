@@ -410,7 +410,7 @@ impl<C: Comparator> MemTable<C> {
         key: &[u8],
         value: &[&[u8]],
     ) -> Result<Inserted> {
-        with_slices((sequence, kind), key, value, None, |fields| write(self.core(), fields))
+        with_slices(sequence, kind, key, value, None, |fields| write(self.core(), fields))
     }
 
     /// Inserts an entry whose value is the concatenation of several slices, with the caller's digest over key, kind
@@ -437,7 +437,7 @@ impl<C: Comparator> MemTable<C> {
         caller_digest: Protected<Kvo>,
     ) -> Result<Inserted> {
         let digest = Some(caller_digest);
-        with_slices((sequence, kind), key, value, digest, |fields| write(self.core(), fields))
+        with_slices(sequence, kind, key, value, digest, |fields| write(self.core(), fields))
     }
 
     /// A writer with a splice, a sub-chunk and counters of its own, for a thread that writes much.

@@ -214,8 +214,7 @@ pub struct EntryParts<'a> {
 
 impl fmt::Debug for EntryParts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lengths = (self.user_key.len(), self.value.len());
-        debug_parts(f, "EntryParts", (self.sequence, self.kind), lengths)
+        debug_parts(f, "EntryParts", self.sequence, self.kind, self.user_key.len(), self.value.len())
     }
 }
 
@@ -223,8 +222,10 @@ impl fmt::Debug for EntryParts<'_> {
 fn debug_parts(
     f: &mut fmt::Formatter<'_>,
     name: &str,
-    (sequence, kind): (SequenceNumber, Kind),
-    (key_len, value_len): (usize, usize),
+    sequence: SequenceNumber,
+    kind: Kind,
+    key_len: usize,
+    value_len: usize,
 ) -> fmt::Result {
     f.debug_struct(name)
         .field("sequence", &sequence)
@@ -293,7 +294,7 @@ impl EntryBytes {
 
 impl fmt::Debug for EntryBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug_parts(f, "EntryBytes", (self.sequence, self.kind), (self.key_len, self.value().len()))
+        debug_parts(f, "EntryBytes", self.sequence, self.kind, self.key_len, self.value().len())
     }
 }
 
@@ -328,7 +329,7 @@ impl PinnedEntry {
 
 impl fmt::Debug for PinnedEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug_parts(f, "PinnedEntry", (self.sequence, self.kind), (self.key_len, self.value().len()))
+        debug_parts(f, "PinnedEntry", self.sequence, self.kind, self.key_len, self.value().len())
     }
 }
 

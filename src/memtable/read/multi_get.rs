@@ -197,7 +197,7 @@ pub(crate) fn multi_get<'a, C: Comparator, K: AsRef<[u8]>>(
             let cover = covers.and_then(|covers| covers.get(place).copied());
             let result = match budget.refusal() {
                 Some(refusal) => Err(refusal),
-                None => finish(core, &order, (key.as_ref(), snapshot), stage, cover),
+                None => finish(core, &order, key.as_ref(), snapshot, stage, cover),
             };
             budget.spend(&result);
             results.push(result);
@@ -225,7 +225,8 @@ fn covers<C: Comparator, K: AsRef<[u8]>>(
 fn finish<'a, C: Comparator>(
     core: &'a Arc<Core<C>>,
     order: &Order<'a, C>,
-    (key, snapshot): (&[u8], SequenceNumber),
+    key: &[u8],
+    snapshot: SequenceNumber,
     stage: &Stage<'a>,
     cover: Option<Option<SequenceNumber>>,
 ) -> Result<Lookup<'a, C>> {

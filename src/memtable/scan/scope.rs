@@ -277,11 +277,12 @@ impl<L: Visibility> Scope<L> {
     pub(super) fn step<C: Comparator>(
         &self,
         core: &Core<C>,
-        place: (&State, Option<&ReportedGap>),
+        state: &State,
+        reported: Option<&ReportedGap>,
         way: Way,
         read_ahead: &mut ReadAhead,
     ) -> Arrival {
-        match place {
+        match (state, reported) {
             (State::At(stand), _) => match self.list(core) {
                 Some(search) => {
                     let outcome = self.step_from(core, &search, way, stand);
@@ -388,11 +389,12 @@ impl<L: Visibility> Scope<L> {
     pub(super) fn progress<C: Comparator>(
         &self,
         core: &Core<C>,
-        place: (&State, Option<&ReportedGap>),
+        state: &State,
+        reported: Option<&ReportedGap>,
         way: Way,
     ) -> Result<ScanBound, Corruption> {
         let far = || far_end(way);
-        let stand = match place {
+        let stand = match (state, reported) {
             (State::At(stand), _) => stand,
             (State::Gap, Some(reported)) => return Ok(reported.far(way).cloned().unwrap_or_else(far)),
             (State::Nowhere | State::Gap, _) => return Ok(far()),

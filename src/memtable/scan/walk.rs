@@ -253,7 +253,7 @@ impl<L: Visibility> Walk<L> {
             return self.fail(corruption);
         }
         let mut read_ahead = self.read_ahead;
-        let outcome = self.scope.step(core, (&self.state, self.reported.as_deref()), way, &mut read_ahead);
+        let outcome = self.scope.step(core, &self.state, self.reported.as_deref(), way, &mut read_ahead);
         let landed = self.stand(core, outcome);
         self.read_ahead = read_ahead;
         landed
@@ -325,7 +325,7 @@ impl<L: Visibility> Walk<L> {
     /// How far a walk in this direction has come: it is done with everything before the returned position.
     #[cold]
     pub(crate) fn progress<C: Comparator>(&self, core: &Core<C>, way: Way) -> Result<ScanBound, Corruption> {
-        self.scope.progress(core, (&self.state, self.reported.as_deref()), way)
+        self.scope.progress(core, &self.state, self.reported.as_deref(), way)
     }
 }
 

@@ -97,7 +97,7 @@ impl<C: Comparator> Writer<C> {
         key: &[u8],
         value: &[&[u8]],
     ) -> Result<Inserted> {
-        with_slices((sequence, kind), key, value, None, |write| self.write(write))
+        with_slices(sequence, kind, key, value, None, |write| self.write(write))
     }
 
     #[inline(always)]

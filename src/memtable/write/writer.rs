@@ -333,7 +333,8 @@ pub(crate) use writes;
 /// Writes an entry whose value is the concatenation of several slices. The end of a range is joined first, because it
 /// is compared with the start.
 pub(crate) fn with_slices(
-    (sequence, kind): (SequenceNumber, Kind),
+    sequence: SequenceNumber,
+    kind: Kind,
     key: &[u8],
     slices: &[&[u8]],
     caller_digest: Option<Protected<Kvo>>,

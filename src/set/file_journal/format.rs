@@ -179,18 +179,23 @@ impl RecordKind {
     }
 }
 
-/// Appends a record that will lie at `offset` of its file to `out`.
-pub(super) fn encode(
-    out: &mut Vec<u8>,
-    checks: &BlockChecks,
-    offset: u64,
-    durable: u64,
-    (kind, payload): (RecordKind, &[u8]),
-) {
-    out.reserve(payload.len() + BESIDE_LEN);
+/// A record before it is encoded.
+#[derive(Debug)]
+pub(super) struct NewRecord<'a> {
+    pub(super) kind: RecordKind,
+    pub(super) payload: &'a [u8],
+    /// Where it will lie in its file.
+    pub(super) offset: u64,
+    /// How much of the file was synced before.
+    pub(super) durable: u64,
+}
+
+/// Appends a record to `out`.
+pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) {
+    out.reserve(record.payload.len() + BESIDE_LEN);
     let start = out.len();
     let mut mask = 0;
-    while !encode_masked(out, start, checks, (offset, durable), (kind, mask, payload)) && mask < u8::MAX {
+    while !encode_masked(out, start, checks, record, mask) && mask < u8::MAX {
         mask += 1;
     }
 }
@@ -200,9 +205,10 @@ fn encode_masked(
     out: &mut Vec<u8>,
     start: usize,
     checks: &BlockChecks,
-    (offset, durable): (u64, u64),
-    (kind, mask, payload): (RecordKind, u8, &[u8]),
+    record: &NewRecord<'_>,
+    mask: u8,
 ) -> bool {
+    let NewRecord { kind, payload, offset, durable } = *record;
     out.truncate(start);
     out.push(MARK);
     out.extend((payload.len() as u64).to_le_bytes());
@@ -418,7 +424,9 @@ mod tests {
     fn check_record(at: usize, len: usize, seed: u64) {
         let checks = FileHeader::new(ChecksumKind::Crc32c, seed.wrapping_mul(0x9e37_79b9), 1).checks;
         let mut file = vec![0; at];
-        encode(&mut file, &checks, at as u64, 0, (RecordKind::Batch, &vec![0; len]));
+        let payload = &vec![0; len];
+        let record = NewRecord { kind: RecordKind::Batch, payload, offset: at as u64, durable: 0 };
+        encode(&mut file, &checks, &record);
         assert!(read_record(&file, at, &checks).is_some_and(|record| record.end == file.len()));
         for place in at..file.len() {
             let byte = file[place];

@@ -31,7 +31,9 @@ use crate::error::{Error, Result};
 use crate::format::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
 use crate::planted::{Bug, planted};
-use crate::set::file_journal::format::{At, FileHeader, HEADER_LEN, RecordKind, encode, name_of, word};
+use crate::set::file_journal::format::{
+    At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word,
+};
 use crate::set::file_journal::recovery::{JournalRecovery, OnDamage, Start};
 use crate::set::file_journal::storage::{FileStorage, Storage, StorageFile};
 use crate::set::journal::Journal;
@@ -148,17 +150,18 @@ impl State {
     fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let written = self.write(&mut scratch, (kind, payload));
+        let written = self.write(&mut scratch, kind, payload);
         if scratch.capacity() <= SCRATCH_LEN_MAX {
             self.scratch = scratch;
         }
         written
     }
 
-    fn write(&mut self, scratch: &mut Vec<u8>, record: (RecordKind, &[u8])) -> Result<()> {
+    fn write(&mut self, scratch: &mut Vec<u8>, kind: RecordKind, payload: &[u8]) -> Result<()> {
         self.settle()?;
         let current = self.current()?;
-        encode(scratch, &current.header.checks, current.written, current.durable, record);
+        let record = NewRecord { kind, payload, offset: current.written, durable: current.durable };
+        encode(scratch, &current.header.checks, &record);
         let Err(error) = current.file.append(scratch) else {
             current.written += scratch.len() as u64;
             return Ok(());

@@ -200,7 +200,7 @@ impl<C: Comparator> Fragmenter<C> {
                 contact = Contact::Apart;
                 continue;
             }
-            builder.push((ends[0], ends[1]), &sequences, contact);
+            builder.push(ends[0], ends[1], &sequences, contact);
             contact = Contact::Touching;
         }
         let len = self.spans.len() as u64;

@@ -426,12 +426,7 @@ impl FragmentsBuilder {
     }
 
     /// Appends the next fragment; `sequences` descend strictly.
-    pub(crate) fn push(
-        &mut self,
-        (start, end): (&[u8], &[u8]),
-        sequences: &[SequenceNumber],
-        contact: Contact,
-    ) {
+    pub(crate) fn push(&mut self, start: &[u8], end: &[u8], sequences: &[SequenceNumber], contact: Contact) {
         let start = match (self.rows.last(), contact) {
             (Some(last), Contact::Touching) if run(&self.sequences, last.sequences) == sequences => {
                 // The end of the last fragment is the last key that was stored, and no other fragment uses it yet.

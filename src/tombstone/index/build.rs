@@ -17,7 +17,7 @@ use std::ops::Range;
 use crate::error::Corruption;
 use crate::key::{Comparator, SequenceNumber};
 use crate::planted::{Bug, planted};
-use crate::tombstone::index::checks::{damage, pair};
+use crate::tombstone::index::checks::{Cover, damage, pair};
 use crate::tombstone::index::common_prefix::CheckedPrefix;
 use crate::tombstone::index::log::{End, Log, Record, boundary, end_of};
 use crate::tombstone::index::node::{Builder, CoverageNode, NOBODY, Piece, SequenceSpan};
@@ -30,13 +30,14 @@ type Checked<T> = std::result::Result<T, Corruption>;
 pub(crate) fn paint<C: Comparator>(
     tree: &Tree,
     comparator: &C,
-    (first, last): (u32, u32),
+    records: Range<u32>,
     complete: u32,
 ) -> Checked<Option<CoverageNode>> {
-    let Some(canvas) = Canvas::read(tree, comparator, first..last, complete)? else { return Ok(None) };
+    let cover = pair(records.start, records.end);
+    let Some(canvas) = Canvas::read(tree, comparator, records, complete)? else { return Ok(None) };
     Ok(Some(canvas.paint(Builder::new(
         tree.checks,
-        (pair(first, last), canvas.skip),
+        Cover { records: cover, skip: canvas.skip },
         canvas.boundaries.len(),
     ))))
 }

@@ -37,6 +37,15 @@ pub(crate) const SKIP_SHIFT: u32 = 56;
 const SKIP_BITS: u64 = 0xff << SKIP_SHIFT;
 
 /// The check functions of one index.
+/// What the check of a node's piece is bound to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cover {
+    /// The first and the last record that the node covers.
+    pub(crate) records: u64,
+    /// How many bytes the prefixes of the node leave out.
+    pub(crate) skip: u32,
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Checks {
     mask: u64,
@@ -77,17 +86,17 @@ impl Checks {
         hash(bytes, self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE))
     }
 
-    /// Check over the piece at `position` of the node that covers `cover` and whose prefixes leave out `skip` bytes.
-    /// It covers where the piece begins and where the next one begins.
+    /// Check over the piece at `position` of a node. It covers where the piece begins and where the next one begins.
     #[inline(always)]
     pub(crate) fn piece(
         self,
-        (cover, skip): (u64, u32),
+        Cover { records, skip }: Cover,
         position: u64,
         [prefix, next]: [u64; 2],
         refs: u64,
     ) -> u32 {
-        let place = (cover ^ PIECE ^ (skip as u64) << SKIP_SHIFT).wrapping_add(position.wrapping_mul(STRIDE));
+        let place =
+            (records ^ PIECE ^ (skip as u64) << SKIP_SHIFT).wrapping_add(position.wrapping_mul(STRIDE));
         let mixed = fold(prefix ^ self.mask, next ^ self.factor ^ place.rotate_left(17))
             ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
         halved(mixed)

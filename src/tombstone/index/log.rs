@@ -153,13 +153,13 @@ impl Log {
         let skip = self.skip_for(range)?;
         let prefix = |key| prefix_of(comparator, key, skip);
         let [start_prefix, end_prefix] = [range.start, range.end].map(prefix);
-        let lengths = (key_len(range.start)?, key_len(range.end)?);
+        let lengths = [key_len(range.start)?, key_len(range.end)?];
         let place = self.write_keys(range, lengths)?;
         let (index, one) = tally.begin(self.checks, |count| match count {
             RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
             _ => Ok((count, count + 1)),
         })?;
-        let lengths = pair(skip << (SKIP_SHIFT - 32) | lengths.0, lengths.1);
+        let lengths = pair(skip << (SKIP_SHIFT - 32) | lengths[0], lengths[1]);
         let keys = pair(self.checks.keys(index, place, lengths), place);
         let words = [sequence, start_prefix, end_prefix, keys, lengths];
         let check = self.checks.record(index, &[sequence, start_prefix, end_prefix], lengths);
@@ -214,8 +214,8 @@ impl Log {
     }
 
     /// Copies both keys with their hashes into the key store and returns their place.
-    fn write_keys(&self, range: KeyRange<'_>, lengths: (u32, u32)) -> Result<u32> {
-        let (middle, rest) = (span_words(lengths.0), span_words(lengths.1));
+    fn write_keys(&self, range: KeyRange<'_>, [start_len, end_len]: [u32; 2]) -> Result<u32> {
+        let (middle, rest) = (span_words(start_len), span_words(end_len));
         let total = u64::from(middle) + u64::from(rest);
         let full = || Error::MemTableFull { needed: total * 8, remaining: 0 };
         let (place, claimed) = self.key_words.begin(self.checks, |used| {
@@ -258,7 +258,7 @@ impl Log {
     ) -> std::result::Result<Option<Record>, Corruption> {
         match self.records.get(index) {
             Some(stored) => self.decode(stored, index, complete),
-            None => self.unfinished((index, complete), 0, (0, self.checks.pending(index))),
+            None => self.unfinished(index, complete, 0, 0, self.checks.pending(index)),
         }
     }
 
@@ -283,7 +283,7 @@ impl Log {
             std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
         let expected = self.checks.record(index, &[sequence, start_prefix, end_prefix], lengths);
         if check != expected {
-            return self.unfinished((index, complete), sequence, (expected, check));
+            return self.unfinished(index, complete, sequence, expected, check);
         }
         Ok(Some(Record { sequence, start_prefix, end_prefix, index, keys, lengths }))
     }
@@ -292,9 +292,11 @@ impl Log {
     #[cold]
     fn unfinished(
         &self,
-        (index, complete): (u32, u32),
+        index: u32,
+        complete: u32,
         sequence: SequenceNumber,
-        (expected, found): (u64, u64),
+        expected: u64,
+        found: u64,
     ) -> std::result::Result<Option<Record>, Corruption> {
         let excused = index >= complete || planted(Bug::LostRecordIsPending);
         if found == self.checks.pending(index) && excused {
@@ -330,9 +332,9 @@ impl Log {
             return Err(damage(u64::from(place) * 8, u64::from(len), 0).with_sequence(record.sequence));
         };
         match len {
-            0..=32 => self.verify_copy(&mut [[0; 8]; 4], run, (place, len), judge),
-            33..=256 => self.verify_copy(&mut [[0; 8]; 32], run, (place, len), judge),
-            _ => self.verify_copy(&mut vec![[0; 8]; words], run, (place, len), judge),
+            0..=32 => self.verify_copy(&mut [[0; 8]; 4], run, place, len, judge),
+            33..=256 => self.verify_copy(&mut [[0; 8]; 32], run, place, len, judge),
+            _ => self.verify_copy(&mut vec![[0; 8]; words], run, place, len, judge),
         }
         .map_err(|corruption| corruption.with_sequence(record.sequence))
     }
@@ -342,7 +344,8 @@ impl Log {
         &self,
         buffer: &mut [[u8; 8]],
         run: &[AtomicU64],
-        (place, len): (u32, u32),
+        place: u32,
+        len: u32,
         judge: impl FnOnce(&[u8]) -> R,
     ) -> std::result::Result<R, Corruption> {
         let Some((hash, words)) = run.split_last() else {

@@ -22,7 +22,7 @@ use std::cmp::Ordering as Order;
 use crate::error::Corruption;
 use crate::key::Comparator;
 use crate::tombstone::index::build::paint;
-use crate::tombstone::index::checks::{damage, high, low, pair};
+use crate::tombstone::index::checks::{Cover, damage, high, low, pair};
 use crate::tombstone::index::common_prefix::{CheckedPrefix, Lift};
 use crate::tombstone::index::counter::Extent;
 use crate::tombstone::index::log::Log;
@@ -176,7 +176,7 @@ impl Job {
             return Err(damage(0, 0, 0));
         };
         let cover = pair(first, last);
-        let out = Builder::new(tree.checks, (cover, skip), pieces);
+        let out = Builder::new(tree.checks, Cover { records: cover, skip }, pieces);
         let paints = vec![Paint::NONE; sources.len()];
         Ok(Job { sources, sides, nexts, paints, newest, out, cover, span, target })
     }
@@ -193,7 +193,7 @@ impl Job {
             let read = if lead.next == lead.prefix {
                 self.enter_together(tree, comparator, lead, &nodes)?
             } else {
-                self.enter_run(tree, (lead, budget), &nodes)?
+                self.enter_run(tree, lead, budget, &nodes)?
             };
             budget = budget.saturating_sub(read);
         }
@@ -203,12 +203,7 @@ impl Job {
 
     /// Merges pieces of the leading child while its next key is the smallest. Returns how many.
     #[inline(always)]
-    fn enter_run(
-        &mut self,
-        tree: &Tree,
-        (lead, budget): (Lead, u32),
-        nodes: &[&CoverageNode],
-    ) -> Checked<u32> {
+    fn enter_run(&mut self, tree: &Tree, lead: Lead, budget: u32, nodes: &[&CoverageNode]) -> Checked<u32> {
         let Job { sides, nexts, paints, newest, out, .. } = self;
         let Some(side) = sides.get_mut(lead.at) else { return Err(damage(0, 0, 0)) };
         let (Some(own), Some(node)) = (paints.get_mut(side.source), nodes.get(side.source)) else {
@@ -396,7 +391,7 @@ impl Merger {
         if id.last() > extent.count {
             return Progress::Idle;
         }
-        match paint(tree, comparator, (id.first(), id.last()), extent.complete) {
+        match paint(tree, comparator, id.first()..id.last(), extent.complete) {
             Ok(Some(coverage_node)) => {
                 self.next_block = id.last() / BLOCK;
                 self.publish(tree, id, coverage_node);
@@ -424,7 +419,7 @@ impl Merger {
         }
         let tail = blocks * BLOCK;
         let mut sources = sources(tree, blocks);
-        match paint(tree, comparator, (tail, count), extent.complete) {
+        match paint(tree, comparator, tail..count, extent.complete) {
             Ok(Some(coverage_node)) => sources.push(Source::Own(Box::new(coverage_node), pair(tail, count))),
             Ok(None) if tail == count => {}
             Ok(None) | Err(_) => return,

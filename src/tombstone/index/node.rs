@@ -34,7 +34,7 @@ use crate::error::Corruption;
 use crate::key::{Comparator, SequenceNumber};
 use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
+use crate::tombstone::index::checks::{Checks, Cover, SKIP_SHIFT, damage, high, low, pair};
 use crate::tombstone::index::common_prefix::Probe;
 use crate::tombstone::index::log::Log;
 
@@ -211,7 +211,7 @@ impl CoverageNode {
 
     /// The verified piece at `position`, and the prefix where the next one begins.
     #[inline(always)]
-    fn piece(&self, checks: Checks, cover: (u64, u32), at: usize) -> Checked<(Piece, u64)> {
+    fn piece(&self, checks: Checks, cover: Cover, at: usize) -> Checked<(Piece, u64)> {
         let Some(block) = self.blocks.get(at / RUN) else { return Err(damage(at as u64, 0, 0)) };
         let (prefix, refs, next) = (block.prefix(at), block.refs(at), self.prefix(at + 1));
         let (expected, found) = (checks.piece(cover, at as u64, [prefix, next], refs), block.check(at));
@@ -244,10 +244,12 @@ impl CoverageNode {
     pub(crate) fn painter<C: Comparator>(
         &self,
         log: &Log,
-        (checks, cover): (Checks, u64),
-        (comparator, probe): (&C, &Probe<'_>),
+        checks: Checks,
+        records: u64,
+        comparator: &C,
+        probe: &Probe<'_>,
     ) -> Checked<u32> {
-        let cover = (cover, probe.skip());
+        let cover = Cover { records, skip: probe.skip() };
         let mut reach = self.before(probe.prefix);
         if self.prefix(reach) == probe.prefix {
             reach = self.settle(log, comparator, probe, reach)?;
@@ -267,7 +269,7 @@ impl CoverageNode {
         let inside = match next.cmp(&probe.prefix) {
             Order::Greater => true,
             Order::Less => false,
-            Order::Equal => self.is_before(log, (checks, cover), (comparator, probe), reach)?,
+            Order::Equal => self.is_before(log, checks, cover, comparator, probe, reach)?,
         };
         if inside { Ok(piece.painter) } else { Err(damage(reach as u64, 0, 0)) }
     }
@@ -278,11 +280,13 @@ impl CoverageNode {
     fn is_before<C: Comparator>(
         &self,
         log: &Log,
-        (checks, cover): (Checks, (u64, u32)),
-        (comparator, probe): (&C, &Probe<'_>),
+        checks: Checks,
+        cover: Cover,
+        comparator: &C,
+        probe: &Probe<'_>,
         reach: usize,
     ) -> Checked<bool> {
-        if probe.prefix == u64::MAX && self.head(checks, cover.0)?.len == reach as u64 {
+        if probe.prefix == u64::MAX && self.head(checks, cover.records)?.len == reach as u64 {
             return Ok(true);
         }
         let (above, _) = self.piece(checks, cover, reach)?;
@@ -320,7 +324,7 @@ impl CoverageNode {
         let head = self.head(checks, cover)?;
         let mut digest = 0;
         for at in (0..head.len).map_while(|at| usize::try_from(at).ok()) {
-            let (piece, _) = self.piece(checks, (cover, head.bounds.skip), at)?;
+            let (piece, _) = self.piece(checks, Cover { records: cover, skip: head.bounds.skip }, at)?;
             digest = checks.digest(digest, piece.prefix, piece.refs());
         }
         let (outer, inner) = self.fences();
@@ -395,15 +399,14 @@ pub(crate) struct Builder {
     words: [u64; BLOCK_WORDS],
     len: usize,
     checks: Checks,
-    /// The records that the node covers, and how many bytes its prefixes leave out.
-    cover: (u64, u32),
+    cover: Cover,
     digest: u64,
     first_prefix: u64,
     last: Piece,
 }
 
 impl Builder {
-    pub(crate) fn new(checks: Checks, cover: (u64, u32), pieces_max: usize) -> Self {
+    pub(crate) fn new(checks: Checks, cover: Cover, pieces_max: usize) -> Self {
         let blocks = Vec::with_capacity(pieces_max.div_ceil(RUN));
         let (words, last) = (Block::PADDING, Piece::NONE);
         Builder { blocks, words, len: 0, checks, cover, digest: 0, first_prefix: 0, last }
@@ -458,7 +461,7 @@ impl Builder {
         let outer = inner.chunks_exact(RUN).filter_map(<[Block]>::last);
         let mut fences = Vec::with_capacity(inner.len() / RUN + inner.len());
         fences.extend(outer.chain(inner).map(fence));
-        let (cover, skip) = self.cover;
+        let Cover { records: cover, skip } = self.cover;
         let shape = u64::from(skip) << SKIP_SHIFT | self.len as u64;
         let head = [min, max, self.first_prefix, self.last.prefix, shape, self.digest];
         let check = self.checks.head(cover, &head);

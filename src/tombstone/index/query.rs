@@ -228,7 +228,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     #[inline(always)]
     fn consult(&self, coverage_node: &CoverageNode, cover: u64, one: &mut Asked<'_>) -> Checked<Verdict> {
         let Tree { log, checks, .. } = self.tree;
-        let painter = coverage_node.painter(log, (*checks, cover), (self.comparator, &one.probe))?;
+        let painter = coverage_node.painter(log, *checks, cover, self.comparator, &one.probe)?;
         if painter == NOBODY {
             return Ok(Verdict::Settled);
         }
