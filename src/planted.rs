@@ -66,6 +66,8 @@ bugs! {
     LinkTowerGivesUpNode,
     /// Freezing does not wait for the writers inside.
     FreezeSkipsBusyShards,
+    /// A refused write returns while the freeze still has gates to close.
+    RefusedTooEarly,
     /// Two writers are given the same arena units.
     BumpLosesRace,
     /// A writer shard that is made after a freeze takes writes.

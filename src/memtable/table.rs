@@ -286,8 +286,9 @@ impl<C: Comparator> MemTable<C> {
         Self::with_comparator(self.core().options.clone(), self.core().comparator.clone())
     }
 
-    /// Ends writing and returns the frozen table. Later writes return `Frozen`. Idempotent; many threads may call it
-    /// at once. Waits only for writes that are still running.
+    /// Ends writing and returns the frozen table. Later writes return `Frozen`, and so does every write that begins
+    /// after another one returned it. Idempotent; many threads may call it at once. Waits only for writes that are
+    /// still running, and so do the writes that it refuses meanwhile.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable};

@@ -22,6 +22,7 @@ mod file_journal;
 mod flush_protection;
 mod footers;
 mod growth;
+mod histories;
 mod kills;
 mod limits;
 mod lookup;

@@ -19,7 +19,7 @@ fn rows(all: &History, keys: &[Vec<u8>], sequence: u64) -> Rows {
     keys.iter().map(known).filter(is_shown).collect()
 }
 
-fn row(entry: MergedEntry<'_>) -> (Vec<u8>, Known) {
+pub(crate) fn row(entry: MergedEntry<'_>) -> (Vec<u8>, Known) {
     let value = match (entry.operands(), entry.base()) {
         ([], _) => Some(entry.value().to_vec()),
         (_, MergeBase::Value(value)) => Some(value.clone()),

@@ -10,6 +10,7 @@ pub mod case;
 pub mod disk;
 #[cfg(feature = "fault-injection")]
 pub mod ends;
+pub mod linearizable;
 pub mod model;
 pub mod orders;
 pub mod reads;

@@ -74,7 +74,8 @@ pub fn amount(optimised: u64, debug: u64) -> u64 {
     number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(debug_assertions) { debug } else { optimised })
 }
 
-fn number_from_env(name: &str) -> Option<u64> {
+/// The number that an environment variable has, if it is set.
+pub fn number_from_env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),

@@ -5,7 +5,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Seconds without a verdict.
+use super::rng::number_from_env;
+
+/// Seconds without a verdict, unless `PARANOID_TEST_PATIENCE` says otherwise: instrumented programs are slow.
 const PATIENCE_SECONDS: u64 = 120;
 
 /// Watches until it is dropped.
@@ -19,13 +21,13 @@ impl Watchdog {
     /// Starts to watch; `replay` is printed with the seed if the test takes too long.
     pub fn new(test: &str, seed: u64) -> Watchdog {
         let replay = replay_line(test, seed);
+        let patience = number_from_env("PARANOID_TEST_PATIENCE").unwrap_or(PATIENCE_SECONDS);
         let (verdict, waiting) = channel::<()>();
         let thread = std::thread::spawn(move || {
-            let timed_out = waiting.recv_timeout(Duration::from_secs(PATIENCE_SECONDS));
+            let timed_out = waiting.recv_timeout(Duration::from_secs(patience));
             if timed_out == Err(RecvTimeoutError::Timeout) {
                 let mut out = std::io::stderr();
-                let _ =
-                    writeln!(out, "no verdict after {PATIENCE_SECONDS} s; seed {seed:#x}\nreplay: {replay}");
+                let _ = writeln!(out, "no verdict after {patience} s; seed {seed:#x}\nreplay: {replay}");
                 let _ = out.flush();
                 std::process::abort();
             }

@@ -28,7 +28,7 @@ fn put_leased(gate: &Arc<WriterShards>) -> JoinHandle<bool> {
     let gate = Arc::clone(gate);
     spawn(move || {
         let shard = gate.lease();
-        let entered = shard.enter().map(|mut entered| count_twice(&mut entered));
+        let entered = gate.enter(&shard).map(|mut entered| count_twice(&mut entered));
         shard.release();
         entered.is_some()
     })
@@ -71,5 +71,26 @@ fn loom_a_freeze_closes_shards_to_come() {
         let gate = Arc::new(WriterShards::new(Secret::from_seed(1)));
         let (writers, freezer) = ([put_leased(&gate), put_leased(&gate)], freeze(&gate));
         check(&gate, writers, freezer);
+    });
+}
+
+/// A thread whose write was refused is refused by every other shard as well, also by one that the freeze closes last. Red for
+/// `RefusedTooEarly`.
+#[test]
+fn loom_after_a_refusal_nothing_is_admitted() {
+    model::check(|| {
+        let gate = Arc::new(WriterShards::new(Secret::from_seed(1)));
+        let shard = gate.lease();
+        let freezer = freeze(&gate);
+        let writer = spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                let first = gate.write(|entered| Some(count_twice(entered)), || None).is_some();
+                let second = gate.enter(&shard).map(|mut entered| count_twice(&mut entered)).is_some();
+                assert!(first || !second, "a write was admitted after another one was refused");
+            }
+        });
+        writer.join().unwrap();
+        freezer.join().unwrap();
     });
 }

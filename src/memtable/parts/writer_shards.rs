@@ -16,6 +16,8 @@
 //! * WRITER-SHARDS-4: a shard stores the number of the thread that is inside, which only that thread writes and
 //!   clears. A thread that reads its own number there is inside already: its comparator calls back into the table.
 //!   Such a thread never waits for itself.
+//! * WRITER-SHARDS-5: a refused write waits until the freeze has closed every gate: no write that begins after it
+//!   returned is admitted. Only a thread that is inside a write does not wait, for the freeze waits for it.
 //!
 //! Any thread. Not promised: which shard a write uses.
 
@@ -232,7 +234,11 @@ impl Entered<'_> {
     /// Runs a write and leaves the shard.
     #[inline(always)]
     fn run<R>(mut self, write: impl FnOnce(&mut Self) -> R, frozen: impl FnOnce() -> R) -> R {
-        if self.inside.frozen == Gate::Frozen { frozen() } else { write(&mut self) }
+        if self.inside.frozen == Gate::Open {
+            return write(&mut self);
+        }
+        drop(self);
+        frozen()
     }
 
     /// The shard's chain, which is made if it does not exist. Only the owner of the lock sets it.
@@ -315,13 +321,6 @@ impl WriterShard {
         self.hold(self.inside.lock())
     }
 
-    /// Enters the shard as its lessee. Waits only for a freeze. `None`: frozen.
-    #[inline(always)]
-    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
-        let entered = self.wait();
-        (entered.inside.frozen == Gate::Open).then_some(entered)
-    }
-
     /// Gives the lease back.
     pub(crate) fn release(&self) {
         // ORDERING: Release pairs with the Acquire in `WriterShards::lease`; the state itself is behind the lock.
@@ -343,6 +342,8 @@ impl Drop for Leased {
 pub(crate) struct WriterShards {
     first: [WriterShard; FIRST],
     more: Mutex<More>,
+    /// Held by a freeze while it closes gates.
+    closing: Mutex<()>,
     secret: Secret,
 }
 
@@ -356,7 +357,7 @@ impl WriterShards {
     /// Open shards, for a table with this secret.
     pub(crate) fn new(secret: Secret) -> Self {
         let first = std::array::from_fn(|number| WriterShard::new(Gate::Open, secret, number));
-        WriterShards { first, more: Mutex::new(More::default()), secret }
+        WriterShards { first, more: Mutex::new(More::default()), closing: Mutex::new(()), secret }
     }
 
     /// Runs a write inside a free shard, which is made if there is none. For a frozen table returns what `frozen`
@@ -369,7 +370,7 @@ impl WriterShards {
     ) -> R {
         let home = thread_number() % FIRST;
         match self.first[home].try_enter() {
-            Some(entered) => entered.run(write, frozen),
+            Some(entered) => entered.run(write, || self.refuse(frozen)),
             None => self.write_elsewhere(home, write, frozen),
         }
     }
@@ -393,7 +394,32 @@ impl WriterShards {
                 leased.0.wait()
             }
         };
-        entered.run(write, frozen)
+        entered.run(write, || self.refuse(frozen))
+    }
+
+    /// Enters a shard as its lessee. Waits only for a freeze. `None`: frozen.
+    #[inline(always)]
+    pub(crate) fn enter<'s>(&self, shard: &'s WriterShard) -> Option<Entered<'s>> {
+        let entered = shard.wait();
+        if entered.inside.frozen == Gate::Open {
+            return Some(entered);
+        }
+        drop(entered);
+        self.refuse(|| None)
+    }
+
+    /// What a write returns that found its gate closed, once all gates are (WRITER-SHARDS-5).
+    #[cold]
+    fn refuse<R>(&self, frozen: impl FnOnce() -> R) -> R {
+        if !planted(Bug::RefusedTooEarly) && !self.holds_this_thread() {
+            drop(self.closing.lock());
+        }
+        frozen()
+    }
+
+    /// Whether this thread is inside a write (WRITER-SHARDS-4).
+    fn holds_this_thread(&self) -> bool {
+        self.fold(false, |inside, shard| inside || shard.is_held_by_this_thread())
     }
 
     /// A shard that one `Writer` owns.
@@ -413,17 +439,18 @@ impl WriterShards {
         shard
     }
 
-    /// Closes every gate and waits for the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3). Sums are exact
+    /// Closes every gate and waits for the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3, WRITER-SHARDS-5). Sums are exact
     /// afterwards.
     ///
     /// # Errors
     /// `InvalidArgument` from inside a write, which would wait for itself (WRITER-SHARDS-4). No gate is closed then.
     pub(crate) fn freeze(&self) -> Result<()> {
-        if self.fold(false, |inside, shard| inside || shard.is_held_by_this_thread()) {
+        if self.holds_this_thread() {
             return Err(Error::InvalidArgument(
                 "freeze was called from inside a write of this thread, as by a comparator".into(),
             ));
         }
+        let _closing = self.closing.lock();
         let mut more = self.more.lock();
         more.frozen = Gate::Frozen;
         let made = more.shards.clone();

@@ -44,7 +44,7 @@ impl<C: Comparator> Writer<C> {
             return Err(frozen());
         }
         let writer = Writer::new(core);
-        let mut entered = writer.shard.enter().ok_or_else(frozen)?;
+        let mut entered = core.shards.enter(&writer.shard).ok_or_else(frozen)?;
         core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
         let units = entered.inside.inserter.sub.left();
         drop(entered);
@@ -103,7 +103,7 @@ impl<C: Comparator> Writer<C> {
     #[inline(always)]
     fn write(&mut self, write: &Fields<'_>) -> Result<Inserted> {
         admit(&self.core, write)?;
-        let mut entered = self.shard.enter().ok_or_else(frozen)?;
+        let mut entered = self.core.shards.enter(&self.shard).ok_or_else(frozen)?;
         apply(&self.core, &mut entered, write)
     }
 
@@ -132,13 +132,13 @@ impl<C: Comparator> Writer<C> {
 
     /// Writes the entries of a batch that `read_batch` has admitted.
     pub(crate) fn apply(&mut self, writes: &[Fields<'_>]) -> Result<BatchWritten> {
-        let mut entered = self.shard.enter().ok_or_else(frozen)?;
+        let mut entered = self.core.shards.enter(&self.shard).ok_or_else(frozen)?;
         apply_batch(&self.core, &mut entered, writes)
     }
 
     /// Takes `bytes` of arena space, all or nothing, and leaves it to the first write to touch them.
     pub(crate) fn reserve(&mut self, bytes: u64) -> Result<()> {
-        let mut entered = self.shard.enter().ok_or_else(frozen)?;
+        let mut entered = self.core.shards.enter(&self.shard).ok_or_else(frozen)?;
         self.core.arena.reserve(&mut entered.inside.inserter.sub, bytes)
     }
 }
