@@ -20,6 +20,7 @@ pub const PAIRS: [(&str, [&str; 3]); 6] = [
     ("btreemap-rwlock", ["btreemap-rwlock"; 3]),
 ];
 pub const OURS: [&str; 3] = ["ours-0", "ours-8", "ours-8-on-seek"];
+const WITH_DIRECTORY: [&str; 2] = ["ours-0-directory", "ours-8-directory"];
 
 /// The record of a run.
 pub fn of(arguments: &Arguments, candidates: &[Candidate], sections: Vec<Section>) -> Record {
@@ -73,12 +74,19 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
         "  ours lends it verified; owning rivals copy key and value as they insert, probes are made before"
     )?;
     for section in &record.sections {
-        ratios(record, text, section)?;
+        writeln!(text, "\n## {} entries: how many times as fast this crate is\n", section.entries)?;
+        ratios(text, record, section)?;
         budgets::render(text, &record.candidates, section)?;
         times(record, text, section)?;
         memory(record, text, section)?;
     }
     Ok(())
+}
+
+/// Which of ours is compared: with the directory where a record has nothing else.
+fn ours(record: &Record) -> &'static [&'static str] {
+    let bare = record.candidates.iter().any(|name| OURS.contains(&name.as_str()));
+    if bare { &OURS } else { &WITH_DIRECTORY }
 }
 
 /// The rivals of which this record has a candidate.
@@ -87,20 +95,26 @@ fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
     PAIRS.iter().filter(|(_, candidates)| candidates.iter().any(|candidate| there(candidate))).collect()
 }
 
-fn ratios(record: &Record, text: &mut String, section: &Section) -> std::fmt::Result {
-    writeln!(text, "\n## {} entries: how many times as fast this crate is\n", section.entries)?;
+/// Every measured row of a section against every rival.
+pub fn ratios(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
+    let settings = match ours(record).len() {
+        2 => "with a directory, at protection 0 / 8",
+        _ => "at protection 0 / 8 / 8 with checksums on seek",
+    };
     writeln!(
         text,
-        "Medians over the rounds, at protection 0 / 8 / 8 with checksums on seek (RocksDB set the same"
+        "Medians over the rounds, {settings}, RocksDB set likewise; in brackets the quartiles at"
     )?;
-    writeln!(text, "way); in brackets the quartiles at protection 8. Above 1 this crate is faster.\n")?;
+    writeln!(text, "protection 8. Above 1 this crate is faster.\n")?;
     let rivals = rivals(record);
     let heads: Vec<&str> = rivals.iter().map(|(name, _)| *name).collect();
     writeln!(text, "| work | {} |\n|---{}|", heads.join(" | "), "|---".repeat(heads.len()))?;
     for row in &section.rows {
         let cells: Vec<String> =
             rivals.iter().map(|(_, candidates)| cell(record, section, &row.name, candidates)).collect();
-        writeln!(text, "| {} | {} |", row.name, cells.join(" | "))?;
+        if cells.iter().any(|cell| cell != "-") {
+            writeln!(text, "| {} | {} |", row.name, cells.join(" | "))?;
+        }
     }
     Ok(())
 }
@@ -109,7 +123,7 @@ fn ratios(record: &Record, text: &mut String, section: &Section) -> std::fmt::Re
 pub fn cell(record: &Record, section: &Section, row: &str, rival: &[&str; 3]) -> String {
     let speeds: Vec<Option<[f64; 3]>> = rival
         .iter()
-        .zip(OURS)
+        .zip(ours(record))
         .map(|(rival, ours)| section.speed(&record.candidates, row, rival, ours))
         .collect();
     if speeds.iter().all(Option::is_none) {

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::budgets;
 use crate::published::Published;
-use crate::record::{OURS, PAIRS, cell};
+use crate::record::{self, OURS, PAIRS};
 
 /// A record and the stem of its file's name.
 #[derive(Debug)]
@@ -50,18 +50,17 @@ impl Records {
         Ok(Records { peers, published: kept(&paths)?, sets })
     }
 
-    /// The newest record of rivals with default keys and values and one thread.
+    /// The newest record of all rivals and rows: the one that was given no name.
     fn usual(&self) -> Option<&Kept<Record>> {
-        let usual = |record: &Record| (record.keys, record.values, record.threads) == (16, 100, 1);
-        self.peers.iter().find(|kept| usual(&kept.record))
+        self.peers.iter().find(|kept| kept.stem.ends_with("-peers"))
     }
 
-    /// The other records of that day.
+    /// The other records since that day.
     fn others(&self) -> impl Iterator<Item = &Kept<Record>> {
         let usual = self.usual();
         self.peers.iter().rev().filter(move |kept| {
             usual.is_some_and(|usual| {
-                usual.stem != kept.stem && usual.record.environment.date == kept.record.environment.date
+                usual.stem != kept.stem && usual.record.environment.date <= kept.record.environment.date
             })
         })
     }
@@ -167,7 +166,6 @@ fn peers(page: &mut String, kept: &Kept<Record>) -> std::fmt::Result {
     Ok(())
 }
 
-/// Every row of a section against every rival.
 fn ratios(page: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
     let Record { keys, values, threads, .. } = record;
     let plural = if *threads == 1 { "" } else { "s" };
@@ -176,25 +174,7 @@ fn ratios(page: &mut String, record: &Record, section: &Section) -> std::fmt::Re
         "\n### {} entries, {keys}-byte keys, {values}-byte values, {threads} thread{plural}: how many times as fast\n",
         section.entries
     )?;
-    writeln!(
-        page,
-        "Medians at protection 0 / 8 / 8 with checksums on seek, RocksDB set the same way; above 1 this"
-    )?;
-    writeln!(page, "crate is faster. In brackets the quartiles at protection 8.\n")?;
-    let rivals: Vec<_> = PAIRS
-        .iter()
-        .filter(|(_, candidates)| {
-            candidates.iter().any(|candidate| record.candidates.iter().any(|name| name == candidate))
-        })
-        .collect();
-    let names: Vec<&str> = rivals.iter().map(|(name, _)| *name).collect();
-    writeln!(page, "| work | {} |\n|---{}|", names.join(" | "), "|---".repeat(names.len()))?;
-    for row in &section.rows {
-        let cells: Vec<String> =
-            rivals.iter().map(|(_, candidates)| cell(record, section, &row.name, candidates)).collect();
-        writeln!(page, "| {} | {} |", row.name, cells.join(" | "))?;
-    }
-    Ok(())
+    record::ratios(page, record, section)
 }
 
 /// Every row in which a rival is faster at the same protection, or at 8 where it has none.

@@ -81,7 +81,7 @@ impl Candidate {
 
     /// An empty store.
     pub fn store(self, room: Room) -> anyhow::Result<Box<dyn Store>> {
-        let paranoid = ParanoidOptions::builder().protection_bytes(self.protection.into()).build()?;
+        let paranoid = ParanoidOptions::builder().protection_bytes(self.protection).build()?;
         let options = MemTableOptions::builder().paranoid(paranoid).write_buffer_size(room.write_buffer());
         let options = options.build()?;
         Ok(match self.kind {
@@ -102,7 +102,7 @@ impl Candidate {
         let mut made: Vec<WriteBatch> = Vec::new();
         for (at, (_, key, value)) in entries.iter().enumerate() {
             if at % batch == 0 {
-                made.push(WriteBatch::with_protection(self.protection.into()).expect("0 or 8"));
+                made.push(WriteBatch::with_protection(self.protection).expect("0 or 8"));
             }
             if let Some(batch) = made.last_mut() {
                 batch.put(key, value).expect("room for the entry");
