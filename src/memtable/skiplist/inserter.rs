@@ -158,7 +158,7 @@ impl Inserter {
             &Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         let leaf = self.splice.leaf;
         self.splice = Splice::new(search.sentinel);
-        let _ = search.find_by_towers(target, &mut self.splice);
+        search.find_above(target, &mut self.splice);
         self.splice.leaf = leaf;
         self.splice.record(0, tower.node);
     }

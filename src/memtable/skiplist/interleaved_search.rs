@@ -169,14 +169,19 @@ impl<C: Comparator> Search<'_, C> {
         }
     }
 
-    /// Prefetches the lines of a whole entry of usual size.
+    /// Prefetches the lines of a whole entry of usual size: one of 160 bytes reaches a fourth line in three cases of eight.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, node: u32) {
-        if let Some((address, _)) = self.view.locate(node) {
-            for line in 0..3 {
-                prefetch_read(std::ptr::without_provenance(address + 64 * line));
-            }
+        let Some(address) = self.view.locate_near(node).or_else(|| self.locate_far(node)) else { return };
+        for line in 0..4 {
+            prefetch_read(std::ptr::without_provenance(address + 64 * line));
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn locate_far(&self, node: u32) -> Option<usize> {
+        self.view.locate(node).map(|(address, _)| address)
     }
 }
 

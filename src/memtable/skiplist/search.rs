@@ -381,6 +381,22 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
+    /// Records the way to a target on the levels above 0. What it records is a hint: who links there verifies both sides.
+    pub(crate) fn find_above<T: Trail>(&self, target: &Target<'_>, trail: &mut T) {
+        let mut walk = self.start();
+        let mut progress = self.choose(&mut walk, self.sentinel, trail);
+        while let Progress::On = progress {
+            if walk.level == 0 {
+                return;
+            }
+            progress = self.step::<BracketOnly, T>(&mut walk, target, trail);
+        }
+        if let Progress::Stopped(_) = progress {
+            // Damage: its neighbours are found with care.
+            let _ = self.find_by_towers(target, trail);
+        }
+    }
+
     /// Finds the bracket with a walk that has begun; falls back to a careful search from the top.
     #[inline(always)]
     pub(crate) fn find_from<K: Checks, T: Trail>(
