@@ -11,6 +11,7 @@ use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::parts::representation::{Around, Ordered, Spot};
 use crate::memtable::parts::vector::{Sorted, SortedSearch};
 use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Gap, Search};
 
@@ -36,6 +37,14 @@ impl<'a, C: Comparator> Ordered<'a> for Order<'a, C> {
     fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Gap> {
         match self {
             Order::List(search) => Ordered::find(search, target),
+            Order::Sorted(search) => search.find(target),
+        }
+    }
+
+    #[inline(always)]
+    fn seek(&self, target: &Target<'_>, read_ahead: &mut ReadAhead) -> Result<Around<'a>, Gap> {
+        match self {
+            Order::List(search) => search.seek(target, read_ahead),
             Order::Sorted(search) => search.find(target),
         }
     }

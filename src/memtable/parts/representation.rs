@@ -10,8 +10,9 @@
 use crate::error::Corruption;
 use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::Verified;
-use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
+use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search};
 
 /// The end: before the first entry and after the last one.
 pub(crate) const END: u32 = 0;
@@ -39,6 +40,11 @@ pub(crate) struct Around<'a> {
 pub(crate) trait Ordered<'a> {
     /// The neighbours around a position.
     fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Gap>;
+    /// The neighbours around a position from which a walk goes on upwards.
+    #[inline(always)]
+    fn seek(&self, target: &Target<'_>, _read_ahead: &mut ReadAhead) -> Result<Around<'a>, Gap> {
+        self.find(target)
+    }
     /// The entry before a position.
     #[inline]
     fn find_before(&self, target: &Target<'_>) -> Result<Option<Spot<'a>>, Gap> {
@@ -77,7 +83,18 @@ pub(crate) trait Ordered<'a> {
     fn view(&self) -> &View<'a>;
 }
 
-impl<C> Search<'_, C> {
+impl<'a, C> Search<'a, C> {
+    /// Converts what a search has found from nodes to positions.
+    #[inline(always)]
+    fn around(&self, found: Result<Bracket<'a>, Gap>) -> Result<Around<'a>, Gap> {
+        match found {
+            Ok(bracket) => {
+                Ok(Around { before: self.position_of(bracket.pred), after: bracket.entry.map(spot) })
+            }
+            Err(gap) => Err(self.between_positions(gap)),
+        }
+    }
+
     /// Converts a gap of the list from nodes to positions.
     fn between_positions(self, gap: Gap) -> Gap {
         Gap { before: self.position_of(gap.before), after: self.position_of(gap.after), ..gap }
@@ -100,12 +117,12 @@ fn spot<'a>(entry: Verified<'a>) -> Spot<'a> {
 impl<'a, C: Comparator> Ordered<'a> for Search<'a, C> {
     #[inline]
     fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Gap> {
-        match Search::find(self, target, &mut NoTrail) {
-            Ok(bracket) => {
-                Ok(Around { before: self.position_of(bracket.pred), after: bracket.entry.map(spot) })
-            }
-            Err(gap) => Err(self.between_positions(gap)),
-        }
+        self.around(Search::find(self, target, &mut NoTrail))
+    }
+
+    #[inline]
+    fn seek(&self, target: &Target<'_>, read_ahead: &mut ReadAhead) -> Result<Around<'a>, Gap> {
+        self.around(Search::find(self, target, read_ahead))
     }
 
     #[inline(always)]

@@ -168,7 +168,13 @@ impl<L: Visibility> Scope<L> {
     }
 
     /// The first entry shown at or after a position, or the last one before it, inside the bounds.
-    pub(super) fn arrive<C: Comparator>(&self, core: &Core<C>, way: Way, target: &Target<'_>) -> Arrival {
+    pub(super) fn arrive<C: Comparator>(
+        &self,
+        core: &Core<C>,
+        way: Way,
+        target: &Target<'_>,
+        read_ahead: &mut ReadAhead,
+    ) -> Arrival {
         let order = self.order(core)?;
         if let Some(prefix) = &self.prefix
             && core.accelerators.may_start_with(order.view(), prefix) == Answer::Absent
@@ -176,7 +182,7 @@ impl<L: Visibility> Scope<L> {
             core.accelerators.count(Event::FilterNegative, 1);
             return Ok(Ok(None));
         }
-        Ok(self.arrive_in(core, &order, way, target).map(park))
+        Ok(self.arrive_in(core, &order, way, target, read_ahead).map(park))
     }
 
     fn arrive_in<'a, C: Comparator, O: Ordered<'a>>(
@@ -185,6 +191,7 @@ impl<L: Visibility> Scope<L> {
         order: &O,
         way: Way,
         target: &Target<'_>,
+        read_ahead: &mut ReadAhead,
     ) -> Outcome<'a> {
         // A walk that would begin outside its near bound begins at the bound, because damage outside does not concern
         // it.
@@ -193,7 +200,7 @@ impl<L: Visibility> Scope<L> {
         let bound = bound.as_ref().filter(|bound| target.order(&core.comparator, bound) == outside);
         let target = bound.unwrap_or(target);
         let spot = match way {
-            Way::Forward => order.find(target)?.after,
+            Way::Forward => order.seek(target, read_ahead)?.after,
             Way::Backward => order.find_before(target)?,
         };
         self.show(core, order, way, spot)

@@ -157,9 +157,13 @@ impl<L: Visibility> Walk<L> {
         target: &Target<'_>,
     ) -> Result<Option<Entry<'a>>> {
         self.refresh(core)?;
-        let outcome = self.scope.arrive(core, way, target);
+        let mut read_ahead = ReadAhead::default();
+        let outcome = self.scope.arrive(core, way, target, &mut read_ahead);
+        self.read_ahead = read_ahead;
         self.land(core, outcome)?;
-        self.pass_others(core, way)?;
+        if !self.shows_all::<C>() {
+            self.pass_others_by_steps(core, way)?;
+        }
         Ok(self.shown(core))
     }
 
@@ -182,8 +186,11 @@ impl<L: Visibility> Walk<L> {
         core: &'a Core<C>,
         way: Way,
     ) -> Result<Option<Entry<'a>>> {
-        self.go(core, way)?;
-        self.pass_others(core, way)?;
+        let shown = self.advance(core, way)?;
+        if self.shows_all::<C>() {
+            return Ok(shown);
+        }
+        self.pass_others_by_steps(core, way)?;
         Ok(self.shown(core))
     }
 
@@ -207,15 +214,13 @@ impl<L: Visibility> Walk<L> {
         Ok(self.shown(core))
     }
 
-    /// Passes entries without the prefix, in orders where keys with a common prefix are not adjacent.
+    /// Whether every entry that a step leads to has the walk's prefix.
     #[inline(always)]
-    fn pass_others<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
-        if C::ORDER == KeyOrder::Bytes || self.scope.prefix().is_none() {
-            return Ok(());
-        }
-        self.pass_others_by_steps(core, way)
+    fn shows_all<C: Comparator>(&self) -> bool {
+        C::ORDER == KeyOrder::Bytes || self.scope.prefix().is_none()
     }
 
+    /// Passes entries without the prefix, in orders where keys with a common prefix are not adjacent.
     #[cold]
     fn pass_others_by_steps<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
         let is_other = |walk: &Self| match (walk.shown(core), walk.scope.prefix()) {
@@ -223,22 +228,9 @@ impl<L: Visibility> Walk<L> {
             _ => false,
         };
         while is_other(self) {
-            self.go(core, way)?;
+            self.advance(core, way)?;
         }
         Ok(())
-    }
-
-    #[inline(always)]
-    fn go<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
-        let mut read_ahead = self.read_ahead;
-        match self.scope.step_fast(core, &self.state, way, &mut read_ahead) {
-            Some(moved) => {
-                self.state = moved.map_or(State::Nowhere, |entry| State::At(Stand::at(&entry)));
-                self.read_ahead = read_ahead;
-                Ok(())
-            }
-            None => self.step_slow(core, way),
-        }
     }
 
     #[inline(never)]
@@ -262,7 +254,6 @@ impl<L: Visibility> Walk<L> {
     /// Ends a seek, after which the count of steps starts again.
     #[inline(always)]
     fn land<C: Comparator>(&mut self, core: &Core<C>, outcome: Arrival) -> Result<()> {
-        self.read_ahead = ReadAhead::default();
         self.heading.limit = StepLimit::default();
         self.stand(core, outcome)
     }

@@ -86,6 +86,12 @@ impl Inserter {
         (self.owner, self.hops, self.run) = (search.sentinel, NEAR_HOPS, u32::MAX);
     }
 
+    /// Goes on at a place that a search has certified and whose way it follows.
+    #[inline(always)]
+    pub(super) fn arrive(&mut self) {
+        self.run = self.run.wrapping_add(1);
+    }
+
     /// The bracket around a position at most a few hops after the writer's last insert.
     #[inline(always)]
     pub(crate) fn find_behind_last<'a, C: Comparator>(
@@ -102,8 +108,22 @@ impl Inserter {
         near
     }
 
+    /// The bracket around the place of an entry.
+    #[inline(always)]
+    pub(super) fn find<'a, C: Comparator>(
+        &mut self,
+        search: &Search<'a, C>,
+        fields: &Fields<'_>,
+    ) -> Result<Bracket<'a>> {
+        let target = Target::new(search.comparator, fields.key, fields.sequence);
+        match self.find_behind_last(search, &target) {
+            Some(bracket) => Ok(bracket),
+            None => self.find_from_top(search, fields),
+        }
+    }
+
     #[inline(never)]
-    pub(super) fn find_from_top<'a, C: Comparator>(
+    fn find_from_top<'a, C: Comparator>(
         &mut self,
         search: &Search<'a, C>,
         fields: &Fields<'_>,
@@ -156,10 +176,9 @@ impl Inserter {
     fn find_tower<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: Tower) {
         let target =
             &Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
-        let leaf = self.splice.leaf;
-        self.splice = Splice::new(search.sentinel);
+        let Splice { leaf, slot, .. } = self.splice;
+        self.splice = Splice { leaf, slot, ..Splice::new(search.sentinel) };
         search.find_above(target, &mut self.splice);
-        self.splice.leaf = leaf;
         self.splice.record(0, tower.node);
     }
 
@@ -171,8 +190,9 @@ impl Inserter {
         }
         let target =
             Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
-        match search.directory().name(&mut self.slab, self.splice.leaf, tower.node, &target) {
-            Named::In(leaf) => self.splice.leaf = leaf,
+        let guess = (self.splice.leaf, self.splice.slot);
+        match search.directory().name(&mut self.slab, guess, tower.node, &target) {
+            Named::In(leaf) => (self.splice.leaf, self.splice.slot) = (leaf, guess.1 + 1),
             Named::Busy => self.waiting.push(tower.node),
             Named::Not => self.splice.leaf = 0,
         }
@@ -187,7 +207,7 @@ impl Inserter {
         for node in nodes.into_iter().take(count) {
             let Some(opened) = search.view.try_open(node) else { continue };
             let target = search.position(&opened);
-            if search.directory().name(&mut self.slab, 0, node, &target) == Named::Busy {
+            if search.directory().name(&mut self.slab, (0, 0), node, &target) == Named::Busy {
                 self.waiting.push(node);
             }
         }

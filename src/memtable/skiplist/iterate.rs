@@ -15,8 +15,9 @@
 use crate::error::{Corruption, Result};
 use crate::integrity::options::OrderChecks;
 use crate::key::{Comparator, Side, Target};
+use crate::memtable::skiplist::directory::lookup::Hint;
 use crate::memtable::skiplist::node::{Node, Verified};
-use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
+use crate::memtable::skiplist::search::{Gap, NoTrail, Search, Trail};
 use crate::memtable::skiplist::witness::Doubt;
 use crate::planted::{Bug, planted};
 use crate::prefetch::prefetch_read;
@@ -45,10 +46,11 @@ pub(crate) struct ReadAhead {
     way: [u32; LEAD],
     followers: [u32; FOLLOWERS],
     steps: u32,
-    /// Where the directory names the node that the walk meets next, of those that it names.
-    leaf: u32,
-    slot: u32,
+    /// Of the nodes that the directory names the one that the walk meets next, and its leaf and slot.
     expected: u32,
+    next: (u32, u32),
+    /// Leaf and slot of the last one that was asked for.
+    far: (u32, u32),
 }
 
 /// How many named nodes the read-ahead is ahead in the directory.
@@ -87,10 +89,20 @@ impl Default for ReadAhead {
             way: [0; LEAD],
             followers: [0; FOLLOWERS],
             steps: PATIENCE,
-            leaf: 0,
-            slot: 0,
             expected: 0,
+            next: (0, 0),
+            far: (0, 0),
         }
+    }
+}
+
+/// A search from which a walk goes on upwards.
+impl Trail for ReadAhead {
+    #[inline(always)]
+    fn record(&mut self, _level: u32, _at: u32) {}
+    #[inline(always)]
+    fn ask_ahead<C: Comparator>(&mut self, search: &Search<'_, C>, hint: &Hint) {
+        search.start_at_place(self, (hint.leaf, hint.slot), Onward::Up);
     }
 }
 
@@ -172,36 +184,40 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     #[inline(always)]
     fn advance_in_directory(&self, read_ahead: &mut ReadAhead, onward: Onward) {
-        let next = read_ahead.slot.wrapping_add_signed(onward.by(1));
-        let ahead = next.wrapping_add_signed(onward.by(AHEAD));
-        let directory = self.directory();
-        let (expected, far) =
-            (directory.named(read_ahead.leaf, next), directory.named(read_ahead.leaf, ahead));
         read_ahead.steps = 0;
-        if expected == 0 || far == 0 {
-            return self.cross_in_directory(read_ahead, onward);
-        }
-        (read_ahead.slot, read_ahead.expected) = (next, expected);
-        self.prefetch_entry(far);
+        (read_ahead.next, read_ahead.expected) = self.named_after(read_ahead.next, onward);
+        self.ask_further(read_ahead, onward);
     }
 
-    /// What is asked for stands in the next leaf, or the walk comes to it.
+    /// Asks for one more node.
+    #[inline(always)]
+    fn ask_further(&self, read_ahead: &mut ReadAhead, onward: Onward) {
+        let (far, node) = self.named_after(read_ahead.far, onward);
+        read_ahead.far = far;
+        if node != 0 {
+            self.prefetch_entry(node);
+        }
+    }
+
+    /// The place after another one in the directory, and the node that it names; 0: none.
+    #[inline(always)]
+    fn named_after(&self, (leaf, slot): (u32, u32), onward: Onward) -> ((u32, u32), u32) {
+        let next = slot.wrapping_add_signed(onward.by(1));
+        match self.directory().named(leaf, next) {
+            0 => self.named_beside((leaf, slot), onward),
+            node => ((leaf, next), node),
+        }
+    }
+
+    /// The place after the last one of a leaf.
     #[inline(never)]
-    fn cross_in_directory(&self, read_ahead: &mut ReadAhead, onward: Onward) {
+    fn named_beside(&self, (leaf, slot): (u32, u32), onward: Onward) -> ((u32, u32), u32) {
         let directory = self.directory();
-        let (leaf, slot) = (read_ahead.leaf, read_ahead.slot);
-        let Some((next_leaf, next_slot)) = directory.moved(leaf, slot, onward.by(1)) else {
-            read_ahead.expected = 0;
-            return;
-        };
-        if next_leaf != leaf {
-            directory.prefetch_leaf(onward.of(directory.beside(next_leaf)));
+        let Some((next, slot)) = directory.moved(leaf, slot, onward.by(1)) else { return ((0, 0), 0) };
+        if next != leaf {
+            directory.prefetch_leaf(onward.of(directory.beside(next)));
         }
-        (read_ahead.leaf, read_ahead.slot) = (next_leaf, next_slot);
-        read_ahead.expected = directory.named(next_leaf, next_slot);
-        if let Some((leaf, slot)) = directory.moved(next_leaf, next_slot, onward.by(AHEAD)) {
-            self.prefetch_entry(directory.named(leaf, slot));
-        }
+        ((next, slot), directory.named(next, slot))
     }
 
     /// Looks the node up that the walk has come to.
@@ -210,15 +226,21 @@ impl<'a, C: Comparator> Search<'a, C> {
         read_ahead.steps = 0;
         read_ahead.expected = 0;
         let Some(opened) = self.view.try_open(node) else { return };
-        let directory = self.directory();
-        let Some(hint) = directory.lookup(&self.position(&opened)) else { return };
-        (read_ahead.leaf, read_ahead.slot) = (hint.leaf, hint.slot);
-        for ahead in 1..AHEAD {
-            let Some((leaf, slot)) = directory.moved(hint.leaf, hint.slot, onward.by(ahead)) else { break };
-            self.prefetch_entry(directory.named(leaf, slot));
+        let Some(hint) = self.directory().lookup(&self.position(&opened)) else { return };
+        let is_before = onward == Onward::Up && hint.after != node;
+        let slot = if is_before { hint.slot.wrapping_sub(1) } else { hint.slot };
+        self.start_at_place(read_ahead, (hint.leaf, slot), onward);
+    }
+
+    /// The walk stands at a place of the directory.
+    #[inline(always)]
+    fn start_at_place(&self, read_ahead: &mut ReadAhead, place: (u32, u32), onward: Onward) {
+        read_ahead.steps = 0;
+        read_ahead.far = place;
+        for _ in 0..AHEAD {
+            self.ask_further(read_ahead, onward);
         }
-        directory.prefetch_leaf(onward.of(directory.beside(hint.leaf)));
-        self.cross_in_directory(read_ahead, onward);
+        (read_ahead.next, read_ahead.expected) = self.named_after(place, onward);
     }
 
     /// Prefetches the lines of the entry that is expected `distance` bytes away.

@@ -189,25 +189,29 @@ impl List {
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
     ) -> Result<Placement<'a>> {
-        match self.insert_new(search, inserter, fields)? {
+        match self.insert_new(search, inserter, fields, None)? {
             Quick::Linked(linked) => Ok(linked.placed(None)),
             Quick::Not(site) => self.insert_any(search, inserter, fields, policy, site),
         }
     }
 
-    /// Inserts most entries: those without an equal, at the first attempt. What else there is to do is done by
+    /// Inserts most entries: those without an equal, at the first attempt; `certified`: between these two nodes, by a way
+    /// that the writer follows. What else there is to do is done by
     /// [`insert_any`](Self::insert_any), out of the way.
     #[inline(always)]
-    pub(crate) fn insert_new<C: Comparator>(
+    pub(crate) fn insert_new<'a, C: Comparator>(
         &self,
-        search: &Search<'_, C>,
+        search: &Search<'a, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
+        certified: Option<Bracket<'a>>,
     ) -> Result<Quick> {
-        let target = Target::new(search.comparator, fields.key, fields.sequence);
-        let bracket = match inserter.find_behind_last(search, &target) {
-            Some(bracket) => bracket,
-            None => inserter.find_from_top(search, fields)?,
+        let bracket = match certified {
+            Some(bracket) => {
+                inserter.arrive();
+                bracket
+            }
+            None => inserter.find(search, fields)?,
         };
         if bracket.entry.is_some_and(|entry| equals(search, &entry, fields)) {
             return Ok(Quick::Not(None));
@@ -251,12 +255,8 @@ impl List {
         policy: DuplicatePolicy,
         site: &mut Option<Site>,
     ) -> Result<Placement<'a>> {
-        let target = Target::new(search.comparator, fields.key, fields.sequence);
         loop {
-            let bracket = match inserter.find_behind_last(search, &target) {
-                Some(bracket) => bracket,
-                None => inserter.find_from_top(search, fields)?,
-            };
+            let bracket = inserter.find(search, fields)?;
             let displaced = match settle(search, &bracket, fields, policy)? {
                 Verdict::Insert(displaced) => displaced,
                 Verdict::Kept => return Ok(Placement::Kept),

@@ -46,6 +46,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         trail: &mut T,
     ) -> Option<Bracket<'a>> {
         let hint = self.ask_directory(target)?;
+        trail.ask_ahead(self, &hint);
         self.find_from_hint(&hint, target, trail)
     }
 
@@ -71,7 +72,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         if bracket.entry.is_some_and(|entry| !self.is_held(&entry)) {
             return None;
         }
-        trail.start_in(hint.leaf);
+        trail.start_at(hint);
         Some(bracket)
     }
 

@@ -31,6 +31,7 @@ use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::directory::lookup::Hint;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::height::Towers;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
@@ -81,9 +82,12 @@ pub(crate) trait Trail {
     /// The walk looks at a node.
     #[inline(always)]
     fn visit(&mut self) {}
-    /// The walk starts in this leaf of the directory, and knows the way on level 0 alone.
+    /// The directory names this place: memory that is needed behind it may be asked for.
     #[inline(always)]
-    fn start_in(&mut self, _leaf: u32) {}
+    fn ask_ahead<C: Comparator>(&mut self, _search: &Search<'_, C>, _hint: &Hint) {}
+    /// The walk starts at this place of the directory, and knows the way on level 0 alone.
+    #[inline(always)]
+    fn start_at(&mut self, _hint: &Hint) {}
 }
 
 /// Counts the nodes that a walk looks at.
@@ -116,12 +120,14 @@ pub(crate) struct Splice {
     pub(crate) levels: u32,
     /// The leaf of the directory that names the place; 0: not known.
     pub(crate) leaf: u32,
+    /// The slot there before which it is named: a guess.
+    pub(crate) slot: u32,
 }
 
 impl Splice {
     /// Before a search from the top of a list.
     pub(crate) fn new(sentinel: u32) -> Splice {
-        Splice { prev: [sentinel; HEIGHT_MAX], levels: HEIGHT_MAX as u32, leaf: 0 }
+        Splice { prev: [sentinel; HEIGHT_MAX], levels: HEIGHT_MAX as u32, leaf: 0, slot: 0 }
     }
 }
 
@@ -133,8 +139,8 @@ impl Trail for Splice {
         }
     }
     #[inline(always)]
-    fn start_in(&mut self, leaf: u32) {
-        (self.leaf, self.levels) = (leaf, 1);
+    fn start_at(&mut self, hint: &Hint) {
+        (self.leaf, self.slot, self.levels) = (hint.leaf, hint.slot, 1);
     }
 }
 
@@ -419,6 +425,14 @@ impl<'a, C: Comparator> Search<'a, C> {
             return Ok(bracket);
         }
         self.find_carefully(target, trail)
+    }
+
+    /// Whether the links of a bracket that was certified before still say what they said then. Keys do not change, so
+    /// nothing has come between its nodes.
+    #[inline(always)]
+    pub(crate) fn stands(&self, bracket: &Bracket<'a>) -> bool {
+        self.view.try_link(bracket.pred, 0) == Some(bracket.succ)
+            && self.view.back_target(bracket.succ) == Some(bracket.pred)
     }
 
     /// Verifies both sides of a bracket and the link between them (SEARCH-2).

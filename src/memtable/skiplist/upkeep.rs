@@ -114,7 +114,7 @@ impl<C: Comparator> Search<'_, C> {
             let beside = node.offset().wrapping_sub(at) <= NEAR_UNITS;
             (at, run) = (node.offset(), if beside { run + 1 } else { 0 });
             if run % NAMED_EVERY == 0
-                && let Named::In(named) = directory.name(&mut slab, leaf, at, &self.position(&node))
+                && let Named::In(named) = directory.name(&mut slab, (leaf, 0), at, &self.position(&node))
             {
                 leaf = named;
             }

@@ -15,6 +15,9 @@
 //! * WRITE-BATCH-3: a panic of the comparator reaches the caller. Each entry is then either linked and counted, or
 //!   absent.
 //!
+//! * WRITE-BATCH-4: the bracket that the search of an entry certified is used if both of its links still say what they said.
+//!   Else the place is looked for anew.
+//!
 //! Any thread; a batch is written inside one shard. Not promised: that all entries become visible at once. The engine
 //! publishes the batch's last sequence number after the call has returned.
 
@@ -191,13 +194,13 @@ fn compare_batch<C: Comparator>(core: &Core<C>, writes: &[Fields<'_>]) -> Result
 }
 
 /// Searches the places of all entries of one list, and refuses duplicates.
-fn search_batch<C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'_, C>,
+fn search_batch<'a, C: Comparator>(
+    core: &'a Core<C>,
+    search: &Search<'a, C>,
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
     sort: Sort,
-    ways: &mut Vec<Way>,
+    ways: &mut Vec<Way<'a>>,
 ) -> Result<()> {
     let near = search_near(core, search, inserter, writes, sort)?;
     let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
@@ -217,12 +220,14 @@ fn search_batch<C: Comparator>(
         let (Some(write), Some(slot)) = (writes.get(place), ways.get_mut(place)) else { return };
         let fits = match found {
             Err(gap) => Err(gap.corruption.into()),
-            Ok(bracket) => refuse(core, sort, write, &bracket),
+            Ok(bracket) => {
+                *slot = Way::Found(way.clone(), bracket);
+                refuse(core, sort, write, &bracket)
+            }
         };
         if fits.is_err() {
             outcome = fits;
         }
-        *slot = Way::Found(way.clone());
     });
     outcome
 }
@@ -277,11 +282,11 @@ fn refuse<C: Comparator>(
 }
 
 /// Everything that can be refused, and the ways to the places (WRITE-BATCH-1); none if the writer stands there.
-fn prepare_batch<C: Comparator>(
-    core: &Core<C>,
+fn prepare_batch<'a, C: Comparator>(
+    core: &'a Core<C>,
     entered: &mut Entered<'_>,
     writes: &[Fields<'_>],
-) -> Result<Vec<Way>> {
+) -> Result<Vec<Way<'a>>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
     let mut ways = Vec::new();
     if core.options.representation == Representation::SkipList {
@@ -321,11 +326,11 @@ pub(crate) fn apply_batch<C: Comparator>(
 }
 
 /// Links the entries one after the other; `linked` hears of each.
-fn link_batch<C: Comparator>(
-    core: &Core<C>,
+fn link_batch<'a, C: Comparator>(
+    core: &'a Core<C>,
     entered: &mut Entered<'_>,
     writes: &[Fields<'_>],
-    ways: &[Way],
+    ways: &[Way<'a>],
     linked: &mut impl FnMut(&Inserted),
 ) -> Result<()> {
     // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
@@ -333,13 +338,14 @@ fn link_batch<C: Comparator>(
     let mut last = None;
     for (place, write) in writes.iter().enumerate() {
         let way = ways.get(place).unwrap_or(&Way::Writers);
-        if !follows(core, last, (write, way)) {
-            follow(core, entered, &points, (write, way))?;
-        }
+        let certified = match follows(core, last, (write, way)) {
+            true => None,
+            false => follow(core, entered, &points, (write, way))?,
+        };
         core.points.list.heighten(&mut points);
         linked(&match write.kind {
             Kind::RANGE_DELETE => apply(core, entered, write)?,
-            _ => apply_point(core, entered, &points, write)?,
+            _ => apply_point(core, entered, &points, write, certified)?,
         });
         last = Some((write, way));
     }
@@ -348,40 +354,42 @@ fn link_batch<C: Comparator>(
 
 /// Whether an entry's place is after the one that was linked last, with nothing that was there before between them:
 /// then the writer's own way is the shorter one.
-fn follows<C: Comparator>(core: &Core<C>, last: Option<Step<'_>>, (write, way): Step<'_>) -> bool {
-    let (Some((before, Way::Found(last_way))), Way::Found(way)) = (last, way) else { return false };
-    last_way.prev.first() == way.prev.first()
+fn follows<C: Comparator>(core: &Core<C>, last: Option<Step<'_, '_>>, (write, way): Step<'_, '_>) -> bool {
+    let (Some((before, Way::Found(_, last))), Way::Found(_, bracket)) = (last, way) else { return false };
+    last.pred == bracket.pred
         && Sort::Ranges.holds(before) == Sort::Ranges.holds(write)
         && core.comparator.compare(before.key, write.key).is_lt()
 }
 
-fn follow<C: Comparator>(
+/// Moves the writer to the place that a search has found. The bracket there, if it still stands, and its list is that of
+/// the point entries.
+fn follow<'a, C: Comparator>(
     core: &Core<C>,
     entered: &mut Entered<'_>,
-    points: &Search<'_, C>,
-    (write, way): Step<'_>,
-) -> Result<(), Corruption> {
-    let Way::Found(way) = way else { return Ok(()) };
+    points: &Search<'a, C>,
+    (write, way): Step<'_, 'a>,
+) -> Result<Option<Bracket<'a>>, Corruption> {
+    let Way::Found(way, bracket) = way else { return Ok(None) };
     let inserter = &mut entered.inside.inserter;
     if Sort::Ranges.holds(write) {
         inserter.follow(&core.range_search()?, way);
-    } else {
-        inserter.follow(points, way);
+        return Ok(None);
     }
-    Ok(())
+    inserter.follow(points, way);
+    Ok(points.stands(bracket).then_some(*bracket))
 }
 
 /// How a batch's entry gets to its place.
 #[derive(Debug, Clone)]
-enum Way {
+enum Way<'a> {
     /// The writer stands there, or gets there by the entry before.
     Writers,
-    /// By the way that a search has found.
-    Found(Splice),
+    /// By the way that a search has found, to the bracket that it certified.
+    Found(Splice, Bracket<'a>),
 }
 
 /// An entry and the way that its search recorded.
-type Step<'s> = (&'s Fields<'s>, &'s Way);
+type Step<'s, 'a> = (&'s Fields<'s>, &'s Way<'a>);
 
 /// The way of a search that has not begun.
 fn no_way<C>(search: &Search<'_, C>) -> Splice {

@@ -23,7 +23,7 @@ use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::Site;
-use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::search::{Bracket, Search};
 use crate::planted::{Bug, planted};
 
 /// The result of an insert.
@@ -94,17 +94,18 @@ pub(crate) fn apply<C: Comparator>(
         apply_range(core, entered, write)
     } else {
         let search = core.point_search()?;
-        apply_point(core, entered, &search, write)
+        apply_point(core, entered, &search, write, None)
     }
 }
 
-/// Inserts a point entry by a search among the point entries.
+/// Inserts a point entry: between two nodes that a search has certified, if that was made before.
 #[inline(always)]
-pub(crate) fn apply_point<C: Comparator>(
+pub(crate) fn apply_point<'a, C: Comparator>(
     core: &Core<C>,
     entered: &mut Entered<'_>,
-    search: &Search<'_, C>,
+    search: &Search<'a, C>,
     write: &Fields<'_>,
+    certified: Option<Bracket<'a>>,
 ) -> Result<Inserted> {
     let announce = || core.accelerators.announce(&search.view, write.key, write.key_part);
     if core.accelerators.shortcuts() == Shortcuts::Some && !planted(Bug::FilterAfterPublication) {
@@ -112,7 +113,7 @@ pub(crate) fn apply_point<C: Comparator>(
     }
     let quick = match core.options.representation {
         Representation::SkipList => {
-            core.points.list.insert_new(search, &mut entered.inside.inserter, write)?
+            core.points.list.insert_new(search, &mut entered.inside.inserter, write, certified)?
         }
         Representation::Vector => Quick::Not(None),
     };

@@ -28,6 +28,8 @@ pub(super) const START: u32 = 0;
 pub(crate) const GROUP: usize = 32;
 /// Nodes whose discriminators tie that a search passes by hops rather than by reading their keys.
 const TIES_HOPPED: usize = 2;
+/// Cache lines of a leaf, and of either half of an inner page.
+const LEAF_LINES: usize = 8;
 /// Most levels of inner pages.
 pub(super) const LEVELS_MAX: u32 = 6;
 
@@ -158,14 +160,15 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     pub(super) fn page_at(&self, level: u32, target: &Target<'_>) -> Option<Page<'a>> {
         let (mut page, levels) = self.root()?;
         for above in (level + 1..=levels).rev() {
-            page = self.child_of(page, above, target)?;
+            page = self.child_of(page, target)?;
+            self.prefetch_page(page, if above == 1 { LEAF_LINES } else { 2 * LEAF_LINES });
         }
         Page::open(self.view, page)
     }
 
-    /// The page below an inner page of `level` whose range holds the target; its lines are asked for.
+    /// The page below an inner page whose range holds the target.
     #[inline(always)]
-    fn child_of(&self, page: u32, level: u32, target: &Target<'_>) -> Option<u32> {
+    fn child_of(&self, page: u32, target: &Target<'_>) -> Option<u32> {
         let mut page = Page::open(self.view, page)?;
         let mut slot = self.inner_slot(&page, target);
         for _ in 0..MOVES_MAX {
@@ -173,9 +176,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             page = right;
             slot = self.inner_slot(&page, target);
         }
-        let (child, _) = page.child(self.view, slot.max(1) - 1)?;
-        self.prefetch_page(child, level);
-        Some(child)
+        page.child(self.view, slot.max(1) - 1).map(|(child, _)| child)
     }
 
     /// The page to go on with, if it is not this one.
@@ -184,10 +185,9 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         if page.is_replaced() { Page::open(self.view, page.next()) } else { self.beyond(page, slot, target) }
     }
 
-    /// Asks for the lines of a page below `level`.
+    /// Asks for so many lines of a page.
     #[inline(always)]
-    fn prefetch_page(&self, at: u32, level: u32) {
-        let lines = if level == 1 { 8 } else { 16 };
+    fn prefetch_page(&self, at: u32, lines: usize) {
         let address = self.view.likely_address(at);
         for line in 0..lines {
             let line = address.wrapping_add(line * LINE_UNITS as usize * UNIT);
@@ -207,9 +207,11 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     pub(crate) fn lookup_many(&self, targets: &[Target<'_>], hints: &mut [Option<Hint>; GROUP]) {
         let Some((root, levels)) = self.root() else { return };
         let mut pages = [Some(root); GROUP];
-        for level in (1..=levels).rev() {
+        for _ in 0..levels {
             for (page, target) in pages.iter_mut().zip(targets) {
-                *page = page.and_then(|at| self.child_of(at, level, target));
+                *page = page.and_then(|at| self.child_of(at, target));
+                // Of an inner page, what is searched: of its children one is read.
+                page.iter().for_each(|at| self.prefetch_page(*at, LEAF_LINES));
             }
         }
         for ((hint, page), target) in hints.iter_mut().zip(pages).zip(targets) {
@@ -237,13 +239,13 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// The node that is named at a place; 0: none.
     #[inline(always)]
     pub(crate) fn named(&self, leaf: u32, slot: u32) -> u32 {
-        Page::open(self.view, leaf).map_or(0, |page| page.node(slot as usize))
+        if leaf == 0 { 0 } else { Page::open(self.view, leaf).map_or(0, |page| page.node(slot as usize)) }
     }
 
     /// The place so many slots further on, in this leaf or a neighbour. `None`: there is none.
     #[inline(never)]
     pub(crate) fn moved(&self, leaf: u32, slot: u32, by: i32) -> Option<(u32, u32)> {
-        let mut page = Page::open(self.view, leaf)?;
+        let mut page = Page::open(self.view, leaf).filter(|_| leaf != 0)?;
         let mut slot = i64::from(slot) + i64::from(by);
         for _ in 0..MOVES_MAX {
             let count = page.rank(FREE) as i64;
@@ -265,7 +267,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
 
     /// Asks for the lines of a leaf.
     pub(crate) fn prefetch_leaf(&self, leaf: u32) {
-        self.prefetch_page(leaf, 1);
+        self.prefetch_page(leaf, LEAF_LINES);
     }
 
     /// The leaves beside a leaf: before and after it; 0: none.

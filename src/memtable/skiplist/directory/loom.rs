@@ -59,7 +59,7 @@ impl Table {
 
     fn name(&self, place: usize) -> Named {
         let mut slab = SubChunk::default();
-        self.search().directory().name(&mut slab, 0, self.nodes[place], &Table::target(place))
+        self.search().directory().name(&mut slab, (0, 0), self.nodes[place], &Table::target(place))
     }
 
     fn spawn_name(self: &Arc<Self>, place: usize) -> JoinHandle<Named> {

@@ -50,10 +50,43 @@ struct New<'t, 'k> {
 }
 
 impl<'a, C: Comparator> Pages<'_, 'a, C> {
-    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known (0: not).
-    pub(crate) fn name(&self, slab: &mut SubChunk, leaf: u32, node: u32, target: &Target<'_>) -> Named {
+    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known (0: not), and before
+    /// the slot there that is guessed.
+    #[inline]
+    pub(crate) fn name(
+        &self,
+        slab: &mut SubChunk,
+        (leaf, slot): (u32, u32),
+        node: u32,
+        target: &Target<'_>,
+    ) -> Named {
+        if self.put_quickly(leaf, slot as usize, node, target).is_some() {
+            return Named::In(leaf);
+        }
         let new = New { level: 0, target, node, child: 0 };
         self.put(slab, leaf, &new).unwrap_or(Named::Not)
+    }
+
+    /// Puts a slot between two of a leaf whose discriminators leave no doubt: all three keys begin with the page's bytes.
+    /// `None`: anything else.
+    #[inline(always)]
+    fn put_quickly(&self, leaf: u32, slot: usize, node: u32, target: &Target<'_>) -> Option<()> {
+        if leaf == 0 {
+            return None;
+        }
+        let page = Page::open(self.view, leaf)?;
+        let mut locked = page.lock_leaf(self.view)?;
+        let measure = page.measure();
+        let discriminator = kept(target.key, measure.skip);
+        let fits = locked.count < SLOTS
+            && page.is_between(slot, discriminator)
+            && measure.side(self.view, target.key).is_eq()
+            && (slot < locked.count || page.next() == 0)
+            && !page.is_replaced();
+        if !fits {
+            return None;
+        }
+        locked.insert(self.view, slot, Slot { discriminator, node, child: 0 })
     }
 
     fn put(&self, slab: &mut SubChunk, page: u32, new: &New<'_, '_>) -> Option<Named> {

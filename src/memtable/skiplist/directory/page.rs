@@ -35,8 +35,8 @@ pub(super) const WORDS: usize = 8;
 pub(super) const HEAD: usize = 4;
 /// Slots of a page.
 pub(super) const SLOTS: usize = WORDS - HEAD;
-/// Words of a cache line.
-const LINE: usize = LINE_UNITS as usize;
+/// Words of a block: a search finds the block first.
+const BLOCK: usize = if WORDS < 16 { WORDS } else { 16 };
 /// What a free slot holds.
 pub(super) const FREE: u64 = u64::MAX;
 
@@ -101,6 +101,11 @@ fn words_at<'a>(view: &View<'a>, at: u32) -> Option<&'a [AtomicU64; WORDS]> {
 fn words_at<'a>(view: &View<'a>, at: u32) -> Option<[&'a AtomicU64; WORDS]> {
     let words: Option<Vec<_>> = (0..WORDS as u32).map(|word| view.word(at.wrapping_add(word))).collect();
     words?.try_into().ok()
+}
+
+/// The tag that a lock word holds.
+fn tag_in(word: u64) -> u64 {
+    word >> 8 & 0xff_ffff
 }
 
 /// The tag of a page of this kind.
@@ -190,14 +195,15 @@ impl<'a> Page<'a> {
     /// Slots whose word is smaller than `bound`.
     #[inline(always)]
     pub(super) fn rank(&self, bound: u64) -> usize {
-        // The first word of each line but the first tells the line; no load waits for another one.
-        let line: usize =
-            self.words.chunks_exact(LINE).skip(1).map(|line| usize::from(is_below(&line[0], bound))).sum();
-        let count = |words: &[_]| words.iter().filter(|word| is_below(*word, bound)).count();
-        if line == 0 {
-            return count(&self.words[HEAD..LINE]);
+        // The block, the quarter of it, the word in that: the first word of each but the first one tells which.
+        let block = begun::<BLOCK, _>(&self.words[..], bound);
+        let Some(words) = self.words.chunks_exact(BLOCK).nth(block) else { return 0 };
+        let quarter = begun::<HEAD, _>(words, bound);
+        let first = block * BLOCK + quarter * HEAD;
+        match words.chunks_exact(HEAD).nth(quarter) {
+            Some(words) if first > 0 => first - HEAD + begun::<1, _>(words, bound) + 1,
+            _ => 0,
         }
-        line * LINE - HEAD + self.words.chunks_exact(LINE).nth(line).map_or(0, count)
     }
 
     /// How many slots from `first` on have words below `end`, counted one by one: few have.
@@ -210,6 +216,13 @@ impl<'a> Page<'a> {
     #[inline(always)]
     pub(super) fn word(&self, slot: usize) -> u64 {
         if slot < SLOTS { self.load(HEAD + slot) } else { FREE }
+    }
+
+    /// Whether a discriminator belongs right before this slot of a leaf, and no slot beside it has an equal one.
+    #[inline(always)]
+    pub(super) fn is_between(&self, slot: usize, discriminator: u64) -> bool {
+        let wanted = discriminator & !0xffff_ffff;
+        slot > 0 && self.word(slot - 1) < wanted && self.word(slot) > wanted | 0xffff_ffff
     }
 
     /// The node that a slot of a leaf names; 0: none.
@@ -260,7 +273,7 @@ impl<'a> Page<'a> {
 
     /// What stands here, by its tag (PAGE-1).
     pub(super) fn kind(&self, view: &View<'a>) -> Option<Kind> {
-        let found = self.load(LOCK) >> 8 & 0xff_ffff;
+        let found = tag_in(self.load(LOCK));
         [Kind::Leaf, Kind::Inner].into_iter().find(|kind| tag(view, self.at, *kind) == found)
     }
 
@@ -280,7 +293,21 @@ impl<'a> Page<'a> {
 
     /// Takes the lock. `None`: somebody has it, or no page stands here (PAGE-1).
     pub(super) fn lock(self, view: &View<'a>) -> Option<Locked<'a>> {
-        let (word, kind) = (self.load(LOCK), self.kind(view)?);
+        self.lock_as(self.load(LOCK), self.kind(view)?)
+    }
+
+    /// Takes the lock of a leaf. `None`: somebody has it, or no leaf stands here (PAGE-1).
+    #[inline(always)]
+    pub(super) fn lock_leaf(self, view: &View<'a>) -> Option<Locked<'a>> {
+        let word = self.load(LOCK);
+        if tag_in(word) != tag(view, self.at, Kind::Leaf) {
+            return None;
+        }
+        self.lock_as(word, Kind::Leaf)
+    }
+
+    #[inline(always)]
+    fn lock_as(self, word: u64, kind: Kind) -> Option<Locked<'a>> {
         if word & LOCKED != 0 && !planted(Bug::LeafLockIgnored) {
             return None;
         }
@@ -424,6 +451,12 @@ impl<'a> Locked<'a> {
 fn is_below<W: Borrow<AtomicU64>>(word: &W, bound: u64) -> bool {
     // ORDERING: Relaxed: advice; what is followed is loaded by `node` or `child`.
     word.borrow().load(Ordering::Relaxed) < bound
+}
+
+/// How many pieces of `N` words but the first one begin below `bound`.
+#[inline(always)]
+fn begun<const N: usize, W: Borrow<AtomicU64>>(words: &[W], bound: u64) -> usize {
+    words.chunks_exact(N).skip(1).map(|piece| usize::from(is_below(&piece[0], bound))).sum()
 }
 
 /// Copies each word to the next place, the last one first (PAGE-2).
