@@ -1,6 +1,7 @@
 //! Layer 3, order: arena, nodes, links, search, insert, iteration. Knows bytes and order, not meaning.
 
 pub(crate) mod arena;
+pub(crate) mod careful_search;
 pub(crate) mod chunks;
 pub(crate) mod control_block;
 pub(crate) mod damaged_key;

@@ -222,12 +222,12 @@ impl<C> std::ops::Deref for Search<'_, C> {
 /// A walk under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walk {
-    at: u32,
-    level: u32,
-    greater: u32,
-    candidate: u32,
+    pub(super) at: u32,
+    pub(super) level: u32,
+    pub(super) greater: u32,
+    pub(super) candidate: u32,
     /// The first damaged node between `at` and the candidate, when stepping over; 0 = none.
-    damaged_node: u32,
+    pub(super) damaged_node: u32,
 }
 
 impl Walk {
@@ -443,7 +443,7 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Certifies a bracket, or returns what is in doubt.
     #[inline(always)]
-    fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
+    pub(super) fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
         if pred != self.sentinel && !planted(Bug::BracketForgetsPred) {
             self.view.try_open(pred).and_then(|node| node.try_verify(&self.view)).ok_or(Doubt::Damage)?;
         }
@@ -472,15 +472,6 @@ impl<'a, C: Comparator> Search<'a, C> {
             Some(node) => node.try_verify(&self.view).map(Some).ok_or(Doubt::Damage),
             None => Ok(None),
         }
-    }
-
-    /// The report for a bracket that `certify` refused.
-    #[cold]
-    fn bracket_report(self, pred: u32, succ: u32) -> Corruption {
-        let checked = self
-            .verified(pred)
-            .and_then(|left| self.check_order(left.as_ref(), self.verified(succ)?.as_ref()));
-        checked.err().unwrap_or(Corruption::new(Place::Link, bytes_of(pred), 0, 0))
     }
 
     /// The report for a node that was stepped over.
@@ -519,97 +510,4 @@ impl<'a, C: Comparator> Search<'a, C> {
     pub(crate) fn position<'k>(&self, node: &Node<'k>) -> Target<'k> {
         Target::new(self.comparator, node.key(), node.sequence()).with_revision(node.revision())
     }
-
-    /// The careful search (SEARCH-3). Its result is certified like that of any search.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn find_carefully<T: Trail>(
-        self,
-        target: &Target<'_>,
-        trail: &mut T,
-    ) -> Result<Bracket<'a>, Gap> {
-        loop {
-            if let Some(found) = self.try_carefully(target, trail) {
-                return found;
-            }
-        }
-    }
-
-    /// `None`: another writer came between the two nodes where the walk ended.
-    fn try_carefully<T: Trail>(
-        &self,
-        target: &Target<'_>,
-        trail: &mut T,
-    ) -> Option<Result<Bracket<'a>, Gap>> {
-        let mut walk = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
-        if planted(Bug::RetryForgetsUpperLevels) {
-            walk.level = 0;
-        }
-        let mut progress = self.choose(&mut walk, self.sentinel, trail);
-        while let Progress::On = progress {
-            progress = self.step::<Careful, T>(&mut walk, target, trail);
-        }
-        if let Progress::Stopped(from) = progress {
-            return Some(self.find_backwards(from, &walk, target));
-        }
-        if walk.damaged_node != 0 {
-            return Some(Err(self.gap(self.node_report(walk.damaged_node), walk.at, walk.greater)));
-        }
-        Some(match self.try_certify(walk.at, walk.greater) {
-            Ok(bracket) => Ok(bracket),
-            Err(Doubt::Changed) => return None,
-            Err(Doubt::Lost(_)) => self.find_backwards(walk.at, &walk, target),
-            Err(Doubt::Damage) => {
-                Err(self.gap(self.bracket_report(walk.at, walk.greater), walk.at, walk.greater))
-            }
-        })
-    }
-
-    /// Makes a gap. If the control block is damaged, that is reported instead of `corruption`.
-    #[cold]
-    pub(crate) fn gap(self, corruption: Corruption, before: u32, after: u32) -> Gap {
-        let corruption = self.view.arena().control.words().check().err().unwrap_or(corruption);
-        Gap { corruption, before, after }
-    }
-
-    /// The report for a link that is not believed, because of its tag or of the back link of the node that it names.
-    #[cold]
-    pub(super) fn link_report(self, pred: u32) -> Corruption {
-        let succ = match self.view.link(pred, 0) {
-            Ok(succ) => succ,
-            Err(broken) => return broken,
-        };
-        match self.view.question(self.sentinel, pred, succ) {
-            Err(Doubt::Lost(hint)) => lost_link(pred, hint, succ),
-            _ => self.bracket_report(pred, succ),
-        }
-    }
-
-    /// The level-0 link of `from` is broken, or went back to an earlier value: comes back from `greater` (SEARCH-4).
-    #[cold]
-    fn find_backwards(self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
-        let mut right = self.nearest_named(target, walk.greater);
-        loop {
-            let open = || Err(self.gap(self.link_report(from), walk.at, right));
-            let Some(left) = self.view.back_hint(right) else { return open() };
-            if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
-                return open();
-            }
-            let Some(bracket) = self.certify(left, right) else { return open() };
-            let Some(node) = self.view.try_open(left) else { return open() };
-            if node.order(self.comparator, target).is_lt() {
-                return Ok(bracket);
-            }
-            if planted(Bug::BackwalkStopsEarly) {
-                return open();
-            }
-            right = left;
-        }
-    }
-}
-
-/// The report for a link from `pred` that names `found`, whose back link names `expected`.
-#[cold]
-fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
-    Corruption::new(Place::Link, bytes_of(View::slot(pred, 0)), u64::from(expected), u64::from(found))
 }

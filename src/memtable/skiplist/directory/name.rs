@@ -357,9 +357,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         let half = locked.count / 2;
         let low = self.node_in(locked, half)?;
         let mut page = Locked::create(self.view, slab, locked.kind, low.offset(), &locked.page.measure())?;
-        for place in half..locked.count {
-            page.insert(self.view, place - half, locked.slot(self.view, place)?)?;
-        }
+        page.take_from(self.view, locked, half)?;
         let target = Target::new(self.comparator, low.key(), low.sequence()).with_revision(low.revision());
         self.link_right(locked, page, level, &target, slab)?;
         locked.truncate(half);

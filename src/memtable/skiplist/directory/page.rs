@@ -72,11 +72,14 @@ impl Kind {
 #[derive(Clone, Copy)]
 pub(super) struct Page<'a> {
     pub(super) at: u32,
-    #[cfg(not(loom))]
-    words: &'a [AtomicU64; WORDS],
-    #[cfg(loom)]
-    words: [&'a AtomicU64; WORDS],
+    words: Half<'a>,
 }
+
+/// The words of half a page.
+#[cfg(not(loom))]
+type Half<'a> = &'a [AtomicU64; WORDS];
+#[cfg(loom)]
+type Half<'a> = [&'a AtomicU64; WORDS];
 
 /// What a slot says.
 #[derive(Debug, Clone, Copy)]
@@ -89,16 +92,16 @@ pub(super) struct Slot {
     pub(super) child: u32,
 }
 
-/// The words of half a page.
+/// The words of half a page at `at`, whatever they are.
 #[cfg(not(loom))]
 #[inline(always)]
-fn words_at<'a>(view: &View<'a>, at: u32) -> Option<&'a [AtomicU64; WORDS]> {
+fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
     view.words(at)
 }
 
 /// Loom's twin.
 #[cfg(loom)]
-fn words_at<'a>(view: &View<'a>, at: u32) -> Option<[&'a AtomicU64; WORDS]> {
+fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
     let words: Option<Vec<_>> = (0..WORDS as u32).map(|word| view.word(at.wrapping_add(word))).collect();
     words?.try_into().ok()
 }
@@ -234,10 +237,16 @@ impl<'a> Page<'a> {
         if word == FREE { 0 } else { word as u32 }
     }
 
+    /// The second half of an inner page.
+    #[inline(always)]
+    fn children(&self, view: &View<'a>) -> Option<Half<'a>> {
+        words_at(view, self.at.wrapping_add(WORDS as u32))
+    }
+
     /// Child and fence of a slot of an inner page.
     #[inline(always)]
     pub(super) fn child(&self, view: &View<'a>, slot: usize) -> Option<(u32, u32)> {
-        let words = words_at(view, self.at.wrapping_add(WORDS as u32))?;
+        let words = self.children(view)?;
         // ORDERING: Acquire pairs with the Release in `Locked::store`: the page's words are visible.
         let word = words.get(HEAD + slot)?.load(Ordering::Acquire);
         Some(((word >> 32) as u32, word as u32))
@@ -403,7 +412,7 @@ impl<'a> Locked<'a> {
         let word = match self.kind {
             Kind::Leaf => discriminator & !0xffff_ffff | u64::from(node),
             Kind::Inner => {
-                if let Some(words) = words_at(view, self.page.at.wrapping_add(WORDS as u32)) {
+                if let Some(words) = self.page.children(view) {
                     // ORDERING: Release pairs with the Acquire in `child`.
                     words[HEAD + place].store(u64::from(child) << 32 | u64::from(node), Ordering::Release);
                 }
@@ -425,10 +434,22 @@ impl<'a> Locked<'a> {
     /// Copies each slot from `place` on to the next place, the last one first (PAGE-2).
     fn shift_from(&mut self, view: &View<'a>, place: usize) -> Option<()> {
         if self.kind == Kind::Inner {
-            let children = words_at(view, self.page.at.wrapping_add(WORDS as u32))?;
+            let children = self.page.children(view)?;
             shift(children.get(HEAD + place..=HEAD + self.count)?);
         }
         shift(self.page.words.get(HEAD + place..=HEAD + self.count)?);
+        Some(())
+    }
+
+    /// Copies the slots of another page of this kind from `first` on into this one, which is empty and known to nobody.
+    pub(super) fn take_from(&mut self, view: &View<'a>, other: &Locked<'a>, first: usize) -> Option<()> {
+        let slots = HEAD + first..HEAD + other.count;
+        if self.kind == Kind::Inner {
+            let (from, to) = (other.page.children(view)?, self.page.children(view)?);
+            copy(from.get(slots.clone())?, &to[HEAD..]);
+        }
+        copy(other.page.words.get(slots)?, &self.page.words[HEAD..]);
+        self.count = other.count - first;
         Some(())
     }
 
@@ -457,6 +478,14 @@ fn is_below<W: Borrow<AtomicU64>>(word: &W, bound: u64) -> bool {
 #[inline(always)]
 fn begun<const N: usize, W: Borrow<AtomicU64>>(words: &[W], bound: u64) -> usize {
     words.chunks_exact(N).skip(1).map(|piece| usize::from(is_below(&piece[0], bound))).sum()
+}
+
+/// Copies words into a page that nobody knows.
+fn copy<W: Borrow<AtomicU64>>(from: &[W], to: &[W]) {
+    for (from, to) in from.iter().zip(to) {
+        // ORDERING: Relaxed: the owner of the lock reads what owners wrote; the page becomes known by a Release store.
+        to.borrow().store(from.borrow().load(Ordering::Relaxed), Ordering::Relaxed);
+    }
 }
 
 /// Copies each word to the next place, the last one first (PAGE-2).
