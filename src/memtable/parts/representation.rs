@@ -83,30 +83,28 @@ pub(crate) trait Ordered<'a> {
     fn view(&self) -> &View<'a>;
 }
 
-impl<'a, C> Search<'a, C> {
-    /// Converts what a search has found from nodes to positions.
-    #[inline(always)]
-    fn around(&self, found: Result<Bracket<'a>, Gap>) -> Result<Around<'a>, Gap> {
-        match found {
-            Ok(bracket) => {
-                Ok(Around { before: self.position_of(bracket.pred), after: bracket.entry.map(spot) })
-            }
-            Err(gap) => Err(self.between_positions(gap)),
+/// What a search has found, from nodes to positions.
+#[inline(always)]
+fn around<'a>(sentinel: u32, found: Result<Bracket<'a>, Gap>) -> Result<Around<'a>, Gap> {
+    match found {
+        Ok(bracket) => {
+            Ok(Around { before: position_of(sentinel, bracket.pred), after: bracket.entry.map(spot) })
         }
+        Err(gap) => Err(between_positions(sentinel, gap)),
     }
+}
 
-    /// Converts a gap of the list from nodes to positions.
-    fn between_positions(self, gap: Gap) -> Gap {
-        Gap { before: self.position_of(gap.before), after: self.position_of(gap.after), ..gap }
-    }
+/// A gap between positions, from one between nodes of the list.
+fn between_positions(sentinel: u32, gap: Gap) -> Gap {
+    Gap { before: position_of(sentinel, gap.before), after: position_of(sentinel, gap.after), ..gap }
+}
 
-    fn position_of(&self, node: u32) -> u32 {
-        if node == self.sentinel { END } else { node }
-    }
+fn position_of(sentinel: u32, node: u32) -> u32 {
+    if node == sentinel { END } else { node }
+}
 
-    fn node(&self, at: u32) -> u32 {
-        if at == END { self.sentinel } else { at }
-    }
+fn node_at(sentinel: u32, at: u32) -> u32 {
+    if at == END { sentinel } else { at }
 }
 
 #[inline(always)]
@@ -117,27 +115,27 @@ fn spot<'a>(entry: Verified<'a>) -> Spot<'a> {
 impl<'a, C: Comparator> Ordered<'a> for Search<'a, C> {
     #[inline]
     fn find(&self, target: &Target<'_>) -> Result<Around<'a>, Gap> {
-        self.around(Search::find(self, target, &mut NoTrail))
+        around(self.sentinel, Search::find(self, target, &mut NoTrail))
     }
 
     #[inline]
     fn seek(&self, target: &Target<'_>, read_ahead: &mut ReadAhead) -> Result<Around<'a>, Gap> {
-        self.around(Search::find(self, target, read_ahead))
+        around(self.sentinel, Search::find(self, target, read_ahead))
     }
 
     #[inline(always)]
     fn next(&self, at: u32) -> Result<Option<Spot<'a>>, Gap> {
-        match Search::next(self, self.node(at)) {
+        match Search::next(self, node_at(self.sentinel, at)) {
             Ok(entry) => Ok(entry.map(spot)),
-            Err(gap) => Err(self.between_positions(gap)),
+            Err(gap) => Err(between_positions(self.sentinel, gap)),
         }
     }
 
     #[inline(always)]
     fn prev(&self, at: u32) -> Result<Option<Spot<'a>>, Gap> {
-        match Search::prev(self, self.node(at)) {
+        match Search::prev(self, node_at(self.sentinel, at)) {
             Ok(entry) => Ok(entry.map(spot)),
-            Err(gap) => Err(self.between_positions(gap)),
+            Err(gap) => Err(between_positions(self.sentinel, gap)),
         }
     }
 
@@ -147,7 +145,7 @@ impl<'a, C: Comparator> Ordered<'a> for Search<'a, C> {
         gap: &Gap,
         is_other: impl Fn(&[u8], SequenceNumber) -> bool,
     ) -> Option<Option<Spot<'a>>> {
-        let (mut node, end) = (self.node(gap.before), self.node(gap.after));
+        let (mut node, end) = (node_at(self.sentinel, gap.before), node_at(self.sentinel, gap.after));
         for _ in 0..GAP_ENTRIES_MAX {
             node = self.view.try_link(node, 0)?;
             if node == end {

@@ -44,7 +44,28 @@ pub(crate) fn check(rooms: &[Room], sources: &[Source]) -> Vec<String> {
     let homeless = files.iter().filter(|path| room_of(rooms, path).is_none());
     let homeless = homeless.map(|path| format!("{path}:1: give the file a line in ARCHITECTURE.md's layers"));
     let imports = sources.iter().filter(|source| !is_for_tests(&source.path));
-    gone.chain(homeless).chain(imports.flat_map(|source| imports_of(rooms, &files, source))).collect()
+    let of_file = |source| imports_of(rooms, &files, source).into_iter().chain(guests_of(&files, source));
+    gone.chain(homeless).chain(imports.flat_map(of_file)).collect()
+}
+
+/// Inherent methods of types of other rooms: no import would show who calls them.
+fn guests_of(files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
+    let (path, text) = (&source.path, source.text());
+    let room = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+    let imports = |name: &str| {
+        text.split("use crate::").skip(1).find_map(|rest| {
+            let list = rest.split(';').next()?;
+            words(list).any(|(_, word)| word == name).then(|| target(files, list))
+        })
+    };
+    let guests = text.lines().zip(0..).filter_map(|(line, number)| {
+        let after = line.strip_prefix("impl").filter(|_| !line.contains(" for "))?;
+        let (_, of) = after.split_once(if after.starts_with('<') { "> " } else { " " })?;
+        let (_, name) = words(of).next()?;
+        let home = imports(name).filter(|home| room(home) != room(path))?;
+        Some(format!("{path}:{number}: `{name}` has its methods in {home}; write functions that take one"))
+    });
+    guests.collect()
 }
 
 /// The imports of one file that do not go downward.

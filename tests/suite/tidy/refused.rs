@@ -37,6 +37,7 @@ fn imports_that_go_up_or_round_are_refused() {
         ("src/truth/c.rs", "use crate::truth::a::A;", "list `src/truth/a.rs`"),
         ("src/truth/mod.rs", "mod models;", "holds tests"),
         ("src/other.rs", "", "give the file a line"),
+        ("src/truth/b.rs", "impl<T> Key<T> {} use crate::key::{Kind, Key};", "has its methods in src/key.rs"),
     ] {
         refused(&layer_findings(path, text), &format!("{path}:1"), word);
     }
@@ -52,6 +53,10 @@ fn imports_that_go_down_are_silent() {
         (
             "src/truth/mod.rs",
             "pub(crate) mod a; pub(crate) use self::b::B;\n#[cfg(all(test, loom))]\nmod loom;",
+        ),
+        (
+            "src/truth/b.rs",
+            "use crate::truth::a::A; use crate::key::Kind;\nimpl A {}\nimpl From<Kind> for A {}",
         ),
         ("src/truth/a.rs", "struct X;\nmod inner {\n    use super::{X, Y};\n}"),
         ("src/error.rs", "// use crate::key::Kind;\n#[cfg(test)]\nmod tests {\n    use crate::key::Kind;\n}"),
