@@ -328,7 +328,8 @@ pub struct Operands<'a, C: Comparator = Bytewise> {
     core: &'a Core<C>,
     /// The sorted copy that the first operand was found in, for mutable `Vector` tables.
     sorted: Option<Arc<Sorted>>,
-    next: Option<Spot<'a>>,
+    /// The position of the next operand, which is verified when it is handed out.
+    next: Option<u32>,
     /// Sequence number of the newest range tombstone that covers the key and is older than the first operand.
     cover: Option<SequenceNumber>,
     base: Base<'a>,
@@ -384,8 +385,9 @@ impl<'a, C: Comparator> Operands<'a, C> {
         }
     }
 
-    fn step(&mut self, spot: Spot<'a>) -> Result<Option<Operand<'a>>> {
+    fn step(&mut self, at: u32) -> Result<Option<Operand<'a>>> {
         let order = self.order()?;
+        let spot = Spot { at, entry: order.entry(at)? };
         let sequence = spot.entry.node().sequence();
         if self.cover.is_some_and(|cover| cover > sequence) {
             self.base = Base::Deleted;
@@ -400,7 +402,7 @@ impl<'a, C: Comparator> Operands<'a, C> {
             return Ok(None);
         }
         let value = spot.entry.value(order.view().width)?;
-        self.next = older(self.core, &order, &spot)?;
+        self.next = older(self.core, &order, &spot)?.map(|older| older.at);
         if self.next.is_none() && self.cover.is_some() {
             self.base = Base::Deleted;
         }
@@ -412,8 +414,8 @@ impl<'a, C: Comparator> Iterator for Operands<'a, C> {
     type Item = Result<Operand<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let spot = self.next.take()?;
-        self.step(spot).transpose()
+        let at = self.next.take()?;
+        self.step(at).transpose()
     }
 }
 
@@ -504,7 +506,7 @@ pub(crate) fn operands<'a, C: Comparator>(
     spot: Spot<'a>,
 ) -> Result<Operands<'a, C>> {
     let cover = core.covering(Question::new(spot.entry.key(), spot.entry.node().sequence()))?;
-    Ok(Operands { core, sorted: order.sorted(), next: Some(spot), cover, base: Base::Below })
+    Ok(Operands { core, sorted: order.sorted(), next: Some(spot.at), cover, base: Base::Below })
 }
 
 /// The newest entry of a key at or below a snapshot, as stored.

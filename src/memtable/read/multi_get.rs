@@ -194,7 +194,7 @@ pub(crate) fn multi_get<'a, C: Comparator, K: AsRef<[u8]>>(
         }
         let covers = covers(core, group, snapshot, stages);
         for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
-            let cover = covers.and_then(|covers| covers.get(place).copied());
+            let cover = covers.as_ref().and_then(|covers| covers.get(place).copied());
             let result = match budget.refusal() {
                 Some(refusal) => Err(refusal),
                 None => finish(core, &order, key.as_ref(), snapshot, stage, cover),

@@ -201,11 +201,9 @@ impl<L: Visibility> Walk<L> {
         core: &'a Core<C>,
         way: Way,
     ) -> Result<Option<Entry<'a>>> {
-        let mut read_ahead = self.read_ahead;
-        if let Some(moved) = self.scope.step_fast(core, &self.state, way, &mut read_ahead)
+        if let Some(moved) = self.scope.step_fast(core, &self.state, way, &mut self.read_ahead)
             && let Some(frame) = self.scope.frame()
         {
-            self.read_ahead = read_ahead;
             let entry = moved.map(|entry| Entry::new(entry, frame));
             self.state = moved.map_or(State::Nowhere, |entry| State::At(Stand::at(&entry)));
             return Ok(entry);

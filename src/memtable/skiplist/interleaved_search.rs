@@ -62,8 +62,7 @@ fn find_staged<'a, C: Comparator, T: Trail + Clone>(
 ) {
     for (group, targets) in targets.chunks(GROUP).enumerate() {
         let mut hints = [None; GROUP];
-        search.directory().lookup_many(targets, &mut hints);
-        hints.iter().flatten().for_each(|hint| search.prefetch_hint(hint));
+        search.directory().lookup_many(targets, &mut hints, |hint| search.prefetch_hint(hint));
         for (place, (target, hint)) in targets.iter().zip(&hints).enumerate() {
             let mut way = trail.clone();
             let found = hint.as_ref().and_then(|hint| search.find_from_hint(hint, target, &mut way));
@@ -180,7 +179,7 @@ impl<C: Comparator> Search<'_, C> {
 
     #[cold]
     #[inline(never)]
-    fn locate_far(&self, node: u32) -> Option<usize> {
+    fn locate_far(self, node: u32) -> Option<usize> {
         self.view.locate(node).map(|(address, _)| address)
     }
 }

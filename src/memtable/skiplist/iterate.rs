@@ -209,9 +209,10 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// The place after the last one of a leaf.
+    /// The place after the last one of a leaf. Takes the search by value, as all that is called from steps does, so that these
+    /// keep it in registers.
     #[inline(never)]
-    fn named_beside(&self, (leaf, slot): (u32, u32), onward: Onward) -> ((u32, u32), u32) {
+    fn named_beside(self, (leaf, slot): (u32, u32), onward: Onward) -> ((u32, u32), u32) {
         let directory = self.directory();
         let Some((next, slot)) = directory.moved(leaf, slot, onward.by(1)) else { return ((0, 0), 0) };
         if next != leaf {
@@ -222,7 +223,7 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Looks the node up that the walk has come to.
     #[inline(never)]
-    fn start_in_directory(&self, read_ahead: &mut ReadAhead, node: u32, onward: Onward) {
+    fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, onward: Onward) {
         read_ahead.steps = 0;
         read_ahead.expected = 0;
         let Some(opened) = self.view.try_open(node) else { return };
@@ -257,7 +258,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     /// Advances the read-ahead by one node, and its followers by one step, when the walk reaches the next node of its
     /// path.
     #[inline(never)]
-    fn advance_read_ahead(&self, read_ahead: &mut ReadAhead) {
+    fn advance_read_ahead(self, read_ahead: &mut ReadAhead) {
         for follower in (1..FOLLOWERS).rev() {
             let from = read_ahead.followers[follower - 1];
             read_ahead.followers[follower] = self.send(from, 0).unwrap_or(from);
@@ -271,7 +272,7 @@ impl<'a, C: Comparator> Search<'a, C> {
 
     /// Starts the read-ahead at `at`, if that is a node on level 1.
     #[cold]
-    fn start_read_ahead(&self, read_ahead: &mut ReadAhead, at: u32) {
+    fn start_read_ahead(self, read_ahead: &mut ReadAhead, at: u32) {
         if self.view.try_link(at, 1).is_some() {
             *read_ahead = ReadAhead { way: [at; LEAD], followers: [at; FOLLOWERS], steps: 0, ..*read_ahead };
             for _ in 0..LEAD {

@@ -202,9 +202,15 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         self.in_leaf(page, target)
     }
 
-    /// Where searches for many targets start: level by level, so that memory is waited for once a level. What has no
-    /// key gets no hint.
-    pub(crate) fn lookup_many(&self, targets: &[Target<'_>], hints: &mut [Option<Hint>; GROUP]) {
+    /// Where searches for many targets start: level by level, so that memory is waited for once a level; `found` hears of
+    /// each hint at once. What has no key gets no hint.
+    #[inline(always)]
+    pub(crate) fn lookup_many(
+        &self,
+        targets: &[Target<'_>],
+        hints: &mut [Option<Hint>; GROUP],
+        mut found: impl FnMut(&Hint),
+    ) {
         let Some((root, levels)) = self.root() else { return };
         let mut pages = [Some(root); GROUP];
         for _ in 0..levels {
@@ -217,6 +223,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         for ((hint, page), target) in hints.iter_mut().zip(pages).zip(targets) {
             let page = page.filter(|_| !target.is_extreme()).and_then(|page| Page::open(self.view, page));
             *hint = page.and_then(|page| self.in_leaf(page, target));
+            hint.iter().for_each(&mut found);
         }
     }
 

@@ -58,8 +58,13 @@ impl Table {
     }
 
     fn name(&self, place: usize) -> Named {
+        self.name_at(place, (0, 0))
+    }
+
+    /// Names a key before a slot that is guessed.
+    fn name_at(&self, place: usize, guess: (u32, u32)) -> Named {
         let mut slab = SubChunk::default();
-        self.search().directory().name(&mut slab, (0, 0), self.nodes[place], &Table::target(place))
+        self.search().directory().name(&mut slab, guess, self.nodes[place], &Table::target(place))
     }
 
     fn spawn_name(self: &Arc<Self>, place: usize) -> JoinHandle<Named> {
@@ -111,6 +116,22 @@ fn loom_two_names_meet_in_a_leaf() {
         let both: Vec<usize> = named(outcomes).chain([1]).collect();
         assert!(both.len() > 1, "one of the two has the lock");
         table.finds(both);
+    });
+}
+
+/// Two names that were guessed to stand before one slot: in order, whoever was faster. Red for `LeafLockIgnored`.
+#[test]
+fn loom_two_guessed_names_meet_at_a_slot() {
+    check(|| {
+        let table = Table::new(5, &[0, 1, 4]);
+        let hint = table.search().directory().lookup(&Table::target(2)).expect("a page");
+        let spawn_name = |place| {
+            let table = Arc::clone(&table);
+            (place, spawn(move || table.name_at(place, (hint.leaf, hint.slot))))
+        };
+        let all: Vec<usize> = named([2, 3].map(spawn_name)).chain([0, 1, 4]).collect();
+        assert!(all.len() > 3, "one of the two has the lock");
+        table.finds(all);
     });
 }
 
