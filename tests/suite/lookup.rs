@@ -1,5 +1,6 @@
 //! Filters and batched lookups against an oracle that looks at everything, for every combination.
 
+mod budget;
 #[cfg(feature = "fault-injection")]
 mod earlier;
 mod oracle;
