@@ -13,6 +13,7 @@ use crate::support::rng::{Rng, seed_or};
 use crate::support::watchdog::Watchdog;
 
 mod crash;
+mod directory;
 
 type Files = BTreeMap<String, Vec<u8>>;
 /// Sequence number and encoded batch.

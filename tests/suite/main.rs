@@ -35,6 +35,7 @@ mod oracle;
 mod orders_under_damage;
 mod pulled_flush;
 mod ranges;
+mod reports;
 mod room;
 mod scrub_and_freeze;
 mod set_budgets;
