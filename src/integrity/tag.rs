@@ -75,6 +75,7 @@ impl Secret {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "tests cut numbers down to their fields")]
 mod tests {
     use super::*;
 
@@ -91,5 +92,43 @@ mod tests {
         }
         assert_ne!(tag, Secret::from_seed(2).link_tag(1000, 2, 5000));
         assert_ne!(secret.link_tag(1000, 0, 0), 0);
+    }
+
+    /// Seeds that differ in one bit give secrets with nothing in common: no part repeats, and half of all bits are set.
+    #[test]
+    fn secrets_differ_with_every_bit_of_their_seed() {
+        let seeds = std::iter::once(0).chain((0..64).map(|bit| 1 << bit)).map(Secret::from_seed);
+        let secrets: Vec<Secret> = seeds.collect();
+        let parts: [fn(&Secret) -> u64; 3] = [|it| it.mask, |it| it.factor, |it| it.height_seed()];
+        for part in parts {
+            let mut parts: Vec<u64> = secrets.iter().map(part).collect();
+            let ones: u32 = parts.iter().map(|part| part.count_ones()).sum();
+            assert!((1900..2260).contains(&ones), "{ones} of {} bits", 64 * parts.len());
+            parts.sort_unstable();
+            parts.dedup();
+            assert_eq!(parts.len(), secrets.len());
+        }
+        assert!(secrets.iter().all(|secret| secret.factor % 2 == 1 && secret.mask != secret.factor));
+    }
+
+    /// Tags and header checks against their formulas, spelled with sums and products.
+    #[test]
+    fn tags_are_what_their_formulas_say() {
+        for seed in 0..200 {
+            let (secret, [a, b, c, d]) =
+                (Secret::from_seed(seed), [1, 2, 3, 4].map(|n| splitmix(seed * 8 + n)));
+            let (slot, target, level) = (a % (1 << 32), b % (1 << 32), (c % 30) as u32);
+            let words = (slot * (1 << 32) + target, u64::from(level).wrapping_mul(0xd1b5_4a32_d192_ed02));
+            let mixed = fold(words.0 ^ secret.mask, secret.factor.wrapping_add(words.1));
+            let halves = (mixed % (1 << 32), mixed / (1 << 32));
+            assert_eq!(u64::from(secret.link_tag(slot as u32, level, target as u32)), halves.0 ^ halves.1);
+            let (node, next) = (slot as u32, target as u32);
+            assert_eq!(secret.back_tag(node, next), secret.link_tag(node, u32::MAX, next) as u16);
+            let place = (slot * (1 << 32) + target).rotate_left(7);
+            let part = secret.header_part(node, c, d, next);
+            assert_eq!(part, fold(secret.mask ^ c, secret.factor ^ place ^ d));
+            let pieces = (part % (1 << 16), part / (1 << 32) % (1 << 16));
+            assert_eq!(u64::from(Secret::header_check(part)), pieces.0 ^ pieces.1);
+        }
     }
 }
