@@ -9,7 +9,8 @@
 //! * SET-FLUSH-1: the end is reached only after every table's own flush has reached its end: all entries were seen and
 //!   verified, and all sums compared.
 //! * SET-FLUSH-2: a version is left out only if every snapshot that could see it sees a newer version of its key, as in
-//!   the flush of one table (FLUSH-3). Bases of merge operands and what a single delete may need are kept.
+//!   the flush of one table (FLUSH-3), or a range tombstone of these tables that covers it: those are handed out. Bases of
+//!   merge operands and what a single delete may need are kept.
 //!
 //! One thread at a time pulls; the tables are frozen.
 
@@ -24,11 +25,13 @@ use crate::memtable::skiplist::node::Verified;
 use crate::set::tables::Slot;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragments;
+use crate::tombstone::index::query::Question;
 use std::fmt;
 use std::sync::Arc;
 
 /// One table of the merge, and where its own flush stands.
 pub(crate) struct Source<'j, C: Comparator> {
+    slot: &'j Slot<C>,
     items: FlushIter<'j, C>,
     head: Came<'j>,
 }
@@ -103,7 +106,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
         for slot in slots {
             let mut items = FlushIter::new(slot.table.core(), snapshots, HiddenVersions::Drop)?;
             let head = items.step()?;
-            sources.push(Source { items, head });
+            sources.push(Source { slot, items, head });
         }
         Ok(sources)
     }
@@ -212,11 +215,23 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
                 self.filter.start_key();
             }
             self.newer = Some(entry);
-            if self.filter.admits(entry.node().sequence(), entry.kind()) {
+            let sequence = entry.node().sequence();
+            if self.filter.admits(sequence, entry.kind()) && !self.is_covered(entry.key(), sequence)? {
                 return Ok(Some(place));
             }
             self.summary.hidden += 1;
         }
+    }
+
+    /// Whether all that could see a version see a range tombstone over it.
+    fn is_covered(&self, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+        let Some(snapshot) = self.filter.seen_from(sequence) else { return Ok(false) };
+        for source in &self.sources {
+            if source.slot.table.core().covering(Question::new(key, snapshot))? > Some(sequence) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The first entry among the heads: the smallest key, and its newest version.

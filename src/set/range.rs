@@ -3,7 +3,8 @@
 //! ```text
 //!   front ->  a  b  [unread]  e  f  <- back        the two ends stop where they meet
 //! ```
-//! * SET-RANGE-1: each end keeps the last key that it showed. The other end shows nothing at or beyond it.
+//! * SET-RANGE-1: each end keeps the last key that it showed, or where it was sought. The other end shows nothing beyond that,
+//!   and not what was shown.
 //!
 //! One thread at a time moves a range; sets may be written meanwhile.
 
@@ -48,15 +49,21 @@ pub struct SetRange<'s, C: Comparator = Bytewise> {
     comparator: C,
     front: Tip<'s, C>,
     back: Tip<'s, C>,
-    is_over: bool,
 }
 
 /// One end of a range.
 struct Tip<'s, C: Comparator> {
     cursor: MergingCursor<'s, C>,
     state: End,
-    /// The last key that it showed (SET-RANGE-1).
-    place: Option<Vec<u8>>,
+    /// SET-RANGE-1.
+    place: Option<(Vec<u8>, Place)>,
+}
+
+/// What a key is to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Shown,
+    Sought,
 }
 
 /// Where the next step of an end begins.
@@ -64,7 +71,11 @@ struct Tip<'s, C: Comparator> {
 enum End {
     /// At its end of the range.
     Fresh,
-    /// Where its cursor stands.
+    /// At the key that was sought.
+    Sought,
+    /// On the entry under its cursor, which was not shown because the ends had met.
+    Held,
+    /// After the entry under its cursor.
     Moving,
 }
 
@@ -75,12 +86,21 @@ impl<'s, C: Comparator> Tip<'s, C> {
 
     fn advance(&mut self, way: Way) -> Result<Option<MergedEntry<'_>>> {
         let state = std::mem::replace(&mut self.state, End::Moving);
+        let sought = self.place.as_ref().map_or(&[][..], |(key, _)| key);
         match (state, way) {
+            (End::Held, _) => Ok(self.cursor.entry()),
+            (End::Sought, Way::Forward) => self.cursor.seek(sought),
+            (End::Sought, Way::Backward) => self.cursor.seek_for_prev(sought),
             (End::Fresh, Way::Forward) => self.cursor.first(),
             (End::Fresh, Way::Backward) => self.cursor.last(),
             (End::Moving, Way::Forward) => self.cursor.next(),
             (End::Moving, Way::Backward) => self.cursor.prev(),
         }
+    }
+
+    fn seek(&mut self, key: &[u8]) {
+        self.state = End::Sought;
+        self.place = Some((key.to_vec(), Place::Sought));
     }
 }
 
@@ -94,7 +114,7 @@ impl<'s, C: Comparator + Clone> SetRange<'s, C> {
         let bound = |bound: Bound<&&'k [u8]>| bound.map(|key| *key);
         let (lower, upper) = (bound(range.start_bound()), bound(range.end_bound()));
         let [front, back] = cursors.map(|cursor| Tip::new(cursor.with_bounds(lower, upper)));
-        SetRange { comparator: comparator.clone(), front, back, is_over: false }
+        SetRange { comparator: comparator.clone(), front, back }
     }
 }
 
@@ -129,28 +149,69 @@ impl<C: Comparator> SetRange<'_, C> {
         self.step(Way::Backward)
     }
 
+    /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is at or
+    /// after `key`, if the back has not passed it. Reads nothing before the next step. A range at its end goes on from there,
+    /// too.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// for key in [b"a", b"c", b"e"] {
+    ///     batch.put(key, b"value")?;
+    /// }
+    /// set.write(&batch)?;
+    /// let mut range = set.view().range(..)?;
+    /// range.seek(b"b");
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"c".as_slice()));
+    /// range.seek_for_prev(b"d");
+    /// assert!(range.next_back_entry()?.is_none(), "the front has come there");
+    /// # Ok(()) }
+    /// ```
+    pub fn seek(&mut self, key: &[u8]) {
+        self.front.seek(key);
+    }
+
+    /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, if the front
+    /// has not passed it. Reads nothing before the next step; see [`seek`](Self::seek).
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"a", b"1")?;
+    /// batch.put(b"c", b"2")?;
+    /// set.write(&batch)?;
+    /// let mut range = set.view().range(..)?;
+    /// range.seek_for_prev(b"b");
+    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
+    /// # Ok(()) }
+    /// ```
+    pub fn seek_for_prev(&mut self, key: &[u8]) {
+        self.back.seek(key);
+    }
+
     fn step(&mut self, way: Way) -> Result<Option<MergedEntry<'_>>> {
-        if self.is_over {
-            return Ok(None);
-        }
         let (own, other) = match way {
             Way::Forward => (&mut self.front, &self.back),
             Way::Backward => (&mut self.back, &self.front),
         };
-        let Some(entry) = own.advance(way)? else {
-            self.is_over = true;
-            return Ok(None);
-        };
-        let have_met = other.place.as_ref().is_some_and(|place| {
-            let order = self.comparator.compare(entry.user_key(), place);
-            if way == Way::Forward { order.is_ge() } else { order.is_le() }
+        let Some(entry) = own.advance(way)? else { return Ok(None) };
+        let have_met = other.place.as_ref().is_some_and(|(key, place)| {
+            let order = self.comparator.compare(entry.user_key(), key);
+            let order = if way == Way::Forward { order } else { order.reverse() };
+            order.is_gt() || order.is_eq() && *place == Place::Shown
         });
         if have_met {
-            self.is_over = true;
+            own.state = End::Held;
             return Ok(None);
         }
         let entry = own.cursor.entry();
-        own.place = entry.map(|entry| entry.user_key().to_vec());
+        own.place = entry.map(|entry| (entry.user_key().to_vec(), Place::Shown));
         Ok(entry)
     }
 }

@@ -14,6 +14,7 @@ use crate::support::watchdog::Watchdog;
 
 mod crash;
 mod directory;
+mod install;
 
 type Files = BTreeMap<String, Vec<u8>>;
 /// Sequence number and encoded batch.

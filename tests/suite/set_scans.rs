@@ -5,7 +5,9 @@ use std::ops::Bound;
 use std::task::{Context, Poll, Waker};
 
 use paranoid_memtable::Error;
-use paranoid_memtable::set::{MemTableSet, MergeBase, MergedEntry, MergingCursor, SetOptions, View};
+use paranoid_memtable::set::{
+    MemTableSet, MergeBase, MergedEntry, MergingCursor, SetOptions, SetRange, View,
+};
 
 use crate::support::rng::Rng;
 use crate::support::sets::{History, HistorySource, Known};
@@ -92,6 +94,38 @@ fn bounded(view: &View<History>, rows: &Rows, keys: &[Vec<u8>], rng: &mut Rng) {
         }
     }
     assert!(range.next().is_none() && range.next_back().is_none(), "what is over stays over");
+    let range = view.merging_range(|| vec![Box::new(sources())], (lower, upper)).unwrap();
+    sought(range, &expected, keys, rng);
+}
+
+/// A range whose ends are sought and moved at random: an end shows what lies between its place and the other's.
+fn sought(mut range: SetRange<'_>, expected: &Rows, keys: &[Vec<u8>], rng: &mut Rng) {
+    // The rows from `front` on and before `back` may be shown, by the end that moves.
+    let (mut front, mut back) = (0, expected.len());
+    for _ in 0..30 {
+        let key = rng.pick(keys);
+        let between = |front: usize, back: usize| expected.get(front..back).unwrap_or_default();
+        match rng.below(6) {
+            0 => {
+                range.seek(key);
+                front = expected.partition_point(|row| row.0 < *key);
+            }
+            1 => {
+                range.seek_for_prev(key);
+                back = expected.partition_point(|row| row.0 <= *key);
+            }
+            2 | 3 => {
+                let wanted = between(front, back).first();
+                assert_eq!(range.next_entry().unwrap().map(row).as_ref(), wanted, "{front} to {back}");
+                front += usize::from(wanted.is_some());
+            }
+            _ => {
+                let wanted = between(front, back).last();
+                assert_eq!(range.next_back_entry().unwrap().map(row).as_ref(), wanted, "{front} to {back}");
+                back -= usize::from(wanted.is_some());
+            }
+        }
+    }
 }
 
 /// What a task of an async runtime holds over an `await` may move to another thread with it.
