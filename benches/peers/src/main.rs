@@ -13,7 +13,8 @@
 //! `cargo run --release -- published` runs the command lines that were published with five changes of RocksDB through
 //! the example db_bench, `cargo run -- performance` writes docs/performance.md from the newest records.
 //! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB (see `tables`).
-//! `cargo run --release -- tails` times each insert by itself (see `tails`), `-- set` measures a set (see `set`).
+//! `cargo run --release -- tails` times each insert by itself (see `tails`), `-- set` measures a set (see `set`),
+//! `-- writes` counts shared stores (see `writes`).
 //! New memory is warm (see `ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
 mod ballast;
@@ -33,6 +34,7 @@ mod tables;
 mod tails;
 mod turns;
 mod work;
+mod writes;
 
 use std::process::Command as Process;
 
@@ -92,6 +94,8 @@ enum Command {
     Tails(tails::Arguments),
     /// A set beside plain tables and RocksDB's whole write path.
     Set(set::Arguments),
+    /// Counts which cache lines several threads write, under valgrind.
+    Writes(writes::Arguments),
     /// Writes docs/performance.md from the newest records.
     Performance,
 }
@@ -140,6 +144,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Tables(arguments)) => return tables::run(arguments),
         Some(Command::Tails(arguments)) => return tails::run(arguments),
         Some(Command::Set(arguments)) => return set::run(arguments),
+        Some(Command::Writes(arguments)) => return writes::run(arguments),
         Some(Command::Performance) => return performance::write(),
         None => {}
     }

@@ -120,7 +120,7 @@ pub struct Owner {
 pub struct Piece {
     /// What it is.
     pub region: Region,
-    /// Where it belongs.
+    /// The part of the table that it belongs to.
     pub part: Part,
     /// The level that a link serves, else 0.
     pub level: u32,

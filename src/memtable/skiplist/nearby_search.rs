@@ -135,7 +135,7 @@ impl<'a, C: Comparator> Search<'a, C> {
         Some(near)
     }
 
-    /// Goes on from the second node.
+    /// Steps over at most `hops` further nodes, to the bracket of the target. `pred` is before the target.
     #[inline(never)]
     fn hop_on<T: Trail>(
         &self,
