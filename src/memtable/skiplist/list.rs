@@ -189,35 +189,51 @@ impl List {
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
     ) -> Result<Placement<'a>> {
-        match self.insert_new(search, inserter, fields, None)? {
+        match self.insert_new(search, inserter, fields)? {
             Quick::Linked(linked) => Ok(linked.placed(None)),
             Quick::Not(site) => self.insert_any(search, inserter, fields, policy, site),
         }
     }
 
-    /// Inserts most entries: those without an equal, at the first attempt; `certified`: between these two nodes, by a way
-    /// that the writer follows. What else there is to do is done by
+    /// Inserts most entries: those without an equal, at the first attempt. What else there is to do is done by
     /// [`insert_any`](Self::insert_any), out of the way.
     #[inline(always)]
-    pub(crate) fn insert_new<'a, C: Comparator>(
+    pub(crate) fn insert_new<C: Comparator>(
+        &self,
+        search: &Search<'_, C>,
+        inserter: &mut Inserter,
+        fields: &Fields<'_>,
+    ) -> Result<Quick> {
+        let bracket = inserter.find(search, fields)?;
+        self.insert_between(search, inserter, fields, &bracket)
+    }
+
+    /// As [`insert_new`](Self::insert_new), where a search has certified the place, by a way that the writer follows.
+    #[inline(always)]
+    pub(crate) fn insert_certified<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
-        certified: Option<Bracket<'a>>,
+        bracket: &Bracket<'a>,
     ) -> Result<Quick> {
-        let bracket = match certified {
-            Some(bracket) => {
-                inserter.arrive();
-                bracket
-            }
-            None => inserter.find(search, fields)?,
-        };
+        inserter.arrive();
+        self.insert_between(search, inserter, fields, bracket)
+    }
+
+    #[inline(always)]
+    fn insert_between<'a, C: Comparator>(
+        &self,
+        search: &Search<'a, C>,
+        inserter: &mut Inserter,
+        fields: &Fields<'_>,
+        bracket: &Bracket<'a>,
+    ) -> Result<Quick> {
         if bracket.entry.is_some_and(|entry| equals(search, &entry, fields)) {
             return Ok(Quick::Not(None));
         }
-        let mut site = self.site(search, inserter, fields, (0, &bracket))?;
-        match self.attempt(search, &mut site, fields, 0, &bracket) {
+        let mut site = self.site(search, inserter, fields, (0, bracket))?;
+        match self.attempt(search, &mut site, fields, 0, bracket) {
             Ok(Some(linked)) => Ok(Quick::Linked(linked)),
             Ok(None) => Ok(Quick::Not(Some(site))),
             Err(error) => {

@@ -345,7 +345,7 @@ fn link_batch<'a, C: Comparator>(
         core.points.list.heighten(&mut points);
         linked(&match write.kind {
             Kind::RANGE_DELETE => apply(core, entered, write)?,
-            _ => apply_point(core, entered, &points, write, certified)?,
+            _ => apply_point(core, entered, &points, write, certified.as_ref())?,
         });
         last = Some((write, way));
     }

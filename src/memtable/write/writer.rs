@@ -105,7 +105,7 @@ pub(crate) fn apply_point<'a, C: Comparator>(
     entered: &mut Entered<'_>,
     search: &Search<'a, C>,
     write: &Fields<'_>,
-    certified: Option<Bracket<'a>>,
+    certified: Option<&Bracket<'a>>,
 ) -> Result<Inserted> {
     let announce = || core.accelerators.announce(&search.view, write.key, write.key_part);
     if core.accelerators.shortcuts() == Shortcuts::Some && !planted(Bug::FilterAfterPublication) {
@@ -113,7 +113,11 @@ pub(crate) fn apply_point<'a, C: Comparator>(
     }
     let quick = match core.options.representation {
         Representation::SkipList => {
-            core.points.list.insert_new(search, &mut entered.inside.inserter, write, certified)?
+            let (list, inserter) = (&core.points.list, &mut entered.inside.inserter);
+            match certified {
+                Some(bracket) => list.insert_certified(search, inserter, write, bracket)?,
+                None => list.insert_new(search, inserter, write)?,
+            }
         }
         Representation::Vector => Quick::Not(None),
     };
