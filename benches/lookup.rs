@@ -8,8 +8,8 @@
 //!              batches of 24, several threads
 //!   rates      filters at 10, 100, .. keys: what they let pass, against theory, and what a get costs
 //! ```
-//! Then Criterion, one piece of work after the other. `cargo bench --bench lookup`; the number of entries is
-//! `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS` (costs,settings,rates,criterion unless set) says what is done.
+//! Then Criterion, one piece of work after the other.
+//! `cargo bench -p paranoid-memtable-benches --bench lookup`; the number of entries is `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS` (costs,settings,rates,criterion unless set) says what is done.
 //! A sum over what was read is printed: it must not change from run to run.
 
 #![allow(missing_docs, reason = "the macro of the harness makes a public function")]

@@ -1,8 +1,9 @@
 //! The table of results: how this crate stands to crossbeam-skiplist and to a `BTreeMap` behind a lock.
 //!
 //! ```text
-//!   cargo bench --bench table                                           prints the table
-//!   cargo bench --bench table -- --date 2026-01-31 --name laptop        also writes benches/records/DATE-NAME.{md,json}
+//!   cargo bench -p paranoid-memtable-benches --bench table    prints the table
+//!   cargo bench -p paranoid-memtable-benches --bench table -- --date 2026-01-31 --name laptop
+//!       also writes benches/records/DATE-NAME.{md,json}
 //!   with --readme                                                       also puts the short table into docs/measured.md
 //!   options: --entries 250000,1000000  --rounds 200
 //! ```

@@ -1,8 +1,9 @@
 //! What do range tombstones cost?
 //!
 //! ```text
-//!   cargo bench --bench tombstones                                       prints two tables
-//!   cargo bench --bench tombstones -- --date 2026-01-31 --name laptop    also writes benches/records/DATE-NAME.{md,json}
+//!   cargo bench -p paranoid-memtable-benches --bench tombstones    prints two tables
+//!   cargo bench -p paranoid-memtable-benches --bench tombstones -- --date 2026-01-31 --name laptop
+//!       also writes benches/records/DATE-NAME.{md,json}
 //!   options: --entries 250000  --rounds 200
 //! ```
 //! First ratios to the same work without tombstones, taken in turns in one process; then the shape of the table that

@@ -223,7 +223,7 @@ fn check(test: &str, one: impl Fn(u64) -> Vec<Recorded<Call>>) {
     let test = format!("histories::{test}");
     let seed = seed_or(0x4157);
     println!("{}", replay_line(&test, seed));
-    for round in 0..amount(2000, 150) {
+    for round in 0..amount(2000, 60) {
         let seed = seed.wrapping_add(round);
         let _watchdog = Watchdog::new(&test, seed);
         let calls = one(seed);

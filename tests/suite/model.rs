@@ -36,17 +36,17 @@ fn random<C: Order>(test: &str, ops: u64) {
 
 #[test]
 fn random_operations() {
-    random::<Bytewise>("random_operations", amount(1_000_000, 7_000));
+    random::<Bytewise>("random_operations", amount(1_000_000, 4_000));
 }
 
 #[test]
 fn random_operations_in_reverse_order() {
-    random::<Reverse>("random_operations_in_reverse_order", amount(100_000, 2_000));
+    random::<Reverse>("random_operations_in_reverse_order", amount(100_000, 1_200));
 }
 
 #[test]
 fn random_operations_where_different_bytes_are_equal() {
-    random::<CaseBlind>("random_operations_where_different_bytes_are_equal", amount(100_000, 2_000));
+    random::<CaseBlind>("random_operations_where_different_bytes_are_equal", amount(100_000, 1_200));
 }
 
 #[test]

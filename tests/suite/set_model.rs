@@ -254,7 +254,7 @@ fn a_set_is_its_history() {
     let test = "set_model::a_set_is_its_history";
     let seed = seed_or(0x5e7);
     // A million operations in an optimised build, most of them with few comparisons: two thirds of a minute.
-    for round in 0..amount(6_700, 24) {
+    for round in 0..amount(6_700, 12) {
         let seed = seed.wrapping_add(round);
         let _watchdog = Watchdog::new(test, seed);
         println!("{}", replay_line(test, seed));

@@ -219,13 +219,13 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
 fn writers_and_readers() {
     let count = if cfg!(debug_assertions) { 1 } else { 3 };
     rounds("writers_and_readers", count, |seed, representation| {
-        stress(seed, representation, fewer(amount(20_000, 500), representation), None);
+        stress(seed, representation, fewer(amount(20_000, 300), representation), None);
     });
 }
 
 #[test]
 fn freeze_in_the_middle() {
-    let entries = amount(4_000, 250);
+    let entries = amount(4_000, 150);
     rounds("freeze_in_the_middle", 20, |seed, representation| {
         let entries = fewer(entries, representation);
         stress(seed, representation, entries, Some(scramble(seed) % (entries * WRITERS)));
@@ -237,7 +237,7 @@ fn freeze_in_the_middle() {
 #[test]
 fn replace_races() {
     const KEYS: u64 = 3;
-    let times = amount(3_000, 500);
+    let times = amount(3_000, 300);
     rounds("replace_races", 3, |seed, _| {
         let table =
             &MemTable::new(options(seed, Representation::SkipList, DuplicatePolicy::Replace)).unwrap();
@@ -304,7 +304,7 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
 /// All threads write one (key, sequence number): one wins, and every thread sees the winner's entry from then on.
 #[test]
 fn one_winner() {
-    let entries = amount(5_000, 800);
+    let entries = amount(5_000, 400);
     for policy in [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst] {
         rounds("one_winner", 2, |seed, _| {
             let table = &MemTable::new(options(seed, Representation::SkipList, policy)).unwrap();

@@ -68,8 +68,8 @@ fn is_right_or_says_so(table: &SortedTable, model: &Model) {
 fn every_flipped_bit_is_found() {
     let _watchdog = Watchdog::new("damage::every_flipped_bit_is_found", 0);
     let model = small();
-    // Development builds take every 13th bit, from another one for each version.
-    let stride = if cfg!(debug_assertions) { 13 } else { 1 };
+    // Development builds take every 29th bit, from another one for each version.
+    let stride = if cfg!(debug_assertions) { 29 } else { 1 };
     for version in 2..=6 {
         for kind in [ChecksumKind::Crc32c, ChecksumKind::XxHash32, ChecksumKind::XxHash64, ChecksumKind::Xxh3]
         {

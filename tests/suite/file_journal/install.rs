@@ -266,7 +266,7 @@ fn crash(seed: u64, forgets: Forgets) -> Result<(), String> {
 fn what_was_installed_is_read_after_a_crash() {
     let test = "file_journal::install::what_was_installed_is_read_after_a_crash";
     let mut seed = seed_or(std::process::id().into());
-    let crashes = amount(10_000, 300);
+    let crashes = amount(10_000, 100);
     println!("{test}: seed {seed:#x}, {crashes} crashes");
     let _watchdog = Watchdog::new(test, seed);
     for _ in 0..crashes / 3 {

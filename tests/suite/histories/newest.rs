@@ -100,7 +100,7 @@ fn of_single_entries() {
     let test = "histories::newest::of_single_entries";
     let seed = seed_or(0x6e77);
     println!("{}", replay_line(test, seed));
-    for round in 0..amount(2000, 150) {
+    for round in 0..amount(2000, 60) {
         let seed = seed.wrapping_add(round);
         let _watchdog = Watchdog::new(test, seed);
         let calls = history(seed);
