@@ -107,7 +107,9 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         let frozen = frozen.fold(Ok(()), Result::and);
         let Some(last) = slots.last().map(|slot| slot.last.get()) else { return sealed.map(|()| None) };
         // FLUSH-JOB-1.
-        let snapshots = shared.registry.numbers_after(last)?;
+        let mut snapshots = shared.registry.numbers_after(last)?;
+        // SET-FLUSH-3.
+        snapshots.push(last);
         shared.reports.tell(|| SetEvent::FlushBegun { tables: slots.len() as u64, last_sequence: last });
         std::mem::forget(begun);
         let (shared, outcome) = (Arc::clone(shared), Outcome::Unfinished);

@@ -11,6 +11,8 @@
 //! * SET-FLUSH-2: a version is left out only if every snapshot that could see it sees a newer version of its key, as in
 //!   the flush of one table (FLUSH-3), or a range tombstone of these tables that covers it: those are handed out. Bases of
 //!   merge operands and what a single delete may need are kept.
+//! * SET-FLUSH-3: a table that was set aside (RESUME-2) ends at its last number: what was abandoned above is not handed
+//!   out. That number is among the snapshots, so that no abandoned version hides one below.
 //!
 //! One thread at a time pulls; the tables are frozen.
 
@@ -216,7 +218,11 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             }
             self.newer = Some(entry);
             let sequence = entry.node().sequence();
-            if self.filter.admits(sequence, entry.kind()) && !self.is_covered(entry.key(), sequence)? {
+            let is_kept = sequence <= source.slot.last.get();
+            if is_kept
+                && self.filter.admits(sequence, entry.kind())
+                && !self.is_covered(entry.key(), sequence)?
+            {
                 return Ok(Some(place));
             }
             self.summary.hidden += 1;
@@ -259,7 +265,8 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
         for source in &mut self.sources {
             while let Came::Fragment(number) = source.head {
                 if let Some(fragment) = source.items.fragment(number) {
-                    for sequence in fragment.sequences() {
+                    let last = source.slot.last.get();
+                    for sequence in fragment.sequences().iter().filter(|sequence| **sequence <= last) {
                         fragmenter.add(fragment.start(), fragment.end(), *sequence)?;
                     }
                 }

@@ -66,14 +66,14 @@ impl FlushThread {
         C: Comparator + Clone,
     {
         let place = shared.buffers.begin_thread()?;
-        let of_thread = Arc::clone(shared);
+        let (of_thread, own) = (Arc::clone(shared), place.clone());
         let run = move || {
             let ended = Ended(&of_thread.buffers);
             while ended.0.wait_for_work() == Work::Flush {
                 let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
                 flushed.unwrap_or_else(|error| ended.0.fail_thread(error));
             }
-            ended.0.thread_error().map_or(Ok(()), Err)
+            own.error().map_or(Ok(()), Err)
         };
         let spawned = thread::Builder::new().name("memtable flush".into()).spawn(run);
         let thread = spawned.map_err(|error| {

@@ -127,7 +127,7 @@
 //! | `MemTableFull` | the batch fits no empty table, or the system has no memory | split it, or flush |
 //! | [`WriteStall`](crate::Error::WriteStall) | a budget is used up, its [`StallCause`] says which; nothing is changed | flush, and write again; drop what pins memory |
 //! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
-//! | [`ReadOnly`](crate::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal; after damage without a journal first [`salvage`](FlushJob::salvage) |
+//! | [`ReadOnly`](crate::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal; if `resume` answers `Corruption`, first [`salvage`](FlushJob::salvage) |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
 //! | [`Merge`](crate::Error::Merge) | the merge operator refused this key | report it |
 //!

@@ -7,8 +7,8 @@
 //! ```
 //! * RESUME-1: it waits until every batch that has numbers has ended, so that nothing is written to the affected tables
 //!   any more.
-//! * RESUME-2: what is below the stop is copied by a verifying flush of its table. If that meets damage the set stays
-//!   as it is.
+//! * RESUME-2: what is below the stop is copied by a verifying flush of its table. If that meets damage the table is set
+//!   aside: it ends below the stop, is flushed or salvaged up to there, and the set stays read-only until it is gone.
 //! * RESUME-3: the journal knows that the numbers are abandoned before one after them is given, and keeps what the copied
 //!   entries were logged in until their new table is flushed (COMMIT-5).
 //! * RESUME-4: the table that was active is closed below the stop before the abandoned numbers count as visible. So no
@@ -49,8 +49,14 @@ pub(crate) fn resume<B, C: Comparator + Clone>(
         return Ok(None);
     };
     let table = shared.fork()?;
-    if let Some(slot) = partly_kept(&commit, stop.first) {
-        copy_below(&table, &slot, stop.first, &shared.registry.numbers()).map_err(Error::read_only)?;
+    if let Some(slot) = partly_kept(&commit, stop.first)
+        && let Err(error) = copy_below(&table, &slot, stop.first, &shared.registry.numbers())
+    {
+        let cause = Error::read_only(error);
+        if cause.corruption().is_some() {
+            set_aside(shared, &mut commit, &slot, stop.first, &cause)?;
+        }
+        return Err(cause);
     }
     // RESUME-3.
     let number = shared.switch_journal(&mut commit)?;
@@ -104,6 +110,25 @@ fn copy_entry<C: Comparator>(to: &MemTable<C>, entry: &FlushEntry<'_>) -> Result
     to.insert_protected(sequence, kind, user_key, value, digest).map(drop)
 }
 
+/// Leaves a damaged table to a flush, up to the stop, and puts an empty one in the place of the affected ones (RESUME-2).
+fn set_aside<B, C: Comparator + Clone>(
+    shared: &Shared<B, C>,
+    commit: &mut Commit<B, C>,
+    slot: &Slot<C>,
+    first: SequenceNumber,
+    cause: &Error,
+) -> Result<()> {
+    let table = shared.fork()?;
+    let next = Slot::new(shared.switch_journal(commit)?, table, shared.buffers.count_table());
+    slot.close(first - 1);
+    exchange(shared, commit, &next, first);
+    slot.bytes.seal(slot.table.allocated_bytes(), &next.bytes);
+    commit.closed = commit.last;
+    commit.refusal = Some(cause.clone());
+    commit.damaged = commit.damaged.max(Some(slot.number));
+    Ok(())
+}
+
 /// Puts the copy in the place of the affected tables.
 fn take_over<B, C: Comparator + Clone>(
     shared: &Shared<B, C>,
@@ -111,21 +136,30 @@ fn take_over<B, C: Comparator + Clone>(
     slot: Arc<Slot<C>>,
     first: SequenceNumber,
 ) {
-    let stays = |slot: &Arc<Slot<C>>| slot.last.get() < first;
-    let former = commit.tables.immutables.iter().map(Arc::clone);
-    let (immutables, affected): (Vec<_>, Vec<_>) = former.partition(stays);
-    // RESUME-4.
-    commit.tables.active.close(first - 1);
-    affected.iter().chain([&commit.tables.active]).for_each(|slot| slot.count(Phase::Pinned));
-    slot.bytes.count(Phase::Active, 0);
-    let before = immutables.first().map_or(0, |slot| slot.last.get());
+    exchange(shared, commit, &slot, first);
+    slot.count(Phase::Active);
+    let before = commit.tables.immutables.first().map_or(0, |slot| slot.last.get());
     commit.closed = if slot.table.is_empty() { commit.last } else { before };
     commit.replayed = Some(slot.number);
-    commit.unasked = 0;
     commit.refusal = None;
-    let base = Arc::clone(&commit.tables.base);
-    commit.tables = Arc::new(Tables { active: slot, immutables, base });
-    drop(shared.tables.swap(&commit.tables));
     shared.syncs.restart();
     shared.registry.publication.restart(commit.last);
+}
+
+/// Replaces the tables that do not end below the stop.
+fn exchange<B, C: Comparator + Clone>(
+    shared: &Shared<B, C>,
+    commit: &mut Commit<B, C>,
+    active: &Arc<Slot<C>>,
+    first: SequenceNumber,
+) {
+    let former = commit.tables.newest_first().map(Arc::clone);
+    let (immutables, affected): (Vec<_>, Vec<_>) = former.partition(|slot| slot.last.get() < first);
+    // RESUME-4.
+    commit.tables.active.close(first - 1);
+    affected.iter().for_each(|slot| slot.count(Phase::Pinned));
+    let (active, base) = (Arc::clone(active), Arc::clone(&commit.tables.base));
+    commit.unasked = 0;
+    commit.tables = Arc::new(Tables { active, immutables, base });
+    drop(shared.tables.swap(&commit.tables));
 }

@@ -54,7 +54,9 @@ pub(crate) fn salvage_tables<C: Comparator + Clone>(
         let salvaged = salvage(slot.table.core());
         summary.missing += salvaged.missing;
         summary.failure = summary.failure.or(salvaged.failure);
-        found.extend(salvaged.entries);
+        // SET-FLUSH-3.
+        let last = slot.last.get();
+        found.extend(salvaged.entries.into_iter().filter(|it| it.entry.sequence() <= last));
     }
     let (ranges, mut points): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|it: &Salvaged<'_>| it.entry.kind() == Kind::RANGE_DELETE);

@@ -315,8 +315,9 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     ///
     /// # Errors
     /// `ReadOnly` because of `Corruption` if a flush met damage and the tables are still there, or if the table to be copied
-    /// is damaged; errors of the journal; `MemTableFull`. The set stays read-only then, and nothing is lost: it can be opened anew from its base and
-    /// its journal.
+    /// is damaged: the next job has it, up to the abandoned numbers, to be flushed or [salvaged](FlushJob::salvage), and then
+    /// the set resumes. Errors of the journal; `MemTableFull`. The set stays read-only then, and nothing is lost: it can be
+    /// opened anew from its base and its journal.
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         let abandoned = resume(&self.shared)?;
         self.shared.buffers.retry();

@@ -398,8 +398,8 @@ impl Member {
     }
 }
 
-/// The flush thread of a set, for who started it.
-#[derive(Debug)]
+/// The flush thread of a set, for itself and for who started it.
+#[derive(Debug, Clone)]
 pub(crate) struct ThreadOf {
     buffers: Arc<Buffers>,
     set: u64,
@@ -494,10 +494,6 @@ impl Membership {
     /// Lets the thread try again, if there is one that failed.
     pub(crate) fn retry(&self) {
         self.change(Member::retry);
-    }
-
-    pub(crate) fn thread_error(&self) -> Option<Error> {
-        self.buffers.state.lock().sets.get(&self.set)?.error.clone()
     }
 
     /// Waits until there is something to be flushed, or until the thread is to end.

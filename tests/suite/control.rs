@@ -6,7 +6,7 @@
 //! `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not, of both representations.
 
 use paranoid_memtable::fault::{FaultInjector, Part};
-use paranoid_memtable::{Bytewise, MemTable, Representation};
+use paranoid_memtable::{Bytewise, Error, MemTable, Representation, WriteBatch};
 
 use super::corruption::damage::model::{Accelerators, Model, Shape};
 use super::corruption::damage::plan::{Area, Kind};
@@ -247,4 +247,27 @@ fn a_control_word_that_went_back_is_noticed() {
         }
     }
     assert!(tried > 50, "{tried}");
+}
+
+/// A range deletion asks a control word that no put asks. A batch that has one is refused before its first put is linked.
+#[test]
+fn a_batch_with_a_range_asks_every_control_word_first() {
+    let test = "control::a_batch_with_a_range_asks_every_control_word_first";
+    let _watchdog = Watchdog::new(test, 0);
+    let mut batch = WriteBatch::new();
+    batch.put(b"a", b"1").unwrap();
+    batch.delete_range(b"b", b"c").unwrap();
+    let mut refused = 0;
+    for piece in control_pieces(&open(&MemTable::default())) {
+        let table = MemTable::default();
+        let mut injector = open(&table);
+        injector.flip(piece, 5);
+        drop(injector);
+        if let Err(error) = table.write_batch(1, &batch) {
+            assert!(matches!(error, Error::Corruption(_)), "{error}");
+            assert_eq!(table.len(), 0);
+            refused += 1;
+        }
+    }
+    assert!(refused > 3, "{refused}");
 }

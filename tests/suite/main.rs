@@ -46,6 +46,8 @@ mod set_listener;
 mod set_model;
 mod set_scans;
 mod set_stalls;
+#[cfg(feature = "fault-injection")]
+mod set_stopped_damage;
 mod set_stops;
 mod set_threads;
 mod shared_order;

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
+use paranoid_memtable::batch::SequenceMode;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, OnDamage, SetLookup, SetOptions};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
 use crate::support::disk::{Plan, SimDisk};
-use crate::support::orders::{Script, Scripted};
+use crate::support::orders::{Forgetful, Script, Scripted, ScriptedLoosely};
 use crate::support::rng::amount;
 use crate::support::sets::{History, Known, MemoryJournal, read_through};
 use crate::support::watchdog::Watchdog;
@@ -164,6 +165,44 @@ fn a_writer_that_panics_stops_the_set() {
     }
     assert_eq!(set.write(&put(b"b", b"4")).unwrap(), 4);
     assert!(matches!(set.view().get(b"b").unwrap(), SetLookup::Value(value) if *value == *b"4"));
+}
+
+/// A comparator that changes its mind inside a batch that has its numbers: the set is read-only with that cause, what the
+/// batch left in its table is never visible, and the set resumes without it.
+#[test]
+fn a_batch_that_is_interrupted_stops_the_set() {
+    let _watchdog = Watchdog::new("set_stops::a_batch_that_is_interrupted_stops_the_set", 0);
+    let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+    let keys = [b"q", b"k", b"b", b"m", b"K", b"z"];
+    keys.iter().for_each(|key| batch.put(*key, b"batch").unwrap());
+    let mut interrupted = 0;
+    for comparisons in 0..200 {
+        let order = ScriptedLoosely::new(Forgetful::new());
+        let set = MemTableSet::with_comparator(SetOptions::default(), order.clone(), ()).unwrap();
+        set.write(&put(b"e", b"before")).unwrap();
+        order.script::<Forgetful>().forget_after(comparisons);
+        let written = set.write(&batch);
+        order.script::<Forgetful>().forget_after(i64::MAX);
+        let Err(Error::ReadOnly { cause }) = written else { continue };
+        match &*cause {
+            Error::BatchInterrupted { applied: 1..6, cause } => {
+                assert!(matches!(**cause, Error::DuplicateEntry { sequence: 2 }), "{cause}");
+            }
+            Error::DuplicateEntry { sequence: 2 } => continue,
+            cause => panic!("{cause}"),
+        }
+        interrupted += 1;
+        let former = set.view();
+        assert_eq!(set.resume().unwrap(), Some((2, 2)));
+        for view in [former, set.view()] {
+            assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), SetLookup::NotFound)));
+            assert!(matches!(view.get(b"e").unwrap(), SetLookup::Value(value) if *value == *b"before"));
+        }
+        assert_eq!(set.write(&batch).unwrap(), 3);
+        let view = set.view();
+        assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), SetLookup::Value(_))));
+    }
+    assert!(interrupted > 0);
 }
 
 /// Writers that go on after each stop, whoever of them resumes the set: what was acknowledged is visible, and what a

@@ -11,7 +11,7 @@ use paranoid_memtable::{
     Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, Representation, WriteBatch,
 };
 
-use crate::support::orders::{CaseBlind, Reverse, Script, Scripted};
+use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely};
 
 fn options() -> paranoid_memtable::MemTableOptionsBuilder {
     MemTableOptions::builder().write_buffer_size(256 << 10)
@@ -390,4 +390,41 @@ fn a_check_finds_what_was_damaged() {
         assert!(matches!(table.check_batch(&batch), Err(Error::Corruption(_))), "bit {bit}");
         batch.flip_buffer_bit(bit);
     }
+}
+
+/// A comparator that changes its mind beside the links of a batch: the error says how many entries are in, and these are the
+/// first ones. Before the first link it changes nothing.
+#[test]
+fn a_batch_that_is_interrupted_says_what_it_left() {
+    let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+    let keys = [b"q", b"k", b"b", b"m", b"K", b"z"];
+    keys.iter().for_each(|key| batch.put(*key, b"batch").unwrap());
+    let (mut refused, mut interrupted, mut whole) = (0, 0, 0);
+    for comparisons in 0..200 {
+        let order = ScriptedLoosely::new(Forgetful::new());
+        let table = MemTable::with_comparator(options().build().unwrap(), order.clone()).unwrap();
+        table.put(1, b"e", b"before").unwrap();
+        order.script::<Forgetful>().forget_after(comparisons);
+        let applied = match table.write_batch(2, &batch) {
+            Ok(_) => keys.len(),
+            Err(Error::BatchInterrupted { applied, cause }) => {
+                assert!(matches!(*cause, Error::DuplicateEntry { sequence: 2 }), "{cause}");
+                applied as usize
+            }
+            Err(Error::DuplicateEntry { sequence: 2 }) => 0,
+            Err(error) => panic!("{error}"),
+        };
+        match applied {
+            0 => refused += 1,
+            6 => whole += 1,
+            _ => interrupted += 1,
+        }
+        order.script::<Forgetful>().forget_after(i64::MAX);
+        assert_eq!(table.len(), 1 + applied, "after {comparisons} comparisons");
+        for (place, key) in keys.into_iter().enumerate() {
+            let is_found = matches!(table.get(key, 2).unwrap(), Lookup::Value(_));
+            assert_eq!(is_found, place < applied, "after {comparisons} comparisons");
+        }
+    }
+    assert!(refused > 0 && interrupted > 0 && whole > 0, "{refused} {interrupted} {whole}");
 }

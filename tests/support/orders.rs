@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use paranoid_memtable::comparator::KeyEquality;
 use paranoid_memtable::{Bytewise, Comparator};
@@ -100,6 +101,10 @@ impl ScriptedLoosely {
     pub fn new(script: impl Script) -> Self {
         ScriptedLoosely(Scripted::new(script))
     }
+
+    pub fn script<S: Script>(&self) -> &S {
+        self.0.script()
+    }
 }
 
 impl Comparator for ScriptedLoosely {
@@ -107,5 +112,27 @@ impl Comparator for ScriptedLoosely {
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         self.0.compare(left, right)
+    }
+}
+
+/// An order that tells upper case from lower case, until it has compared so often.
+#[derive(Debug)]
+pub struct Forgetful(AtomicI64);
+
+impl Forgetful {
+    /// Never forgets, until it is told to.
+    pub fn new() -> Self {
+        Forgetful(AtomicI64::new(i64::MAX))
+    }
+
+    /// Forgets after so many comparisons.
+    pub fn forget_after(&self, comparisons: i64) {
+        self.0.store(comparisons, Relaxed);
+    }
+}
+
+impl Script for Forgetful {
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        if self.0.fetch_sub(1, Relaxed) > 0 { left.cmp(right) } else { CaseBlind.compare(left, right) }
     }
 }

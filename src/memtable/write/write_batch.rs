@@ -29,6 +29,7 @@ use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::options::Representation;
 use crate::memtable::parts::writer_shards::Entered;
+use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::interleaved_search::find_many;
@@ -292,6 +293,9 @@ fn prepare_batch<'a, C: Comparator>(
     if core.options.representation == Representation::SkipList {
         let inserter = &mut entered.inside.inserter;
         search_batch(core, &points, inserter, writes, Sort::Points, &mut ways)?;
+    }
+    if writes.iter().any(|write| Sort::Ranges.holds(write)) {
+        core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
     }
     let inserter = &mut entered.inside.inserter;
     search_batch(core, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
