@@ -327,47 +327,4 @@ impl Placed {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
-mod tests {
-    use super::*;
-    use crate::integrity::tag::Secret;
-
-    /// Each field, and each bit of a header and its place.
-    #[test]
-    fn every_field_is_covered() {
-        let secret = Secret::from_seed(5);
-        let header = |[node, lengths, sequence, revision]: [u64; 4]| {
-            let halves = [node, revision].map(|half| u32::try_from(half).unwrap());
-            secret.header_part(halves[0], lengths, sequence, halves[1])
-        };
-        let fields = [9, 0x0003_0000_0005_0001, 77, 0];
-        let base = Placed { header_part: header(fields), kind: Kind::PUT, sequence: 77 };
-        let digest = |placed: Placed, key: &[u8]| placed.key_digest(key_part(key));
-        let value = |placed: Placed, value: &[u8], key: &[u8]| placed.value_digest(value, key_part(key));
-        let (clean, clean_value) = (digest(base, b"key"), value(base, b"v", b"key"));
-        assert_ne!(clean, digest(base, b"kez"));
-        assert_ne!(clean, digest(Placed { kind: Kind::DELETE, ..base }, b"key"));
-        assert_ne!(clean, digest(Placed { sequence: 78, ..base }, b"key"));
-        assert_ne!(clean_value, value(base, b"w", b"key"));
-        assert_ne!(clean_value, value(base, b"v", b"kez"));
-        assert_ne!(clean_value, value(Placed { sequence: 78, ..base }, b"v", b"key"));
-        for (field, bits) in [32, 64, 64, 32].into_iter().enumerate() {
-            for bit in 0..bits {
-                let mut flipped = fields;
-                flipped[field] ^= 1 << bit;
-                let placed = Placed { header_part: header(flipped), ..base };
-                assert_ne!(clean, digest(placed, b"key"), "field {field}, bit {bit}");
-                assert_ne!(clean_value, value(placed, b"v", b"key"), "field {field}, bit {bit}");
-            }
-        }
-    }
-
-    #[test]
-    fn widths_and_masks() {
-        assert_eq!(
-            [0u8, 1, 2, 4, 8].map(|b| Width::new(b).unwrap().mask()),
-            [0, 0xff, 0xffff, 0xffff_ffff, u64::MAX]
-        );
-        assert!([3u8, 5, 6, 7, 9, 16].iter().all(|&b| Width::new(b).is_none()));
-    }
-}
+mod tests;

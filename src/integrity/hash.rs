@@ -147,32 +147,4 @@ fn tail(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every single flipped bit of every length up to 400 changes the hash, and so does every length.
-    #[test]
-    fn a_flipped_bit_changes_the_hash() {
-        let mut bytes: Vec<u8> = (0..400u32).map(|i| (splitmix(u64::from(i)) & 0xff) as u8).collect();
-        let mut seen = std::collections::HashSet::new();
-        for len in 0..400 {
-            let clean = hash(&bytes[..len], 7);
-            assert!(seen.insert(clean), "length {len}");
-            for bit in 0..len * 8 {
-                bytes[bit / 8] ^= 1 << (bit % 8);
-                assert_ne!(clean, hash(&bytes[..len], 7), "length {len} bit {bit}");
-                bytes[bit / 8] ^= 1 << (bit % 8);
-            }
-        }
-    }
-
-    #[test]
-    fn zero_buffers_differ_by_length_and_seed() {
-        let zeros = [0u8; 300];
-        let mut seen = std::collections::HashSet::new();
-        for len in 0..300 {
-            assert!(seen.insert(hash(&zeros[..len], 1)));
-            assert!(seen.insert(hash(&zeros[..len], 2)));
-        }
-    }
-}
+mod tests;

@@ -298,23 +298,6 @@ fn an_entry_is_pinned_in_its_own_table_only() {
     }
 }
 
-#[test]
-fn kinds_of_the_engine_and_back() {
-    for number in 0..Kind::CUSTOM_COUNT {
-        let (value, delete) = (Kind::custom(number), Kind::custom_delete(number));
-        assert_eq!((value.custom_number(), delete.custom_number()), (Some(number), Some(number)));
-        assert!(value.is_value() && !value.is_point_delete() && value.is_known(), "{value:?}");
-        assert!(!delete.is_value() && delete.is_point_delete() && delete.is_known(), "{delete:?}");
-    }
-    let numbers = (0..=u8::MAX).filter_map(|number| Kind::from_u8(number).custom_number());
-    assert_eq!(numbers.count(), 2 * usize::from(Kind::CUSTOM_COUNT), "all others are not the engine's");
-    let named = [Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE, Kind::RANGE_DELETE];
-    assert!(named.iter().all(|kind| kind.custom_number().is_none()));
-    for make in [Kind::custom, Kind::custom_delete] {
-        assert!(std::panic::catch_unwind(|| make(Kind::CUSTOM_COUNT)).is_err());
-    }
-}
-
 /// An entry written in slices equals one written whole: its digest and its limits are those of the whole value.
 #[test]
 fn a_value_in_slices_is_held_to_what_the_whole_is() {
