@@ -26,10 +26,8 @@ pub(crate) fn key(number: u64) -> [u8; 16] {
 /// An empty table, protected by 8 bytes a key; the write buffer fits `entries`.
 pub(crate) fn table(entries: u32, finder: Finder) -> MemTable {
     let buffer = (u64::from(entries) * 160).next_power_of_two().max(1 << 20);
-    let mut options = MemTableOptions::builder().write_buffer_size(buffer).seed(SEED);
-    if finder == Finder::Directory {
-        options = options.directory(Directory::On);
-    }
+    let directory = if finder == Finder::Directory { Directory::On } else { Directory::Off };
+    let options = MemTableOptions::builder().write_buffer_size(buffer).seed(SEED).directory(directory);
     MemTable::new(options.build().expect("valid options")).expect("memory")
 }
 

@@ -57,12 +57,12 @@ pub enum Representation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Directory {
-    /// On for skiplists whose comparator orders keys as bytes, off for others.
+    /// On for skiplists whose comparator orders keys as bytes, off for others (default).
+    #[default]
     Auto,
     /// On; `InvalidArgument` where it cannot be.
     On,
-    /// Off: tall towers lead to entries (default).
-    #[default]
+    /// Off: tall towers lead to entries.
     Off,
 }
 
@@ -120,8 +120,8 @@ impl Default for MemTableOptions {
             key_filter_bytes: None,
             prefix_filter_bytes: None,
             prefix_extractor: None,
-            // This crate's own tests run with a directory in every table as well.
-            directory: if cfg!(directory) { Directory::Auto } else { Directory::Off },
+            // This crate's own tests run without a directory as well.
+            directory: if cfg!(towers) { Directory::Off } else { Directory::Auto },
             counting: Counting::Off,
         }
     }
@@ -448,7 +448,7 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// The ordered directory (default `Off`): searches of large tables that were filled at random take a third of the
+    /// The ordered directory (default `Auto`): searches of large tables that were filled at random take a third of the
     /// time, scans of them read ahead in both directions. A comparator whose order is not that of bytes, or the
     /// representation `Vector`, has none: `On` is `InvalidArgument` there.
     ///

@@ -45,7 +45,7 @@ const NAMES: [&str; 8] = [
 fn configured(name: &str) -> MemTableOptionsBuilder {
     let builder = MemTableOptions::builder().write_buffer_size(64 << 10).statistics(true);
     match name {
-        "neither" => builder,
+        "neither" => builder.directory(Directory::Off),
         "keys" => builder.whole_key_filter(0.01),
         "fixed prefix" => builder.prefix_filter(FixedPrefix::new(2), 0.01),
         "capped prefix" => builder.prefix_filter(CappedPrefix::new(3), 0.01),

@@ -114,7 +114,7 @@ const FLAGS: &[Flag] = &[
         Acts("false"),
         "the writer beside readers stops after its writes, not with them",
     ),
-    Flag("directory", YesNo, Acts("false"), "ours: an ordered directory beside the list"),
+    Flag("directory", YesNo, Acts("true"), "ours: an ordered directory beside the list"),
     Flag("checksum_mebibytes", Number, Acts("5000"), "ours: what a checksum benchmark goes through"),
     Flag("max_write_buffer_number", Number, Anyway(&[], KEPT), ""),
     Flag("min_write_buffer_number_to_merge", Number, Anyway(&[], KEPT), ""),

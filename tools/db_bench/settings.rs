@@ -258,8 +258,8 @@ fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
     if ratio > 0.0 && prefix_size > 0 {
         builder = builder.prefix_filter(FixedPrefix::new(prefix_size), share);
     }
-    if flags.yes("directory") {
-        builder = builder.directory(Directory::On);
+    if !flags.yes("directory") {
+        builder = builder.directory(Directory::Off);
     }
     builder.build().map_err(failed)
 }

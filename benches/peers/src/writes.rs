@@ -169,7 +169,7 @@ fn work(arguments: &Arguments, directory: &str, row: &str) -> anyhow::Result<()>
     std::thread::scope(|scope| {
         for thread in 0..threads {
             scope.spawn(move || {
-                for operation in 0..operations {
+                for _ in 0..operations {
                     let mut now = turn.lock().expect("nobody panics");
                     while *now % threads != thread {
                         now = passed.wait(now).expect("nobody panics");
@@ -177,7 +177,6 @@ fn work(arguments: &Arguments, directory: &str, row: &str) -> anyhow::Result<()>
                     one(table, row, entries, *now, place).expect("the table takes it");
                     *now += 1;
                     passed.notify_all();
-                    let _ = operation;
                 }
             });
         }

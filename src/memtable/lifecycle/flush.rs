@@ -439,8 +439,8 @@ impl VersionFilter {
     /// The oldest snapshot that sees a version of this key, the largest number if none does. `None` if the version is kept whatever
     /// covers it, because a single delete may need it.
     pub(crate) fn seen_from(&self, sequence: SequenceNumber) -> Option<SequenceNumber> {
-        let first = self.snapshots.iter().find(|snapshot| **snapshot >= sequence);
-        (!self.below_single).then(|| first.copied().unwrap_or(SequenceNumber::MAX))
+        let first = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
+        (!self.below_single).then(|| self.snapshots.get(first).copied().unwrap_or(SequenceNumber::MAX))
     }
 
     pub(crate) fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {

@@ -88,7 +88,7 @@ impl Inserter {
 
     /// Goes on at a place that a search has certified and whose way it follows.
     #[inline(always)]
-    pub(super) fn arrive(&mut self) {
+    pub(crate) fn arrive(&mut self) {
         self.run = self.run.wrapping_add(1);
     }
 

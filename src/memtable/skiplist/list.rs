@@ -208,21 +208,9 @@ impl List {
         self.insert_between(search, inserter, fields, &bracket)
     }
 
-    /// As [`insert_new`](Self::insert_new), where a search has certified the place, by a way that the writer follows.
+    /// As [`insert_new`](Self::insert_new), where a search has certified the place.
     #[inline(always)]
-    pub(crate) fn insert_certified<'a, C: Comparator>(
-        &self,
-        search: &Search<'a, C>,
-        inserter: &mut Inserter,
-        fields: &Fields<'_>,
-        bracket: &Bracket<'a>,
-    ) -> Result<Quick> {
-        inserter.arrive();
-        self.insert_between(search, inserter, fields, bracket)
-    }
-
-    #[inline(always)]
-    fn insert_between<'a, C: Comparator>(
+    pub(crate) fn insert_between<'a, C: Comparator>(
         &self,
         search: &Search<'a, C>,
         inserter: &mut Inserter,

@@ -14,7 +14,6 @@
 //!   none yet.
 //! * WRITE-BATCH-3: a panic of the comparator reaches the caller. Each entry is then either linked and counted, or
 //!   absent.
-//!
 //! * WRITE-BATCH-4: the bracket that the search of an entry certified is used if both of its links still say what they said.
 //!   Else the place is looked for anew.
 //!

@@ -115,7 +115,10 @@ pub(crate) fn apply_point<'a, C: Comparator>(
         Representation::SkipList => {
             let (list, inserter) = (&core.points.list, &mut entered.inside.inserter);
             match certified {
-                Some(bracket) => list.insert_certified(search, inserter, write, bracket)?,
+                Some(bracket) => {
+                    inserter.arrive();
+                    list.insert_between(search, inserter, write, bracket)?
+                }
                 None => list.insert_new(search, inserter, write)?,
             }
         }

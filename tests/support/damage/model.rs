@@ -328,10 +328,8 @@ impl Model {
         if matches!(self.shape.accelerators, Accelerators::Filters | Accelerators::Prefixes) {
             options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), FILTER_SHARE);
         }
-        if self.shape.accelerators == Accelerators::Directory {
-            options = options.directory(Directory::On);
-        }
-        options.build()
+        let has_directory = self.shape.accelerators == Accelerators::Directory;
+        options.directory(if has_directory { Directory::On } else { Directory::Off }).build()
     }
 
     /// Whether a get looks past the last version of a key: none is visible, or all that are visible are operands.

@@ -339,7 +339,7 @@ pub(super) struct Locked<'a> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // ORDERING: Release pairs with the Acquire in `lock`.
+        // ORDERING: Release pairs with the Acquire in `lock_as`.
         self.page.words[LOCK].store(self.word | self.count as u64, Ordering::Release);
     }
 }
