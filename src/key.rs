@@ -217,18 +217,21 @@ pub enum KeyEquality {
     Custom,
 }
 
-/// Whether a comparator orders keys by their bytes. If so, comparisons may skip the bytes that all keys of a set
-/// begin with.
+/// What the bytes of keys tell about their order.
 ///
 /// ```
 /// use paranoid_memtable::comparator::KeyOrder;
 /// use paranoid_memtable::{Bytewise, Comparator};
-/// assert_eq!(Bytewise::ORDER, KeyOrder::Bytes);
+/// assert_eq!(Bytewise.key_order(), KeyOrder::Bytes);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// Keys are ordered by their bytes, like slices in Rust and `memcmp`.
+    /// Keys are ordered by their bytes, like slices in Rust and `memcmp`. Comparisons may skip the bytes that all keys of a
+    /// set begin with.
     Bytes,
+    /// Keys are ordered by the bytes of their images ([`Comparator::image`]), as far as these differ. Tables can have a
+    /// directory.
+    Images,
     /// Any other order.
     Custom,
 }
@@ -242,8 +245,8 @@ pub enum KeyOrder {
 /// end. A freeze of that table from inside a write is `InvalidArgument`.
 ///
 /// ```
-/// use paranoid_memtable::Comparator;
-/// use paranoid_memtable::comparator::KeyEquality;
+/// use paranoid_memtable::comparator::{KeyEquality, KeyOrder};
+/// use paranoid_memtable::{Bytewise, Comparator};
 /// use std::cmp::Ordering;
 ///
 /// #[derive(Debug)]
@@ -253,25 +256,36 @@ pub enum KeyOrder {
 ///     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
 ///         right.cmp(left)
 ///     }
+///     fn key_order(&self) -> KeyOrder {
+///         KeyOrder::Images
+///     }
+///     fn image(&self, key: &[u8], at: usize) -> u64 {
+///         !Bytewise.image(key, at)
+///     }
 /// }
 /// assert_eq!(Reverse.compare(b"a", b"b"), Ordering::Greater);
+/// assert!(Reverse.image(b"a", 0) > Reverse.image(b"b", 0));
 /// ```
 pub trait Comparator: fmt::Debug + Send + Sync + 'static {
     /// Whether equal keys have equal bytes.
     const EQUALITY: KeyEquality;
 
-    /// Whether the order is that of the bytes. The default says that it is not.
-    const ORDER: KeyOrder = KeyOrder::Custom;
+    /// What the bytes of keys tell about this order: always the same. The default is `Custom`.
+    #[inline(always)]
+    fn key_order(&self) -> KeyOrder {
+        KeyOrder::Custom
+    }
 
     /// Compares two user keys.
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
-    /// A number that preserves the order: if `prefix(a) < prefix(b)` then `a < b`. Keys with equal prefixes are
-    /// compared in full. The default gives all keys the prefix 0.
+    /// Eight bytes of a key's image, from byte `at` on, as a big-endian number. An image is a string of bytes without an end
+    /// that preserves the order: of two keys whose images differ, the one with the smaller image is the smaller one. Keys with
+    /// equal images are compared in full. By default the image of a key is the key and zeros after it in the order of bytes,
+    /// and nothing but zeros in any other order.
     #[inline(always)]
-    fn prefix(&self, key: &[u8]) -> u64 {
-        let _ = key;
-        0
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        if self.key_order() == KeyOrder::Bytes { bytes_at(key, at) } else { 0 }
     }
 }
 
@@ -280,31 +294,41 @@ pub trait Comparator: fmt::Debug + Send + Sync + 'static {
 /// ```
 /// use paranoid_memtable::{Bytewise, Comparator};
 /// assert!(Bytewise.compare(b"a", b"ab").is_lt());
-/// assert!(Bytewise.prefix(b"a") < Bytewise.prefix(b"b"));
+/// assert!(Bytewise.image(b"a", 0) < Bytewise.image(b"b", 0));
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bytewise;
 
 impl Comparator for Bytewise {
     const EQUALITY: KeyEquality = KeyEquality::Bytes;
-    const ORDER: KeyOrder = KeyOrder::Bytes;
+
+    #[inline(always)]
+    fn key_order(&self) -> KeyOrder {
+        KeyOrder::Bytes
+    }
 
     #[inline(always)]
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         compare_words(left, right)
     }
+}
 
-    #[inline(always)]
-    fn prefix(&self, key: &[u8]) -> u64 {
-        match key.first_chunk::<8>() {
-            Some(word) => u64::from_be_bytes(*word),
-            None => {
-                let mut word = [0u8; 8];
-                word[..key.len()].copy_from_slice(key);
-                u64::from_be_bytes(word)
-            }
-        }
+/// Eight bytes of a key from `at` on, as a big-endian number; zeros after its end.
+#[inline(always)]
+pub(crate) fn bytes_at(key: &[u8], at: usize) -> u64 {
+    const WORD: usize = 8;
+    let Some(rest) = key.get(at..) else { return 0 };
+    if let Some(word) = rest.first_chunk::<WORD>() {
+        return u64::from_be_bytes(*word);
     }
+    // The last bytes of the key, moved up.
+    if let Some(word) = key.last_chunk::<WORD>() {
+        let empty = u32::try_from(8 * (WORD - rest.len())).unwrap_or(u64::BITS);
+        return u64::from_be_bytes(*word).checked_shl(empty).unwrap_or(0);
+    }
+    let mut word = [0; WORD];
+    word[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(word)
 }
 
 /// `left.cmp(right)`, eight bytes at a time. For short keys this is faster than a call of `memcmp`.
@@ -346,15 +370,15 @@ pub(crate) struct Target<'k> {
     pub(crate) revision: u32,
     /// Which side of an equal entry the position is on.
     side: Side,
-    /// The comparator's prefix of `key`, computed once.
-    prefix: u64,
+    /// The first bytes of the key's image, computed once.
+    image: u64,
 }
 
 impl<'k> Target<'k> {
     /// The position before every revision of (key, sequence).
     #[inline]
     pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8], sequence: SequenceNumber) -> Self {
-        Target { key, sequence, revision: u32::MAX, side: Side::Before, prefix: comparator.prefix(key) }
+        Target { key, sequence, revision: u32::MAX, side: Side::Before, image: comparator.image(key, 0) }
     }
 
     /// The position after every version of a key.
@@ -365,9 +389,9 @@ impl<'k> Target<'k> {
 
     /// The position before all entries, or after them.
     pub(crate) fn extreme(side: Side) -> Self {
-        // No prefix is less than 0 or greater than `u64::MAX`, and an equal one is decided by the side.
-        let prefix = if side == Side::End { u64::MAX } else { 0 };
-        Target { key: &[], sequence: 0, revision: 0, side, prefix }
+        // No image is less than 0 or greater than `u64::MAX`, and an equal one is decided by the side.
+        let image = if side == Side::End { u64::MAX } else { 0 };
+        Target { key: &[], sequence: 0, revision: 0, side, image }
     }
 
     /// Whether this is before or after everything.
@@ -415,9 +439,9 @@ impl<'k> Target<'k> {
         key: &[u8],
         version: impl FnOnce() -> (SequenceNumber, u32),
     ) -> Ordering {
-        let prefix = comparator.prefix(key);
-        if prefix != self.prefix {
-            return prefix.cmp(&self.prefix);
+        let image = comparator.image(key, 0);
+        if image != self.image {
+            return image.cmp(&self.image);
         }
         self.full_order(comparator, key, version)
     }
@@ -465,8 +489,22 @@ mod tests {
         for left in &keys {
             for right in &keys {
                 assert_eq!(Bytewise.compare(left, right), left.cmp(right), "{left:?} {right:?}");
-                let (l, r) = (Bytewise.prefix(left), Bytewise.prefix(right));
+                let (l, r) = (Bytewise.image(left, 0), Bytewise.image(right, 0));
                 assert!(l == r || l.cmp(&r) == left.cmp(right), "{left:?} {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_bytes_with_zeros_after_the_end() {
+        let key: Vec<u8> = (1..=20).collect();
+        for len in 0..=key.len() {
+            for at in 0..=key.len() + 1 {
+                let mut expected = [0; 8];
+                for (place, byte) in key[..len].iter().skip(at).take(8).enumerate() {
+                    expected[place] = *byte;
+                }
+                assert_eq!(bytes_at(&key[..len], at), u64::from_be_bytes(expected), "{len} bytes from {at}");
             }
         }
     }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::key::{Bytewise, Comparator, KeyEquality};
+use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder, bytes_at};
 
 /// A named order of user keys as a trait object, which an engine takes from its users at run time. It must meet the
 /// contract of [`Comparator`].
@@ -52,11 +52,16 @@ pub trait DynComparator: fmt::Debug + Send + Sync + 'static {
     /// Compares two user keys.
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
-    /// A number that preserves the order, see [`Comparator::prefix`]. An order returns `None` either for every key,
-    /// which is the default, or for none. Prefixes save comparisons at the price of a call.
-    fn prefix(&self, key: &[u8]) -> Option<u64> {
-        let _ = key;
-        None
+    /// What the bytes of keys tell about this order: always the same. The default is `Custom`.
+    fn key_order(&self) -> KeyOrder {
+        KeyOrder::Custom
+    }
+
+    /// Eight bytes of a key's image, see [`Comparator::image`]. Orders by [`KeyOrder::Images`] alone are asked for it. The
+    /// default gives all keys the same image.
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        let _ = (key, at);
+        0
     }
 }
 
@@ -108,9 +113,10 @@ pub struct SharedComparator {
 enum Order {
     #[default]
     Bytewise,
-    /// An order without prefixes.
-    Plain(Arc<dyn DynComparator>),
-    Prefixed(Arc<dyn DynComparator>),
+    Chosen {
+        order: Arc<dyn DynComparator>,
+        keys: KeyOrder,
+    },
 }
 
 impl SharedComparator {
@@ -124,8 +130,8 @@ impl SharedComparator {
                 "a shared comparator's keys are equal only if their bytes are".to_owned(),
             ));
         }
-        let order = if order.prefix(&[]).is_some() { Order::Prefixed(order) } else { Order::Plain(order) };
-        Ok(SharedComparator { order })
+        let keys = order.key_order();
+        Ok(SharedComparator { order: Order::Chosen { order, keys } })
     }
 
     /// The name of the order; that of the order of bytes is `leveldb.BytewiseComparator`, as in RocksDB.
@@ -133,7 +139,7 @@ impl SharedComparator {
     pub fn name(&self) -> &str {
         match &self.order {
             Order::Bytewise => "leveldb.BytewiseComparator",
-            Order::Plain(order) | Order::Prefixed(order) => order.name(),
+            Order::Chosen { order, .. } => order.name(),
         }
     }
 }
@@ -151,16 +157,24 @@ impl Comparator for SharedComparator {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         match &self.order {
             Order::Bytewise => Bytewise.compare(left, right),
-            Order::Plain(order) | Order::Prefixed(order) => order.compare(left, right),
+            Order::Chosen { order, .. } => order.compare(left, right),
         }
     }
 
     #[inline(always)]
-    fn prefix(&self, key: &[u8]) -> u64 {
+    fn key_order(&self) -> KeyOrder {
         match &self.order {
-            Order::Bytewise => Bytewise.prefix(key),
-            Order::Plain(_) => 0,
-            Order::Prefixed(order) => order.prefix(key).unwrap_or(0),
+            Order::Bytewise => KeyOrder::Bytes,
+            Order::Chosen { keys, .. } => *keys,
+        }
+    }
+
+    #[inline(always)]
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        match &self.order {
+            Order::Bytewise | Order::Chosen { keys: KeyOrder::Bytes, .. } => bytes_at(key, at),
+            Order::Chosen { keys: KeyOrder::Custom, .. } => 0,
+            Order::Chosen { order, keys: KeyOrder::Images } => order.image(key, at),
         }
     }
 }

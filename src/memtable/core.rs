@@ -62,7 +62,7 @@ impl<C: Comparator> Core<C> {
             width: options.paranoid.width(),
             secret,
         })?;
-        let points = PointEntries::new(&arena, &options, C::ORDER)?;
+        let points = PointEntries::new(&arena, &options, comparator.key_order())?;
         let tombstones = RangeTombstones::new(&arena, &options, secret)?;
         let accelerators = Accelerators::new::<C>(&options, &arena)?;
         Ok(Core {

@@ -57,7 +57,7 @@ pub enum Representation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Directory {
-    /// On for skiplists whose comparator orders keys as bytes, off for others (default).
+    /// On for skiplists whose comparator orders keys by bytes or images, off for others (default).
     #[default]
     Auto,
     /// On; `InvalidArgument` where it cannot be.
@@ -203,13 +203,13 @@ impl MemTableOptions {
 
     /// Whether a table with this order keeps a directory.
     pub(crate) fn keeps_directory(&self, order: KeyOrder) -> Result<Directory> {
-        let fits = order == KeyOrder::Bytes && self.representation == Representation::SkipList;
+        let fits = order != KeyOrder::Custom && self.representation == Representation::SkipList;
         match self.directory {
             Directory::Off => Ok(Directory::Off),
             _ if fits => Ok(Directory::On),
             Directory::Auto => Ok(Directory::Off),
             Directory::On => {
-                Err(Error::InvalidArgument("a directory needs a comparator that orders keys as bytes".into()))
+                Err(Error::InvalidArgument("a directory needs an order of bytes or images".into()))
             }
         }
     }
@@ -449,8 +449,8 @@ impl MemTableOptionsBuilder {
     }
 
     /// The ordered directory (default `Auto`): searches of large tables that were filled at random take a third of the
-    /// time, scans of them read ahead in both directions. A comparator whose order is not that of bytes, or the
-    /// representation `Vector`, has none: `On` is `InvalidArgument` there.
+    /// time, scans of them read ahead in both directions. A comparator whose [`KeyOrder`] is
+    /// `Custom`, or the representation `Vector`, has none: `On` is `InvalidArgument` there.
     ///
     /// ```
     /// use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions};

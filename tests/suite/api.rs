@@ -1,6 +1,6 @@
 //! The public face: what is `Send` and `Sync`, how large things are, what errors say.
 
-use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::comparator::{KeyEquality, SharedComparator};
 use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError};
 use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
 use paranoid_memtable::read::{
@@ -111,22 +111,24 @@ fn refused_options_name_the_thing() {
     }
 }
 
-/// Only the order of bytes can have a directory: for others `Auto` has none, and `On` is refused.
+/// An order without images has no directory by `Auto`, and `On` is refused.
 #[test]
-fn a_directory_needs_the_order_of_bytes() {
+fn a_directory_needs_an_order_of_bytes_or_images() {
     #[derive(Debug)]
-    struct Reverse;
-    impl paranoid_memtable::Comparator for Reverse {
+    struct FromBehind;
+    impl paranoid_memtable::Comparator for FromBehind {
         const EQUALITY: KeyEquality = KeyEquality::Bytes;
         fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
-            right.cmp(left)
+            left.iter().rev().cmp(right.iter().rev())
         }
     }
     for (directory, taken) in [(Directory::Off, true), (Directory::Auto, true), (Directory::On, false)] {
         let options = || MemTableOptions::builder().directory(directory).build().unwrap();
-        let text = MemTable::with_comparator(options(), Reverse).map(drop).map_err(text_of);
+        let text = MemTable::with_comparator(options(), FromBehind).map(drop).map_err(text_of);
         assert_eq!(text.is_ok(), taken, "{directory:?}: {text:?}");
         assert!(MemTable::new(options()).is_ok());
+        assert!(MemTable::with_comparator(options(), Reverse).is_ok());
+        assert!(MemTable::with_comparator(options(), SharedComparator::default()).is_ok());
         assert_eq!(options().directory(), directory);
     }
 }

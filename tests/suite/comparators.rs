@@ -36,7 +36,7 @@ struct Imp {
     table: OnceLock<Weak<Table>>,
     /// The result of the call.
     answer: Mutex<Option<Result<(), Error>>>,
-    prefixes: AtomicU64,
+    images: AtomicU64,
 }
 
 impl std::fmt::Debug for Imp {
@@ -69,9 +69,9 @@ impl Script for Imp {
         }
     }
 
-    fn prefix(&self, key: &[u8]) -> u64 {
-        self.prefixes.fetch_add(1, Memory::Relaxed);
-        u64::from(key.first().copied().unwrap_or(0)) << 56
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        self.images.fetch_add(1, Memory::Relaxed);
+        if at > 0 { 0 } else { u64::from(key.first().copied().unwrap_or(0)) << 56 }
     }
 }
 
@@ -356,12 +356,12 @@ fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
 
 /// The flush sorts range tombstones by the comparator's prefixes before it cuts them.
 #[test]
-fn a_flush_asks_for_prefixes() {
+fn a_flush_asks_for_images() {
     let table = table(Representation::SkipList);
     let frozen = table.freeze().unwrap();
-    let prefixes = &table.comparator().script::<Imp>().prefixes;
-    let before = prefixes.load(Memory::Relaxed);
+    let images = &table.comparator().script::<Imp>().images;
+    let before = images.load(Memory::Relaxed);
     frozen.flush(&[], &mut Count::default()).unwrap();
-    let asked = prefixes.load(Memory::Relaxed) - before;
+    let asked = images.load(Memory::Relaxed) - before;
     assert!(asked >= table.num_range_deletes(), "{asked}");
 }

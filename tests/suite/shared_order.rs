@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use paranoid_memtable::comparator::{DynComparator, KeyEquality, SharedComparator};
+use paranoid_memtable::comparator::{DynComparator, KeyEquality, KeyOrder, SharedComparator};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::{Bytewise, Comparator, Error, MemTable, MemTableOptions};
 
@@ -27,9 +27,11 @@ impl<C: Comparator> DynComparator for Named<C> {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         self.0.compare(left, right)
     }
-    fn prefix(&self, key: &[u8]) -> Option<u64> {
-        // The reversed order of the tests has no prefixes.
-        (self.1 == "bytes").then(|| self.0.prefix(key))
+    fn key_order(&self) -> KeyOrder {
+        self.0.key_order()
+    }
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        self.0.image(key, at)
     }
 }
 
@@ -51,8 +53,11 @@ macro_rules! shared {
             fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
                 self.0.compare(left, right)
             }
-            fn prefix(&self, key: &[u8]) -> u64 {
-                self.0.prefix(key)
+            fn key_order(&self) -> KeyOrder {
+                self.0.key_order()
+            }
+            fn image(&self, key: &[u8], at: usize) -> u64 {
+                self.0.image(key, at)
             }
         }
 

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use paranoid_memtable::comparator::KeyEquality;
+use paranoid_memtable::comparator::{KeyEquality, KeyOrder};
 use paranoid_memtable::{Bytewise, Comparator};
 
 /// An order with a second, plain definition for the model.
@@ -27,8 +27,16 @@ pub struct Reverse;
 impl Comparator for Reverse {
     const EQUALITY: KeyEquality = KeyEquality::Bytes;
 
+    fn key_order(&self) -> KeyOrder {
+        KeyOrder::Images
+    }
+
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         right.cmp(left)
+    }
+
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        !Bytewise.image(key, at)
     }
 }
 
@@ -61,7 +69,7 @@ impl Order for CaseBlind {
 pub trait Script: Any + Debug + Send + Sync {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
-    fn prefix(&self, _key: &[u8]) -> u64 {
+    fn image(&self, _key: &[u8], _at: usize) -> u64 {
         0
     }
 }
@@ -88,8 +96,8 @@ impl Comparator for Scripted {
         self.0.compare(left, right)
     }
 
-    fn prefix(&self, key: &[u8]) -> u64 {
-        self.0.prefix(key)
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        self.0.image(key, at)
     }
 }
 

@@ -149,7 +149,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// Replaces the prefix, or the bounds; see [`with_prefix`](Self::with_prefix). The cursor is not positioned
     /// afterwards.
     pub fn set_prefix(&mut self, prefix: &[u8]) {
-        self.walk.set_prefix::<H::Order>(prefix);
+        self.walk.set_prefix(&self.handle.core().comparator, prefix);
     }
 
     /// The error of the last seek or step, until the next move. `Ok` if the cursor is on an entry, past an end, or

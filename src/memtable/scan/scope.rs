@@ -106,10 +106,10 @@ impl<L: Visibility> Scope<L> {
     }
 
     /// Replaces the bounds, or the prefix, by this prefix.
-    pub(super) fn set_prefix<C: Comparator>(&mut self, prefix: &[u8]) {
-        self.bounds = match C::ORDER {
+    pub(super) fn set_prefix<C: Comparator>(&mut self, comparator: &C, prefix: &[u8]) {
+        self.bounds = match comparator.key_order() {
             KeyOrder::Bytes => prefix_bounds(prefix),
-            KeyOrder::Custom => ScanBounds::default(),
+            KeyOrder::Images | KeyOrder::Custom => ScanBounds::default(),
         };
         self.prefix = Some(prefix.into());
     }

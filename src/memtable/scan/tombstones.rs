@@ -52,14 +52,17 @@ impl<C> std::fmt::Debug for TableOrder<C> {
 
 impl<C: Comparator> Comparator for TableOrder<C> {
     const EQUALITY: KeyEquality = C::EQUALITY;
-    const ORDER: KeyOrder = C::ORDER;
+
+    fn key_order(&self) -> KeyOrder {
+        self.0.comparator.key_order()
+    }
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         self.0.comparator.compare(left, right)
     }
 
-    fn prefix(&self, key: &[u8]) -> u64 {
-        self.0.comparator.prefix(key)
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        self.0.comparator.image(key, at)
     }
 }
 

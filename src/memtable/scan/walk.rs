@@ -92,8 +92,8 @@ impl<L: Visibility> Walk<L> {
     }
 
     /// Replaces the prefix. The walk is not positioned afterwards.
-    pub(crate) fn set_prefix<C: Comparator>(&mut self, prefix: &[u8]) {
-        self.scope.set_prefix::<C>(prefix);
+    pub(crate) fn set_prefix<C: Comparator>(&mut self, comparator: &C, prefix: &[u8]) {
+        self.scope.set_prefix(comparator, prefix);
         self.leave();
     }
 
@@ -161,7 +161,7 @@ impl<L: Visibility> Walk<L> {
         let outcome = self.scope.arrive(core, way, target, &mut read_ahead);
         self.read_ahead = read_ahead;
         self.land(core, outcome)?;
-        if !self.shows_all::<C>() {
+        if !self.shows_all(core) {
             self.pass_others_by_steps(core, way)?;
         }
         Ok(self.shown(core))
@@ -187,7 +187,7 @@ impl<L: Visibility> Walk<L> {
         way: Way,
     ) -> Result<Option<Entry<'a>>> {
         let shown = self.advance(core, way)?;
-        if self.shows_all::<C>() {
+        if self.shows_all(core) {
             return Ok(shown);
         }
         self.pass_others_by_steps(core, way)?;
@@ -214,8 +214,8 @@ impl<L: Visibility> Walk<L> {
 
     /// Whether every entry that a step leads to has the walk's prefix.
     #[inline(always)]
-    fn shows_all<C: Comparator>(&self) -> bool {
-        C::ORDER == KeyOrder::Bytes || self.scope.prefix().is_none()
+    fn shows_all<C: Comparator>(&self, core: &Core<C>) -> bool {
+        core.comparator.key_order() == KeyOrder::Bytes || self.scope.prefix().is_none()
     }
 
     /// Passes entries without the prefix, in orders where keys with a common prefix are not adjacent.

@@ -231,8 +231,8 @@ impl<C: Comparator> Fragmenter<C> {
         let compare = |left: &Cut, right: &Cut| {
             let (left, right) = (self.key(*left), self.key(*right));
             self.comparator
-                .prefix(left)
-                .cmp(&self.comparator.prefix(right))
+                .image(left, 0)
+                .cmp(&self.comparator.image(right, 0))
                 .then_with(|| self.comparator.compare(left, right))
         };
         let starts = (0..self.spans.len()).map(|span| (span, Side::Start));

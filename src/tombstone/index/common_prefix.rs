@@ -19,7 +19,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Corruption;
-use crate::key::{Bytewise, Comparator, KeyOrder};
+use crate::key::{Comparator, KeyOrder, bytes_at};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, damage};
 
@@ -43,17 +43,16 @@ pub(crate) struct CommonPrefix {
 /// The prefix of a key without its first `skip` bytes.
 #[inline(always)]
 pub(crate) fn prefix_of<C: Comparator>(comparator: &C, key: &[u8], skip: u32) -> u64 {
-    match C::ORDER {
-        KeyOrder::Bytes => Bytewise.prefix(key.get(skip as usize..).unwrap_or_default()),
-        KeyOrder::Custom => comparator.prefix(key),
+    match comparator.key_order() {
+        KeyOrder::Bytes => bytes_at(key, skip as usize),
+        KeyOrder::Images | KeyOrder::Custom => comparator.image(key, 0),
     }
 }
 
 /// The little-endian word at byte `at` of a key, padded with zeros.
 #[inline(always)]
 fn key_word(key: &[u8], at: usize) -> u64 {
-    let rest = key.get(8 * at..).unwrap_or_default();
-    Bytewise.prefix(rest).swap_bytes()
+    bytes_at(key, 8 * at).swap_bytes()
 }
 
 #[inline(always)]
@@ -71,10 +70,14 @@ pub(crate) struct KeyRange<'k> {
 
 impl CommonPrefix {
     /// The common prefix of an index whose first tombstone has these bounds.
-    pub(crate) fn new<C: Comparator>(checks: Checks, KeyRange { start, end }: KeyRange<'_>) -> Self {
+    pub(crate) fn new<C: Comparator>(
+        checks: Checks,
+        comparator: &C,
+        KeyRange { start, end }: KeyRange<'_>,
+    ) -> Self {
         let shared =
             start.iter().zip(end).take(COMMON_PREFIX_LEN_MAX).take_while(|(left, right)| left == right);
-        let len = if C::ORDER == KeyOrder::Bytes { shared.count() } else { 0 };
+        let len = if comparator.key_order() == KeyOrder::Bytes { shared.count() } else { 0 };
         let bytes = start.get(..len).unwrap_or_default();
         let words: [u64; WORDS] = std::array::from_fn(|at| key_word(bytes, at));
         let used = words.iter().take(len.div_ceil(8));
@@ -137,7 +140,7 @@ impl CommonPrefix {
         let left_out = bytes.get(to as usize..from as usize).filter(|_| from <= len);
         let left_out = left_out.ok_or_else(|| damage(u64::from(len), u64::from(from), u64::from(to)))?;
         let shift = 8 * (from - to).min(8);
-        Ok(Lift { bytes: Bytewise.prefix(left_out), shift })
+        Ok(Lift { bytes: bytes_at(left_out, 0), shift })
     }
 
     /// The report for a common prefix whose check fails.
@@ -252,14 +255,16 @@ pub(crate) enum Begins {
 mod tests {
     use super::*;
     use crate::integrity::tag::Secret;
+    use crate::key::Bytewise;
 
     #[test]
     fn lifted_prefixes_are_prefixes() {
         let checks = Checks::new(Secret::from_seed(1));
         let key: Vec<u8> = (0..140u32).map(|byte| (byte * 37 % 251) as u8).collect();
         for len in 0..=128usize {
-            let common_prefix = CommonPrefix::new::<Bytewise>(
+            let common_prefix = CommonPrefix::new(
                 checks,
+                &Bytewise,
                 KeyRange { start: &key[..len], end: &[&key[..len], b"x"].concat() },
             );
             assert_eq!(common_prefix.verify(checks), Ok(()));

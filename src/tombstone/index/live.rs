@@ -96,7 +96,7 @@ impl LiveIndex {
         let tree = match self.known()? {
             (Some(tree), _) => tree,
             (None, _) => {
-                let common_prefix = || CommonPrefix::new::<C>(self.checks, range);
+                let common_prefix = || CommonPrefix::new(self.checks, comparator, range);
                 self.tree.get_or_publish(|| Box::new(Tree::new(self.checks, common_prefix())), |_| ())
             }
         };

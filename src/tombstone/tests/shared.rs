@@ -15,13 +15,16 @@ use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::{Asked, Question};
 use crate::tombstone::tests::{Rng, Span, brute, seeds};
 
-/// Orders keys by their bytes, declares so, and has no prefixes of its own.
+/// Orders keys by their bytes, declares so, and leaves the rest to defaults.
 #[derive(Debug)]
 struct Plain;
 
 impl Comparator for Plain {
     const EQUALITY: KeyEquality = KeyEquality::Bytes;
-    const ORDER: KeyOrder = KeyOrder::Bytes;
+
+    fn key_order(&self) -> KeyOrder {
+        KeyOrder::Bytes
+    }
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Order {
         left.cmp(right)

@@ -17,7 +17,7 @@
 use crate::error::{Corruption, Place};
 use crate::key::{Comparator, Kind as EntryKind, Target};
 use crate::memtable::skiplist::directory::lookup::{Pages, START};
-use crate::memtable::skiplist::directory::measure::{Fences, kept, word_at};
+use crate::memtable::skiplist::directory::measure::{Fences, kept};
 use crate::memtable::skiplist::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
 use crate::memtable::skiplist::node::{Node, bytes_of};
 
@@ -139,12 +139,14 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         let Some(reference) = self.view.try_open(measure.reference) else { return false };
         let long = reference.key().len() >= measure.skip as usize;
         let begins = |node: u32| {
-            self.view.try_open(node).is_some_and(|node| measure.side(self.view, node.key()).is_eq())
+            self.view
+                .try_open(node)
+                .is_some_and(|node| measure.side(self.view, self.comparator, node.key()).is_eq())
         };
         let next = Page::open(self.view, page.next()).filter(|_| page.next() != 0);
         let shared = measure.fences == Fences::Differ
             || begins(page.low()) && next.is_some_and(|next| begins(next.low()));
-        long && word_at(reference.key(), 0) == measure.start && shared
+        long && self.comparator.image(reference.key(), 0) == measure.start && shared
     }
 
     /// Slots.
@@ -169,7 +171,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         let skip = page.measure().skip;
         let discriminator = match slot.node {
             START => Some(0),
-            node => self.point_entry(node).map(|node| kept(node.key(), skip)),
+            node => self.point_entry(node).map(|node| kept(self.comparator, node.key(), skip)),
         };
         let below = || Page::open(self.view, slot.child).is_some_and(|below| below.low() == slot.node);
         match kind {

@@ -108,7 +108,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// The first slot of an inner page whose fence is not before the target.
     #[inline(always)]
     pub(super) fn inner_slot(&self, page: &Page<'a>, target: &Target<'_>) -> usize {
-        let wanted = page.measure().discriminator(self.view, target.key);
+        let wanted = page.measure().discriminator(self.view, self.comparator, target.key);
         let first = page.rank(wanted);
         if page.word(first) != wanted {
             return first;
@@ -122,7 +122,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// first of these: who hops on finds the rest, and no key is read.
     #[inline(always)]
     pub(super) fn leaf_slot(&self, page: &Page<'a>, target: &Target<'_>, ties: usize) -> usize {
-        let wanted = page.measure().discriminator(self.view, target.key) & !0xffff_ffff;
+        let wanted = page.measure().discriminator(self.view, self.comparator, target.key) & !0xffff_ffff;
         let first = page.rank(wanted);
         let word = page.word(first);
         if word & !0xffff_ffff != wanted || word == FREE {

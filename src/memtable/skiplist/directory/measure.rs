@@ -1,9 +1,11 @@
 //! Discriminators: what a page keeps of a key.
 //!
 //! ```text
-//!   key            s h a r e d / b e g i n | n i n g 0 4 1 ..
-//!                  <------- skip --------->|<- 64 bits ->      big-endian, zeros after the key's end
+//!   image of a key   s h a r e d / b e g i n | n i n g 0 4 1 ..
+//!                    <------- skip --------->|<- 64 bits ->      big-endian
 //! ```
+//! A key's image (`Comparator::image`) is the key itself in the order of bytes, with zeros after its end. To begin with some
+//! bytes means that the image does.
 //! * MEASURE-1: all keys that a page names begin with the same `skip` bytes: those of its reference node.
 //! * MEASURE-2: a discriminator preserves the order: of two keys in the range of a page, the smaller one never has the
 //!   larger discriminator. A key that does not begin with the page's bytes has the smallest one or the largest one.
@@ -16,6 +18,7 @@
 
 use std::cmp::Ordering as Order;
 
+use crate::key::Comparator;
 use crate::memtable::skiplist::arena::View;
 
 /// Bytes of a page's word of reference.
@@ -43,36 +46,24 @@ pub(super) enum Fences {
     Differ,
 }
 
-/// Eight bytes of a key from `skip` on, as a big-endian number; zeros after its end.
-#[inline(always)]
-pub(super) fn word_at(key: &[u8], skip: usize) -> u64 {
-    let Some(rest) = key.get(skip..) else { return 0 };
-    if let Some(word) = rest.first_chunk::<WORD>() {
-        return u64::from_be_bytes(*word);
-    }
-    // The last bytes of the key, moved up.
-    if let Some(word) = key.last_chunk::<WORD>() {
-        return u64::from_be_bytes(*word).checked_shl(8 * (WORD - rest.len()) as u32).unwrap_or(0);
-    }
-    let mut word = [0; WORD];
-    word[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(word)
-}
-
 /// The largest discriminator: one more marks a free slot.
 const LARGEST: u64 = u64::MAX - 1;
 
 /// What a page that leaves out `skip` bytes keeps of a key that begins with them.
 #[inline(always)]
-pub(super) fn kept(key: &[u8], skip: u32) -> u64 {
-    word_at(key, skip as usize).min(LARGEST)
+pub(super) fn kept<C: Comparator>(comparator: &C, key: &[u8], skip: u32) -> u64 {
+    comparator.image(key, skip as usize).min(LARGEST)
 }
 
-/// How many bytes two keys share from their start.
-pub(super) fn shared(left: &[u8], right: &[u8]) -> u32 {
-    let shared = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+/// How many bytes two keys share from their start, at most as many as the shorter one has.
+pub(super) fn shared<C: Comparator>(comparator: &C, left: &[u8], right: &[u8]) -> u32 {
+    let most = left.len().min(right.len());
+    let differing = (0..most).step_by(WORD).find_map(|at| {
+        let differ = comparator.image(left, at) ^ comparator.image(right, at);
+        (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
+    });
     // Keys are shorter than 2^24 bytes.
-    shared as u32
+    differing.map_or(most, |at| at.min(most)) as u32
 }
 
 impl Measure {
@@ -81,61 +72,48 @@ impl Measure {
 
     /// The discriminator of a key (MEASURE-2).
     #[inline(always)]
-    pub(super) fn discriminator(&self, view: &View<'_>, key: &[u8]) -> u64 {
+    pub(super) fn discriminator<C: Comparator>(&self, view: &View<'_>, comparator: &C, key: &[u8]) -> u64 {
         if self.fences == Fences::Differ {
-            match self.side(view, key) {
+            match self.side(view, comparator, key) {
                 Order::Less => return 0,
                 Order::Greater => return LARGEST,
                 Order::Equal => {}
             }
         }
-        kept(key, self.skip)
+        kept(comparator, key, self.skip)
     }
 
     /// Where a key stands relative to all keys that begin with the page's bytes; `Equal`: it is one of them.
     #[inline]
-    pub(super) fn side(&self, view: &View<'_>, key: &[u8]) -> Order {
+    pub(super) fn side<C: Comparator>(&self, view: &View<'_>, comparator: &C, key: &[u8]) -> Order {
         if self.skip == 0 {
             return Order::Equal;
         }
-        let first = (self.skip as usize).min(WORD);
-        let shift = 8 * (WORD - first) as u32;
-        let order = (word_at(key, 0) >> shift).cmp(&(self.start >> shift));
-        if order.is_ne() || self.skip as usize <= WORD && key.len() >= self.skip as usize {
+        let order = begins(comparator.image(key, 0), self.skip).cmp(&begins(self.start, self.skip));
+        if order.is_ne() || self.skip as usize <= WORD {
             return order;
         }
-        self.side_by_reference(view, key)
+        self.side_by_reference(view, comparator, key)
     }
 
     #[inline(never)]
-    fn side_by_reference(&self, view: &View<'_>, key: &[u8]) -> Order {
+    fn side_by_reference<C: Comparator>(&self, view: &View<'_>, comparator: &C, key: &[u8]) -> Order {
         // Without the reference nothing can be said: the key is measured as if it were one of them.
-        let Some(node) = view.try_open(self.reference) else { return Order::Equal };
-        let Some(begin) = node.key().get(..self.skip as usize) else { return Order::Equal };
-        let len = key.len().min(begin.len());
-        key[..len].cmp(&begin[..len]).then(if len < begin.len() { Order::Less } else { Order::Equal })
+        let reference = view.try_open(self.reference).map(|node| node.key());
+        let Some(reference) = reference.filter(|key| key.len() >= self.skip as usize) else {
+            return Order::Equal;
+        };
+        let part = |key: &[u8], at: u32| begins(comparator.image(key, at as usize), self.skip - at);
+        let parts = (WORD as u32..self.skip).step_by(WORD);
+        parts
+            .map(|at| part(key, at).cmp(&part(reference, at)))
+            .find(|order| order.is_ne())
+            .unwrap_or(Order::Equal)
     }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_bytes_with_zeros_after_the_end() {
-        let key: Vec<u8> = (1..=20).collect();
-        for len in 0..=key.len() {
-            for skip in 0..=key.len() + 1 {
-                let mut expected = [0; WORD];
-                for (place, byte) in key[..len].iter().skip(skip).take(WORD).enumerate() {
-                    expected[place] = *byte;
-                }
-                assert_eq!(
-                    word_at(&key[..len], skip),
-                    u64::from_be_bytes(expected),
-                    "{len} bytes from {skip}"
-                );
-            }
-        }
-    }
+/// The first bytes of a word, at least one of them.
+#[inline(always)]
+fn begins(word: u64, bytes: u32) -> u64 {
+    word >> (8 * (WORD as u32).saturating_sub(bytes))
 }

@@ -19,7 +19,7 @@
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::SubChunk;
 use crate::memtable::skiplist::directory::lookup::{LEVELS_MAX, MOVES_MAX, Pages, START, pack};
-use crate::memtable::skiplist::directory::measure::{Fences, Measure, kept, shared, word_at};
+use crate::memtable::skiplist::directory::measure::{Fences, Measure, kept, shared};
 use crate::memtable::skiplist::directory::page::{Kind, Locked, Page, SLOTS, Shares, Slot};
 use crate::memtable::skiplist::node::Node;
 use crate::sync::Ordering;
@@ -77,10 +77,10 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         let page = Page::open(self.view, leaf)?;
         let mut locked = page.lock_leaf(self.view)?;
         let measure = page.measure();
-        let discriminator = kept(target.key, measure.skip);
+        let discriminator = kept(self.comparator, target.key, measure.skip);
         let fits = locked.count < SLOTS
             && page.is_between(slot, discriminator)
-            && measure.side(self.view, target.key).is_eq()
+            && measure.side(self.view, self.comparator, target.key).is_eq()
             && (slot < locked.count || page.next() == 0)
             && !page.is_replaced();
         if !fits {
@@ -148,7 +148,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             Some((_, levels)) if levels >= new.level => self.page_at(new.level, new.target).map(Some),
             None if new.level == 0 && self.root_word()? == 0 => {
                 let mut first = Locked::create(self.view, slab, Kind::Leaf, START, &Measure::PLAIN)?;
-                let discriminator = kept(new.target.key, 0);
+                let discriminator = kept(self.comparator, new.target.key, 0);
                 first.insert(self.view, 0, Slot { discriminator, node: new.node, child: 0 })?;
                 let at = first.page.at;
                 drop(first);
@@ -206,14 +206,14 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         new: &New<'_, '_>,
     ) -> Option<Option<u32>> {
         let measure = locked.page.measure();
-        if measure.side(self.view, new.target.key).is_ne() {
+        if measure.side(self.view, self.comparator, new.target.key).is_ne() {
             let reference = self.view.try_open(measure.reference)?;
-            let skip = shared(reference.key(), new.target.key);
+            let skip = shared(self.comparator, reference.key(), new.target.key);
             self.measure_anew(slab, locked, new.level, skip)?;
             return Some(None);
         }
         if locked.count < SLOTS {
-            let discriminator = kept(new.target.key, measure.skip);
+            let discriminator = kept(self.comparator, new.target.key, measure.skip);
             locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
             return Some(Some(locked.page.at));
         }
@@ -249,21 +249,26 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             return None;
         }
         let (first, last) = self.ends(locked)?;
-        let skip = shared(first.key(), last.key());
+        let skip = shared(self.comparator, first.key(), last.key());
         (skip > locked.page.measure().skip).then_some(skip)
     }
 
     /// A measure with this reference.
-    fn measure_of(reference: &Node<'a>, skip: u32) -> Measure {
+    fn measure_of(&self, reference: &Node<'a>, skip: u32) -> Measure {
         let fences = if skip == 0 { Fences::Share } else { Fences::Differ };
-        Measure { reference: reference.offset(), skip, start: word_at(reference.key(), 0), fences }
+        Measure {
+            reference: reference.offset(),
+            skip,
+            start: self.comparator.image(reference.key(), 0),
+            fences,
+        }
     }
 
     /// `fence`, if the key of this node begins with the bytes that a page leaves out.
     fn shares(&self, measure: &Measure, node: u32, fence: Shares) -> Shares {
         let node = self.view.try_open(node);
-        let begins =
-            measure.skip == 0 || node.is_some_and(|node| measure.side(self.view, node.key()).is_eq());
+        let begins = measure.skip == 0
+            || node.is_some_and(|node| measure.side(self.view, self.comparator, node.key()).is_eq());
         if begins { fence } else { Shares::NONE }
     }
 
@@ -295,13 +300,13 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     ) -> Option<()> {
         let old = locked.page;
         let (first, _) = self.ends(locked)?;
-        let measure = Self::measure_of(&first, skip);
+        let measure = self.measure_of(&first, skip);
         let mut new = Locked::create(self.view, slab, locked.kind, old.low(), &measure)?;
         for place in 0..locked.count {
             let slot = locked.slot(self.view, place)?;
             let discriminator = match slot.node {
                 START => 0,
-                node => kept(self.view.try_open(node)?.key(), skip),
+                node => kept(self.comparator, self.view.try_open(node)?.key(), skip),
             };
             new.insert(self.view, place, Slot { discriminator, ..slot })?;
         }
@@ -344,10 +349,10 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// The new slot is after all of a full page: it begins the next one.
     fn append_page(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, new: &New<'_, '_>) -> Option<u32> {
         let ((first, _), node) = (self.ends(locked)?, self.view.try_open(new.node)?);
-        let skip = shared(first.key(), node.key());
-        let measure = Self::measure_of(&node, skip);
+        let skip = shared(self.comparator, first.key(), node.key());
+        let measure = self.measure_of(&node, skip);
         let mut page = Locked::create(self.view, slab, locked.kind, new.node, &measure)?;
-        let discriminator = kept(node.key(), skip);
+        let discriminator = kept(self.comparator, node.key(), skip);
         page.insert(self.view, 0, Slot { discriminator, node: new.node, child: new.child })?;
         self.link_right(locked, page, new.level, new.target, slab)
     }
@@ -425,9 +430,9 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     ) -> Option<()> {
         let node = self.view.try_open(new.node)?;
         let skip = node.key().len() as u32;
-        let mut page = Locked::create(self.view, slab, Kind::Inner, START, &Self::measure_of(&node, skip))?;
+        let mut page = Locked::create(self.view, slab, Kind::Inner, START, &self.measure_of(&node, skip))?;
         page.insert(self.view, 0, Slot { discriminator: 0, node: START, child: left.at })?;
-        let discriminator = kept(node.key(), skip);
+        let discriminator = kept(self.comparator, node.key(), skip);
         page.insert(self.view, 1, Slot { discriminator, node: new.node, child: new.child })?;
         let at = page.page.at;
         drop(page);
