@@ -62,7 +62,7 @@ pub enum Directory {
     Auto,
     /// On; `InvalidArgument` where it cannot be.
     On,
-    /// Off: tall towers lead to entries.
+    /// Off: tall towers lead to entries, one search after the other; nothing is read ahead where entries lie apart.
     Off,
 }
 

@@ -29,8 +29,8 @@ use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::scan::tombstones::{NextOf, TableOrder, Take, copy, fragments};
-use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::tombstone::fragment::fragments::{Fragment, Fragments};
 
 /// The error of a sink.

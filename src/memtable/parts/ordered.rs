@@ -11,8 +11,8 @@ use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::parts::representation::{Around, Ordered, Spot};
 use crate::memtable::parts::vector::{Sorted, SortedSearch};
 use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Gap, Search};
 
 /// The point entries of a table in order, in either representation.

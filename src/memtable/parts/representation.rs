@@ -10,8 +10,8 @@
 use crate::error::Corruption;
 use crate::key::{Comparator, SequenceNumber, Target};
 use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search};
 
 /// The end: before the first entry and after the last one.

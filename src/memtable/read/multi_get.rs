@@ -5,7 +5,7 @@
 //!   group of up to 32 keys
 //!     hash      K of every key; filter lines are asked for
 //!     sift      filters say "absent"; who is left needs the list
-//!     search    interleaved searches, 16 in flight, or by the directory
+//!     search    32 at a time, by the directory
 //!     finish    tombstones, then the value, in the order asked
 //! ```
 //! * MULTI-GET-1: each key's result is what `get` returns for it. Damage affects only the keys whose lookups meet it.
@@ -27,8 +27,8 @@ use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::read::find_entry::{count_lookup, count_search, is_filtered, locate};
 use crate::memtable::read::get::{Lookup, answer, deletion, deletion_by};
-use crate::memtable::skiplist::interleaved_search::find_many;
 use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search, Tally};
+use crate::memtable::skiplist::staged_search::find_many;
 
 /// Keys of a group.
 const GROUP: usize = 32;

@@ -30,8 +30,8 @@ use crate::memtable::scan::gap::{ReportedGap, far_end, passed};
 use crate::memtable::scan::runs::{Stand, Way};
 use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::skiplist::arena::Frame;
-use crate::memtable::skiplist::iterate::ReadAhead;
 use crate::memtable::skiplist::node::{Node, Verified};
+use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Course, Gap, Search};
 
 /// The place of a walk.

@@ -36,7 +36,7 @@ use crate::memtable::scan::gap::ReportedGap;
 use crate::memtable::scan::runs::{Run, Stand, StepLimit, Way, first_of_run};
 use crate::memtable::scan::scope::{Arrival, Scope, State};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
-use crate::memtable::skiplist::iterate::ReadAhead;
+use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Gap;
 
 /// The number of slow steps that a walk has taken in one direction.

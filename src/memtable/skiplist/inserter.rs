@@ -16,6 +16,7 @@
 use crate::error::Result;
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::SubChunk;
+use crate::memtable::skiplist::directory::lookup::LeafSlot;
 use crate::memtable::skiplist::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::link_tower::Tower;
@@ -176,8 +177,7 @@ impl Inserter {
     fn find_tower<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: Tower) {
         let target =
             &Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
-        let Splice { leaf, slot, .. } = self.splice;
-        self.splice = Splice { leaf, slot, ..Splice::new(search.sentinel) };
+        self.splice = Splice { named: self.splice.named, ..Splice::new(search.sentinel) };
         search.find_above(target, &mut self.splice);
         self.splice.record(0, tower.node);
     }
@@ -190,11 +190,11 @@ impl Inserter {
         }
         let target =
             Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
-        let guess = (self.splice.leaf, self.splice.slot);
+        let guess = self.splice.named;
         match search.directory().name(&mut self.slab, guess, tower.node, &target) {
-            Named::In(leaf) => (self.splice.leaf, self.splice.slot) = (leaf, guess.1 + 1),
+            Named::In(leaf) => self.splice.named = LeafSlot { leaf, slot: guess.slot + 1 },
             Named::Busy => self.waiting.push(tower.node),
-            Named::Not => self.splice.leaf = 0,
+            Named::Not => self.splice.named = LeafSlot::NONE,
         }
         if self.waiting.count > 0 {
             self.name_waiting(search);
@@ -207,7 +207,7 @@ impl Inserter {
         for node in nodes.into_iter().take(count) {
             let Some(opened) = search.view.try_open(node) else { continue };
             let target = search.position(&opened);
-            if search.directory().name(&mut self.slab, (0, 0), node, &target) == Named::Busy {
+            if search.directory().name(&mut self.slab, LeafSlot::NONE, node, &target) == Named::Busy {
                 self.waiting.push(node);
             }
         }

@@ -9,7 +9,6 @@ pub(crate) mod directory;
 pub(crate) mod encode;
 pub(crate) mod height;
 pub(crate) mod inserter;
-pub(crate) mod interleaved_search;
 pub(crate) mod iterate;
 pub(crate) mod layout;
 pub(crate) mod link_tower;
@@ -20,7 +19,9 @@ pub(crate) mod nearby_search;
 pub(crate) mod node;
 pub(crate) mod parked;
 pub(crate) mod placement;
+pub(crate) mod read_ahead;
 pub(crate) mod search;
+pub(crate) mod staged_search;
 pub(crate) mod upkeep;
 pub(crate) mod witness;
 

@@ -82,8 +82,8 @@ impl<'a, C: Comparator> Search<'a, C> {
     pub(super) fn nearest_named(&self, target: &Target<'_>, right: u32) -> u32 {
         let directory = self.directory();
         let Some(hint) = self.ask_directory(target) else { return right };
-        let slots = (0..SLOTS_TRIED).map_while(|ahead| directory.moved(hint.leaf, hint.slot, ahead));
-        let mut nodes = slots.map(|(leaf, slot)| directory.named(leaf, slot));
+        let slots = (0..SLOTS_TRIED).map_while(|ahead| directory.moved(hint.at, ahead));
+        let mut nodes = slots.map(|at| directory.named(at));
         nodes.find(|node| self.is_between(*node, target, right)).unwrap_or(right)
     }
 

@@ -31,7 +31,7 @@ use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::Head;
-use crate::memtable::skiplist::directory::lookup::Hint;
+use crate::memtable::skiplist::directory::lookup::{Hint, LeafSlot};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::height::Towers;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
@@ -118,16 +118,14 @@ pub(crate) struct Splice {
     pub(crate) prev: [u32; HEIGHT_MAX],
     /// How many levels are known, from level 0 on.
     pub(crate) levels: u32,
-    /// The leaf of the directory that names the place; 0: not known.
-    pub(crate) leaf: u32,
-    /// The slot there before which it is named: a guess.
-    pub(crate) slot: u32,
+    /// The place in the directory before which the next node is named: a guess.
+    pub(crate) named: LeafSlot,
 }
 
 impl Splice {
     /// Before a search from the top of a list.
     pub(crate) fn new(sentinel: u32) -> Splice {
-        Splice { prev: [sentinel; HEIGHT_MAX], levels: HEIGHT_MAX as u32, leaf: 0, slot: 0 }
+        Splice { prev: [sentinel; HEIGHT_MAX], levels: HEIGHT_MAX as u32, named: LeafSlot::NONE }
     }
 }
 
@@ -140,7 +138,7 @@ impl Trail for Splice {
     }
     #[inline(always)]
     fn start_at(&mut self, hint: &Hint) {
-        (self.leaf, self.slot, self.levels) = (hint.leaf, hint.slot, 1);
+        (self.named, self.levels) = (hint.at, 1);
     }
 }
 
@@ -228,26 +226,6 @@ pub(crate) struct Walk {
     pub(super) candidate: u32,
     /// The first damaged node between `at` and the candidate, when stepping over; 0 = none.
     pub(super) damaged_node: u32,
-}
-
-impl Walk {
-    /// The last node known to be before the target, and the first one known not to be.
-    #[inline(always)]
-    pub(crate) fn ends(&self) -> (u32, u32) {
-        (self.at, self.greater)
-    }
-
-    /// The level that the walk is on.
-    #[inline(always)]
-    pub(crate) fn level(&self) -> u32 {
-        self.level
-    }
-
-    /// The node that the next step visits.
-    #[inline(always)]
-    pub(crate) fn candidate(&self) -> u32 {
-        self.candidate
-    }
 }
 
 /// How a step ended.

@@ -17,10 +17,11 @@
 use crate::key::Comparator;
 use crate::memtable::skiplist::arena::SubChunk;
 use crate::memtable::skiplist::directory::look::{Look, Standing};
+use crate::memtable::skiplist::directory::lookup::LeafSlot;
 use crate::memtable::skiplist::directory::name::{NAMED_EVERY, Named};
-use crate::memtable::skiplist::iterate::NEAR_UNITS;
 use crate::memtable::skiplist::layout::HEADER;
 use crate::memtable::skiplist::node::Node;
+use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
 use crate::memtable::skiplist::search::Search;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -107,16 +108,16 @@ impl<C: Comparator> Search<'_, C> {
     #[cold]
     fn renew_directory(&self) {
         let directory = self.directory();
-        let (mut slab, mut leaf, mut at, mut run) = (SubChunk::default(), 0, self.sentinel, 0);
+        let (mut slab, mut guess, mut at, mut run) = (SubChunk::default(), LeafSlot::NONE, self.sentinel, 0);
         directory.forget();
         for _ in 0..self.view.arena().handed_bytes() / HEADER as u64 {
             let Some(node) = self.next_intact(at) else { return };
             let beside = node.offset().wrapping_sub(at) <= NEAR_UNITS;
             (at, run) = (node.offset(), if beside { run + 1 } else { 0 });
             if run % NAMED_EVERY == 0
-                && let Named::In(named) = directory.name(&mut slab, (leaf, 0), at, &self.position(&node))
+                && let Named::In(named) = directory.name(&mut slab, guess, at, &self.position(&node))
             {
-                leaf = named;
+                guess.leaf = named;
             }
         }
     }

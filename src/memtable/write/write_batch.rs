@@ -4,7 +4,7 @@
 //!   read      every record decoded, its digest compared               nothing is touched
 //!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched; empty ranges are left out
 //!   compare   duplicates inside the batch
-//!   search    after the last insert, the rest interleaved: duplicates, damage       nothing is changed
+//!   search    after the last insert, the rest together: duplicates, damage       nothing is changed
 //!   reserve   arena space for all of it
 //!   link      entry by entry, each after the way that its search recorded
 //! ```
@@ -31,9 +31,9 @@ use crate::memtable::parts::writer_shards::Entered;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::interleaved_search::find_many;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
+use crate::memtable::skiplist::staged_search::find_many;
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
 
 /// The result of writing a batch.

@@ -33,13 +33,23 @@ const LEAF_LINES: usize = 8;
 /// Most levels of inner pages.
 pub(super) const LEVELS_MAX: u32 = 6;
 
+/// A place in the directory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeafSlot {
+    /// 0: no place.
+    pub(crate) leaf: u32,
+    pub(crate) slot: u32,
+}
+
+impl LeafSlot {
+    pub(crate) const NONE: LeafSlot = LeafSlot { leaf: 0, slot: 0 };
+}
+
 /// Where a search starts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hint {
-    /// The leaf.
-    pub(crate) leaf: u32,
-    /// The slot of the first node that is not before the target.
-    pub(crate) slot: u32,
+    /// Where the first node is named that is not before the target.
+    pub(crate) at: LeafSlot,
     /// A node before the target; 0: the start of the list.
     pub(crate) before: u32,
     /// The first named node that is not before the target; 0: not known.
@@ -240,26 +250,27 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             Some(before) => page.node(before),
             None => self.last_before(&page)?,
         };
-        Some(Hint { leaf: page.at, slot: slot as u32, before, after: page.node(slot) })
+        let at = LeafSlot { leaf: page.at, slot: slot as u32 };
+        Some(Hint { at, before, after: page.node(slot) })
     }
 
     /// The node that is named at a place; 0: none.
     #[inline(always)]
-    pub(crate) fn named(&self, leaf: u32, slot: u32) -> u32 {
+    pub(crate) fn named(&self, LeafSlot { leaf, slot }: LeafSlot) -> u32 {
         if leaf == 0 { 0 } else { Page::open(self.view, leaf).map_or(0, |page| page.node(slot as usize)) }
     }
 
     /// The place so many slots further on, in this leaf or a neighbour. `None`: there is none.
     #[inline(never)]
-    pub(crate) fn moved(&self, leaf: u32, slot: u32, by: i32) -> Option<(u32, u32)> {
-        let mut page = Page::open(self.view, leaf).filter(|_| leaf != 0)?;
-        let mut slot = i64::from(slot) + i64::from(by);
+    pub(crate) fn moved(&self, from: LeafSlot, by: i32) -> Option<LeafSlot> {
+        let mut page = Page::open(self.view, from.leaf).filter(|_| from.leaf != 0)?;
+        let mut slot = i64::from(from.slot) + i64::from(by);
         for _ in 0..MOVES_MAX {
             let count = page.rank(FREE) as i64;
             let beside = if slot < 0 { page.prev() } else { page.next() };
             if !page.is_replaced() {
                 if (0..count).contains(&slot) {
-                    return Some((page.at, slot as u32));
+                    return Some(LeafSlot { leaf: page.at, slot: slot as u32 });
                 }
                 slot -= if slot < 0 { 0 } else { count };
             }

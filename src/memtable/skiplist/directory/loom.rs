@@ -11,6 +11,7 @@ use crate::integrity::tag::Secret;
 use crate::key::{Bytewise, Kind, Target};
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, SubChunk};
 use crate::memtable::skiplist::control_block::Head;
+use crate::memtable::skiplist::directory::lookup::LeafSlot;
 use crate::memtable::skiplist::directory::name::Named;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
@@ -58,11 +59,11 @@ impl Table {
     }
 
     fn name(&self, place: usize) -> Named {
-        self.name_at(place, (0, 0))
+        self.name_at(place, LeafSlot::NONE)
     }
 
     /// Names a key before a slot that is guessed.
-    fn name_at(&self, place: usize, guess: (u32, u32)) -> Named {
+    fn name_at(&self, place: usize, guess: LeafSlot) -> Named {
         let mut slab = SubChunk::default();
         self.search().directory().name(&mut slab, guess, self.nodes[place], &Table::target(place))
     }
@@ -127,7 +128,7 @@ fn loom_two_guessed_names_meet_at_a_slot() {
         let hint = table.search().directory().lookup(&Table::target(2)).expect("a page");
         let spawn_name = |place| {
             let table = Arc::clone(&table);
-            (place, spawn(move || table.name_at(place, (hint.leaf, hint.slot))))
+            (place, spawn(move || table.name_at(place, hint.at)))
         };
         let all: Vec<usize> = named([2, 3].map(spawn_name)).chain([0, 1, 4]).collect();
         assert!(all.len() > 3, "one of the two has the lock");

@@ -18,7 +18,7 @@
 
 use crate::key::{Comparator, Target};
 use crate::memtable::skiplist::arena::SubChunk;
-use crate::memtable::skiplist::directory::lookup::{LEVELS_MAX, MOVES_MAX, Pages, START, pack};
+use crate::memtable::skiplist::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, pack};
 use crate::memtable::skiplist::directory::measure::{Fences, Measure, kept, shared};
 use crate::memtable::skiplist::directory::page::{Kind, Locked, Page, SLOTS, Shares, Slot};
 use crate::memtable::skiplist::node::Node;
@@ -50,30 +50,25 @@ struct New<'t, 'k> {
 }
 
 impl<'a, C: Comparator> Pages<'_, 'a, C> {
-    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known (0: not), and before
-    /// the slot there that is guessed.
+    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known, and before the slot there
+    /// that is guessed.
     #[inline]
-    pub(crate) fn name(
-        &self,
-        slab: &mut SubChunk,
-        (leaf, slot): (u32, u32),
-        node: u32,
-        target: &Target<'_>,
-    ) -> Named {
-        if self.put_quickly(leaf, slot as usize, node, target).is_some() {
-            return Named::In(leaf);
+    pub(crate) fn name(&self, slab: &mut SubChunk, guess: LeafSlot, node: u32, target: &Target<'_>) -> Named {
+        if self.put_quickly(guess, node, target).is_some() {
+            return Named::In(guess.leaf);
         }
         let new = New { level: 0, target, node, child: 0 };
-        self.put(slab, leaf, &new).unwrap_or(Named::Not)
+        self.put(slab, guess.leaf, &new).unwrap_or(Named::Not)
     }
 
     /// Puts a slot between two of a leaf whose discriminators leave no doubt: all three keys begin with the page's bytes.
     /// `None`: anything else.
     #[inline(always)]
-    fn put_quickly(&self, leaf: u32, slot: usize, node: u32, target: &Target<'_>) -> Option<()> {
+    fn put_quickly(&self, LeafSlot { leaf, slot }: LeafSlot, node: u32, target: &Target<'_>) -> Option<()> {
         if leaf == 0 {
             return None;
         }
+        let slot = slot as usize;
         let page = Page::open(self.view, leaf)?;
         let mut locked = page.lock_leaf(self.view)?;
         let measure = page.measure();

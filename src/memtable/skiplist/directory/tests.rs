@@ -13,9 +13,9 @@ use crate::memtable::skiplist::arena::{Arena, ArenaOptions, View};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::interleaved_search::find_many;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::search::{NoTrail, Search, Tally};
+use crate::memtable::skiplist::staged_search::find_many;
 use crate::memtable::skiplist::upkeep::Upkeep;
 use crate::sync::{Mutex, Ordering};
 

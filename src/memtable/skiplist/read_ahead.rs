@@ -1,0 +1,209 @@
+//! Asks for memory before it is read: along level 0 where neighbours lie side by side, along the directory elsewhere.
+//!
+//! ```text
+//!   side by side   at -> next -> . -> . -> .             2048 bytes further on
+//!   elsewhere      leaf [ .. expected . . . . . far .. ]   the walk meets `expected`: the slot after `far` is asked for
+//! ```
+//! * READ-AHEAD-1: nothing that is read here is used for answers.
+//!
+//! Any thread; lock-free. A list without a directory is read ahead only where neighbours lie side by side.
+
+#![forbid(unsafe_code)]
+
+use crate::key::Comparator;
+use crate::memtable::skiplist::directory::lookup::{Hint, LeafSlot};
+use crate::memtable::skiplist::search::{Search, Trail};
+use crate::prefetch::prefetch_read;
+
+/// Neighbours at most this far apart, in arena units, were probably written one after the other.
+pub(super) const NEAR_UNITS: u32 = 128;
+/// Such neighbours are prefetched this many bytes ahead, farther than the processor does by itself.
+const NEAR_AHEAD: i32 = 2048;
+/// Lines that a writer reaches in a few entries are this many bytes ahead.
+const WRITER_AHEAD: i32 = 1024;
+/// How many named nodes the read-ahead is ahead in the directory.
+const AHEAD: i32 = 6;
+/// After this many steps without meeting its path the read-ahead starts again, because it went astray or the walk is
+/// a new one.
+const PATIENCE: u32 = 24;
+
+/// Where a walk and its read-ahead are in the directory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadAhead {
+    /// Steps since the walk met `expected`.
+    steps: u32,
+    /// Of the nodes that the directory names the one that the walk meets next, and where it is named.
+    expected: u32,
+    next: LeafSlot,
+    /// Where the last one is named that was asked for.
+    far: LeafSlot,
+}
+
+/// Which way a walk goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Onward {
+    Up,
+    Down,
+}
+
+impl Onward {
+    /// So much further on.
+    #[inline(always)]
+    fn by(self, distance: i32) -> i32 {
+        match self {
+            Onward::Up => distance,
+            Onward::Down => -distance,
+        }
+    }
+
+    /// The leaf that comes next of the two beside one.
+    fn of(self, (before, after): (u32, u32)) -> u32 {
+        match self {
+            Onward::Up => after,
+            Onward::Down => before,
+        }
+    }
+}
+
+impl Default for ReadAhead {
+    /// Not started: it starts at the first two entries that are not adjacent in memory.
+    fn default() -> Self {
+        ReadAhead { steps: PATIENCE, expected: 0, next: LeafSlot::NONE, far: LeafSlot::NONE }
+    }
+}
+
+/// A search from which a walk goes on upwards.
+impl Trail for ReadAhead {
+    #[inline(always)]
+    fn record(&mut self, _level: u32, _at: u32) {}
+    #[inline(always)]
+    fn ask_ahead<C: Comparator>(&mut self, search: &Search<'_, C>, hint: &Hint) {
+        search.start_at_place(self, hint.at, Onward::Up);
+    }
+}
+
+impl<C: Comparator> Search<'_, C> {
+    /// A walk has come from `at` to the next node: asks for what it needs soon.
+    #[inline(always)]
+    pub(crate) fn look_ahead(&self, read_ahead: &mut ReadAhead, at: u32, next: u32) {
+        self.look_on(read_ahead, Onward::Up, next, next.wrapping_sub(at));
+    }
+
+    /// A walk has come from `at` to the node before it: asks for what it needs soon.
+    #[inline(always)]
+    pub(crate) fn look_back(&self, read_ahead: &mut ReadAhead, at: u32, prev: u32) {
+        self.look_on(read_ahead, Onward::Down, prev, at.wrapping_sub(prev));
+    }
+
+    /// A walk has come to a node, over so many units.
+    #[inline(always)]
+    fn look_on(&self, read_ahead: &mut ReadAhead, onward: Onward, node: u32, distance: u32) {
+        if distance <= NEAR_UNITS {
+            self.prefetch_lines(node, onward.by(NEAR_AHEAD));
+        }
+        if self.directory == 0 {
+            return;
+        }
+        if node == read_ahead.expected {
+            self.advance_in_directory(read_ahead, onward);
+        } else if read_ahead.steps < PATIENCE {
+            read_ahead.steps += 1;
+        } else if distance > NEAR_UNITS {
+            self.start_in_directory(read_ahead, node, onward);
+        }
+    }
+
+    #[inline(always)]
+    fn advance_in_directory(&self, read_ahead: &mut ReadAhead, onward: Onward) {
+        read_ahead.steps = 0;
+        (read_ahead.next, read_ahead.expected) = self.named_after(read_ahead.next, onward);
+        self.ask_further(read_ahead, onward);
+    }
+
+    /// Asks for one more node.
+    #[inline(always)]
+    fn ask_further(&self, read_ahead: &mut ReadAhead, onward: Onward) {
+        let (far, node) = self.named_after(read_ahead.far, onward);
+        read_ahead.far = far;
+        if node != 0 {
+            self.prefetch_entry(node);
+        }
+    }
+
+    /// The place after another one in the directory, and the node that it names; 0: none.
+    #[inline(always)]
+    fn named_after(&self, at: LeafSlot, onward: Onward) -> (LeafSlot, u32) {
+        let next = LeafSlot { slot: at.slot.wrapping_add_signed(onward.by(1)), ..at };
+        match self.directory().named(next) {
+            0 => self.named_beside(at, onward),
+            node => (next, node),
+        }
+    }
+
+    /// The place after the last one of a leaf. Takes the search by value, as all that is called from steps does, so that these
+    /// keep it in registers.
+    #[inline(never)]
+    fn named_beside(self, at: LeafSlot, onward: Onward) -> (LeafSlot, u32) {
+        let directory = self.directory();
+        let Some(next) = directory.moved(at, onward.by(1)) else { return (LeafSlot::NONE, 0) };
+        if next.leaf != at.leaf {
+            directory.prefetch_leaf(onward.of(directory.beside(next.leaf)));
+        }
+        (next, directory.named(next))
+    }
+
+    /// Looks the node up that the walk has come to.
+    #[inline(never)]
+    fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, onward: Onward) {
+        read_ahead.steps = 0;
+        read_ahead.expected = 0;
+        let Some(opened) = self.view.try_open(node) else { return };
+        let Some(hint) = self.directory().lookup(&self.position(&opened)) else { return };
+        let is_before = onward == Onward::Up && hint.after != node;
+        let slot = if is_before { hint.at.slot.wrapping_sub(1) } else { hint.at.slot };
+        self.start_at_place(read_ahead, LeafSlot { slot, ..hint.at }, onward);
+    }
+
+    /// The walk stands at a place of the directory.
+    #[inline(always)]
+    fn start_at_place(&self, read_ahead: &mut ReadAhead, place: LeafSlot, onward: Onward) {
+        read_ahead.steps = 0;
+        read_ahead.far = place;
+        for _ in 0..AHEAD {
+            self.ask_further(read_ahead, onward);
+        }
+        (read_ahead.next, read_ahead.expected) = self.named_after(place, onward);
+    }
+
+    /// Prefetches the lines of the entry that is expected `distance` bytes away.
+    #[inline(always)]
+    fn prefetch_lines(&self, from: u32, distance: i32) {
+        if let Some(address) = self.view.locate_near(from) {
+            let there = address.wrapping_add_signed(distance as isize);
+            for line in 0..3 {
+                prefetch_read(std::ptr::without_provenance(there.wrapping_add(64 * line)));
+            }
+        }
+    }
+
+    /// Prefetches lines that a writer reaches in a few entries.
+    #[inline(always)]
+    pub(crate) fn prefetch_ahead(&self, unit: u32) {
+        self.prefetch_lines(unit, WRITER_AHEAD);
+    }
+
+    /// Prefetches the lines of a whole entry of usual size: one of 160 bytes reaches a fourth line in three cases of eight.
+    #[inline(always)]
+    pub(crate) fn prefetch_entry(&self, node: u32) {
+        let Some(address) = self.view.locate_near(node).or_else(|| self.locate_far(node)) else { return };
+        for line in 0..4 {
+            prefetch_read(std::ptr::without_provenance(address + 64 * line));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn locate_far(self, node: u32) -> Option<usize> {
+        self.view.locate(node).map(|(address, _)| address)
+    }
+}
