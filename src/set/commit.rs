@@ -15,8 +15,12 @@
 //! * COMMIT-5: what a replay brought is in no journal that this set has switched to. So older journals stay until every
 //!   table that a replay wrote to is flushed.
 //!
-//! Any thread. No comparator runs under the commit mutex. What is waited for under it (the shards of the view, writers
-//! kept in a table, the publication's lock) is held for a few instructions, and never while the commit mutex is taken.
+//! A batch enters a writer shard of its table under the commit mutex and leaves it once its entries are in, so the space that
+//! it has reserved there is its own.
+//!
+//! Any thread. No comparator runs under the commit mutex. What is waited for under it (the shards of the view, the
+//! publication's lock) is held for a few instructions, and never while the commit mutex is taken. A writer shard that
+//! another batch is in is not waited for: there is a free one, or one is made.
 
 #![forbid(unsafe_code)]
 
@@ -28,8 +32,7 @@ use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::table::MemTable;
-use crate::memtable::write::own_writer::Writer;
-use crate::memtable::write::write_batch::{Writes, read_batch};
+use crate::memtable::write::write_batch::{Writes, apply_batch, read_batch, write_reserved};
 use crate::set::journal::Journal;
 use crate::set::listener::{Reports, SetEvent};
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
@@ -43,6 +46,9 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
+
+/// Arena bytes of a batch beside its entries: the sentinel of a `Vector` table's chain.
+const BATCH_BYTES: u64 = 256;
 
 /// What the handles of a set share.
 pub(crate) struct Shared<B, C: Comparator> {
@@ -70,8 +76,6 @@ pub(crate) struct Commit<B, C: Comparator> {
     pub(crate) closed: SequenceNumber,
     /// Bytes reserved since the active table was asked whether it is full.
     pub(crate) unasked: u64,
-    /// The next table, made without the lock by a writer that asked.
-    spare: Option<MemTable<C>>,
     /// The last table with entries that the journals switched to since it was made do not have (COMMIT-5).
     pub(crate) replayed: Option<u64>,
     /// What made the set read-only, if that was no batch.
@@ -88,26 +92,24 @@ struct Prepared<'b> {
     bytes: u64,
     /// What the journal gets, without the first number.
     encoded: Option<Vec<u8>>,
+    numbers: Numbers,
     durability: Durability,
     /// When it is refused instead of waiting for a flush.
     deadline: Option<Instant>,
     /// The table that was active when it was tried last, as the buffers know it.
     tried: u64,
-    /// Whether the next table is to be made once this batch is written.
-    next: NextTable,
 }
 
-/// Whether there is a table for the next switch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NextTable {
-    Known,
-    Wanted,
+/// The commit mutex, while a writer has it.
+struct Turn<'s, B, C: Comparator> {
+    #[cfg(holds)]
+    _hold: crate::set::holds::Hold,
+    commit: MutexGuard<'s, Commit<B, C>>,
 }
 
-/// A batch that has its numbers and its space.
-struct Numbered<C: Comparator> {
-    slot: Arc<Slot<C>>,
-    writer: Writer<C>,
+/// The numbers of a batch.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
     first: SequenceNumber,
     last: SequenceNumber,
 }
@@ -147,7 +149,6 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             last_table: first_table,
             closed: last,
             unasked: 0,
-            spare: None,
             replayed: None,
             refusal: None,
             damaged: None,
@@ -168,8 +169,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Writes a batch. Returns its last sequence number, or what is visible for a batch without entries.
     pub(crate) fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<SequenceNumber> {
-        let prepared = self.prepare(batch, options)?;
-        let written = self.commit(prepared, Numbers::Next);
+        let written = self.commit(&mut self.prepare(batch, options)?);
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
         written
@@ -177,8 +177,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Writes a batch from a journal under its own numbers.
     pub(crate) fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        let prepared = self.prepare(batch, Durability::None.into())?;
-        let written = self.commit(prepared, Numbers::From(batch.sequence()));
+        let mut prepared = self.prepare(batch, Durability::None.into())?;
+        prepared.numbers = Numbers::From(batch.sequence());
+        let written = self.commit(&mut prepared);
         self.reports.deliver();
         written
     }
@@ -217,21 +218,17 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             writes.iter().map(|write| entry_bytes_max(write.key.len() as u64, write.value_len as u64));
         let bytes = bytes.fold(0, u64::saturating_add);
         let (mode, deadline) = (batch.sequence_mode(), options.deadline);
-        Ok(Prepared { writes, mode, bytes, encoded, durability, deadline, tried: 0, next: NextTable::Known })
+        Ok(Prepared { writes, mode, bytes, encoded, numbers: Numbers::Next, durability, deadline, tried: 0 })
     }
 
-    fn commit(&self, mut prepared: Prepared<'_>, numbers: Numbers) -> Result<SequenceNumber> {
+    fn commit(&self, prepared: &mut Prepared<'_>) -> Result<SequenceNumber> {
         if prepared.writes.is_empty() {
             return self.commit_nothing(prepared.durability);
         }
-        let Numbered { slot, mut writer, first, last } = self.number(&mut prepared, numbers)?;
-        let unfinished = Unfinished { shared: self, first, last, cause: Error::WriterPanicked };
-        for (write, number) in prepared.writes.iter_mut().zip(first..) {
-            write.sequence = if prepared.mode == SequenceMode::WholeBatch { first } else { number };
-        }
-        let applied = writer.apply(&prepared.writes);
-        slot.give_back(writer);
-        let durable = applied.and_then(|_| match prepared.durability {
+        let mut unfinished = Unfinished { shared: self, taken: None, cause: None };
+        let written = self.write_or_wait(&mut unfinished, prepared);
+        let Some(Taken { first, last }) = unfinished.taken else { return written.map(|()| 0) };
+        let durable = written.and_then(|()| match prepared.durability {
             Durability::Synced => self.sync(last),
             Durability::None | Durability::Buffered => Ok(()),
         });
@@ -240,19 +237,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             Err(error) => return Err(unfinished.stop(error)),
         }
         self.registry.publication.complete(first, last)?;
-        if prepared.next == NextTable::Wanted {
-            self.make_spare();
-        }
         Ok(last)
-    }
-
-    /// Makes the next table off the commit mutex. If there is no memory, the switch that needs it says so.
-    fn make_spare(&self) {
-        let Ok(table) = self.fork() else { return };
-        let mut commit = self.commit.lock();
-        let unused = if commit.spare.is_none() { commit.spare.replace(table) } else { Some(table) };
-        drop(commit);
-        drop(unused);
     }
 
     /// A batch without entries takes no number. If a sync is asked for, what was written before is synced.
@@ -271,40 +256,114 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         self.syncs.wait_durable(last, &**journal)
     }
 
-    /// Space, journal, numbers. If there is no room for another table, waits for the flush that is under way.
-    fn number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
+    /// Space, journal, numbers, entries. If there is no room for another table, waits for the flush that is under way.
+    fn write_or_wait(
+        &self,
+        unfinished: &mut Unfinished<'_, B, C>,
+        prepared: &mut Prepared<'_>,
+    ) -> Result<()> {
         let mut since = None;
         loop {
-            let numbered = self.try_number(prepared, numbers);
-            let Err(Error::WriteStall { cause, .. }) = numbered else { return numbered };
-            self.reports.tell(|| SetEvent::StallBegun { cause });
-            prepared.deadline = prepared.deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
-            let Prepared { bytes, tried, deadline, .. } = *prepared;
-            let need = Need { bytes, tables_max: self.tables_max, tried, deadline };
-            let end = self.buffers.wait(cause, &need, &mut since);
-            let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
-            let refused = (end != Waited::Room).then_some(cause);
-            self.reports.tell(|| SetEvent::StallEnded { waited, refused });
-            if refused.is_some() {
-                let tables = self.buffers.unflushed_tables();
-                return Err(Error::WriteStall { cause, tables, waited });
-            }
+            let written = self.try_write(unfinished, prepared);
+            let Err(Error::WriteStall { cause, .. }) = written else { return written };
+            self.wait_for_room(cause, prepared, &mut since)?;
         }
     }
 
-    /// The short part, under the commit mutex.
-    fn try_number(&self, prepared: &mut Prepared<'_>, numbers: Numbers) -> Result<Numbered<C>> {
-        let mut commit = self.commit.lock();
-        #[cfg(holds)]
-        let _hold = crate::set::holds::Hold::begin();
-        self.admit(&commit)?;
-        let count = if prepared.mode == SequenceMode::WholeBatch { 1 } else { prepared.writes.len() as u64 };
-        let first = self.first_number(&commit, numbers)?;
-        let Some(last) = first.checked_add(count - 1).filter(|last| *last <= SEQUENCE_MAX) else {
-            return Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into()));
+    #[cold]
+    fn wait_for_room(
+        &self,
+        cause: StallCause,
+        prepared: &mut Prepared<'_>,
+        since: &mut Option<Instant>,
+    ) -> Result<()> {
+        self.reports.tell(|| SetEvent::StallBegun { cause });
+        prepared.deadline = prepared.deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
+        let Prepared { bytes, tried, deadline, .. } = *prepared;
+        let need = Need { bytes, tables_max: self.tables_max, tried, deadline };
+        let end = self.buffers.wait(cause, &need, since);
+        let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
+        let refused = (end != Waited::Room).then_some(cause);
+        self.reports.tell(|| SetEvent::StallEnded { waited, refused });
+        let tables = self.buffers.unflushed_tables();
+        refused.map_or(Ok(()), |cause| Err(Error::WriteStall { cause, tables, waited }))
+    }
+
+    /// Takes the commit mutex, until the batch has its numbers.
+    fn try_write(&self, unfinished: &mut Unfinished<'_, B, C>, prepared: &mut Prepared<'_>) -> Result<()> {
+        let mut turn = Turn {
+            commit: self.commit.lock(),
+            #[cfg(holds)]
+            _hold: crate::set::holds::Hold::begin(),
         };
+        let commit = &mut turn.commit;
+        self.admit(commit)?;
+        let taken = self.numbers(commit, prepared)?;
         prepared.tried = commit.tables.active.bytes.id();
-        let writer = self.reserve(&mut commit, prepared)?;
+        self.ask_sometimes(commit, prepared.bytes)?;
+        let mut turn = Some(turn);
+        let written = self.write_to_active(unfinished, &mut turn, prepared, taken);
+        match (&written, &mut turn) {
+            (Err(Error::MemTableFull { .. }), Some(Turn { commit, .. })) if !commit.is_active_empty() => {
+                self.replace_full(commit)?;
+                self.write_to_active(unfinished, &mut turn, prepared, taken)
+            }
+            _ => written,
+        }
+    }
+
+    /// Numbers a batch once it has space in the active table, and then writes it there. `turn` ends with that.
+    fn write_to_active(
+        &self,
+        unfinished: &mut Unfinished<'_, B, C>,
+        turn: &mut Option<Turn<'_, B, C>>,
+        prepared: &mut Prepared<'_>,
+        taken: Taken,
+    ) -> Result<()> {
+        let Some(Turn { commit, .. }) = turn else { return Ok(()) };
+        let slot = Arc::clone(&commit.tables.active);
+        let core = slot.table.core();
+        write_reserved(core, prepared.bytes.saturating_add(BATCH_BYTES), |entered| {
+            if let Some(mut turn) = turn.take() {
+                self.number(&mut turn.commit, prepared, taken)?;
+                unfinished.taken = Some(taken);
+            }
+            for (write, number) in prepared.writes.iter_mut().zip(taken.first..) {
+                write.sequence = if prepared.mode == SequenceMode::WholeBatch { taken.first } else { number };
+            }
+            apply_batch(core, entered, &prepared.writes).map(drop)
+        })
+    }
+
+    /// The numbers of a batch, first and last. A replay goes on after everything that was written before, with nothing under way.
+    fn numbers(&self, commit: &Commit<B, C>, prepared: &Prepared<'_>) -> Result<Taken> {
+        let next = commit.last + 1;
+        let first = match prepared.numbers {
+            Numbers::Next => next,
+            Numbers::From(first) if first < next => {
+                return Err(Error::InvalidArgument(format!(
+                    "a replayed batch must begin at sequence number {next} or later, not {first}"
+                )));
+            }
+            Numbers::From(_) if self.registry.publication.visible() != commit.last => {
+                return Err(Error::InvalidArgument("a batch is replayed while others are written".into()));
+            }
+            Numbers::From(first) => first,
+        };
+        let count = if prepared.mode == SequenceMode::WholeBatch { 1 } else { prepared.writes.len() as u64 };
+        match first.checked_add(count - 1).filter(|last| *last <= SEQUENCE_MAX) {
+            Some(last) => Ok(Taken { first, last }),
+            None => Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into())),
+        }
+    }
+
+    /// Appends a batch that has space to the journal, and takes its numbers.
+    fn number(
+        &self,
+        commit: &mut Commit<B, C>,
+        prepared: &mut Prepared<'_>,
+        Taken { first, last }: Taken,
+    ) -> Result<()> {
         if let (Some(encoded), Some(journal)) = (&mut prepared.encoded, &self.journal) {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
                 *number = first.to_le_bytes();
@@ -312,55 +371,28 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             journal.append(encoded)?;
             self.syncs.note_appended(last);
         }
-        let slot = Arc::clone(&commit.tables.active);
-        if matches!(numbers, Numbers::From(_)) {
+        if let Numbers::From(_) = prepared.numbers {
             self.registry.publication.skip_to(first - 1);
-            commit.replayed = Some(slot.number);
+            commit.replayed = Some(commit.tables.active.number);
         }
         commit.last = last;
         if commit.unasked == 0 {
             // It has entries (WRITE-BUFFERS-2).
-            slot.count(Phase::Active);
+            commit.tables.active.count(Phase::Active);
         }
-        Ok(Numbered { slot, writer, first, last })
+        Ok(())
     }
 
-    /// The first number of a batch. A replay goes on after everything that was written before, with nothing under way.
-    fn first_number(&self, commit: &Commit<B, C>, numbers: Numbers) -> Result<SequenceNumber> {
-        let next = commit.last + 1;
-        match numbers {
-            Numbers::Next => Ok(next),
-            Numbers::From(first) if first < next => Err(Error::InvalidArgument(format!(
-                "a replayed batch must begin at sequence number {next} or later, not {first}"
-            ))),
-            Numbers::From(_) if self.registry.publication.visible() != commit.last => {
-                Err(Error::InvalidArgument("a batch is replayed while others are written".into()))
-            }
-            Numbers::From(first) => Ok(first),
-        }
-    }
-
-    /// A writer with space in the active table. If that is full, or due to be flushed, it is replaced first.
-    fn reserve(
-        &self,
-        commit: &mut MutexGuard<'_, Commit<B, C>>,
-        prepared: &mut Prepared<'_>,
-    ) -> Result<Writer<C>> {
-        let bytes = prepared.bytes;
+    /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to
+    /// be flushed.
+    fn ask_sometimes(&self, commit: &mut Commit<B, C>, bytes: u64) -> Result<()> {
         let step = self.model.options().write_buffer_size() / QUESTIONS;
         commit.unasked = commit.unasked.saturating_add(bytes);
         if commit.unasked >= step {
             self.ask(commit, bytes)?;
             commit.unasked = 0;
-            prepared.next = if commit.spare.is_none() { NextTable::Wanted } else { NextTable::Known };
         }
-        match commit.tables.active.reserve(bytes) {
-            Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
-                self.replace_full(commit)?;
-                commit.tables.active.reserve(bytes)
-            }
-            reserved => reserved,
-        }
+        Ok(())
     }
 
     /// Asks for room for a batch, and whether the active table is full.
@@ -402,11 +434,11 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Closes the active table and puts an empty one in its place (COMMIT-4).
     pub(crate) fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
-        let table = commit.spare.take().map_or_else(|| self.fork(), Ok)?;
+        let table = self.fork()?;
         let bytes = self.buffers.count_table();
         let number = self.switch_journal(commit)?;
         let sealed = Arc::clone(&commit.tables.active);
-        sealed.close(commit.last);
+        sealed.last.close(commit.last);
         self.buffers.take_seal();
         commit.closed = commit.last;
         commit.unasked = 0;
@@ -426,21 +458,6 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         drop(commit);
         self.reports.deliver();
         sealed
-    }
-
-    /// Replaces the tables up to number `flushed` by a new base, in one store. Returns the number before which a
-    /// journal may forget (COMMIT-5).
-    pub(crate) fn install(&self, flushed: u64, base: Arc<B>) -> Option<u64> {
-        let mut commit = self.commit.lock();
-        commit.tables = commit.tables.installed(flushed, base);
-        let old = self.tables.swap(&commit.tables);
-        let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
-        let kept = commit.replayed;
-        commit.damaged = commit.damaged.filter(|damaged| *damaged > flushed);
-        drop(commit);
-        // Without a lock: these may be the last pointers to the flushed tables.
-        drop(old);
-        oldest.filter(|oldest| kept.is_none_or(|kept| kept < *oldest))
     }
 
     pub(crate) fn journal(&self) -> Option<&dyn Journal> {
@@ -479,7 +496,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// # Errors
     /// `ReadOnly`.
     fn admit(&self, commit: &Commit<B, C>) -> Result<()> {
-        commit.refusal.clone().map_or(Ok(()), Err)?;
+        if let Some(refusal) = &commit.refusal {
+            return Err(refusal.clone());
+        }
         self.registry.publication.admit()
     }
 
@@ -517,9 +536,9 @@ impl<B, C: Comparator> Commit<B, C> {
 /// Stops the set if a batch that has numbers is left without being finished (COMMIT-3).
 struct Unfinished<'s, B, C: Comparator + Clone> {
     shared: &'s Shared<B, C>,
-    first: SequenceNumber,
-    last: SequenceNumber,
-    cause: Error,
+    taken: Option<Taken>,
+    /// Without one it is a panic.
+    cause: Option<Error>,
 }
 
 impl<B, C: Comparator + Clone> Unfinished<'_, B, C> {
@@ -528,15 +547,16 @@ impl<B, C: Comparator + Clone> Unfinished<'_, B, C> {
     }
 
     fn stop(mut self, cause: Error) -> Error {
-        self.cause = cause;
-        Error::read_only(self.cause.clone())
+        self.cause = Some(cause.clone());
+        Error::read_only(cause)
     }
 }
 
 impl<B, C: Comparator + Clone> Drop for Unfinished<'_, B, C> {
     fn drop(&mut self) {
-        let cause = self.cause.clone();
-        if self.shared.registry.publication.stop(self.first, self.last, cause.clone()) == Stopped::First {
+        let Some(Taken { first, last }) = self.taken else { return };
+        let cause = self.cause.take().unwrap_or(Error::WriterPanicked);
+        if self.shared.registry.publication.stop(first, last, cause.clone()) == Stopped::First {
             self.shared.reports.note(|| SetEvent::Stopped { cause: Error::read_only(cause) });
         }
     }

@@ -302,13 +302,28 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
             }
         }
         let Some(flushed) = self.slots.last().map(|slot| slot.number) else { return Ok(()) };
-        let forget = self.shared.install(flushed, Arc::new(base));
+        let forget = install(&self.shared, flushed, Arc::new(base));
         self.end = FlushEnd::Installed;
         match (forget, self.shared.journal()) {
             (Some(table), Some(journal)) => journal.obsolete_before(table),
             _ => Ok(()),
         }
     }
+}
+
+/// Replaces the tables up to number `flushed` by a new base, in one store. Returns the number before which a journal may
+/// forget (COMMIT-5).
+fn install<B, C: Comparator + Clone>(shared: &Shared<B, C>, flushed: u64, base: Arc<B>) -> Option<u64> {
+    let mut commit = shared.commit.lock();
+    commit.tables = commit.tables.installed(flushed, base);
+    let old = shared.tables.swap(&commit.tables);
+    let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
+    let kept = commit.replayed;
+    commit.damaged = commit.damaged.filter(|damaged| *damaged > flushed);
+    drop(commit);
+    // Without a lock: these may be the last pointers to the flushed tables.
+    drop(old);
+    oldest.filter(|oldest| kept.is_none_or(|kept| kept < *oldest))
 }
 
 impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {

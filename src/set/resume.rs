@@ -120,7 +120,7 @@ fn set_aside<B, C: Comparator + Clone>(
 ) -> Result<()> {
     let table = shared.fork()?;
     let next = Slot::new(shared.switch_journal(commit)?, table, shared.buffers.count_table());
-    slot.close(first - 1);
+    slot.last.close(first - 1);
     exchange(shared, commit, &next, first);
     slot.bytes.seal(slot.table.allocated_bytes(), &next.bytes);
     commit.closed = commit.last;
@@ -156,7 +156,7 @@ fn exchange<B, C: Comparator + Clone>(
     let former = commit.tables.newest_first().map(Arc::clone);
     let (immutables, affected): (Vec<_>, Vec<_>) = former.partition(|slot| slot.last.get() < first);
     // RESUME-4.
-    commit.tables.active.close(first - 1);
+    commit.tables.active.last.close(first - 1);
     affected.iter().for_each(|slot| slot.count(Phase::Pinned));
     let (active, base) = (Arc::clone(active), Arc::clone(&commit.tables.base));
     commit.unasked = 0;

@@ -3,7 +3,7 @@
 //! ```text
 //!   Tables    active 7   |   immutables 6, 5, 4 (newest first)   |   base: the engine's own version
 //!               |                  |
-//!   Slot      number, table, its bytes, the writers that are free, the last sequence number once the table is closed
+//!   Slot      number, table, its bytes, the last sequence number once the table is closed
 //! ```
 //! * TABLES-1: the sequence numbers of a table are above those of every older one. So the first table that answers, in
 //!   this order, has the newest answer.
@@ -17,21 +17,10 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
 use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::table::MemTable;
-use crate::memtable::write::own_writer::Writer;
 use crate::set::write_buffer_manager::{Phase, TableBytes};
-use crate::sync::{AtomicU64, Mutex, Ordering, thread_number};
-
-/// Threads that keep a writer of their own in a table; others make one per batch.
-#[cfg(not(loom))]
-const WRITERS: usize = 16;
-#[cfg(loom)]
-const WRITERS: usize = 1;
-
-/// Arena bytes of a batch beside its entries: the sentinel of a `Vector` table's chain.
-const BATCH_BYTES: u64 = 256;
+use crate::sync::{AtomicU64, Ordering};
 
 /// The last number of a table that is not closed.
 const OPEN: SequenceNumber = SequenceNumber::MAX;
@@ -66,51 +55,18 @@ pub(crate) struct Slot<C: Comparator> {
     pub(crate) table: MemTable<C>,
     pub(crate) last: LastNumber,
     pub(crate) bytes: Arc<TableBytes>,
-    /// A writer for each thread number modulo their count, while no thread writes with it.
-    writers: [Mutex<Option<Writer<C>>>; WRITERS],
 }
 
 impl<C: Comparator> Slot<C> {
     /// A table without entries; `bytes` is told how many it has, and when its memory is freed.
     pub(crate) fn new(number: u64, table: MemTable<C>, bytes: Arc<TableBytes>) -> Arc<Self> {
         table.attach(Arc::<TableBytes>::clone(&bytes));
-        let writers = std::array::from_fn(|_| Mutex::new(None));
-        Arc::new(Slot { number, table, last: LastNumber::new(), bytes, writers })
-    }
-
-    /// Ends numbers and writers of this table.
-    pub(crate) fn close(&self, last: SequenceNumber) {
-        self.last.close(last);
-        for writer in &self.writers {
-            drop(writer.lock().take());
-        }
+        Arc::new(Slot { number, table, last: LastNumber::new(), bytes })
     }
 
     /// Counts the table's bytes, and says where it is on its way. O(writers).
     pub(crate) fn count(&self, phase: Phase) {
         self.bytes.count(phase, self.table.allocated_bytes());
-    }
-
-    /// A writer with space for a batch.
-    ///
-    /// # Errors
-    /// `MemTableFull`, and `Corruption` of a control word.
-    pub(crate) fn reserve(&self, bytes: u64) -> Result<Writer<C>> {
-        let place = thread_number() % WRITERS;
-        let kept = self.writers[place].try_lock().and_then(|mut kept| kept.take());
-        let mut writer = kept.unwrap_or_else(|| self.table.writer());
-        writer.reserve(bytes.saturating_add(BATCH_BYTES))?;
-        Ok(writer)
-    }
-
-    /// Keeps a writer for this thread's next batch.
-    pub(crate) fn give_back(&self, writer: Writer<C>) {
-        let place = thread_number() % WRITERS;
-        if self.last.get() == OPEN
-            && let Some(mut kept) = self.writers[place].try_lock()
-        {
-            kept.get_or_insert(writer);
-        }
     }
 }
 

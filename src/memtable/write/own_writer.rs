@@ -127,19 +127,8 @@ impl<C: Comparator> Writer<C> {
         batch: &WriteBatch,
     ) -> Result<BatchWritten> {
         let writes = read_batch(&self.core, first_sequence, batch)?;
-        self.apply(&writes)
-    }
-
-    /// Writes the entries of a batch that `read_batch` has admitted.
-    pub(crate) fn apply(&mut self, writes: &[Fields<'_>]) -> Result<BatchWritten> {
         let mut entered = self.core.shards.enter(&self.shard).ok_or_else(frozen)?;
-        apply_batch(&self.core, &mut entered, writes)
-    }
-
-    /// Takes `bytes` of arena space, all or nothing, and leaves it to the first write to touch them.
-    pub(crate) fn reserve(&mut self, bytes: u64) -> Result<()> {
-        let mut entered = self.core.shards.enter(&self.shard).ok_or_else(frozen)?;
-        self.core.arena.reserve(&mut entered.inside.inserter.sub, bytes)
+        apply_batch(&self.core, &mut entered, &writes)
     }
 }
 

@@ -408,3 +408,16 @@ pub(crate) fn write_batch<C: Comparator>(
     let writes = read_batch(core, first_sequence, batch)?;
     core.shards.write(|entered| apply_batch(core, entered, &writes), || Err(frozen()))
 }
+
+/// Calls `write` inside a shard that has so many bytes of arena space.
+pub(crate) fn write_reserved<C: Comparator, R>(
+    core: &Core<C>,
+    bytes: u64,
+    write: impl FnOnce(&mut Entered<'_>) -> Result<R>,
+) -> Result<R> {
+    let reserved = |entered: &mut Entered<'_>| {
+        core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+        write(entered)
+    };
+    core.shards.write(reserved, || Err(frozen()))
+}
