@@ -92,6 +92,8 @@ bugs! {
     PublishesOutOfOrder,
     /// Commits that wait to become visible are not woken.
     PublicationWakesNobody,
+    /// A commit that is done before an earlier one does not say so to commits that publish without the lock.
+    PublicationLocksInSecret,
     /// A view reads up to what is visible, whatever its active table has.
     ReadForgetsClosedTable,
     /// The leader of a sync answers for what was appended after it had begun.

@@ -712,6 +712,7 @@ impl WriteBatch {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
+    #[inline]
     pub fn entries(&self) -> BatchEntries<'_> {
         BatchEntries::new(&self.buffer, self.header, self.protection, &self.caller_digests)
     }

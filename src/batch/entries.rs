@@ -177,6 +177,7 @@ impl<'b> BatchEntries<'b> {
     }
 
     /// Compares the number of entries read with the count in the header.
+    #[inline]
     fn end(&self) -> Result<()> {
         if self.read == self.header.count {
             return Ok(());

@@ -53,7 +53,7 @@ fn commit(entries: &Entries, publication: &Publication, first: u64, last: u64) {
     assert!(publication.visible() >= last, "a commit returns once it is visible");
 }
 
-/// Red for `PublishesOutOfOrder`, `PublicationWakesNobody`.
+/// Red for `PublishesOutOfOrder`, `PublicationWakesNobody`, `PublicationLocksInSecret`.
 #[test]
 fn loom_numbers_become_visible_in_order() {
     check(|| {

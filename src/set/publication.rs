@@ -10,6 +10,9 @@
 //! * PUBLICATION-2: a commit returns once it is visible, or once it never will be.
 //! * PUBLICATION-3: after a stop the numbers of every commit are accounted for, by `done` or by `stopped`, once it has
 //!   ended. So whoever keeps new numbers away can wait until nothing is under way.
+//! * PUBLICATION-4: a commit that follows the visible number publishes itself by one exchange, without the lock, unless the
+//!   word says that it matters to somebody: a later commit that is done, a thread that waits, a stop. Who is one of these takes the lock
+//!   and says so in that word, which an exchange then does not match.
 //!
 //! Any thread. Reading `visible` takes no lock.
 
@@ -29,9 +32,13 @@ const LOOKS: usize = 300;
 #[cfg(loom)]
 const LOOKS: usize = 1;
 
+/// The bit of a visible number that sends commits to the lock. Sequence numbers have 56 bits.
+const LOCKED: u64 = 1;
+
 /// Which sequence numbers are visible, and which commits are done.
 #[derive(Debug)]
 pub(crate) struct Publication {
+    /// The last visible number, and in the lowest bit whether commits take the lock (PUBLICATION-4).
     visible: AtomicU64,
     /// Whether a commit stopped: 0 or 1.
     has_stop: AtomicU64,
@@ -41,7 +48,7 @@ pub(crate) struct Publication {
 
 #[derive(Debug)]
 struct Order {
-    /// What `visible` says.
+    /// What `visible` says, while it has the bit.
     visible: SequenceNumber,
     /// Commits that are done and not visible, first number to last.
     done: BTreeMap<SequenceNumber, SequenceNumber>,
@@ -73,7 +80,7 @@ impl Publication {
     pub(crate) fn new(visible: SequenceNumber) -> Self {
         let order = Order { visible, done: BTreeMap::new(), stop: None, stopped: 0, looking: 0, waiting: 0 };
         Publication {
-            visible: AtomicU64::new(visible),
+            visible: AtomicU64::new(visible << 1),
             has_stop: AtomicU64::new(0),
             order: Mutex::new(order),
             changed: Condvar::new(),
@@ -83,17 +90,37 @@ impl Publication {
     /// The last visible sequence number.
     #[inline]
     pub(crate) fn visible(&self) -> SequenceNumber {
-        // ORDERING: Acquire pairs with the Release in `advance`: what was published is in its table, and a table that
-        // was closed before says so.
-        self.visible.load(Ordering::Acquire)
+        // ORDERING: Acquire pairs with the Release in `complete` and `show`: what was published is in its table, and a
+        // table that was closed before says so.
+        self.visible.load(Ordering::Acquire) >> 1
+    }
+
+    /// The lock, and a word that says so.
+    fn lock(&self) -> MutexGuard<'_, Order> {
+        let mut order = self.order.lock();
+        // ORDERING: Acquire pairs with the Release in `complete`: what was published without the lock is in its table
+        // before this thread publishes more.
+        let bit = if planted(Bug::PublicationLocksInSecret) { 0 } else { LOCKED };
+        order.visible = self.visible.fetch_or(bit, Ordering::Acquire) >> 1;
+        order
     }
 
     /// Notes that the commit of these numbers is done, and waits until it is visible.
     ///
     /// # Errors
     /// `ReadOnly` if a commit before it stopped.
+    #[inline]
     pub(crate) fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
-        let mut order = self.order.lock();
+        let (before, after) = ((first - 1) << 1, last << 1);
+        // ORDERING: Release pairs with the Acquire in `visible` and `lock`: all entries up to `last` are in. It follows those
+        // of earlier commits, which are read with it as one sequence of exchanges. Relaxed: nothing was published.
+        let published = self.visible.compare_exchange(before, after, Ordering::Release, Ordering::Relaxed);
+        if published.is_ok() { Ok(()) } else { self.complete_locked(first, last) }
+    }
+
+    /// Notes it under the lock (PUBLICATION-4).
+    fn complete_locked(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
+        let mut order = self.lock();
         if first == order.visible + 1 || planted(Bug::PublishesOutOfOrder) {
             order.visible = order.visible.max(last);
             self.advance(&mut order);
@@ -132,7 +159,7 @@ impl Publication {
     /// # Errors
     /// `ReadOnly` if a commit up to it stopped.
     pub(crate) fn wait_for(&self, last: SequenceNumber) -> Result<()> {
-        self.wait(self.order.lock(), last)
+        if self.visible() >= last { Ok(()) } else { self.wait(self.lock(), last) }
     }
 
     fn wait(&self, mut order: MutexGuard<'_, Order>, last: SequenceNumber) -> Result<()> {
@@ -157,9 +184,7 @@ impl Publication {
         {
             order.visible = entry.remove();
         }
-        // ORDERING: Release pairs with the Acquire in `visible`. All entries up to this number were inserted before
-        // their commits took this lock.
-        self.visible.store(order.visible, Ordering::Release);
+        self.show(order);
         if order.waiting > 0 && !planted(Bug::PublicationWakesNobody) {
             self.changed.notify_all();
         }
@@ -167,7 +192,7 @@ impl Publication {
 
     /// Notes that the commit of these numbers was not finished. Commits after it never become visible.
     pub(crate) fn stop(&self, first: SequenceNumber, last: SequenceNumber, cause: Error) -> Stopped {
-        let mut order = self.order.lock();
+        let mut order = self.lock();
         let which = if order.stop.is_some() { Stopped::Later } else { Stopped::First };
         let earlier = order.stop.take().unwrap_or(Stop { first, cause });
         order.stop = Some(Stop { first: earlier.first.min(first), ..earlier });
@@ -214,18 +239,24 @@ impl Publication {
         order.done.clear();
         // ORDERING: Relaxed: the caller has the commit mutex, under which `admit` is asked.
         self.has_stop.store(0, Ordering::Relaxed);
-        self.show(&mut order, last);
+        order.visible = order.visible.max(last);
+        self.show(&order);
     }
 
     /// Numbers up to this one belong to nobody: a replay goes on after them. Nothing is under way, and the caller has
     /// the commit mutex.
     pub(crate) fn skip_to(&self, last: SequenceNumber) {
-        self.show(&mut self.order.lock(), last);
+        let mut order = self.lock();
+        order.visible = order.visible.max(last);
+        self.show(&order);
     }
 
-    fn show(&self, order: &mut Order, last: SequenceNumber) {
-        order.visible = order.visible.max(last);
-        // ORDERING: Release pairs with the Acquire in `visible`, as that in `advance`.
-        self.visible.store(order.visible, Ordering::Release);
+    /// Stores the visible number. Without anybody to whom the next one matters, commits need no lock from here on.
+    fn show(&self, order: &Order) {
+        let is_quiet = order.done.is_empty() && order.stop.is_none() && order.looking + order.waiting == 0;
+        let bit = if is_quiet { 0 } else { LOCKED };
+        // ORDERING: Release pairs with the Acquire in `visible`. All entries up to this number were inserted before
+        // their commits took this lock, or were published before this thread took it.
+        self.visible.store(order.visible << 1 | bit, Ordering::Release);
     }
 }

@@ -88,6 +88,7 @@ pub(crate) enum Writes<'b> {
 
 impl<'b> Writes<'b> {
     /// Adds an entry; there will be `room` of them at most.
+    #[inline(always)]
     fn push(&mut self, write: Fields<'b>, room: usize) {
         match self {
             Writes::None if room == 1 => *self = Writes::One(write),
