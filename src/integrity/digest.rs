@@ -23,7 +23,7 @@
 
 use std::marker::PhantomData;
 
-use crate::integrity::hash::{hash, mix, splitmix};
+use crate::integrity::hash::{hash_under, mix, splitmix};
 use crate::key::{Kind, SequenceNumber};
 
 const SEED_KEY: u64 = splitmix(101);
@@ -143,18 +143,29 @@ impl Protected<Kvos> {
 /// The part K. Filters and tower heights start from this hash too.
 #[inline(always)]
 pub(crate) fn key_part(key: &[u8]) -> u64 {
-    hash(key, SEED_KEY)
+    hash_under::<SEED_KEY>(key)
 }
 
 /// V.
 #[inline(always)]
 pub(crate) fn value_part(value: &[u8]) -> u64 {
-    hash(value, SEED_VALUE)
+    hash_under::<SEED_VALUE>(value)
 }
+
+/// O of every kind.
+static KIND_PARTS: [u64; 256] = {
+    let mut parts = [0; 256];
+    let mut kind = 0;
+    while kind < parts.len() {
+        parts[kind] = mix(kind as u64, SEED_KIND);
+        kind += 1;
+    }
+    parts
+};
 
 #[inline(always)]
 fn kind_part(kind: Kind) -> u64 {
-    mix(u64::from(kind.as_u8()), SEED_KIND)
+    KIND_PARTS[usize::from(kind.as_u8())]
 }
 
 #[inline(always)]
@@ -284,22 +295,31 @@ impl Width {
     }
 }
 
-/// The fixed fields of an entry that digests cover, its place included.
+/// What both digests of an entry have of its fixed fields: its header, its place and its sequence number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
-    /// F.
-    pub(crate) header_part: u64,
-    /// The entry's kind.
-    pub(crate) kind: Kind,
-    /// The entry's sequence number.
-    pub(crate) sequence: SequenceNumber,
+    sequence: SequenceNumber,
+    /// S ^ F.
+    bits: u64,
 }
 
 impl Placed {
+    /// Of an entry with this sequence number and this F.
+    #[inline(always)]
+    pub(crate) fn new(sequence: SequenceNumber, header_part: u64) -> Placed {
+        Placed { sequence, bits: sequence_part(sequence) ^ header_part }
+    }
+
+    /// The entry's sequence number.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
     /// The key digest, untruncated, from K.
     #[inline(always)]
-    pub(crate) fn key_digest(&self, key_part: u64) -> u64 {
-        key_part ^ kind_part(self.kind) ^ sequence_part(self.sequence) ^ self.header_part
+    pub(crate) fn key_digest(&self, key_part: u64, kind: Kind) -> u64 {
+        key_part ^ kind_part(kind) ^ self.bits
     }
 
     /// The value digest, untruncated, from the value and K.
@@ -311,18 +331,13 @@ impl Placed {
     /// The value digest, untruncated, from V and K.
     #[inline(always)]
     pub(crate) fn value_digest_of(&self, value_part: u64, key_part: u64) -> u64 {
-        value_part ^ key_part ^ sequence_part(self.sequence) ^ self.header_part
+        value_part ^ key_part ^ self.bits
     }
 
     /// The stored digests without F (DIGEST-1).
     pub(crate) fn stripped(&self, key_digest: u64, value_digest: u64, width: Width) -> StoredProtection {
-        let (key, value) = (key_digest ^ self.header_part, value_digest ^ self.header_part);
-        StoredProtection { key, value, width }
-    }
-
-    /// The caller's digest of the entry with its sequence number (DIGEST-1), computed from the bytes as they are now.
-    pub(crate) fn carried(&self, key: &[u8], value: &[u8]) -> Protected<Kvos> {
-        Protected::of(key, value, self.kind).with_sequence(self.sequence)
+        let header_part = self.bits ^ sequence_part(self.sequence);
+        StoredProtection { key: key_digest ^ header_part, value: value_digest ^ header_part, width }
     }
 }
 

@@ -81,8 +81,13 @@ fn halves(step: &[u8; STEP]) -> [u64; 2] {
 /// Hashes `bytes` under `seed`. O(length).
 #[inline(always)]
 pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
-    let len = bytes.len();
-    if len <= STEP { short(bytes, seed) } else { long(bytes, seed) }
+    if bytes.len() <= STEP { short(bytes, seed) } else { long(bytes, seed) }
+}
+
+/// `hash(bytes, SEED)`, with the seed and the salts joined when it is compiled. O(length).
+#[inline(always)]
+pub(crate) fn hash_under<const SEED: u64>(bytes: &[u8]) -> u64 {
+    if bytes.len() <= STEP { short(bytes, SEED) } else { long_under::<SEED>(bytes) }
 }
 
 #[inline(always)]
@@ -107,6 +112,12 @@ fn finish(sum: u64, len: usize, seed: u64) -> u64 {
     fold(sum ^ SALTS[2 * STEPS], (len as u64) ^ SALTS[2 * STEPS + 1] ^ seed.rotate_left(32))
 }
 
+#[inline(never)]
+fn long_under<const SEED: u64>(bytes: &[u8]) -> u64 {
+    long(bytes, SEED)
+}
+
+#[inline]
 fn long(bytes: &[u8], seed: u64) -> u64 {
     if bytes.len() <= STEPS * STEP { tail(bytes, bytes, seed, seed) } else { longest(bytes, seed) }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use super::*;
+use crate::integrity::hash::hash;
 use crate::integrity::tag::Secret;
 
 /// Each field, and each bit of a header and its place.
@@ -15,21 +16,21 @@ fn every_field_is_covered() {
         secret.header_part(halves[0], lengths, sequence, halves[1])
     };
     let fields = [9, 0x0003_0000_0005_0001, 77, 0];
-    let base = Placed { header_part: header(fields), kind: Kind::PUT, sequence: 77 };
-    let digest = |placed: Placed, key: &[u8]| placed.key_digest(key_part(key));
+    let base = Placed::new(77, header(fields));
+    let digest = |placed: Placed, key: &[u8]| placed.key_digest(key_part(key), Kind::PUT);
     let value = |placed: Placed, value: &[u8], key: &[u8]| placed.value_digest(value, key_part(key));
     let (clean, clean_value) = (digest(base, b"key"), value(base, b"v", b"key"));
     assert_ne!(clean, digest(base, b"kez"));
-    assert_ne!(clean, digest(Placed { kind: Kind::DELETE, ..base }, b"key"));
-    assert_ne!(clean, digest(Placed { sequence: 78, ..base }, b"key"));
+    assert_ne!(clean, base.key_digest(key_part(b"key"), Kind::DELETE));
+    assert_ne!(clean, digest(Placed::new(78, header(fields)), b"key"));
     assert_ne!(clean_value, value(base, b"w", b"key"));
     assert_ne!(clean_value, value(base, b"v", b"kez"));
-    assert_ne!(clean_value, value(Placed { sequence: 78, ..base }, b"v", b"key"));
+    assert_ne!(clean_value, value(Placed::new(78, header(fields)), b"v", b"key"));
     for (field, bits) in [32, 64, 64, 32].into_iter().enumerate() {
         for bit in 0..bits {
             let mut flipped = fields;
             flipped[field] ^= 1 << bit;
-            let placed = Placed { header_part: header(flipped), ..base };
+            let placed = Placed::new(77, header(flipped));
             assert_ne!(clean, digest(placed, b"key"), "field {field}, bit {bit}");
             assert_ne!(clean_value, value(placed, b"v", b"key"), "field {field}, bit {bit}");
         }
@@ -51,10 +52,10 @@ fn digests_are_what_the_picture_says() {
             assert_eq!(caller, Protected::carried(k ^ v ^ o));
             assert_eq!(caller.with_sequence(sequence).to_bits(), k ^ v ^ o ^ s);
             assert_eq!(caller.with_sequence(sequence).without_sequence(sequence), caller);
-            let placed = Placed { header_part: splitmix(n + 128), kind, sequence };
-            let stored = (placed.key_digest(k), placed.value_digest(&value, k));
-            assert_eq!(stored, (k ^ o ^ s ^ placed.header_part, v ^ k ^ s ^ placed.header_part));
-            assert_eq!(placed.carried(&key, &value), caller.with_sequence(sequence));
+            let f = splitmix(n + 128);
+            let placed = Placed::new(sequence, f);
+            let stored = (placed.key_digest(k, kind), placed.value_digest(&value, k));
+            assert_eq!(stored, (k ^ o ^ s ^ f, v ^ k ^ s ^ f));
             let left = StoredProtection::of(&key, &value, sequence, kind);
             assert_eq!((left.key, left.value, left.bytes()), (k ^ o ^ s, v ^ k ^ s, 8));
             assert_eq!(placed.stripped(stored.0, stored.1, Width(8)), left);

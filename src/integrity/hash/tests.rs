@@ -77,6 +77,7 @@ fn hashes_are_what_their_formulas_say() {
     let bytes: Vec<u8> = (0..400u32).map(|i| (splitmix(u64::from(i)) & 0xff) as u8).collect();
     for (seed, len) in [0, 7, splitmix(9)].into_iter().flat_map(|seed| (0..400).map(move |len| (seed, len))) {
         assert_eq!(hash(&bytes[..len], seed), plainly(&bytes[..len], seed), "length {len}, seed {seed}");
+        assert_eq!(hash_under::<7>(&bytes[..len]), plainly(&bytes[..len], 7), "length {len}");
     }
     for seed in (0..200).map(splitmix) {
         let product = u128::from(7 ^ seed) * u128::from(seed.rotate_left(32) / 2 * 2 + 1);

@@ -222,8 +222,8 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     while copy.len() < end {
         copy.extend_from_slice(&word(copy.len())?.to_ne_bytes());
     }
-    let placed = Placed { header_part, kind: lengths.kind(), sequence };
-    let digest = placed.key_digest(key_part(&copy[key_at(view.width)..end]));
+    let key_part = key_part(&copy[key_at(view.width)..end]);
+    let digest = Placed::new(sequence, header_part).key_digest(key_part, lengths.kind());
     let width = view.width.bytes();
     (copy[HEADER..HEADER + width] == digest.to_le_bytes()[..width]).then_some(())
 }

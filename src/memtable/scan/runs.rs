@@ -18,6 +18,7 @@ use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::read::find_entry::past_proved;
+use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::skiplist::search::Gap;
@@ -55,6 +56,18 @@ impl Stand {
             Ok(entry) => Ok(Spot { at: self.at, entry }),
             Err(corruption) => Err(order.gap_at(self.at, corruption)),
         }
+    }
+
+    /// Whether the entry verifies and its key is another one (VISIBILITY-4).
+    #[inline(never)]
+    pub(crate) fn has_key_other_than<C: Comparator>(
+        &self,
+        core: &Core<C>,
+        frame: &Frame,
+        key: &[u8],
+    ) -> bool {
+        let entry = frame.on(&core.arena).and_then(|view| self.parked.verify(&view).ok());
+        entry.is_some_and(|entry| core.comparator.compare(entry.key(), key).is_ne())
     }
 
     /// Whether another entry has the same key (VISIBILITY-4).

@@ -18,6 +18,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place};
+use crate::integrity::options::OrderChecks;
 use crate::key::{Comparator, KeyOrder, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::filter::Answer;
@@ -241,14 +242,14 @@ impl<L: Visibility> Scope<L> {
             Way::Forward => (self.visibility.forward(core, order, spot)?, self.bounds.upper.as_ref()),
             Way::Backward => (self.visibility.backward(core, order, spot)?, self.bounds.lower.as_ref()),
         };
-        let (Some(spot), Some(scan_bound)) = (spot, far) else { return Ok(spot) };
-        let in_front =
-            spot.entry.node().order(&core.comparator, &scan_bound.target(&core.comparator)).is_lt();
-        Ok((in_front == (way == Way::Forward)).then_some(spot))
+        let (Some(spot), Some(far)) = (spot, far) else { return Ok(spot) };
+        Ok(self.is_inside(core, spot.entry, far, way).then_some(spot))
     }
 
     /// A step in a list from an entry to the adjacent one, if the two entries alone show that it is visible. `None`
     /// in all other cases, which `step` handles.
+    ///
+    /// Nothing that is called here takes the search or a reference to the entry, so that both stay in registers.
     #[inline(always)]
     pub(super) fn step_fast<'a, C: Comparator>(
         &self,
@@ -256,27 +257,58 @@ impl<L: Visibility> Scope<L> {
         state: &State,
         way: Way,
         read_ahead: &mut ReadAhead,
-    ) -> Option<Option<Verified<'a>>> {
+    ) -> Option<Verified<'a>> {
         let State::At(stand) = state else { return None };
         if !self.visibility.is_plain(core, way) {
             return None;
         }
         let search = self.list(core)?;
-        let (next, far) = match way {
+        let (entry, far) = match way {
             Way::Forward => (search.try_next(stand.at)?, &self.bounds.upper),
             Way::Backward => (search.try_prev(stand.at)?, &self.bounds.lower),
         };
-        match (&next, way) {
-            (Some(entry), Way::Forward) => search.look_ahead(read_ahead, stand.at, entry.node().offset()),
-            (Some(entry), Way::Backward) => search.look_back(read_ahead, stand.at, entry.node().offset()),
-            _ => {}
+        let to = entry.node().offset();
+        let is_due = match way {
+            Way::Forward => search.look_ahead(read_ahead, stand.at, to),
+            Way::Backward => search.look_back(read_ahead, stand.at, to),
+        };
+        if is_due {
+            self.read_on(core, read_ahead, to, way);
         }
-        if next.is_some_and(|entry| !self.visibility.shows_neighbour(core, &search.view, stand, &entry)) {
-            return None;
+        let is_next = self.visibility.shows_neighbour(core, self.frame()?, stand, &entry)
+            && far.as_ref().is_none_or(|far| self.is_inside(core, entry, far, way))
+            && (search.order_checks == OrderChecks::Off || self.are_in_order(core, stand.at, to, way));
+        is_next.then_some(entry)
+    }
+
+    /// Whether a step in this direction between two nodes of the list keeps their order.
+    #[inline(never)]
+    fn are_in_order<C: Comparator>(&self, core: &Core<C>, at: u32, to: u32, way: Way) -> bool {
+        let (left, right) = if way == Way::Forward { (at, to) } else { (to, at) };
+        self.list(core).is_some_and(|search| search.are_in_order(left, right))
+    }
+
+    /// Whether an entry lies before the bound at which a walk in this direction ends.
+    #[inline(never)]
+    fn is_inside<C: Comparator>(
+        &self,
+        core: &Core<C>,
+        entry: Verified<'_>,
+        far: &ScanBound,
+        way: Way,
+    ) -> bool {
+        let in_front = entry.node().order(&core.comparator, &far.target(&core.comparator)).is_lt();
+        in_front == (way == Way::Forward)
+    }
+
+    /// Moves the read-ahead, which is due, after a step to a node.
+    #[inline(never)]
+    fn read_on<C: Comparator>(&self, core: &Core<C>, read_ahead: &mut ReadAhead, to: u32, way: Way) {
+        let Some(search) = self.list(core) else { return };
+        match way {
+            Way::Forward => search.read_on(read_ahead, to),
+            Way::Backward => search.read_back(read_ahead, to),
         }
-        let (Some(entry), Some(scan_bound)) = (next, far) else { return Some(next) };
-        let in_front = entry.node().order(&core.comparator, &scan_bound.target(&core.comparator)).is_lt();
-        Some((in_front == (way == Way::Forward)).then_some(entry))
     }
 
     /// Any step, from the place of a walk and the gap that it reported last.
@@ -293,10 +325,13 @@ impl<L: Visibility> Scope<L> {
             (State::At(stand), _) => match self.list(core) {
                 Some(search) => {
                     let outcome = self.step_from(core, &search, way, stand);
-                    match (&outcome, way) {
+                    let is_due = match (&outcome, way) {
                         (Ok(Some(to)), Way::Forward) => search.look_ahead(read_ahead, stand.at, to.at),
                         (Ok(Some(to)), Way::Backward) => search.look_back(read_ahead, stand.at, to.at),
-                        _ => {}
+                        _ => false,
+                    };
+                    if let (true, Ok(Some(to))) = (is_due, &outcome) {
+                        self.read_on(core, read_ahead, to.at, way);
                     }
                     Ok(outcome.map(park))
                 }

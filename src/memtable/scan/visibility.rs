@@ -27,7 +27,7 @@ use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::scan::runs::{
     Run, STEPS_MAX, Stand, StepLimit, Way, first_of_run, moved_on, no_way, past_gap, past_run, same_key,
 };
-use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::Gap;
@@ -57,7 +57,7 @@ use crate::tombstone::index::query::Question;
 pub trait Visibility: sealed::Look {}
 
 pub(crate) mod sealed {
-    use super::{Comparator, Core, Gap, Ordered, SequenceNumber, Spot, Stand, Verified, View, Way};
+    use super::{Comparator, Core, Frame, Gap, Ordered, SequenceNumber, Spot, Stand, Verified, Way};
 
     /// The private methods of a visibility.
     pub trait Look: Clone + std::fmt::Debug + Send + Sync {
@@ -71,7 +71,7 @@ pub(crate) mod sealed {
         fn shows_neighbour<C: Comparator>(
             &self,
             core: &Core<C>,
-            view: &View<'_>,
+            frame: &Frame,
             from: &Stand,
             neighbour: &Verified<'_>,
         ) -> bool;
@@ -172,7 +172,7 @@ impl sealed::Look for Raw {
     }
 
     #[inline(always)]
-    fn shows_neighbour<C: Comparator>(&self, _: &Core<C>, _: &View<'_>, _: &Stand, _: &Verified<'_>) -> bool {
+    fn shows_neighbour<C: Comparator>(&self, _: &Core<C>, _: &Frame, _: &Stand, _: &Verified<'_>) -> bool {
         true
     }
 
@@ -358,18 +358,13 @@ impl sealed::Look for AtSnapshot {
     fn shows_neighbour<C: Comparator>(
         &self,
         core: &Core<C>,
-        view: &View<'_>,
+        frame: &Frame,
         from: &Stand,
         neighbour: &Verified<'_>,
     ) -> bool {
-        let other_key = || {
-            if C::EQUALITY == KeyEquality::Bytes && from.parked.has_other_key(neighbour) {
-                return true;
-            }
-            let from = from.parked.verify(view);
-            from.is_ok_and(|from| core.comparator.compare(from.key(), neighbour.key()).is_ne())
-        };
-        neighbour.node().sequence() <= self.sequence && !neighbour.kind().is_point_delete() && other_key()
+        let is_visible = neighbour.node().sequence() <= self.sequence && !neighbour.kind().is_point_delete();
+        let differs = C::EQUALITY == KeyEquality::Bytes && from.parked.has_other_key(neighbour);
+        is_visible && (differs || from.has_key_other_than(core, frame, neighbour.key()))
     }
 
     #[inline(always)]

@@ -201,15 +201,13 @@ impl<L: Visibility> Walk<L> {
         core: &'a Core<C>,
         way: Way,
     ) -> Result<Option<Entry<'a>>> {
-        if let Some(moved) = self.scope.step_fast(core, &self.state, way, &mut self.read_ahead)
+        if let Some(entry) = self.scope.step_fast(core, &self.state, way, &mut self.read_ahead)
             && let Some(frame) = self.scope.frame()
         {
-            let entry = moved.map(|entry| Entry::new(entry, frame));
-            self.state = moved.map_or(State::Nowhere, |entry| State::At(Stand::at(&entry)));
-            return Ok(entry);
+            self.state = State::At(Stand::at(&entry));
+            return Ok(Some(Entry::new(entry, frame)));
         }
-        self.step_slow(core, way)?;
-        Ok(self.shown(core))
+        self.step_slow(core, way)
     }
 
     /// Whether every entry that a step leads to has the walk's prefix.
@@ -232,21 +230,21 @@ impl<L: Visibility> Walk<L> {
     }
 
     #[inline(never)]
-    fn step_slow<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
+    fn step_slow<'a, C: Comparator>(&mut self, core: &'a Core<C>, way: Way) -> Result<Option<Entry<'a>>> {
         if matches!(self.state, State::Nowhere) {
-            return Ok(());
+            return Ok(None);
         }
         if self.heading.way != way {
             self.heading = Heading { way, limit: StepLimit::default() };
         }
         if let Err(corruption) = self.heading.limit.count(core) {
-            return self.fail(corruption);
+            return self.fail(corruption).map(|()| None);
         }
         let mut read_ahead = self.read_ahead;
         let outcome = self.scope.step(core, &self.state, self.reported.as_deref(), way, &mut read_ahead);
-        let landed = self.stand(core, outcome);
         self.read_ahead = read_ahead;
-        landed
+        self.stand(core, outcome)?;
+        Ok(self.shown(core))
     }
 
     /// Ends a seek, after which the count of steps starts again.

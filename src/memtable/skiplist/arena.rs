@@ -165,7 +165,7 @@ impl Arena {
     fn view_of_first(&self) -> Result<View<'_>, Corruption> {
         let (shape, secret) = (self.control.shape()?, self.control.secret()?);
         let first = self.control.get(ControlWord::base(0))?;
-        // A lost base reads as that of a chunk that does not exist yet; `locate_elsewhere` finds the damage when an
+        // A lost base reads as that of a chunk that does not exist yet; `locate_beyond` finds the damage when an
         // offset leads into the chunk.
         let base = self.control.get_so_far(ControlWord::base(1))?;
         let (start, index) = if base == 0 { (0, 0) } else { (1 << shape.shift(), 1) };
@@ -378,6 +378,23 @@ impl Arena {
         }
         Ok((stretches, damage))
     }
+
+    /// `View::locate` for chunks of which a view knows nothing. Takes no view, so that its callers keep theirs in registers.
+    #[cold]
+    #[inline(never)]
+    fn locate_beyond(&self, shift: u32, offset: u32) -> Option<(usize, usize)> {
+        let index = chunk_of(offset, shift);
+        if index >= CHUNKS_MAX {
+            return None;
+        }
+        let word = |word| self.control.get(word).ok();
+        let (base, units) = (word(ControlWord::base(index))?, word(ControlWord::units(index))?);
+        let ahead = u64::from(offset) - chunk_start(index, shift);
+        if base == 0 || ahead >= units {
+            return None;
+        }
+        Some((base as usize + ahead as usize * UNIT, (units - ahead) as usize * UNIT))
+    }
 }
 
 /// Ranges of units as (first unit, number), and the damage that hides further ones.
@@ -456,12 +473,6 @@ impl<'a> View<'a> {
         if offset < FIRST_UNITS { Some(self.first + offset as usize * UNIT) } else { None }
     }
 
-    /// The end of the chunk that holds most units.
-    #[inline(always)]
-    pub(crate) fn near_end(&self) -> usize {
-        self.end
-    }
-
     /// The address of a unit, and the number of bytes from there to the end of its chunk, if the offset is inside a
     /// chunk (ARENA-2).
     #[inline(always)]
@@ -470,26 +481,9 @@ impl<'a> View<'a> {
             Some(address) => Some((address, self.end - address)),
             None => match self.locate_first(offset) {
                 Some(address) => Some((address, (FIRST_UNITS - offset) as usize * UNIT)),
-                None => self.locate_elsewhere(offset),
+                None => self.arena.locate_beyond(self.shape.shift(), offset),
             },
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn locate_elsewhere(self, offset: u32) -> Option<(usize, usize)> {
-        let shift = self.shape.shift();
-        let index = chunk_of(offset, shift);
-        if index >= CHUNKS_MAX {
-            return None;
-        }
-        let word = |word| self.arena.control.get(word).ok();
-        let (base, units) = (word(ControlWord::base(index))?, word(ControlWord::units(index))?);
-        let ahead = u64::from(offset) - chunk_start(index, shift);
-        if base == 0 || ahead >= units {
-            return None;
-        }
-        Some((base as usize + ahead as usize * UNIT, (units - ahead) as usize * UNIT))
     }
 
     /// The atomic word at a unit (ARENA-4).
@@ -498,7 +492,7 @@ impl<'a> View<'a> {
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
         let address = match self.locate_near(offset).or_else(|| self.locate_first(offset)) {
             Some(address) => address,
-            None => self.locate_elsewhere(offset)?.0,
+            None => self.arena.locate_beyond(self.shape.shift(), offset)?.0,
         };
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
         // SAFETY: ARENA-1, ARENA-2: a unit inside a live chunk, aligned to 8; ARENA-4: links and back words are only

@@ -48,8 +48,8 @@ impl View<'_> {
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
         let header_part = self.secret.header_part(offset, lengths.0, fields.sequence, revision);
-        let placed = Placed { header_part, kind: fields.kind, sequence: fields.sequence };
-        let (digest, parts) = self.seal(head, &placed, key, value);
+        let placed = Placed::new(fields.sequence, header_part);
+        let (digest, parts) = self.seal(head, &placed, fields.kind, key, value);
         let check = Secret::header_check(header_part);
         if let Some(word) = head[BACK_AT..].first_chunk_mut() {
             let back = BackWord::pack(back, self.secret.back_tag(offset, back), check);
@@ -71,13 +71,20 @@ impl View<'_> {
 
     /// Writes both digests; returns the stored bits of the first, and what both were made of.
     #[inline(always)]
-    fn seal(&self, head: &mut [u8], placed: &Placed, key: &[u8], value: &[u8]) -> (u64, Option<Parts>) {
+    fn seal(
+        &self,
+        head: &mut [u8],
+        placed: &Placed,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> (u64, Option<Parts>) {
         let width = self.width.bytes();
         if width == 0 {
             return (0, None);
         }
         let parts = Parts { key: key_part(key), value: value_part(value) };
-        let first = placed.key_digest(parts.key) & self.width.mask();
+        let first = placed.key_digest(parts.key, kind) & self.width.mask();
         let second = placed.value_digest_of(parts.value, parts.key);
         let digests = &mut head[HEADER..];
         match digests.first_chunk_mut::<16>() {

@@ -15,7 +15,7 @@
 use crate::error::{Corruption, Result};
 use crate::integrity::options::OrderChecks;
 use crate::key::{Comparator, Side, Target};
-use crate::memtable::skiplist::node::{Node, Verified};
+use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
 use crate::memtable::skiplist::witness::Doubt;
 use crate::planted::{Bug, planted};
@@ -24,33 +24,33 @@ use crate::planted::{Bug, planted};
 const HINT_HOPS_MAX: u32 = 64;
 
 impl<'a, C: Comparator> Search<'a, C> {
-    /// The entry after `at`, or the first one if `at` is the sentinel. `None` if it cannot be certified; `next` then
-    /// tells why.
+    /// The entry after `at`, or the first one if `at` is the sentinel, without order checks. `None` if there is none, or
+    /// if it cannot be certified as it is; `next` then tells.
     #[inline(always)]
-    pub(crate) fn try_next(&self, at: u32) -> Option<Option<Verified<'a>>> {
-        let next = self.view.try_link(at, 0)?;
-        let entry = self.vouched(at, next).ok()?;
-        if let Some(entry) = &entry
-            && self.order_checks == OrderChecks::On
-            && at != self.sentinel
-        {
-            self.confirm_order(&self.view.try_open(at)?, entry.node())?;
+    pub(crate) fn try_next(&self, at: u32) -> Option<Verified<'a>> {
+        let next = self.view.try_link(at, 0).filter(|next| *next != self.sentinel)?;
+        let (node, back) = self.view.try_open_with_back(next)?;
+        if back != at && !planted(Bug::BackLinkNotAsked) {
+            return None;
         }
-        Some(entry)
+        node.try_verify(&self.view)
     }
 
-    /// Order checks of a plain step: the neighbour that the walk comes from was verified when it came there.
-    #[inline]
-    fn confirm_order(&self, left: &Node<'a>, right: &Node<'a>) -> Option<()> {
-        left.order(self.comparator, &self.position(right)).is_lt().then_some(())
+    /// Whether two neighbours are in order, for order checks of a step: the one that it comes from was verified when the
+    /// walk came there, the other one just now.
+    pub(crate) fn are_in_order(&self, left: u32, right: u32) -> bool {
+        match (self.view.try_open(left), self.view.try_open(right)) {
+            (Some(left), Some(right)) => left.order(self.comparator, &self.position(&right)).is_lt(),
+            _ => false,
+        }
     }
 
     /// The entry after `at` (the sentinel: the first one).
     #[inline(always)]
     pub(crate) fn next(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         match self.try_next(at) {
-            Some(entry) => Ok(entry),
-            None => self.next_or_gap(at),
+            Some(entry) if self.order_checks == OrderChecks::Off => Ok(Some(entry)),
+            _ => self.next_or_gap(at),
         }
     }
 
@@ -129,27 +129,20 @@ impl<'a, C: Comparator> Search<'a, C> {
         }
     }
 
-    /// The entry before `at`, or the last one if `at` is the sentinel. `None` if it cannot be certified; `prev` then
-    /// tells why.
+    /// The entry before `at`, or the last one if `at` is the sentinel, without order checks. `None` if there is none, or
+    /// if it cannot be certified as it is; `prev` then tells.
     #[inline(always)]
-    pub(crate) fn try_prev(&self, at: u32) -> Option<Option<Verified<'a>>> {
-        let prev = self.confirmed_back(at)?;
-        if prev == self.sentinel {
-            return Some(None);
-        }
-        let entry = self.view.try_open(prev)?.try_verify(&self.view)?;
-        if self.order_checks == OrderChecks::On && at != self.sentinel {
-            self.confirm_order(entry.node(), &self.view.try_open(at)?)?;
-        }
-        Some(Some(entry))
+    pub(crate) fn try_prev(&self, at: u32) -> Option<Verified<'a>> {
+        let prev = self.confirmed_back(at).filter(|prev| *prev != self.sentinel)?;
+        self.view.try_open(prev)?.try_verify(&self.view)
     }
 
     /// The entry before `at` (the sentinel: the last one).
     #[inline(always)]
     pub(crate) fn prev(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         match self.try_prev(at) {
-            Some(entry) => Ok(entry),
-            None => self.prev_or_gap(at),
+            Some(entry) if self.order_checks == OrderChecks::Off => Ok(Some(entry)),
+            _ => self.prev_or_gap(at),
         }
     }
 

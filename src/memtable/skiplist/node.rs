@@ -43,11 +43,9 @@ use crate::sync::Ordering;
 pub(crate) struct Node<'a> {
     key_address: usize,
     lengths: Lengths,
-    sequence: SequenceNumber,
     /// Address in arena units (32) | revision (32), in one word: two halves would be joined in memory whenever it is copied.
     place: u64,
-    /// The digest part F.
-    header_part: u64,
+    placed: Placed,
     arena: PhantomData<&'a ()>,
 }
 
@@ -80,22 +78,8 @@ impl<'a> View<'a> {
     /// Opens the node at `offset`, and returns the target of its back link as a hint, whose tag was not compared.
     #[inline(always)]
     pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
-        match self.locate_near(offset) {
-            Some(address) => self.open_at(offset, address, self.near_end()),
-            None => self.try_open_elsewhere(offset),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn try_open_elsewhere(self, offset: u32) -> Option<(Node<'a>, u32)> {
         let (address, available) = self.locate(offset)?;
-        self.open_at(offset, address, address + available)
-    }
-
-    #[inline(always)]
-    fn open_at(&self, offset: u32, address: usize, end: usize) -> Option<(Node<'a>, u32)> {
-        if address + HEADER > end {
+        if available < HEADER {
             return None;
         }
         #[cfg(loom)]
@@ -107,27 +91,24 @@ impl<'a> View<'a> {
         // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         let back = self.back_word_at(offset, address);
-        let node = self.node_of((offset, address), lengths, sequence, revision);
-        let is_checked = back.header_check() == Secret::header_check(node.header_part);
-        if !is_checked || !self.fits(lengths, end - address) {
+        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
+        if back.header_check() != Secret::header_check(header_part) || !self.fits(lengths, available) {
             return None;
         }
-        Some((node, back.target()))
+        let place = place_of(offset, revision);
+        Some((self.node_at(address, lengths, place, Placed::new(sequence, header_part)), back.target()))
     }
 
     /// The node with these fields at an address. The caller has checked, or checks next, that it ends inside its chunk.
     #[inline(always)]
-    fn node_of(
-        &self,
-        (offset, address): (u32, usize),
-        lengths: Lengths,
-        sequence: SequenceNumber,
-        revision: u32,
-    ) -> Node<'a> {
-        let key_address = address + key_at(self.width);
-        let place = u64::from(offset) << 32 | u64::from(revision);
-        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
-        Node { key_address, lengths, sequence, place, header_part, arena: PhantomData }
+    fn node_of(&self, address: usize, lengths: Lengths, sequence: SequenceNumber, place: u64) -> Node<'a> {
+        let header_part = self.secret.header_part((place >> 32) as u32, lengths.0, sequence, place as u32);
+        self.node_at(address, lengths, place, Placed::new(sequence, header_part))
+    }
+
+    #[inline(always)]
+    fn node_at(&self, address: usize, lengths: Lengths, place: u64, placed: Placed) -> Node<'a> {
+        Node { key_address: address + key_at(self.width), lengths, place, placed, arena: PhantomData }
     }
 
     /// Whether an entry of these lengths ends inside its chunk (NODE-1).
@@ -207,7 +188,7 @@ impl<'a> View<'a> {
         if !self.fits(lengths, available) {
             return None;
         }
-        Some(self.node_of((offset, address), lengths, sequence, revision))
+        Some(self.node_of(address, lengths, sequence, place_of(offset, revision)))
     }
 
     #[inline(always)]
@@ -240,10 +221,16 @@ impl<'a> Node<'a> {
         (self.place >> 32) as u32
     }
 
+    /// Address (32) | revision (32).
+    #[inline(always)]
+    pub(super) fn place(&self) -> u64 {
+        self.place
+    }
+
     /// The sequence number.
     #[inline(always)]
     pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.sequence
+        self.placed.sequence()
     }
 
     /// The revision among equals.
@@ -285,12 +272,20 @@ impl<'a> Node<'a> {
     /// Compares this entry with a position.
     #[inline(always)]
     pub(crate) fn order<C: Comparator>(&self, comparator: &C, target: &Target<'_>) -> Order {
-        target.entry_order(comparator, self.key(), || (self.sequence, self.revision()))
+        target.entry_order(comparator, self.key(), || (self.sequence(), self.revision()))
     }
 
-    fn placed(&self) -> Placed {
-        let (kind, sequence) = (self.lengths.kind(), self.sequence);
-        Placed { header_part: self.header_part, kind, sequence }
+    /// The key digest of a key with this K, untruncated.
+    #[inline(always)]
+    fn key_digest(&self, key_part: u64) -> u64 {
+        self.placed.key_digest(key_part, self.lengths.kind())
+    }
+
+    /// Whether a digest is the stored one, as far as that is stored. Most tables store all of it.
+    #[inline(always)]
+    fn has_digest(&self, which: usize, digest: u64, width: Width) -> bool {
+        let digest = if width.bytes() == 8 { digest } else { digest & width.mask() };
+        digest == self.stored_digest(width, which)
     }
 
     #[inline(always)]
@@ -322,7 +317,7 @@ impl<'a> Node<'a> {
     /// Whether the stored key digest is that of a key with this K.
     #[inline(always)]
     fn has_key_part(&self, key_part: u64, width: Width) -> bool {
-        self.placed().key_digest(key_part) & width.mask() == self.stored_digest(width, 0)
+        self.has_digest(0, self.key_digest(key_part), width)
     }
 
     /// The stored key digest, which sums add up; 0 if none is stored.
@@ -334,16 +329,14 @@ impl<'a> Node<'a> {
     /// Whether the stored key digest is that of this key with the node's other fields.
     #[cold]
     pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
-        let digest = self.placed().key_digest(key_part(key));
-        digest & view.width.mask() == self.stored_digest(view.width, 0)
+        self.has_key_part(key_part(key), view.width)
     }
 
     /// Whether the value digest, which covers the key too, matches the stored key and value.
     #[cold]
     pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
         let key_part = key_part(self.key());
-        let digest = self.placed().value_digest(self.value_bytes(), key_part);
-        digest & view.width.mask() == self.stored_digest(view.width, 1)
+        self.has_digest(1, self.placed.value_digest(self.value_bytes(), key_part), view.width)
     }
 
     /// This node with its key verified, or a report of what is wrong with it.
@@ -354,12 +347,11 @@ impl<'a> Node<'a> {
 
     #[cold]
     fn bad_key(&self, key: &[u8], width: Width) -> Corruption {
-        let expected = self.placed().key_digest(key_part(key)) & width.mask();
+        let expected = self.key_digest(key_part(key)) & width.mask();
         let stored = self.stored_digest(width, 0);
         let mut report = Corruption::new(Place::Entry, bytes_of(self.offset()), expected, stored)
-            .with_sequence(self.sequence);
-        let placed = self.placed();
-        let digest = |bytes: &[u8]| placed.key_digest(key_part(bytes)) & width.mask();
+            .with_sequence(self.sequence());
+        let digest = |bytes: &[u8]| self.key_digest(key_part(bytes)) & width.mask();
         report.flipped_bit = if (expected ^ stored).is_power_of_two() {
             Some(8 * HEADER as u64 + u64::from((expected ^ stored).trailing_zeros()))
         } else if key.len() <= DIAGNOSIS_LEN_MAX {
@@ -457,18 +449,17 @@ impl<'a> Verified<'a> {
         if width.bytes() == 0 {
             return Ok(());
         }
-        let expected = self.node.placed().value_digest(value, self.key_part) & width.mask();
-        if expected == self.node.stored_digest(width, 1) { Ok(()) } else { Err(self.bad_value(value, width)) }
+        let digest = self.node.placed.value_digest(value, self.key_part);
+        if self.node.has_digest(1, digest, width) { Ok(()) } else { Err(self.bad_value(value, width)) }
     }
 
     #[cold]
     fn bad_value(&self, value: &[u8], width: Width) -> Corruption {
         let node = &self.node;
-        let placed = node.placed();
-        let digest = |bytes: &[u8]| placed.value_digest(bytes, self.key_part) & width.mask();
+        let digest = |bytes: &[u8]| node.placed.value_digest(bytes, self.key_part) & width.mask();
         let (expected, stored) = (digest(value), node.stored_digest(width, 1));
         let mut report = Corruption::new(Place::Value, bytes_of(node.offset()), expected, stored)
-            .with_sequence(node.sequence);
+            .with_sequence(node.sequence());
         report.flipped_bit = if (expected ^ stored).is_power_of_two() {
             let digest_at = HEADER + width.bytes();
             Some(8 * digest_at as u64 + u64::from((expected ^ stored).trailing_zeros()))
@@ -484,12 +475,12 @@ impl<'a> Verified<'a> {
     /// The stored digests, without F, to hand on with the entry. Reads no byte of key or value.
     pub(crate) fn stored_protection(&self, width: Width) -> StoredProtection {
         let digest = |which| self.node.stored_digest(width, which);
-        self.node.placed().stripped(digest(0), digest(1), width)
+        self.node.placed.stripped(digest(0), digest(1), width)
     }
 
     /// The caller's digest of the entry with its sequence number, computed from the bytes as they are now.
     pub(crate) fn carried(&self) -> Protected<Kvos> {
-        self.node.placed().carried(self.key(), self.node.value_bytes())
+        Protected::of(self.key(), self.node.value_bytes(), self.kind()).with_sequence(self.node.sequence())
     }
 }
 
@@ -499,16 +490,16 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub(super) fn again(
         &self,
-        (offset, revision): (u32, u32),
+        place: u64,
         lengths: Lengths,
         sequence: SequenceNumber,
         key_part: u64,
     ) -> Option<Verified<'a>> {
-        let (address, available) = self.locate(offset)?;
+        let (address, available) = self.locate((place >> 32) as u32)?;
         if entry_end(self.width, lengths) > available {
             return None;
         }
-        let node = self.node_of((offset, address), lengths, sequence, revision);
+        let node = self.node_of(address, lengths, sequence, place);
         Some(Verified { node, key_part })
     }
 }
@@ -571,6 +562,12 @@ fn unpacked(fields: &[u8; HEADER_FIELDS]) -> (Lengths, SequenceNumber, u32) {
     let sequence = u64::from_le_bytes(std::array::from_fn(|i| fields[8 + i]));
     let revision = u32::from_le_bytes(std::array::from_fn(|i| fields[16 + i]));
     (Lengths(lengths), sequence, revision)
+}
+
+/// Where a node is, and its revision.
+#[inline(always)]
+fn place_of(offset: u32, revision: u32) -> u64 {
+    u64::from(offset) << 32 | u64::from(revision)
 }
 
 /// Byte offset of an arena unit.

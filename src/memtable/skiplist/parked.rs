@@ -7,6 +7,7 @@
 //! Any thread. Not promised by `resume`: that the node was not damaged since.
 
 #![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "words are packed of 32-bit halves")]
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::key_part;
@@ -19,8 +20,8 @@ use crate::planted::{Bug, planted};
 /// See the head of the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parked {
-    offset: u32,
-    revision: u32,
+    /// Offset (32) | revision (32).
+    place: u64,
     lengths: Lengths,
     sequence: SequenceNumber,
     key_part: u64,
@@ -32,8 +33,7 @@ impl Parked {
     pub(crate) fn new(entry: &Verified<'_>) -> Self {
         let node = entry.node();
         Parked {
-            offset: node.offset(),
-            revision: node.revision(),
+            place: node.place(),
             lengths: node.lengths(),
             sequence: node.sequence(),
             key_part: entry.key_part(),
@@ -43,7 +43,7 @@ impl Parked {
     /// Reopens the node without verifying it, for the call that has just verified it.
     #[inline(always)]
     pub(crate) fn resume<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
-        view.again((self.offset, self.revision), self.lengths, self.sequence, self.key_part)
+        view.again(self.place, self.lengths, self.sequence, self.key_part)
     }
 
     /// Reopens the node and verifies it: its key must have the hash that it had when it was parked. Everything else
@@ -52,7 +52,7 @@ impl Parked {
     pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
         match self.resume(view) {
             Some(entry) if view.width.bytes() == 0 || key_part(entry.key()) == self.key_part => Ok(entry),
-            _ if planted(Bug::ParkedBelieved) => self.resume(view).ok_or_else(|| no_node(self.offset)),
+            _ if planted(Bug::ParkedBelieved) => self.resume(view).ok_or_else(|| no_node(self.offset())),
             _ => Err(self.report(view)),
         }
     }
@@ -60,9 +60,13 @@ impl Parked {
     /// The report for a node that `verify` refused.
     #[cold]
     fn report(&self, view: &View<'_>) -> Corruption {
-        let plain = Corruption::new(Place::Entry, bytes_of(self.offset), self.key_part, 0);
-        let found = view.open(self.offset).and_then(|node| node.verify(view));
+        let plain = Corruption::new(Place::Entry, bytes_of(self.offset()), self.key_part, 0);
+        let found = view.open(self.offset()).and_then(|node| node.verify(view));
         found.err().unwrap_or(plain.with_sequence(self.sequence))
+    }
+
+    fn offset(&self) -> u32 {
+        (self.place >> 32) as u32
     }
 
     /// Whether the keys have different hashes and so differ. If `false`, the keys must be compared.

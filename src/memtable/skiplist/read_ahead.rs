@@ -72,6 +72,18 @@ impl Default for ReadAhead {
     }
 }
 
+impl ReadAhead {
+    /// Whether it is to be moved after a step to this node, over so many units.
+    #[inline(always)]
+    fn is_due(&mut self, node: u32, distance: u32) -> bool {
+        if node == self.expected || self.steps >= PATIENCE {
+            return node == self.expected || distance > NEAR_UNITS;
+        }
+        self.steps += 1;
+        false
+    }
+}
+
 /// A search from which a walk goes on upwards.
 impl Trail for ReadAhead {
     #[inline(always)]
@@ -83,32 +95,43 @@ impl Trail for ReadAhead {
 }
 
 impl<C: Comparator> Search<'_, C> {
-    /// A walk has come from `at` to the next node: asks for what it needs soon.
+    /// A walk has come from `at` to the next node: asks for what lies side by side with it. `true`: the read-ahead is to be
+    /// moved, with `read_on`.
     #[inline(always)]
-    pub(crate) fn look_ahead(&self, read_ahead: &mut ReadAhead, at: u32, next: u32) {
-        self.look_on(read_ahead, Onward::Up, next, next.wrapping_sub(at));
+    pub(crate) fn look_ahead(&self, read_ahead: &mut ReadAhead, at: u32, next: u32) -> bool {
+        self.look_on(read_ahead, Onward::Up, next, next.wrapping_sub(at))
     }
 
-    /// A walk has come from `at` to the node before it: asks for what it needs soon.
+    /// A walk has come from `at` to the node before it. `true`: the read-ahead is to be moved, with `read_back`.
     #[inline(always)]
-    pub(crate) fn look_back(&self, read_ahead: &mut ReadAhead, at: u32, prev: u32) {
-        self.look_on(read_ahead, Onward::Down, prev, at.wrapping_sub(prev));
+    pub(crate) fn look_back(&self, read_ahead: &mut ReadAhead, at: u32, prev: u32) -> bool {
+        self.look_on(read_ahead, Onward::Down, prev, at.wrapping_sub(prev))
     }
 
     /// A walk has come to a node, over so many units.
     #[inline(always)]
-    fn look_on(&self, read_ahead: &mut ReadAhead, onward: Onward, node: u32, distance: u32) {
+    fn look_on(&self, read_ahead: &mut ReadAhead, onward: Onward, node: u32, distance: u32) -> bool {
         if distance <= NEAR_UNITS {
             self.prefetch_lines(node, onward.by(NEAR_AHEAD));
         }
-        if self.directory == 0 {
-            return;
-        }
+        self.directory != 0 && read_ahead.is_due(node, distance)
+    }
+
+    /// Moves the read-ahead after a step forward to a node that it was due for.
+    pub(crate) fn read_on(self, read_ahead: &mut ReadAhead, next: u32) {
+        self.move_on(read_ahead, next, Onward::Up);
+    }
+
+    /// Moves the read-ahead after a step back.
+    pub(crate) fn read_back(self, read_ahead: &mut ReadAhead, prev: u32) {
+        self.move_on(read_ahead, prev, Onward::Down);
+    }
+
+    #[inline(always)]
+    fn move_on(self, read_ahead: &mut ReadAhead, node: u32, onward: Onward) {
         if node == read_ahead.expected {
             self.advance_in_directory(read_ahead, onward);
-        } else if read_ahead.steps < PATIENCE {
-            read_ahead.steps += 1;
-        } else if distance > NEAR_UNITS {
+        } else {
             self.start_in_directory(read_ahead, node, onward);
         }
     }
