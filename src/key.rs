@@ -346,6 +346,15 @@ fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
     left.cmp(right)
 }
 
+/// Whether two keys are equal. Where that is a matter of bytes nothing is compared in order.
+#[inline(always)]
+pub(crate) fn are_equal<C: Comparator>(comparator: &C, left: &[u8], right: &[u8]) -> bool {
+    match C::EQUALITY {
+        KeyEquality::Bytes => left == right,
+        KeyEquality::Custom => comparator.compare(left, right).is_eq(),
+    }
+}
+
 /// Which side of an equal entry a position is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {

@@ -15,7 +15,7 @@
 
 use crate::error::{Place, Result};
 use crate::integrity::options::SeekChecks;
-use crate::key::{Comparator, SequenceNumber, Target};
+use crate::key::{Comparator, SequenceNumber, Target, are_equal};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
 use crate::memtable::lookup::filter::{Answer, Bits};
@@ -71,7 +71,7 @@ fn search_list_and_count<'a, C: Comparator>(
     count_search(core, search, &found, &tally);
     // `newest` decides whether the gap matters for this key.
     let Ok(bracket) = found else { return newest(core, search, key, snapshot) };
-    let entry = bracket.entry.filter(|entry| core.comparator.compare(entry.key(), key).is_eq());
+    let entry = bracket.entry.filter(|entry| are_equal(&core.comparator, entry.key(), key));
     Ok(entry.map(|entry| Spot { at: entry.node().offset(), entry }))
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn newest<'a, C: Comparator, O: Ordered<'a>>(
         Ok(around) => around.after,
         Err(gap) => past_gap(core, order, gap, key)?,
     };
-    Ok(after.filter(|spot| core.comparator.compare(spot.entry.key(), key).is_eq()))
+    Ok(after.filter(|spot| are_equal(&core.comparator, spot.entry.key(), key)))
 }
 
 /// The entry after a gap, if no damaged entry in the gap can have this key.
@@ -158,7 +158,7 @@ fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
     gap: Gap,
     key: &[u8],
 ) -> Result<Option<Spot<'a>>, Gap> {
-    past_proved(order, gap, |damaged, _| core.comparator.compare(damaged, key).is_ne())
+    past_proved(order, gap, |damaged, _| !are_equal(&core.comparator, damaged, key))
 }
 
 /// The next older version of a key, with replaced entries skipped. Duplicates of a `Vector` table are both returned.
@@ -174,7 +174,7 @@ pub(crate) fn older<'a, C: Comparator, O: Ordered<'a>>(
             Err(gap) => past_gap(core, order, gap, spot.entry.key())?,
         };
         let Some(next) = next else { return Ok(None) };
-        if !core.comparator.compare(next.entry.key(), spot.entry.key()).is_eq() {
+        if !are_equal(&core.comparator, next.entry.key(), spot.entry.key()) {
             return Ok(None);
         }
         let replaces = core.points.replaces();

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::key::{Comparator, SequenceNumber, Side, Target};
+use crate::key::{Comparator, SequenceNumber, Side, Target, are_equal};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
 use crate::memtable::lookup::filter::{Answer, Bits};
@@ -125,7 +125,7 @@ fn search_group<'a, C: Comparator, K: AsRef<[u8]>>(
     let mut done = |index: usize, outcome: Result<Bracket<'a>, Gap>| {
         let key = targets[index].key;
         let found = outcome.map(|bracket| {
-            let entry = bracket.entry.filter(|entry| core.comparator.compare(entry.key(), key).is_eq());
+            let entry = bracket.entry.filter(|entry| are_equal(&core.comparator, entry.key(), key));
             entry.map(|entry| Spot { at: entry.node().offset(), entry })
         });
         // After a gap the key is searched for by itself, which may prove that the gap does not matter for it.

@@ -14,7 +14,7 @@
 use std::cmp::Ordering;
 
 use crate::error::{Corruption, Place};
-use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target};
+use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target, are_equal};
 use crate::memtable::core::Core;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::read::find_entry::past_proved;
@@ -67,7 +67,7 @@ impl Stand {
         key: &[u8],
     ) -> bool {
         let entry = frame.on(&core.arena).and_then(|view| self.parked.verify(&view).ok());
-        entry.is_some_and(|entry| core.comparator.compare(entry.key(), key).is_ne())
+        entry.is_some_and(|entry| !are_equal(&core.comparator, entry.key(), key))
     }
 
     /// Whether another entry has the same key (VISIBILITY-4).
@@ -127,7 +127,7 @@ impl StepLimit {
 pub(crate) const STEPS_MAX: u32 = 8;
 
 pub(crate) fn same_key<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bool {
-    core.comparator.compare(left.entry.key(), right.entry.key()).is_eq()
+    are_equal(&core.comparator, left.entry.key(), right.entry.key())
 }
 
 /// Which adjacent entries a scan shows at most one of (VISIBILITY-3).
@@ -208,7 +208,7 @@ pub(crate) fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
 ) -> Result<Option<Spot<'a>>, Gap> {
     past_proved(order, gap, |key, sequence| {
         (run == Run::Equals && sequence != spot.entry.node().sequence())
-            || core.comparator.compare(key, spot.entry.key()).is_ne()
+            || !are_equal(&core.comparator, key, spot.entry.key())
     })
 }
 

@@ -21,9 +21,9 @@
 )]
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::digest::{Kvos, Protected};
+use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{Comparator, Target};
+use crate::key::{Comparator, SequenceNumber, Target, are_equal};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::directory::lookup::new_root;
@@ -51,6 +51,7 @@ pub(crate) struct List {
 
 /// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that it replaces, so the
 /// tallest is assumed.
+#[inline]
 pub(crate) fn entry_bytes<C>(search: &Search<'_, C>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
     let view = &search.view;
     let height = match policy {
@@ -428,38 +429,41 @@ pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -
         );
     }
     match fields.caller_digest {
+        Some(caller_digest) => check_caller_digest(view, built, fields.sequence, caller_digest),
         None => Ok(()),
-        Some(caller_digest) => {
-            let parts = built.parts.map_or((0, 0), |parts| (parts.key, parts.value));
-            check_caller_digest(
-                view,
-                (built.offset, built.digest),
-                parts,
-                caller_digest.with_sequence(fields.sequence),
-            )
-        }
     }
 }
 
 /// Header and key digest are read back as any reader would; K and V are those that the digests were made of, if any are
 /// stored.
+#[inline(always)]
 fn check_caller_digest(
     view: &View<'_>,
-    (node, digest): (u32, u64),
-    (key_part, value_part): (u64, u64),
-    caller_digest: Protected<Kvos>,
+    built: &Built,
+    sequence: SequenceNumber,
+    caller_digest: Protected<Kvo>,
 ) -> Result<(), Corruption> {
-    let node = view.open(node)?;
-    let there = if view.width.bytes() == 0 || node.stored_key_digest(view) != digest {
-        node.verify(view)?.carried()
-    } else {
-        Protected::of_parts(key_part, value_part, node.lengths().kind()).with_sequence(node.sequence())
+    let (there, stored_sequence) = match (view.try_open(built.offset), built.parts) {
+        (Some(node), Some(parts)) if node.stored_key_digest(view) == built.digest => {
+            (Protected::of_parts(parts.key, parts.value, node.lengths().kind()), node.sequence())
+        }
+        _ => read_back(*view, built.offset)?,
     };
-    if caller_digest == there {
+    if there == caller_digest && stored_sequence == sequence {
         return Ok(());
     }
-    let report = Corruption::new(Place::Entry, 0, there.to_bits(), caller_digest.to_bits());
-    Err(report.with_sequence(node.sequence()))
+    let (found, expected) = (there.with_sequence(stored_sequence), caller_digest.with_sequence(sequence));
+    let report = Corruption::new(Place::Entry, 0, found.to_bits(), expected.to_bits());
+    Err(report.with_sequence(stored_sequence))
+}
+
+/// The digest of a node's bytes, and its sequence number.
+#[cold]
+#[inline(never)]
+fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumber), Corruption> {
+    let entry = view.open(node)?.verify(&view)?;
+    let sequence = entry.node().sequence();
+    Ok((entry.carried().without_sequence(sequence), sequence))
 }
 
 /// Applies the duplicate policy to what the bracket shows.
@@ -496,5 +500,5 @@ fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
 
 #[inline(always)]
 fn equals<C: Comparator>(search: &Search<'_, C>, entry: &Verified<'_>, fields: &Fields<'_>) -> bool {
-    entry.node().sequence() == fields.sequence && search.comparator.compare(entry.key(), fields.key).is_eq()
+    entry.node().sequence() == fields.sequence && are_equal(search.comparator, entry.key(), fields.key)
 }
