@@ -509,10 +509,8 @@ mod tests {
         let key: Vec<u8> = (1..=20).collect();
         for len in 0..=key.len() {
             for at in 0..=key.len() + 1 {
-                let mut expected = [0; 8];
-                for (place, byte) in key[..len].iter().skip(at).take(8).enumerate() {
-                    expected[place] = *byte;
-                }
+                let mut rest = key[..len].iter().skip(at).copied();
+                let expected = std::array::from_fn(|_| rest.next().unwrap_or(0));
                 assert_eq!(bytes_at(&key[..len], at), u64::from_be_bytes(expected), "{len} bytes from {at}");
             }
         }
