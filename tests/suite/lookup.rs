@@ -1,6 +1,8 @@
 //! Filters and batched lookups against an oracle that looks at everything, for every combination.
 
 mod budget;
+#[cfg(all(feature = "fault-injection", not(towers)))]
+mod damaged_directory;
 #[cfg(feature = "fault-injection")]
 mod earlier;
 mod oracle;
