@@ -38,6 +38,11 @@ fn spread(n: u64) -> Key {
     (u128::from(mix(n + 1)) << 64 | u128::from(n)).to_be_bytes()
 }
 
+/// 64 keys, each with many versions.
+fn hot(n: u64) -> Key {
+    dense(n % 64)
+}
+
 /// All numbers below `count`, in an order that the seed decides.
 fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     let mut numbers: Vec<u64> = (0..count).collect();
@@ -225,6 +230,7 @@ fn main() {
         sections.push(section("Dense keys, filled at random", &random, dense, rounds));
         sections.push(section("Spread keys, filled at random", &random, spread, rounds));
         sections.push(section("Dense keys, filled in order", &in_order, dense, rounds));
+        sections.push(section("64 keys, many versions of each", &random, hot, rounds));
     }
     let record = Record {
         program: "directory".into(),
