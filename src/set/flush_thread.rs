@@ -20,7 +20,8 @@ use crate::error::{Error, Result};
 use crate::key::Comparator;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
-use crate::set::write_buffer_manager::{Membership, Order, ThreadOf, Work};
+use crate::set::thread_state::Order;
+use crate::set::write_buffer_manager::{Membership, ThreadOf, Work};
 
 /// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after the flush that is under
 /// way; tables that are sealed later stay. Made by
@@ -71,7 +72,7 @@ impl FlushThread {
             let ended = Ended(&of_thread.buffers);
             while ended.0.wait_for_work() == Work::Flush {
                 let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
-                flushed.unwrap_or_else(|error| ended.0.fail_thread(error));
+                ended.0.end_work(flushed);
             }
             own.error().map_or(Ok(()), Err)
         };

@@ -12,10 +12,9 @@ use crate::set::snapshot::Registry;
 use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::LastNumber;
+use crate::set::thread_state::Order;
 use crate::set::view::read_at;
-use crate::set::write_buffer_manager::{
-    Buffers, FlushEnd, Flushing, Membership, Need, Order, Phase, Waited, Work,
-};
+use crate::set::write_buffer_manager::{Buffers, FlushEnd, Flushing, Membership, Need, Phase, Waited, Work};
 use crate::sync::model::{check, spawn};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -188,7 +187,7 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
             let place = set.begin_thread().unwrap();
             let thread = spawn(move || {
                 while of_thread.wait_for_work() == Work::Flush {
-                    of_thread.fail_thread(Error::Frozen);
+                    of_thread.end_work(Err(Error::Frozen));
                     place.order(order.unwrap_or(Order::Close));
                 }
                 of_thread.end_thread();

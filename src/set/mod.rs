@@ -195,6 +195,7 @@ pub(crate) mod swapped;
 pub(crate) mod sync_leader;
 pub(crate) mod table_set;
 pub(crate) mod tables;
+pub(crate) mod thread_state;
 pub(crate) mod view;
 pub(crate) mod write_buffer_manager;
 

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, StallCause};
 use crate::planted::{Bug, planted};
+use crate::set::thread_state::{Order, ThreadState};
 use crate::sync::{Condvar, Mutex};
 
 /// The longest single wait of a writer without a deadline; then it looks again.
@@ -122,28 +123,9 @@ struct State {
 struct Member {
     flushing: Flushing,
     seal: Seal,
-    thread: Thread,
-    /// Why its thread failed.
-    error: Option<Error>,
+    thread: ThreadState,
     stalls: u64,
     flushes: u64,
-}
-
-/// The flush thread of a set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Thread {
-    None,
-    Ready,
-    /// It waits until it is told to try again.
-    Failed,
-    Closing,
-}
-
-/// What a flush thread is told.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Order {
-    Retry,
-    Close,
 }
 
 /// What a flush thread has to do.
@@ -355,7 +337,7 @@ impl State {
     fn is_thread_due(&self, set: u64, member: &Member) -> bool {
         let has_sealed =
             || self.tables.values().any(|table| (table.set, table.phase) == (set, Phase::Sealed));
-        member.thread == Thread::Ready && (member.seal == Seal::Wanted || has_sealed())
+        member.thread.is_live() && (member.seal == Seal::Wanted || has_sealed())
     }
 
     fn is_active(&self, table: u64) -> bool {
@@ -381,23 +363,6 @@ impl State {
     }
 }
 
-impl Member {
-    fn fail(&mut self, error: Error) {
-        if self.thread != Thread::None {
-            self.error = Some(error);
-        }
-        if self.thread == Thread::Ready {
-            self.thread = Thread::Failed;
-        }
-    }
-
-    fn retry(&mut self) {
-        if self.thread == Thread::Failed {
-            (self.thread, self.error) = (Thread::Ready, None);
-        }
-    }
-}
-
 /// The flush thread of a set, for itself and for who started it.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadOf {
@@ -407,15 +372,11 @@ pub(crate) struct ThreadOf {
 
 impl ThreadOf {
     pub(crate) fn order(&self, order: Order) {
-        self.buffers.change(self.set, |member| match order {
-            Order::Retry => member.retry(),
-            Order::Close if member.thread == Thread::None => {}
-            Order::Close => member.thread = Thread::Closing,
-        });
+        self.buffers.change(self.set, |member| member.thread.obey(order));
     }
 
     pub(crate) fn error(&self) -> Option<Error> {
-        self.buffers.state.lock().sets.get(&self.set)?.error.clone()
+        self.buffers.state.lock().sets.get(&self.set)?.thread.error()
     }
 }
 
@@ -430,8 +391,8 @@ impl Membership {
     pub(crate) fn new(buffers: Arc<Buffers>) -> Self {
         let mut state = buffers.state.lock();
         let set = state.next();
-        let (flushing, seal, thread) = (Flushing::No, Seal::No, Thread::None);
-        state.sets.insert(set, Member { flushing, seal, thread, error: None, stalls: 0, flushes: 0 });
+        let (flushing, seal, thread) = (Flushing::No, Seal::No, ThreadState::default());
+        state.sets.insert(set, Member { flushing, seal, thread, stalls: 0, flushes: 0 });
         drop(state);
         Membership { buffers, set }
     }
@@ -473,27 +434,26 @@ impl Membership {
     /// `InvalidArgument` if there is one.
     pub(crate) fn begin_thread(&self) -> Result<ThreadOf> {
         let mut state = self.buffers.state.lock();
-        let free = state.sets.get_mut(&self.set).filter(|member| member.thread == Thread::None);
-        let Some(member) = free else {
+        let begun = state.sets.get_mut(&self.set).is_some_and(|member| member.thread.begin());
+        if !begun {
             return Err(Error::InvalidArgument("the set has a flush thread".into()));
-        };
-        (member.thread, member.error) = (Thread::Ready, None);
+        }
         drop(state);
         Ok(ThreadOf { buffers: Arc::clone(&self.buffers), set: self.set })
     }
 
     pub(crate) fn end_thread(&self) {
-        self.change(|member| member.thread = Thread::None);
+        self.change(|member| member.thread = ThreadState::default());
     }
 
-    /// The thread waits until it is told to try again. Whatever it wrote is discarded.
-    pub(crate) fn fail_thread(&self, error: Error) {
-        self.change(|member| member.fail(error));
+    /// The thread's function has returned.
+    pub(crate) fn end_work(&self, flushed: Result<()>) {
+        self.change(|member| member.thread.end_work(flushed));
     }
 
     /// Lets the thread try again, if there is one that failed.
     pub(crate) fn retry(&self) {
-        self.change(Member::retry);
+        self.change(|member| member.thread.obey(Order::Retry));
     }
 
     /// Waits until there is something to be flushed, or until the thread is to end.
@@ -501,8 +461,12 @@ impl Membership {
         let mut state = self.buffers.state.lock();
         loop {
             match state.sets.get(&self.set) {
-                None | Some(Member { thread: Thread::None | Thread::Closing, .. }) => return Work::Stop,
+                None => return Work::Stop,
+                Some(member) if member.thread.is_over() => return Work::Stop,
                 Some(member) if member.flushing == Flushing::No && state.is_thread_due(self.set, member) => {
+                    if let Some(member) = state.sets.get_mut(&self.set) {
+                        member.thread.begin_work();
+                    }
                     return Work::Flush;
                 }
                 Some(_) => state = self.buffers.changed.wait(state),
@@ -528,7 +492,7 @@ impl Membership {
             member.flushing = Flushing::No;
             member.flushes += u64::from(end == FlushEnd::Installed);
             if end == FlushEnd::Left {
-                member.fail(Error::InvalidArgument("a flush ended without an install".into()));
+                member.thread.leave();
             }
         }
         drop(state);
@@ -558,7 +522,7 @@ impl Membership {
             if is_over {
                 break Waited::Room;
             } else if !state.is_flush_coming(cause, self.set) {
-                let is_live = |member: &Member| member.thread == Thread::Ready;
+                let is_live = |member: &Member| member.thread.is_live();
                 if cause == StallCause::Unflushed && state.ask_for_seal(is_live) {
                     self.buffers.changed.notify_all();
                     continue;

@@ -1,0 +1,107 @@
+//! What the flush thread of a set does, and why it stopped.
+//!
+//! ```text
+//!   none -> ready -> flushing -> ready             the engine's function returned, and its flush was installed
+//!                             -> left -> failed    it left its flush, or returned an error, which is kept
+//!           ready <- retry --------- failed
+//!   any -> closing                                 it ends after what it does
+//! ```
+//! Under the lock of the manager.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Error, Result};
+
+/// The state of the flush thread of a set.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadState {
+    at: At,
+    error: Option<Error>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum At {
+    #[default]
+    None,
+    Ready,
+    /// It runs the engine's function.
+    Flushing,
+    /// The function has left its flush without an install, and has not returned yet.
+    Left,
+    /// It waits until it is told to try again.
+    Failed,
+    Closing,
+}
+
+/// What a flush thread is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order {
+    Retry,
+    Close,
+}
+
+impl ThreadState {
+    /// Begins the thread. `false`: there is one.
+    pub(crate) fn begin(&mut self) -> bool {
+        if self.at != At::None {
+            return false;
+        }
+        *self = ThreadState { at: At::Ready, error: None };
+        true
+    }
+
+    /// Whether it flushes what is sealed without being told to.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.at, At::Ready | At::Flushing)
+    }
+
+    /// Whether there is no thread, or it is to end.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.at, At::None | At::Closing)
+    }
+
+    /// Why it failed.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.error.clone()
+    }
+
+    pub(crate) fn obey(&mut self, order: Order) {
+        match (order, self.at) {
+            (Order::Retry, At::Failed) => *self = ThreadState { at: At::Ready, error: None },
+            (Order::Retry, _) | (Order::Close, At::None) => {}
+            (Order::Close, _) => self.at = At::Closing,
+        }
+    }
+
+    /// It calls the engine's function.
+    pub(crate) fn begin_work(&mut self) {
+        self.at = At::Flushing;
+    }
+
+    /// A flush of the set has ended without an install. If it was the thread's, what the function returns says more.
+    pub(crate) fn leave(&mut self) {
+        match self.at {
+            At::Flushing => self.at = At::Left,
+            _ => self.fail(Error::InvalidArgument("a flush ended without an install".into())),
+        }
+    }
+
+    /// The engine's function has returned.
+    pub(crate) fn end_work(&mut self, flushed: Result<()>) {
+        match (flushed, self.at) {
+            (Err(error), _) => self.fail(error),
+            (Ok(()), At::Left) => self.leave(),
+            (Ok(()), At::Flushing) => self.at = At::Ready,
+            (Ok(()), _) => {}
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        if self.at != At::None {
+            self.error = Some(error);
+        }
+        if matches!(self.at, At::Ready | At::Flushing | At::Left) {
+            self.at = At::Failed;
+        }
+    }
+}
