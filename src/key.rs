@@ -529,16 +529,12 @@ mod tests {
     /// Both comparisons against a plain one: positions as (rank, key, age, side), entries as positions between sides.
     #[test]
     fn positions_are_in_order() {
-        let mut positions = vec![];
-        for (key, sequence, revision) in
-            [(b"a", 9, 0), (b"b", 7, 1), (b"b", 7, 0), (b"b", 2, 5), (b"c", 2, 5)]
-        {
-            for side in [Side::Before, Side::After] {
-                let target = Target::new(&Bytewise, key, sequence).with_revision(revision);
-                positions.push(target.with_side(side));
-            }
+        let entries = [(b"a", 9, 0), (b"b", 7, 1), (b"b", 7, 0), (b"b", 2, 5), (b"c", 2, 5)];
+        let mut positions = vec![Target::extreme(Side::Start)];
+        for (key, sequence, revision) in entries {
+            let target = Target::new(&Bytewise, key, sequence).with_revision(revision);
+            positions.extend([Side::Before, Side::After].map(|side| target.with_side(side)));
         }
-        positions.insert(0, Target::extreme(Side::Start));
         positions.push(Target::extreme(Side::End));
         for (at, left) in positions.iter().enumerate() {
             for (other, right) in positions.iter().enumerate() {
@@ -556,7 +552,7 @@ mod tests {
         let behind = Target::behind_key(&Bytewise, b"b");
         assert_eq!(behind.entry_order(&Bytewise, b"b", || (0, 0)), Ordering::Less);
         assert_eq!(behind.entry_order(&Bytewise, b"c", || (u64::MAX, u32::MAX)), Ordering::Greater);
-        // The keys `u64::MAX` and 0 as prefixes, which those of the extremes equal.
+        // Keys whose images equal those of the extremes.
         for key in [[0; 8], [0xff; 8]] {
             let entry = |side| Target::extreme(side).entry_order(&Bytewise, &key, || (0, 0));
             assert_eq!([Side::Start, Side::End].map(entry), [Ordering::Greater, Ordering::Less]);

@@ -327,6 +327,50 @@ fn refused_arguments_change_nothing() {
     assert_eq!(batch.as_bytes(), sample_bytes());
 }
 
+/// A put of one byte each takes 5 bytes after the header's 12.
+#[test]
+fn a_batch_is_full_after_its_last_byte() {
+    assert!(matches!(WriteBatch::new().with_max_bytes(11), Err(Error::InvalidArgument(_))));
+    for (max, fitting) in [(12, 0), (16, 0), (17, 1), (21, 1), (22, 2), (27, 3)] {
+        let empty = || WriteBatch::new().with_max_bytes(max).unwrap();
+        let (mut put, mut appended, mut other) = (empty(), empty(), WriteBatch::new());
+        assert_eq!(put.max_bytes(), max);
+        other.put(b"k", b"v").unwrap();
+        for count in 1..=3 {
+            for (batch, written) in [(&mut put, None), (&mut appended, Some(&other))] {
+                let refused = match written {
+                    None => batch.put(b"k", b"v"),
+                    Some(other) => batch.append(other),
+                };
+                let needed = 12 + 5 * (fitting.min(count - 1) + 1);
+                match refused {
+                    Ok(()) => assert!(count <= fitting, "{count} in {max} bytes"),
+                    Err(Error::BatchFull { needed: told, max: limit }) => {
+                        assert!(count > fitting && (told, limit) == (needed, max as u64), "{told} {limit}");
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+                assert_eq!(batch.len() as u64, count.min(fitting));
+            }
+        }
+    }
+}
+
+/// The bound for a batch is the sum of those for its entries, each of which holds at least its key and value.
+#[test]
+fn arena_bytes_are_those_of_all_entries() {
+    let batch = sample();
+    assert!(!batch.is_empty() && WriteBatch::new().is_empty());
+    let each = ops(&batch).unwrap().into_iter().map(|(kind, key, value)| {
+        let mut alone = WriteBatch::new();
+        alone.insert(kind, &key, &value).unwrap();
+        let bytes = alone.arena_bytes().unwrap();
+        assert!(bytes > (key.len() + value.len()) as u64, "{kind:?}: {bytes}");
+        bytes
+    });
+    assert_eq!(each.sum::<u64>(), batch.arena_bytes().unwrap());
+}
+
 #[test]
 fn a_cleared_batch_is_a_new_one() {
     let mut batch = WriteBatch::with_protection(8).unwrap().with_sequence_mode(SequenceMode::WholeBatch);

@@ -1,6 +1,9 @@
-//! Kinds: what each number means, and what it is called.
+//! Kinds: what each number means, and what it is called. Images of an order that has none.
 
-use paranoid_memtable::Kind;
+use paranoid_memtable::comparator::KeyOrder;
+use paranoid_memtable::{Comparator, Kind};
+
+use crate::support::orders::CaseBlind;
 
 /// Name and meaning of a kind, from the table in the documents.
 fn listed(number: u8) -> (String, &'static str) {
@@ -39,5 +42,13 @@ fn an_engine_has_64_kinds_of_each_sort() {
     }
     for make in [Kind::custom, Kind::custom_delete] {
         assert!(std::panic::catch_unwind(|| make(64)).is_err());
+    }
+}
+
+#[test]
+fn an_order_without_images_gives_all_keys_the_same() {
+    assert_eq!(CaseBlind.key_order(), KeyOrder::Custom);
+    for key in [&b""[..], b"a", &[0xff; 9]] {
+        assert_eq!([0, 1, 8, 9].map(|at| CaseBlind.image(key, at)), [0; 4]);
     }
 }

@@ -23,6 +23,7 @@ mod flush_protection;
 mod footers;
 mod growth;
 mod histories;
+mod integrity;
 mod keys;
 mod kills;
 mod limits;

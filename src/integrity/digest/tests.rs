@@ -73,7 +73,7 @@ fn digests_are_compared_up_to_their_width() {
         let stored = StoredProtection { width: Width(width), ..whole };
         let caller = Protected::of(b"key", b"value", Kind::PUT).with_sequence(7);
         assert_eq!((stored.check(b"key", b"value", 7, Kind::PUT), stored.bytes()), (Some(caller), width));
-        let flipped = [(1 << bit, 0), (0, 1 << bit)];
+        let flipped = [(1 << bit, 0), (0, 1 << bit), (1 << bit, 1 << bit)];
         for (key, value) in flipped {
             let flipped = StoredProtection { key: stored.key ^ key, value: stored.value ^ value, ..stored };
             let agrees = flipped.check(b"key", b"value", 7, Kind::PUT).is_some();
