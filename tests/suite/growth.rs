@@ -1,6 +1,9 @@
 //! Tables that outgrow their write buffer: entries of many sizes across every chunk boundary, then read back.
 
-use paranoid_memtable::{Lookup, MemTable, MemTableOptions, Result};
+use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions, Result};
+
+use crate::support::rng::scramble;
+use crate::support::watchdog::Watchdog;
 
 fn value_of(sequence: u64, len_max: u64) -> Vec<u8> {
     let mixed = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -33,5 +36,39 @@ fn no_entry_lies_across_two_chunks() {
         if let Err(error) = outgrow(seed, len_max) {
             panic!("seed {seed}, values below {len_max}: {error}; replay: cargo test --test suite growth");
         }
+    }
+}
+
+/// Keys whose common beginnings grow and shrink as they ascend.
+fn shapes(n: u64, count: u64) -> [Vec<u8>; 6] {
+    let text = |text: String| text.into_bytes();
+    [
+        text(format!("user{n:010}")),
+        text(format!("user{:010}", count - n)),
+        text(format!("user{:010}", scramble(n) % 1_000_000_000)),
+        // From the middle to both ends.
+        text(format!("user{:010}", if n % 2 == 0 { count + n } else { count - n })),
+        text(format!("{}/{}/{n}", n % 7, n % 100)),
+        text(format!("{n}")),
+    ]
+}
+
+/// A directory takes some bytes per entry, whatever the keys are and in which order they come.
+#[test]
+fn a_directory_takes_a_few_bytes_per_entry() {
+    const COUNT: u64 = if cfg!(debug_assertions) { 34_000 } else { 400_000 };
+    let _watchdog = Watchdog::new("growth::a_directory_takes_a_few_bytes_per_entry", 0);
+    for shape in 0..6 {
+        let used = [Directory::Off, Directory::Auto].map(|directory| {
+            let options = MemTableOptions::builder().write_buffer_size(64 << 20).seed(1).directory(directory);
+            let table = MemTable::new(options.build().unwrap()).unwrap();
+            for n in 0..COUNT {
+                table.put(n + 1, &shapes(n, COUNT)[shape], b"value").unwrap();
+            }
+            table.used_bytes()
+        });
+        let more = used[1] as f64 / COUNT as f64 - used[0] as f64 / COUNT as f64;
+        println!("shape {shape}: {more:.1} bytes per entry more with a directory");
+        assert!(more < 20.0, "shape {shape}: {more:.1} bytes per entry more with a directory");
     }
 }

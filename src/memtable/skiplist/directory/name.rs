@@ -10,6 +10,8 @@
 //! * NAME-2: a split that cannot tell the parent stays reachable through its left neighbour; who comes by it tells the
 //!   parent later.
 //! * NAME-3: an insert never fails because of the directory: a page that the arena has no room for is left out.
+//! * NAME-4: a full page is never measured so that it leaves out fewer bytes: it is split instead. So each turn of an insert
+//!   leaves out more bytes, splits, or is the last one.
 //!
 //! Any thread; lock-free as a whole: every lock is only tried. O(log n), and O(page) for a split.
 
@@ -201,26 +203,26 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         new: &New<'_, '_>,
     ) -> Option<Option<u32>> {
         let measure = locked.page.measure();
+        if locked.count == SLOTS {
+            // NAME-4.
+            if let Some(skip) = self.better_skip(locked, place, new.target.key) {
+                self.measure_anew(slab, locked, new.level, skip)?;
+            } else if place == SLOTS {
+                return self.append_page(slab, locked, new).map(Some);
+            } else {
+                self.split(slab, locked, new.level)?;
+            }
+            return Some(None);
+        }
         if measure.side(self.view, self.comparator, new.target.key).is_ne() {
             let reference = self.view.try_open(measure.reference)?;
             let skip = shared(self.comparator, reference.key(), new.target.key);
             self.measure_anew(slab, locked, new.level, skip)?;
             return Some(None);
         }
-        if locked.count < SLOTS {
-            let discriminator = kept(self.comparator, new.target.key, measure.skip);
-            locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
-            return Some(Some(locked.page.at));
-        }
-        if let Some(skip) = self.better_skip(locked) {
-            self.measure_anew(slab, locked, new.level, skip)?;
-            return Some(None);
-        }
-        if place == SLOTS {
-            return self.append_page(slab, locked, new).map(Some);
-        }
-        self.split(slab, locked, new.level)?;
-        Some(None)
+        let discriminator = kept(self.comparator, new.target.key, measure.skip);
+        locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
+        Some(Some(locked.page.at))
     }
 
     fn node_in(&self, locked: &Locked<'a>, slot: usize) -> Option<Node<'a>> {
@@ -233,8 +235,9 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         Some((self.node_in(locked, first)?, self.node_in(locked, locked.count.checked_sub(1)?)?))
     }
 
-    /// How many bytes a full page could leave out, if many of its discriminators tie.
-    fn better_skip(&self, locked: &Locked<'a>) -> Option<u32> {
+    /// How many bytes a full page could leave out, if many of its discriminators tie. A key that belongs before its end stays in
+    /// it, and has to begin with these bytes as well.
+    fn better_skip(&self, locked: &Locked<'a>, place: usize, key: &[u8]) -> Option<u32> {
         let half = |slot| match locked.kind {
             Kind::Leaf => locked.page.word(slot) >> 32,
             Kind::Inner => locked.page.word(slot),
@@ -244,7 +247,9 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             return None;
         }
         let (first, last) = self.ends(locked)?;
-        let skip = shared(self.comparator, first.key(), last.key());
+        let stays = if place == SLOTS { first.key() } else { key };
+        let skip =
+            shared(self.comparator, first.key(), last.key()).min(shared(self.comparator, stays, last.key()));
         (skip > locked.page.measure().skip).then_some(skip)
     }
 
