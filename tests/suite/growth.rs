@@ -47,7 +47,7 @@ fn shapes(n: u64, count: u64) -> [Vec<u8>; 6] {
         text(format!("user{:010}", count - n)),
         text(format!("user{:010}", scramble(n) % 1_000_000_000)),
         // From the middle to both ends.
-        text(format!("user{:010}", if n % 2 == 0 { count + n } else { count - n })),
+        text(format!("user{:010}", if n.is_multiple_of(2) { count + n } else { count - n })),
         text(format!("{}/{}/{n}", n % 7, n % 100)),
         text(format!("{n}")),
     ]
