@@ -10,9 +10,9 @@
 //! * PUBLICATION-2: a commit returns once it is visible, or once it never will be.
 //! * PUBLICATION-3: after a stop the numbers of every commit are accounted for, by `done` or by `stopped`, once it has
 //!   ended. So whoever keeps new numbers away can wait until nothing is under way.
-//! * PUBLICATION-4: a commit that follows the visible number publishes itself by one exchange, without the lock, unless the
-//!   word says that it matters to somebody: a later commit that is done, a thread that waits, a stop. Who is one of these takes the lock
-//!   and says so in that word, which an exchange then does not match.
+//! * PUBLICATION-4: a commit that follows the visible number publishes itself by one exchange, without the lock. A thread to
+//!   which the next number matters (a later commit that is done, one that waits, a stop) takes the lock and sets the lowest
+//!   bit of the word, so that the exchange of every commit fails and it takes the lock as well.
 //!
 //! Any thread. Reading `visible` takes no lock.
 

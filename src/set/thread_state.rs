@@ -69,7 +69,13 @@ impl ThreadState {
         match (order, self.at) {
             (Order::Retry, At::Failed) => *self = ThreadState { at: At::Ready, error: None },
             (Order::Retry, _) | (Order::Close, At::None) => {}
-            (Order::Close, _) => self.at = At::Closing,
+            (Order::Close, at) => {
+                if at == At::Left {
+                    // An error that the function returns takes the place of this one.
+                    self.leave();
+                }
+                self.at = At::Closing;
+            }
         }
     }
 
@@ -103,5 +109,45 @@ impl ThreadState {
         if matches!(self.at, At::Ready | At::Flushing | At::Left) {
             self.at = At::Failed;
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn flushing() -> ThreadState {
+        let mut state = ThreadState::default();
+        assert!(state.begin() && !state.begin());
+        state.begin_work();
+        state
+    }
+
+    /// What the function returns is the cause; a flush that it left is one if it returns none, closed meanwhile or not.
+    #[test]
+    fn a_flush_that_was_left_is_an_error_unless_the_function_returns_one() {
+        for closes in [false, true] {
+            for (returned, is_own) in [(Ok(()), false), (Err(Error::Frozen), true)] {
+                let mut state = flushing();
+                state.leave();
+                assert!(state.error().is_none() && !state.is_live());
+                state.obey(Order::Retry);
+                if closes {
+                    state.obey(Order::Close);
+                }
+                state.end_work(returned);
+                assert_eq!(matches!(state.error(), Some(Error::Frozen)), is_own, "{state:?}");
+                assert_eq!(matches!(state.error(), Some(Error::InvalidArgument(_))), !is_own, "{state:?}");
+                state.obey(Order::Retry);
+                assert_eq!((state.is_live(), state.is_over()), (!closes, closes), "{state:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_installed_flush_leaves_the_thread_ready() {
+        let mut state = flushing();
+        state.end_work(Ok(()));
+        assert!(state.is_live() && state.error().is_none());
     }
 }
