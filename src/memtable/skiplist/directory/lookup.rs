@@ -99,7 +99,8 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             || self.view.try_open(node).is_some_and(|node| node.order(self.comparator, target).is_lt())
     }
 
-    /// The first of `slots` whose node is not before the target.
+    /// The first of `slots` whose node is not before the target. The first of all is asked first: of the versions of a key it is
+    /// the newest one, before which a new one stands.
     #[inline(never)]
     pub(super) fn first_not_before(
         &self,
@@ -108,6 +109,10 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         target: &Target<'_>,
     ) -> usize {
         let std::ops::Range { mut start, mut end } = slots;
+        if start == end || !self.is_before(node(start), target) {
+            return start;
+        }
+        start += 1;
         while start < end {
             let middle = start.midpoint(end);
             if self.is_before(node(middle), target) { start = middle + 1 } else { end = middle }
