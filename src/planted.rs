@@ -68,6 +68,8 @@ bugs! {
     FreezeSkipsBusyShards,
     /// A refused write returns while the freeze still has gates to close.
     RefusedTooEarly,
+    /// A chunk of a dropped arena is handed out with what is in it.
+    RecycledAsItWas,
     /// Two writers are given the same arena units.
     BumpLosesRace,
     /// A writer shard that is made after a freeze takes writes.

@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
@@ -56,12 +56,13 @@ pub(crate) struct Core<C> {
 impl<C: Comparator> Core<C> {
     pub(crate) fn new(options: MemTableOptions, comparator: C) -> Result<Self> {
         let secret = Secret::from_seed(options.draw_seed());
-        let arena = Arena::new(&ArenaOptions {
+        let mut arena = Arena::new(&ArenaOptions {
             write_buffer_size: options.write_buffer_size,
             hard_limit: options.hard_limit,
             width: options.paranoid.width(),
             secret,
         })?;
+        arena.recycler = Weak::clone(&options.recycler);
         let points = PointEntries::new(&arena, &options, comparator.key_order())?;
         let tombstones = RangeTombstones::new(&arena, &options, secret)?;
         let accelerators = Accelerators::new::<C>(&options, &arena)?;

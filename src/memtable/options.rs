@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
 use crate::integrity::hash::{mix, splitmix};
@@ -11,6 +11,7 @@ use crate::key::KeyOrder;
 use crate::memtable::prefix::PrefixExtractor;
 use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::recycler::Recycler;
 use crate::sync::Counter;
 
 /// Least bytes for a filter: one cache line at any alignment, and its control word.
@@ -90,6 +91,8 @@ pub struct MemTableOptions {
     pub(crate) prefix_filter_bytes: Option<u64>,
     pub(crate) prefix_extractor: Option<Arc<dyn PrefixExtractor>>,
     pub(crate) directory: Directory,
+    /// Where tables take large chunks of memory, and leave them.
+    pub(crate) recycler: Weak<Recycler>,
     counting: Counting,
 }
 
@@ -122,6 +125,7 @@ impl Default for MemTableOptions {
             prefix_extractor: None,
             // This crate's own tests run without a directory as well.
             directory: if cfg!(towers) { Directory::Off } else { Directory::Auto },
+            recycler: Weak::new(),
             counting: Counting::Off,
         }
     }

@@ -41,7 +41,7 @@ use crate::set::snapshot::Registry;
 use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::{Slot, Tables};
-use crate::set::write_buffer_manager::{Buffers, Membership, Need, Phase, Seal, Waited};
+use crate::set::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
@@ -123,7 +123,8 @@ enum Numbers {
 }
 
 impl<B, C: Comparator + Clone> Shared<B, C> {
-    pub(crate) fn open(options: SetOptions, comparator: C, base: Arc<B>) -> Result<Self> {
+    pub(crate) fn open(mut options: SetOptions, comparator: C, base: Arc<B>) -> Result<Self> {
+        let buffers = options.join();
         let SetOptions {
             table,
             journal,
@@ -131,11 +132,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             first_table,
             tables_max,
             stall_timeout,
-            manager,
             listener,
+            ..
         } = options;
-        let unlimited = || Membership::new(Buffers::new(u64::MAX, u64::MAX));
-        let buffers = manager.map_or_else(unlimited, |manager| manager.join());
         let model = MemTable::with_comparator(table, comparator)?;
         let active = Slot::new(first_table, model.fork()?, buffers.count_table());
         active.bytes.count(Phase::Active, 0);

@@ -29,7 +29,8 @@ use crate::set::tables::Slot;
 use crate::set::write_buffer_manager::{FlushEnd, Flushing};
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
-/// by [`begin_flush`](crate::set::MemTableSet::begin_flush).
+/// by [`begin_flush`](crate::set::MemTableSet::begin_flush). When it is dropped or installed, it makes memory of flushed
+/// tables ready for the next ones: [`recycled_arenas`](crate::set::SetOptionsBuilder::recycled_arenas).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -335,6 +336,8 @@ impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
         drop(Begun(&self.shared, self.end));
         let installed = if self.end == FlushEnd::Installed { tables } else { 0 };
         self.shared.reports.tell(|| SetEvent::FlushEnded { last_sequence, installed });
+        // When nobody waits for this flush any more: it takes milliseconds.
+        self.shared.buffers.recycler.zero();
     }
 }
 

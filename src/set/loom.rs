@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, StallCause};
+use crate::memtable::skiplist::recycler::Recycler;
 use crate::set::journal::Journal;
 use crate::set::publication::{Publication, Stopped};
 use crate::set::snapshot::Registry;
@@ -142,7 +143,7 @@ fn loom_a_flush_knows_every_older_snapshot() {
 #[test]
 fn loom_the_end_of_a_flush_wakes_who_waits() {
     check(|| {
-        let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX)));
+        let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), Recycler::new(0, 0)));
         let tables = [set.count_table(), set.count_table()];
         let need = Need { tried: tables[1].id(), ..NEED };
         tables[0].seal(0, &tables[1]);
@@ -163,7 +164,7 @@ const NEED: Need = Need { bytes: 0, tables_max: 2, tried: 0, deadline: None };
 #[test]
 fn loom_a_sealed_table_wakes_the_flush_thread() {
     check(|| {
-        let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX)));
+        let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), Recycler::new(0, 0)));
         let (table, next, of_thread) = (set.count_table(), set.count_table(), Arc::clone(&set));
         let place = set.begin_thread().unwrap();
         let thread = spawn(move || assert_eq!(of_thread.wait_for_work(), Work::Flush));
@@ -181,7 +182,7 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
 fn loom_the_end_of_the_flush_thread_frees_who_waits() {
     for order in [None, Some(Order::Close)] {
         check(move || {
-            let set = Arc::new(Membership::new(Buffers::new(10, 20)));
+            let set = Arc::new(Membership::new(Buffers::new(10, 20), Recycler::new(0, 0)));
             let (table, of_thread, of_writer) = (set.count_table(), Arc::clone(&set), Arc::clone(&set));
             table.count(Phase::Sealed, 10);
             let place = set.begin_thread().unwrap();
@@ -205,8 +206,8 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
 fn loom_a_flush_makes_room_for_another_set() {
     check(|| {
         let buffers = Buffers::new(10, 12);
-        let set = Membership::new(Arc::clone(&buffers));
-        let other = Membership::new(buffers);
+        let set = Membership::new(Arc::clone(&buffers), Recycler::new(0, 0));
+        let other = Membership::new(buffers, Recycler::new(0, 0));
         let table = set.count_table();
         table.count(Phase::Sealed, 10);
         assert_eq!(set.begin_flush(), Flushing::No);

@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
 use crate::memtable::options::MemTableOptions;
+use crate::memtable::skiplist::chunks::first_chunk_bytes;
+use crate::memtable::skiplist::memory::MAPPED_MIN;
+use crate::memtable::skiplist::recycler::Recycler;
 use crate::set::journal::Journal;
 use crate::set::listener::Listener;
-use crate::set::write_buffer_manager::WriteBufferManager;
+use crate::set::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
 
 /// The largest sequence number that a set gives: 2^56 - 1, because table files keep it in 56 bits.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
@@ -127,6 +130,7 @@ pub struct SetOptions {
     pub(crate) last_sequence: SequenceNumber,
     pub(crate) first_table: u64,
     pub(crate) tables_max: u64,
+    pub(crate) recycled_arenas: u64,
     pub(crate) stall_timeout: Duration,
     pub(crate) manager: Option<WriteBufferManager>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
@@ -140,6 +144,7 @@ impl Default for SetOptions {
             last_sequence: 0,
             first_table: 1,
             tables_max: u64::MAX,
+            recycled_arenas: 1,
             stall_timeout: Duration::from_secs(10),
             manager: None,
             listener: None,
@@ -156,7 +161,18 @@ impl SetOptions {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn builder() -> SetOptionsBuilder {
-        SetOptionsBuilder { options: SetOptions::default() }
+        SetOptionsBuilder { options: SetOptions::default(), recycled_arenas: None }
+    }
+
+    /// Joins the manager, or a budget of its own without limits. Tables are made with what the set recycles.
+    pub(crate) fn join(&mut self) -> Membership {
+        let chunk_bytes = first_chunk_bytes(self.table.write_buffer_size());
+        let recycler = Recycler::new(chunk_bytes, self.recycled_arenas);
+        self.table.recycler = Arc::downgrade(&recycler);
+        match &self.manager {
+            Some(manager) => manager.join(recycler),
+            None => Membership::new(Buffers::new(u64::MAX, u64::MAX), recycler),
+        }
     }
 
     /// The sequence number after which a new set begins.
@@ -173,6 +189,7 @@ impl fmt::Debug for SetOptions {
             .field("last_sequence", &self.last_sequence)
             .field("first_table", &self.first_table)
             .field("tables_max", &self.tables_max)
+            .field("recycled_arenas", &self.recycled_arenas)
             .field("stall_timeout", &self.stall_timeout)
             .finish_non_exhaustive()
     }
@@ -189,6 +206,7 @@ impl fmt::Debug for SetOptions {
 #[must_use]
 pub struct SetOptionsBuilder {
     options: SetOptions,
+    recycled_arenas: Option<u64>,
 }
 
 impl SetOptionsBuilder {
@@ -235,6 +253,36 @@ impl SetOptionsBuilder {
         self
     }
 
+    /// The most arenas of flushed tables that are kept for the next tables, each a write buffer of memory rounded up to a
+    /// power of two (default: 1 without a [`write_buffer_manager`](Self::write_buffer_manager), 0 with one; 0 for none). A
+    /// table that gets one finds its memory backed: no write waits for the system. What a flushed table had is zeroed by
+    /// the thread that drops or installs the next [`FlushJob`](crate::set::FlushJob), and given back to the system when the
+    /// set is dropped. [`SetStats::recycled_bytes`](crate::set::SetStats::recycled_bytes) counts it; budgets do not.
+    ///
+    /// ```
+    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// for (arenas, is_kept) in [(1, true), (0, false)] {
+    ///     let set = MemTableSet::open(SetOptions::builder().recycled_arenas(arenas).build()?, ())?;
+    ///     let mut batch = WriteBatch::new();
+    ///     batch.put(b"k", &[7; 100_000])?;
+    ///     set.write(&batch)?;
+    ///     set.switch()?;
+    ///     let mut job = set.begin_flush()?.expect("an immutable table");
+    ///     let mut items = job.items()?;
+    ///     while let Some(_item) = items.next()? {} // into a file
+    ///     drop(items);
+    ///     job.install(())?;
+    ///     assert_eq!(set.stats().recycled_bytes > 0, is_kept);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn recycled_arenas(mut self, arenas: u64) -> Self {
+        self.recycled_arenas = Some(arenas);
+        self
+    }
+
     /// The memory budget that this set shares with others (default: none).
     ///
     /// ```
@@ -278,8 +326,10 @@ impl SetOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` if the last sequence number is over 2^56 - 1, and for fewer than 2 tables.
-    pub fn build(self) -> Result<SetOptions> {
+    /// `InvalidArgument` if the last sequence number is over 2^56 - 1, for fewer than 2 tables, and for recycled arenas
+    /// where they cannot be: of tables with a write buffer below 256 KiB, whose memory comes from the heap, and under a hard
+    /// cap, which does not count them.
+    pub fn build(mut self) -> Result<SetOptions> {
         if self.options.tables_max < 2 {
             return Err(Error::InvalidArgument(format!(
                 "a set needs at least 2 tables, the active one and one to be flushed, not {}",
@@ -292,6 +342,15 @@ impl SetOptionsBuilder {
                 self.options.last_sequence
             )));
         }
+        let is_capped = self.options.manager.as_ref().is_some_and(WriteBufferManager::has_hard_cap);
+        let is_mapped = first_chunk_bytes(self.options.table.write_buffer_size()) >= MAPPED_MIN;
+        if self.recycled_arenas.is_some_and(|arenas| arenas > 0) && (is_capped || !is_mapped) {
+            return Err(Error::InvalidArgument(
+                "arenas are recycled with a write buffer of at least 256 KiB and without a hard cap".into(),
+            ));
+        }
+        self.options.recycled_arenas =
+            self.recycled_arenas.unwrap_or(u64::from(self.options.manager.is_none()));
         Ok(self.options)
     }
 }

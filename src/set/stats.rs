@@ -31,6 +31,9 @@ pub struct SetStats {
     pub allocated_bytes: u64,
     /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
     pub pinned_bytes: u64,
+    /// Bytes of memory of flushed tables that the set keeps for the next ones:
+    /// [`recycled_arenas`](crate::set::SetOptionsBuilder::recycled_arenas).
+    pub recycled_bytes: u64,
     /// Number of stalls so far: of writes that waited for memory, and of those that were refused.
     pub stalls: u64,
     /// Number of flushes that were installed so far.
@@ -50,6 +53,7 @@ impl SetStats {
             entries: view.readers().map(|table| table.len() as u64).sum(),
             allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
             pinned_bytes: counted.pinned_bytes,
+            recycled_bytes: counted.recycled_bytes,
             stalls: counted.stalls,
             flushes: counted.flushes,
             snapshots: snapshots.len() as u64,

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, StallCause};
+use crate::memtable::skiplist::recycler::Recycler;
 use crate::planted::{Bug, planted};
 use crate::set::thread_state::{Order, ThreadState};
 use crate::sync::{Condvar, Mutex};
@@ -93,6 +94,8 @@ pub struct WriteBufferStats {
     pub unflushed_bytes: u64,
     /// Bytes of flushed tables, and of tables of dropped sets, that something still holds.
     pub pinned_bytes: u64,
+    /// Bytes of memory that sets keep for their next tables; in none of the other counts.
+    pub recycled_bytes: u64,
     /// Number of writers that wait for a flush.
     pub waiting: u64,
     /// Number of stalls so far of the sets that are there: of writes that waited, and of those that were refused.
@@ -121,6 +124,7 @@ struct State {
 
 #[derive(Debug)]
 struct Member {
+    recycler: Arc<Recycler>,
     flushing: Flushing,
     seal: Seal,
     thread: ThreadState,
@@ -232,11 +236,15 @@ impl WriteBufferManager {
     /// What is counted now. O(tables).
     #[must_use]
     pub fn stats(&self) -> WriteBufferStats {
-        self.buffers.state.lock().stats(None)
+        self.buffers.stats(None)
     }
 
-    pub(crate) fn join(&self) -> Membership {
-        Membership::new(Arc::clone(&self.buffers))
+    pub(crate) fn join(&self, recycler: Arc<Recycler>) -> Membership {
+        Membership::new(Arc::clone(&self.buffers), recycler)
+    }
+
+    pub(crate) fn has_hard_cap(&self) -> bool {
+        self.buffers.hard_cap != u64::MAX
     }
 }
 
@@ -255,6 +263,16 @@ impl Buffers {
     pub(crate) fn new(buffer_size: u64, hard_cap: u64) -> Arc<Self> {
         let (state, changed) = (Mutex::new(State::default()), Condvar::new());
         Arc::new(Buffers { buffer_size, hard_cap, state, changed })
+    }
+
+    /// The counts of one set, or of all.
+    fn stats(&self, only: Option<u64>) -> WriteBufferStats {
+        let state = self.state.lock();
+        let mut stats = state.stats(only);
+        let recyclers: Vec<_> = state.members(only).map(|member| Arc::clone(&member.recycler)).collect();
+        drop(state);
+        stats.recycled_bytes = recyclers.iter().map(|recycler| recycler.backed_bytes()).sum();
+        stats
     }
 
     /// Changes what is known of a set, and wakes whoever waits for it.
@@ -297,10 +315,16 @@ impl State {
         self.last
     }
 
-    /// The counts of one set, or of all.
+    /// One set, or all.
+    fn members(&self, only: Option<u64>) -> impl Iterator<Item = &Member> {
+        let sets = self.sets.iter().filter(move |(set, _)| only.is_none_or(|only| only == **set));
+        sets.map(|(_, member)| member)
+    }
+
+    /// The counts of one set, or of all, but for what is recycled.
     fn stats(&self, only: Option<u64>) -> WriteBufferStats {
         let mut stats = WriteBufferStats { waiting: self.waiting, ..WriteBufferStats::default() };
-        for (_, member) in self.sets.iter().filter(|(set, _)| only.is_none_or(|only| only == **set)) {
+        for member in self.members(only) {
             stats.sets += 1;
             stats.stalls += member.stalls;
             stats.flushes += member.flushes;
@@ -385,16 +409,25 @@ impl ThreadOf {
 pub(crate) struct Membership {
     buffers: Arc<Buffers>,
     set: u64,
+    /// The chunks that the set keeps. Tables know it only as long as the set is there.
+    pub(crate) recycler: Arc<Recycler>,
 }
 
 impl Membership {
-    pub(crate) fn new(buffers: Arc<Buffers>) -> Self {
+    pub(crate) fn new(buffers: Arc<Buffers>, recycler: Arc<Recycler>) -> Self {
         let mut state = buffers.state.lock();
         let set = state.next();
-        let (flushing, seal, thread) = (Flushing::No, Seal::No, ThreadState::default());
-        state.sets.insert(set, Member { flushing, seal, thread, stalls: 0, flushes: 0 });
+        let member = Member {
+            recycler: Arc::clone(&recycler),
+            flushing: Flushing::No,
+            seal: Seal::No,
+            thread: ThreadState::default(),
+            stalls: 0,
+            flushes: 0,
+        };
+        state.sets.insert(set, member);
         drop(state);
-        Membership { buffers, set }
+        Membership { buffers, set, recycler }
     }
 
     /// A new table.
@@ -545,7 +578,7 @@ impl Membership {
 
     /// The counts of this set.
     pub(crate) fn stats(&self) -> WriteBufferStats {
-        self.buffers.state.lock().stats(Some(self.set))
+        self.buffers.stats(Some(self.set))
     }
 }
 

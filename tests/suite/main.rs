@@ -46,6 +46,7 @@ mod set_damage;
 mod set_flush_thread;
 mod set_listener;
 mod set_model;
+mod set_recycling;
 mod set_scans;
 mod set_stalls;
 #[cfg(feature = "fault-injection")]

@@ -33,6 +33,7 @@ use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::memory::Memory;
+use crate::memtable::skiplist::recycler::Recycler;
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader};
 use crate::memtable::write::own_writer::Writer;
 use crate::tombstone::fragment::cursor::{FragmentCursor, PairCursor};
@@ -146,6 +147,7 @@ shown! {
 
     "Arena": impl [] Arena, |arena| { "handed_bytes": arena.handed_bytes() }
     "Memory": impl [] Memory, |_| {}
+    "Recycler": impl [] Recycler, |_| {}
     "Secret": impl [] Secret, |_| {}
     "Checks": impl [] Checks, |_| {}
     "Fields": impl [] Fields<'_>, |fields| {

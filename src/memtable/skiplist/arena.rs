@@ -17,7 +17,7 @@
 //!   reservation writes its bytes as plain memory, and publishing consumes it: afterwards nothing writes plainly
 //!   there again.
 //! * ARENA-4: words that change after publication (links, back words) are reached only as atomics from then on.
-//! * ARENA-5: all memory is initialised: chunks start zeroed.
+//! * ARENA-5: all memory is initialised: chunks start zeroed, those of dropped arenas too (RECYCLER-1).
 //!
 //! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes after an offset
 //! are an entry; `node.rs` decides that.
@@ -26,16 +26,16 @@
 #![allow(clippy::cast_possible_truncation, reason = "bounded by the address limit, or packed")]
 
 use std::ops::Range;
+use std::sync::Weak;
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::Width;
 use crate::integrity::tag::Secret;
-use crate::memtable::skiplist::chunks::{bytes_in_chunk, chunk_of, chunk_start, continues};
-use crate::memtable::skiplist::control_block::{
-    CHUNKS_MAX, Control, ControlWord, Head, SHIFT_MAX, SHIFT_MIN, Shape,
-};
+use crate::memtable::skiplist::chunks::{bytes_in_chunk, chunk_of, chunk_start, continues, shift_of};
+use crate::memtable::skiplist::control_block::{CHUNKS_MAX, Control, ControlWord, Head, Shape};
 use crate::memtable::skiplist::layout::UNIT;
 use crate::memtable::skiplist::memory::{Memory, mapping_of};
+use crate::memtable::skiplist::recycler::{Recycler, hand_on, take_or_allocate};
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -57,6 +57,8 @@ pub(crate) struct Arena {
     handed: AtomicU64,
     limit: u64,
     owners: Mutex<Vec<Memory>>,
+    /// Who has chunks of earlier arenas, and gets those of this one.
+    pub(crate) recycler: Weak<Recycler>,
     #[cfg(loom)]
     model: model::Words,
 }
@@ -115,14 +117,14 @@ impl Reservation {
 impl Arena {
     /// An arena with its first chunk.
     pub(crate) fn new(options: &ArenaOptions) -> Result<Arena> {
-        let units = options.write_buffer_size.div_ceil(UNIT as u64).max(1);
-        let shift = units.next_power_of_two().trailing_zeros().clamp(SHIFT_MIN, SHIFT_MAX);
+        let shift = shift_of(options.write_buffer_size);
         let arena = Arena {
             control: Control::new(options.secret, Shape::new(options.width, shift)),
             used: std::array::from_fn(|_| AtomicU64::new(RESERVED_UNITS)),
             handed: AtomicU64::new(RESERVED_UNITS),
             limit: (options.hard_limit / UNIT as u64).min(1 << 32),
             owners: Mutex::new(Vec::new()),
+            recycler: Weak::new(),
             #[cfg(loom)]
             model: model::Words::new(),
         };
@@ -316,7 +318,7 @@ impl Arena {
             if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
                 return Ok(false);
             }
-            if let Some((memory, address)) = Memory::allocate(index, units as usize * UNIT) {
+            if let Some((memory, address)) = take_or_allocate(&self.recycler, index, units as usize * UNIT) {
                 owners.push(memory);
                 self.control.set(ControlWord::units(index), units);
                 self.control.set(base, address as u64);
@@ -394,6 +396,12 @@ impl Arena {
             return None;
         }
         Some((base as usize + ahead as usize * UNIT, (units - ahead) as usize * UNIT))
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        hand_on(&self.recycler, self.owners.lock().drain(..), &self.used);
     }
 }
 

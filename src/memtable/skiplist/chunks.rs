@@ -8,7 +8,19 @@
 
 use std::ops::Range;
 
+use crate::memtable::skiplist::control_block::{SHIFT_MAX, SHIFT_MIN};
 use crate::memtable::skiplist::layout::UNIT;
+
+/// The shift of a table with this write buffer.
+pub(crate) fn shift_of(write_buffer_size: u64) -> u32 {
+    let units = write_buffer_size.div_ceil(UNIT as u64).max(1);
+    units.next_power_of_two().trailing_zeros().clamp(SHIFT_MIN, SHIFT_MAX)
+}
+
+/// Bytes of chunk 1 of a table with this write buffer.
+pub(crate) fn first_chunk_bytes(write_buffer_size: u64) -> usize {
+    UNIT << shift_of(write_buffer_size)
+}
 
 /// First unit of a chunk's range.
 #[inline(always)]

@@ -25,8 +25,9 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Chunks of at least this many bytes are mapped, smaller ones come from the heap.
+pub(crate) const MAPPED_MIN: usize = 256 << 10;
 /// Miri has no mappings without a reserve, so all are on the heap there.
-const MAP_FROM: usize = if cfg!(miri) { usize::MAX } else { 256 << 10 };
+const MAP_FROM: usize = if cfg!(miri) { usize::MAX } else { MAPPED_MIN };
 /// Most bytes that are backed ahead of writers.
 const AHEAD_MAX: usize = 4 * HUGE_PAGE;
 
@@ -45,7 +46,8 @@ pub(crate) struct Mapping {
     chunk: usize,
     start: usize,
     bytes: usize,
-    /// Number of bytes from its start that were backed ahead. A thread that backs memory holds the lock.
+    /// Number of bytes from its start that are backed, or were for an earlier arena. A thread that backs memory holds the
+    /// lock.
     ahead: Mutex<usize>,
 }
 
@@ -68,12 +70,10 @@ impl Memory {
         }
         let mut map =
             MmapOptions::new().len(bytes.checked_add(HUGE_PAGE)?).no_reserve_swap().map_anon().ok()?;
-        let address = map.as_mut_ptr().expose_provenance();
-        let aligned = address.next_multiple_of(HUGE_PAGE);
-        let start = aligned - address;
+        let address = map.as_mut_ptr().addr();
+        let start = address.next_multiple_of(HUGE_PAGE) - address;
         advise(&map, start, bytes);
-        let mapping = Mapping { map, chunk, start, bytes, ahead: Mutex::new(0) };
-        Some((Memory::Mapping(Arc::new(mapping)), aligned))
+        Some(Mapping { map, chunk, start, bytes, ahead: Mutex::new(0) }.lend(chunk))
     }
 
     /// The mapping, for chunks that have one.
@@ -91,6 +91,31 @@ pub(crate) fn mapping_of(owners: &[Memory], chunk: usize) -> Option<Arc<Mapping>
 }
 
 impl Mapping {
+    /// The owner of this memory as a chunk, and the address of the chunk's first byte, with its provenance exposed.
+    pub(crate) fn lend(mut self, chunk: usize) -> (Memory, usize) {
+        self.chunk = chunk;
+        let address = self.map.as_mut_ptr().expose_provenance() + self.start;
+        (Memory::Mapping(Arc::new(self)), address)
+    }
+
+    /// Bytes of the chunk.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many bytes the system backs, if writers have taken the first `used` ones: whole huge pages, because it gives
+    /// those where it can.
+    pub(crate) fn count_backed(&mut self, used: usize) -> u64 {
+        let mut done = self.ahead.lock();
+        *done = used.min(self.bytes).next_multiple_of(HUGE_PAGE).min(self.bytes).max(*done);
+        *done as u64
+    }
+
+    /// Zeroes the first `used` bytes of the chunk.
+    pub(crate) fn zero(&mut self, used: usize) {
+        self.map[self.start..][..used.min(self.bytes)].fill(0);
+    }
+
     /// The chunk that it holds.
     pub(crate) fn chunk(&self) -> usize {
         self.chunk

@@ -20,6 +20,7 @@ pub(crate) mod node;
 pub(crate) mod parked;
 pub(crate) mod placement;
 pub(crate) mod read_ahead;
+pub(crate) mod recycler;
 pub(crate) mod search;
 pub(crate) mod staged_search;
 pub(crate) mod upkeep;
