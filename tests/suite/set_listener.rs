@@ -1,6 +1,6 @@
 //! Listeners: what they are told and when; one that panics, one that calls the set, and many threads at once.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::scope;
 use std::time::Duration;
 
@@ -101,7 +101,8 @@ fn a_listener_is_told_what_begins_and_ends() {
 
 /// Panics at every event, or calls the set from it.
 struct Rude {
-    set: OnceLock<Set>,
+    /// Taken at the end: the set holds its listener, and nobody would drop the two.
+    set: Mutex<Option<Set>>,
     told: Mutex<u64>,
     panics: Panics,
 }
@@ -116,7 +117,7 @@ impl Listener for Rude {
     fn event(&self, event: &SetEvent) {
         *self.told.lock().unwrap() += 1;
         assert_ne!(self.panics, Panics::Always, "a listener panics at {event:?}");
-        let Some(set) = self.set.get() else { return };
+        let Some(set) = self.set.lock().unwrap().clone() else { return };
         let _ = (set.view().get(b"k").unwrap(), set.snapshot(), set.stats(), set.read_only());
         if matches!(event, SetEvent::Switched { .. }) {
             drop(set.begin_flush());
@@ -132,9 +133,9 @@ impl Listener for Rude {
 fn a_rude_listener_harms_nobody() {
     let _watchdog = Watchdog::new("set_listener::a_rude_listener_harms_nobody", 0);
     for panics in [Panics::Never, Panics::Always] {
-        let rude = Arc::new(Rude { set: OnceLock::new(), told: Mutex::new(0), panics });
+        let rude = Arc::new(Rude { set: Mutex::default(), told: Mutex::new(0), panics });
         let set = open(options(rude.clone()).max_write_buffer_number(3));
-        assert!(rude.set.set(set.clone()).is_ok());
+        *rude.set.lock().unwrap() = Some(set.clone());
         let of_thread = set.clone();
         let thread = set.start_flush_thread(move |mut job| {
             let mut base = History::clone(of_thread.view().base());
@@ -165,5 +166,6 @@ fn a_rude_listener_harms_nobody() {
         assert_eq!(value[..8], writes.to_be_bytes());
         assert!(*rude.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) > 3);
         assert_eq!(set.snapshot().sequence(), 2 * writes);
+        rude.set.lock().unwrap().take();
     }
 }
