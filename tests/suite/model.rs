@@ -16,7 +16,7 @@ use crate::support::watchdog::{Watchdog, replay_line};
 /// The representations of every test of this file.
 const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
 
-const OPS_A_CASE: u64 = 800;
+const OPS_A_CASE: u64 = if cfg!(miri) { 12 } else { 800 };
 
 fn random<C: Order>(test: &str, ops: u64) {
     let test = format!("model::{test}");

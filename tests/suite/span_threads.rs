@@ -17,10 +17,14 @@ use paranoid_memtable::{
 use crate::support::rng::{Rng, amount, scramble, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
-const WRITERS: u64 = 3;
-const READERS: u64 = 3;
+const WRITERS: u64 = if cfg!(miri) { 2 } else { 3 };
+const READERS: u64 = if cfg!(miri) { 1 } else { 3 };
 const BATCH: u64 = 8;
-const KEYS: u64 = 60;
+const KEYS: u64 = if cfg!(miri) { 6 } else { 60 };
+/// Reads between two passes over all keys.
+const READS: u64 = if cfg!(miri) { 2 } else { 100 };
+/// Snapshots of the frozen table that are compared.
+const SNAPSHOTS: u64 = if cfg!(miri) { 1 } else { 20 };
 const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
 
 fn key(number: u64) -> [u8; 11] {
@@ -190,7 +194,7 @@ fn writer(table: &MemTable, progress: &Progress, seed: u64, id: u64, batches: u6
 fn reader(table: &MemTable, model: &Model, progress: &Progress, over: &AtomicBool, mut rng: Rng) {
     loop {
         let last_round = over.load(Ordering::Acquire);
-        for _ in 0..100 {
+        for _ in 0..READS {
             let newest = progress.snapshot();
             let snapshot = if rng.one_in(2) { newest } else { rng.below(newest + 1) };
             model.check_get(table.reader(), rng.below(KEYS), snapshot);
@@ -252,7 +256,7 @@ fn stress(seed: u64, representation: Representation, batches: u64, freeze_at: Op
     exact.check_all(table.reader(), u64::MAX);
     let frozen = table.freeze().unwrap();
     let mut rng = Rng::new(seed);
-    for snapshot in [0, 1, u64::MAX].into_iter().chain((0..20).map(|_| rng.below(batches * BATCH))) {
+    for snapshot in [0, 1, u64::MAX].into_iter().chain((0..SNAPSHOTS).map(|_| rng.below(batches * BATCH))) {
         exact.check_all(frozen.reader(), snapshot);
     }
 }
@@ -261,7 +265,7 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
     let test = format!("span_threads::{test}");
     let mut seed = seed_or(u64::from(std::process::id()) ^ 0x7370_616e);
     println!("{}", replay_line(&test, seed));
-    for _ in 0..count {
+    for _ in 0..if cfg!(miri) { 1 } else { count } {
         let _watchdog = Watchdog::new(&test, seed);
         for representation in REPRESENTATIONS {
             one(seed, representation);
@@ -272,7 +276,7 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
 
 /// A reader of the mutable vector sorts all of it, so it gets fewer writes.
 fn batches(representation: Representation) -> u64 {
-    amount(1_500, 200) / if representation == Representation::SkipList { 1 } else { 4 }
+    (amount(1_500, 200) / if representation == Representation::SkipList { 1 } else { 4 }).max(2)
 }
 
 #[test]

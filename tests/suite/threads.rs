@@ -12,8 +12,10 @@ use paranoid_memtable::{
 use crate::support::rng::{Rng, amount, scramble, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
-const WRITERS: u64 = 4;
-const READERS: u64 = 4;
+const WRITERS: u64 = if cfg!(miri) { 2 } else { 4 };
+const READERS: u64 = if cfg!(miri) { 2 } else { 4 };
+/// Reads between two scans.
+const READS: u64 = if cfg!(miri) { 3 } else { 200 };
 const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
 
 fn options(seed: u64, representation: Representation, policy: DuplicatePolicy) -> MemTableOptions {
@@ -130,7 +132,7 @@ fn read_at_random<T>(
 fn reader(table: &TableReader, written: &Progress, over: &AtomicBool, mut rng: Rng) {
     loop {
         let last_round = over.load(Ordering::Acquire);
-        for _ in 0..200 {
+        for _ in 0..READS {
             read_at_random(table, written, &mut rng, |_| ());
         }
         let before = progress(written);
@@ -206,7 +208,7 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
     let test = format!("threads::{test}");
     let mut seed = seed_or(u64::from(std::process::id()) ^ 0x7468_7265);
     println!("{}", replay_line(&test, seed));
-    for _ in 0..count {
+    for _ in 0..if cfg!(miri) { 1 } else { count } {
         let _watchdog = Watchdog::new(&test, seed);
         for representation in REPRESENTATIONS {
             one(seed, representation);
@@ -282,7 +284,7 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
     };
     loop {
         let last_round = over.load(Ordering::Acquire);
-        for _ in 0..50 {
+        for _ in 0..READS.div_ceil(4) {
             let key = rng.below(3).to_be_bytes();
             let Lookup::Value(value) = table.get(&key, 7).unwrap() else { panic!("a key disappeared") };
             whole(&value);

@@ -69,9 +69,16 @@ pub fn seed_or(default: u64) -> u64 {
     number_from_env("PARANOID_TEST_SEED").unwrap_or(default)
 }
 
-/// How much to do: `PARANOID_TEST_OPS` if it is set, else one number for optimised builds and one for debug builds.
+/// How much to do: `PARANOID_TEST_OPS` if it is set, else one number for optimised builds and one for debug builds, of
+/// which Miri does a fiftieth.
 pub fn amount(optimised: u64, debug: u64) -> u64 {
-    number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(debug_assertions) { debug } else { optimised })
+    number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(miri) {
+        debug.div_ceil(50)
+    } else if cfg!(debug_assertions) {
+        debug
+    } else {
+        optimised
+    })
 }
 
 /// The number that an environment variable has, if it is set.
