@@ -10,6 +10,8 @@
 //! same way. What the clock itself takes (the median of two readings in a row) is subtracted.
 //! In the candidates `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space is reserved before
 //! the first insert; neither is in the time. Memory by itself comes last (see `pages`).
+//! `set` is a set that switches tables of 8 MiB and flushes them in a thread, each in fresh memory; in `set+recycled` they use memory of
+//! flushed ones again. Its batches of one entry are made outside of the time.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -25,6 +27,9 @@ use measure::environment::Environment;
 
 use crate::environment;
 use crate::pages::{self, Span};
+use paranoid_memtable::set::{MemTableSet, SetOptions};
+use paranoid_memtable::{MemTableOptions, WriteBatch};
+
 use crate::rivals::{Ahead, Candidate, Room};
 use crate::turns::thread_time;
 use crate::work::{KeyShape, Shape, Work, mix, shuffled};
@@ -78,6 +83,8 @@ enum Filled {
     /// No table: a loop of about the same length.
     Nothing,
     Table(Candidate, Ahead),
+    /// A set that recycles so many arenas.
+    Set(u64),
 }
 
 /// How long the thread of `+maintain` sleeps between two calls.
@@ -92,6 +99,8 @@ struct Fill {
     quantiles: Vec<u64>,
     total: u64,
     clock: u64,
+    /// Minor page faults of the thread while it inserted.
+    faults: u64,
 }
 
 /// One candidate in one order.
@@ -161,6 +170,9 @@ fn filled(name: &str) -> anyhow::Result<Filled> {
     if name == "nothing" {
         return Ok(Filled::Nothing);
     }
+    if let "set" | "set+recycled" = name {
+        return Ok(Filled::Set(u64::from(name != "set")));
+    }
     let (candidate, ahead) = match name.split_once('+') {
         None => (name, Ahead::Nothing),
         Some((candidate, "maintain")) => (candidate, Ahead::Maintain),
@@ -204,16 +216,19 @@ impl Filled {
         // Touched in advance, so that its page faults are not timed.
         let mut spans = vec![1u64; numbers.len()];
         let clock = clock_cost();
+        let faults = faults();
         match self {
             Filled::Nothing => time_nothing(order, &mut spans),
             Filled::Table(candidate, ahead) => time_inserts(candidate, ahead, &numbers, &mut spans)?,
+            Filled::Set(arenas) => time_set(arenas, &numbers, &mut spans)?,
         }
+        let faults = self::faults() - faults;
         spans.iter_mut().for_each(|span| *span = span.saturating_sub(clock));
         let total = spans.iter().sum();
         spans.sort_unstable();
         let quantiles =
             QUANTILES.iter().map(|(_, share)| spans[(spans.len() - 1) * share / 100_000]).collect();
-        Ok(Fill { quantiles, total, clock })
+        Ok(Fill { quantiles, total, clock, faults })
     }
 }
 
@@ -262,6 +277,39 @@ fn time_inserts(
     Ok(())
 }
 
+fn time_set(arenas: u64, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
+    let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
+    let table = MemTableOptions::builder().write_buffer_size(8 << 20).build()?;
+    let options = SetOptions::builder().table(table).max_write_buffer_number(3).recycled_arenas(arenas);
+    let set = MemTableSet::open(options.build()?, ())?;
+    let flusher = set.start_flush_thread(|mut job| {
+        let mut items = job.items()?;
+        while items.next()?.is_some() {}
+        drop(items);
+        job.install(())
+    })?;
+    let mut batch = WriteBatch::with_protection(8)?;
+    for (at, (number, span)) in numbers.iter().zip(spans).enumerate() {
+        let one = shape.entries(&[*number], 1 + at as u64);
+        batch.clear();
+        for (_, key, value) in one.iter() {
+            batch.put(key, value)?;
+        }
+        let started = thread_time();
+        set.write(&batch)?;
+        *span = nanoseconds(started, thread_time());
+    }
+    flusher.close()?;
+    Ok(())
+}
+
+/// Minor page faults of this thread so far.
+fn faults() -> u64 {
+    let line = system("/proc/thread-self/stat");
+    let after_name = line.rsplit_once(')').map_or("", |(_, rest)| rest);
+    after_name.split_whitespace().nth(7).and_then(|faults| faults.parse().ok()).unwrap_or(0)
+}
+
 fn median(mut all: Vec<u64>) -> u64 {
     all.sort_unstable();
     all.get(all.len() / 2).copied().unwrap_or(0)
@@ -276,6 +324,7 @@ impl Row {
         let millis = |nanoseconds: u64| format!("{:.1}", nanoseconds as f64 / 1e6);
         let mut cells: Vec<String> = (0..QUANTILES.len()).map(|place| micros(median(at(place)))).collect();
         cells.push(micros(at(QUANTILES.len() - 1).into_iter().max().unwrap_or(0)));
+        cells.push(median(fills.iter().map(|fill| fill.faults).collect()).to_string());
         let totals = || fills.iter().map(|fill| fill.total);
         cells.extend(
             [totals().min(), Some(median(totals().collect())), totals().max()]
@@ -306,15 +355,16 @@ impl Record {
         writeln!(
             text,
             "- microseconds of the writer's thread time an insert, medians over the fills; {clock} ns of clock subtracted; \
-             `worst` is the longest insert of all fills; all inserts of a fill in milliseconds\n"
+             `worst` is the longest insert of all fills; page faults of the writer in a fill; all inserts of a fill in \
+             milliseconds\n"
         )?;
         let names: Vec<&str> = QUANTILES.iter().map(|(name, _)| *name).collect();
         writeln!(
             text,
-            "| order | candidate | {} | worst | fastest fill | median | slowest |",
+            "| order | candidate | {} | worst | faults | fastest fill | median | slowest |",
             names.join(" | ")
         )?;
-        writeln!(text, "|---|---|{}", "---|".repeat(QUANTILES.len() + 4))?;
+        writeln!(text, "|---|---|{}", "---|".repeat(QUANTILES.len() + 5))?;
         for row in &self.rows {
             writeln!(text, "| {} | {} | {} |", row.order, row.candidate, row.cells())?;
         }
