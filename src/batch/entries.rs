@@ -116,6 +116,7 @@ pub struct BatchEntries<'b> {
 
 impl<'b> BatchEntries<'b> {
     /// The entries of these bytes, whose header must be this one.
+    #[inline(always)]
     pub(super) fn new(
         buffer: &'b [u8],
         header: Header,

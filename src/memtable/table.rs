@@ -41,7 +41,7 @@ use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::write::own_writer::Writer;
-use crate::memtable::write::write_batch::{BatchWritten, read_batch, write_batch};
+use crate::memtable::write::write_batch::{BatchWritten, Writes, read_batch, write_batch};
 use crate::memtable::write::writer::{Inserted, with_slices, write, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragment::fragments::Fragments;
@@ -532,7 +532,7 @@ impl<C: Comparator> MemTable<C> {
     /// number, `Corruption` if the batch was damaged in memory.
     pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
         // With a first sequence number of 0 none of them overflows.
-        read_batch(self.core(), 0, batch).map(|_| ())
+        read_batch(self.core(), 0, batch, &mut Writes::None)
     }
 
     /// Whether the engine should freeze and flush this table: it was marked, exceeds its write buffer size, or has

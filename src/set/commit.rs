@@ -85,6 +85,7 @@ pub(crate) struct Commit<B, C: Comparator> {
 }
 
 /// A batch that passed all checks which do not depend on other writes.
+#[derive(Default)]
 struct Prepared<'b> {
     writes: Writes<'b>,
     mode: SequenceMode,
@@ -93,9 +94,8 @@ struct Prepared<'b> {
     /// What the journal gets, without the first number.
     encoded: Option<Vec<u8>>,
     numbers: Numbers,
-    durability: Durability,
-    /// When it is refused instead of waiting for a flush.
-    deadline: Option<Instant>,
+    /// With the durability that it gets.
+    options: WriteOptions,
     /// The table that was active when it was tried last, as the buffers know it.
     tried: u64,
 }
@@ -115,8 +115,9 @@ struct Taken {
 }
 
 /// Where the numbers of a batch come from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 enum Numbers {
+    #[default]
     Next,
     /// A replay: this is the first one.
     From(SequenceNumber),
@@ -168,7 +169,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Writes a batch. Returns its last sequence number, or what is visible for a batch without entries.
     pub(crate) fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<SequenceNumber> {
-        let written = self.commit(&mut self.prepare(batch, options)?);
+        let mut prepared = Prepared { options, ..Prepared::default() };
+        self.prepare(&mut prepared, batch)?;
+        let written = self.commit(&mut prepared);
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
         written
@@ -176,8 +179,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Writes a batch from a journal under its own numbers.
     pub(crate) fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        let mut prepared = self.prepare(batch, Durability::None.into())?;
-        prepared.numbers = Numbers::From(batch.sequence());
+        let (numbers, options) = (Numbers::From(batch.sequence()), Durability::None.into());
+        let mut prepared = Prepared { numbers, options, ..Prepared::default() };
+        self.prepare(&mut prepared, batch)?;
         let written = self.commit(&mut prepared);
         self.reports.deliver();
         written
@@ -201,37 +205,34 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Everything that can be refused without the other writes (COMMIT-1).
-    fn prepare<'b>(&self, batch: &'b WriteBatch, options: WriteOptions) -> Result<Prepared<'b>> {
+    fn prepare<'b>(&self, prepared: &mut Prepared<'b>, batch: &'b WriteBatch) -> Result<()> {
+        let Prepared { writes, mode, bytes, encoded, options, .. } = prepared;
         let usual = if self.journal.is_some() { Durability::Buffered } else { Durability::None };
-        let durability = options.durability.unwrap_or(usual);
+        let durability = *options.durability.get_or_insert(usual);
         if durability != Durability::None && self.journal.is_none() {
             return Err(Error::InvalidArgument(format!("{durability:?} needs a journal")));
         }
-        let encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
-        let writes = read_batch(self.model.core(), 0, batch)?;
+        *encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
+        read_batch(self.model.core(), 0, batch, writes)?;
         // The batch agrees with its digests, and the journal gets what it was when it did.
         if let Some(place) = encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
             return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
         }
-        let bytes =
-            writes.iter().map(|write| entry_bytes_max(write.key.len() as u64, write.value_len as u64));
-        let bytes = bytes.fold(0, u64::saturating_add);
-        let (mode, deadline) = (batch.sequence_mode(), options.deadline);
-        Ok(Prepared { writes, mode, bytes, encoded, numbers: Numbers::Next, durability, deadline, tried: 0 })
+        for write in &**writes {
+            *bytes = bytes.saturating_add(entry_bytes_max(write.key.len() as u64, write.value_len as u64));
+        }
+        *mode = batch.sequence_mode();
+        Ok(())
     }
 
     fn commit(&self, prepared: &mut Prepared<'_>) -> Result<SequenceNumber> {
         if prepared.writes.is_empty() {
-            return self.commit_nothing(prepared.durability);
+            return self.commit_nothing(prepared);
         }
         let mut unfinished = Unfinished { shared: self, taken: None, cause: None };
         let written = self.write_or_wait(&mut unfinished, prepared);
         let Some(Taken { first, last }) = unfinished.taken else { return written.map(|()| 0) };
-        let durable = written.and_then(|()| match prepared.durability {
-            Durability::Synced => self.sync(last),
-            Durability::None | Durability::Buffered => Ok(()),
-        });
-        match durable {
+        match written.and_then(|()| self.sync_if_wanted(prepared, last)) {
             Ok(()) => unfinished.finish(),
             Err(error) => return Err(unfinished.stop(error)),
         }
@@ -240,19 +241,20 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// A batch without entries takes no number. If a sync is asked for, what was written before is synced.
-    fn commit_nothing(&self, durability: Durability) -> Result<SequenceNumber> {
+    fn commit_nothing(&self, prepared: &Prepared<'_>) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
-        if durability == Durability::Synced
-            && let Err(error) = self.sync(self.syncs.appended())
-        {
-            return Err(self.refuse(error));
-        }
+        self.sync_if_wanted(prepared, self.syncs.appended()).map_err(|error| self.refuse(error))?;
         Ok(self.registry.publication.visible())
     }
 
-    fn sync(&self, last: SequenceNumber) -> Result<()> {
-        let Some(journal) = &self.journal else { return Ok(()) };
-        self.syncs.wait_durable(last, &**journal)
+    /// Waits until numbers up to `last` are durable, if the batch is to be `Synced`.
+    fn sync_if_wanted(&self, prepared: &Prepared<'_>, last: SequenceNumber) -> Result<()> {
+        match &self.journal {
+            Some(journal) if prepared.options.durability == Some(Durability::Synced) => {
+                self.syncs.wait_durable(last, &**journal)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Space, journal, numbers, entries. If there is no room for another table, waits for the flush that is under way.
@@ -277,8 +279,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         since: &mut Option<Instant>,
     ) -> Result<()> {
         self.reports.tell(|| SetEvent::StallBegun { cause });
-        prepared.deadline = prepared.deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
-        let Prepared { bytes, tried, deadline, .. } = *prepared;
+        let Prepared { bytes, tried, options: WriteOptions { deadline, .. }, .. } = prepared;
+        *deadline = deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
+        let (bytes, tried, deadline) = (*bytes, *tried, *deadline);
         let need = Need { bytes, tables_max: self.tables_max, tried, deadline };
         let end = self.buffers.wait(cause, &need, since);
         let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());

@@ -12,7 +12,7 @@ use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::write::write_batch::{BatchWritten, apply_batch, read_batch};
+use crate::memtable::write::write_batch::{BatchWritten, Writes, apply_batch, read_batch};
 use crate::memtable::write::writer::{Inserted, admit, apply, with_slices, writes};
 
 /// A writer for one thread, with a splice, a sub-chunk and counters of its own: inserts in ascending order take O(1).
@@ -126,7 +126,8 @@ impl<C: Comparator> Writer<C> {
         first_sequence: SequenceNumber,
         batch: &WriteBatch,
     ) -> Result<BatchWritten> {
-        let writes = read_batch(&self.core, first_sequence, batch)?;
+        let mut writes = Writes::None;
+        read_batch(&self.core, first_sequence, batch, &mut writes)?;
         let mut entered = self.core.shards.enter(&self.shard).ok_or_else(frozen)?;
         apply_batch(&self.core, &mut entered, &writes)
     }

@@ -80,7 +80,9 @@ impl Sort {
 }
 
 /// The entries of a batch. One alone needs no memory of its own.
+#[derive(Default)]
 pub(crate) enum Writes<'b> {
+    #[default]
     None,
     One(Fields<'b>),
     Many(Vec<Fields<'b>>),
@@ -125,13 +127,13 @@ impl std::ops::DerefMut for Writes<'_> {
     }
 }
 
-/// Reads and admits the whole batch (WRITE-BATCH-1).
+/// Reads and admits the whole batch (WRITE-BATCH-1), into `writes`, which are empty.
 pub(crate) fn read_batch<'b, C: Comparator>(
     core: &Core<C>,
     first: SequenceNumber,
     batch: &'b WriteBatch,
-) -> Result<Writes<'b>> {
-    let mut writes = Writes::None;
+    writes: &mut Writes<'b>,
+) -> Result<()> {
     let (mut entries, mut number) = (batch.entries(), 0);
     while let Some(entry) = entries.step()? {
         let sequence = batch.sequence_of(number, first)?;
@@ -145,9 +147,9 @@ pub(crate) fn read_batch<'b, C: Comparator>(
         number += 1;
     }
     if batch.sequence_mode() == SequenceMode::WholeBatch {
-        compare_batch(core, &writes)?;
+        compare_batch(core, writes)?;
     }
-    Ok(writes)
+    Ok(())
 }
 
 /// Whether this is an empty range, which RocksDB logs: it takes its sequence number and nothing else.
@@ -406,7 +408,8 @@ pub(crate) fn write_batch<C: Comparator>(
     first_sequence: SequenceNumber,
     batch: &WriteBatch,
 ) -> Result<BatchWritten> {
-    let writes = read_batch(core, first_sequence, batch)?;
+    let mut writes = Writes::None;
+    read_batch(core, first_sequence, batch, &mut writes)?;
     core.shards.write(|entered| apply_batch(core, entered, &writes), || Err(frozen()))
 }
 
