@@ -93,7 +93,8 @@ struct Prepared<'b> {
     bytes: u64,
     /// What the journal gets, without the first number.
     encoded: Option<Vec<u8>>,
-    numbers: Numbers,
+    /// The first number of a replay.
+    replayed: Option<SequenceNumber>,
     /// With the durability that it gets.
     options: WriteOptions,
     /// The table that was active when it was tried last, as the buffers know it.
@@ -112,15 +113,6 @@ struct Turn<'s, B, C: Comparator> {
 struct Taken {
     first: SequenceNumber,
     last: SequenceNumber,
-}
-
-/// Where the numbers of a batch come from.
-#[derive(Debug, Clone, Copy, Default)]
-enum Numbers {
-    #[default]
-    Next,
-    /// A replay: this is the first one.
-    From(SequenceNumber),
 }
 
 impl<B, C: Comparator + Clone> Shared<B, C> {
@@ -179,8 +171,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Writes a batch from a journal under its own numbers.
     pub(crate) fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        let (numbers, options) = (Numbers::From(batch.sequence()), Durability::None.into());
-        let mut prepared = Prepared { numbers, options, ..Prepared::default() };
+        let (replayed, options) = (Some(batch.sequence()), Durability::None.into());
+        let mut prepared = Prepared { replayed, options, ..Prepared::default() };
         self.prepare(&mut prepared, batch)?;
         let written = self.commit(&mut prepared);
         self.reports.deliver();
@@ -340,17 +332,17 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// The numbers of a batch, first and last. A replay goes on after everything that was written before, with nothing under way.
     fn numbers(&self, commit: &Commit<B, C>, prepared: &Prepared<'_>) -> Result<Taken> {
         let next = commit.last + 1;
-        let first = match prepared.numbers {
-            Numbers::Next => next,
-            Numbers::From(first) if first < next => {
+        let first = match prepared.replayed {
+            None => next,
+            Some(first) if first < next => {
                 return Err(Error::InvalidArgument(format!(
                     "a replayed batch must begin at sequence number {next} or later, not {first}"
                 )));
             }
-            Numbers::From(_) if self.registry.publication.visible() != commit.last => {
+            Some(_) if self.registry.publication.visible() != commit.last => {
                 return Err(Error::InvalidArgument("a batch is replayed while others are written".into()));
             }
-            Numbers::From(first) => first,
+            Some(first) => first,
         };
         let count = if prepared.mode == SequenceMode::WholeBatch { 1 } else { prepared.writes.len() as u64 };
         match first.checked_add(count - 1).filter(|last| *last <= SEQUENCE_MAX) {
@@ -373,7 +365,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             journal.append(encoded)?;
             self.syncs.note_appended(last);
         }
-        if let Numbers::From(_) = prepared.numbers {
+        if prepared.replayed.is_some() {
             self.registry.publication.skip_to(first - 1);
             commit.replayed = Some(commit.tables.active.number);
         }
@@ -436,18 +428,17 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Closes the active table and puts an empty one in its place (COMMIT-4).
     pub(crate) fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
-        let table = self.fork()?;
-        let bytes = self.buffers.count_table();
-        let number = self.switch_journal(commit)?;
+        let next = self.next_slot(commit)?;
         let sealed = Arc::clone(&commit.tables.active);
         sealed.last.close(commit.last);
         self.buffers.take_seal();
         commit.closed = commit.last;
         commit.unasked = 0;
-        commit.tables = commit.tables.switched(Slot::new(number, table, bytes));
+        let active = next.number;
+        commit.tables = commit.tables.switched(next);
         // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
-        self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active: number });
+        self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
         sealed.bytes.seal(sealed.table.allocated_bytes(), &commit.tables.active.bytes);
         Ok(())
     }
@@ -502,6 +493,13 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             return Err(refusal.clone());
         }
         self.registry.publication.admit()
+    }
+
+    /// An empty table of which the journal was told.
+    pub(crate) fn next_slot(&self, commit: &mut Commit<B, C>) -> Result<Arc<Slot<C>>> {
+        let table = self.fork()?;
+        let number = self.switch_journal(commit)?;
+        Ok(Slot::new(number, table, self.buffers.count_table()))
     }
 
     /// Tells the journal of a new table; returns its number.

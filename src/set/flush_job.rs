@@ -15,11 +15,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::lifecycle::flush::{FlushItem, FlushSink, FlushSummary};
 use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
@@ -341,12 +341,8 @@ impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
     }
 }
 
-impl<B, C: Comparator + Clone> fmt::Debug for FlushJob<B, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlushJob")
-            .field("tables", &self.slots.len())
-            .field("snapshots", &self.snapshots.len())
-            .field("outcome", &self.outcome)
-            .finish_non_exhaustive()
+shown! {
+    "FlushJob": impl [B, C: Comparator + Clone] FlushJob<B, C>, |job| {
+        "tables": job.slots.len(), "snapshots": job.snapshots.len(), "outcome": job.outcome
     }
 }

@@ -20,6 +20,7 @@
 
 use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::lifecycle::flush::{
     Came, FlushItem, FlushIter, FlushSummary, HiddenVersions, VersionFilter,
 };
@@ -28,7 +29,6 @@ use crate::set::tables::Slot;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragments;
 use crate::tombstone::index::query::Question;
-use std::fmt;
 use std::sync::Arc;
 
 /// One table of the merge, and where its own flush stands.
@@ -278,11 +278,8 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     }
 }
 
-impl<C: Comparator> fmt::Debug for SetFlush<'_, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SetFlush")
-            .field("tables", &self.sources.len())
-            .field("summary", &self.summary)
-            .finish_non_exhaustive()
+shown! {
+    "SetFlush": impl [C: Comparator] SetFlush<'_, C>, |flush| {
+        "tables": flush.sources.len(), "summary": flush.summary
     }
 }

@@ -12,12 +12,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
 use crate::key::Comparator;
+use crate::memtable::lifecycle::debug::shown;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
 use crate::set::thread_state::Order;
@@ -142,11 +142,7 @@ impl Drop for FlushThread {
     }
 }
 
-impl fmt::Debug for FlushThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlushThread").field("error", &self.error()).finish_non_exhaustive()
-    }
-}
+shown! { "FlushThread": impl [] FlushThread, |thread| { "error": thread.error() } }
 
 /// Says that the thread is gone, also when its function panics (FLUSH-THREAD-1).
 struct Ended<'s>(&'s Membership);

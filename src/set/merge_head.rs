@@ -26,18 +26,10 @@ pub(crate) struct Source<'s> {
 /// Where a source stands, copied.
 #[derive(Default)]
 pub(crate) struct Head {
-    pub(crate) place: Place,
     pub(crate) key: Vec<u8>,
     pub(crate) sequence: SequenceNumber,
+    /// `None` if it is on no entry.
     pub(crate) kind: Option<Kind>,
-}
-
-/// Whether a head is on an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Place {
-    #[default]
-    Past,
-    On,
 }
 
 /// What became of the last move of a source.
@@ -71,23 +63,23 @@ pub(crate) enum Move<'k> {
 
 impl Head {
     pub(crate) fn set(&mut self, key: Option<SourceKey<'_>>) {
-        self.place = if key.is_some() { Place::On } else { Place::Past };
-        let Some(SourceKey { user_key, sequence, kind }) = key else { return };
+        self.kind = key.map(|key| key.kind);
+        let Some(SourceKey { user_key, sequence, .. }) = key else { return };
         self.key.clear();
         self.key.extend_from_slice(user_key);
-        (self.sequence, self.kind) = (sequence, Some(kind));
+        self.sequence = sequence;
     }
 
     /// How its key compares with this one, if it is on an entry.
     pub(crate) fn order<C: Comparator>(&self, comparator: &C, key: &[u8]) -> Option<Ordering> {
-        (self.place == Place::On).then(|| comparator.compare(&self.key, key))
+        self.kind.map(|_| comparator.compare(&self.key, key))
     }
 }
 
 impl Source<'_> {
     /// Makes a move, and copies where it led.
     pub(crate) fn go(&mut self, to: Move<'_>) -> Result<()> {
-        self.head.place = Place::Past;
+        self.head.kind = None;
         self.state = Reach::Failed;
         let items = &mut self.items;
         self.head.set(match to {
@@ -109,7 +101,7 @@ impl Source<'_> {
 
     /// Goes on, forward, to a version that the cursor sees (MERGING-2).
     pub(crate) fn settle(&mut self, sequence: SequenceNumber) -> Result<()> {
-        while self.head.place == Place::On && self.head.sequence > sequence {
+        while self.head.kind.is_some() && self.head.sequence > sequence {
             let key = std::mem::take(&mut self.head.key);
             self.go(Move::Seek(&key, sequence))?;
         }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::error::Result;
 use crate::key::{Kind, SequenceNumber};
-use crate::set::merge_head::Place;
+use crate::memtable::lifecycle::debug::shown;
 use crate::set::merge_operator::{MergeOperator, apply};
 
 /// The entry under the cursor, in the cursor's own memory.
@@ -16,7 +16,7 @@ use crate::set::merge_operator::{MergeOperator, apply};
 pub(crate) struct Shown {
     pub(crate) key: Vec<u8>,
     /// Whether the cursor has come to this key, or to one that was hidden.
-    pub(crate) has_place: Place,
+    pub(crate) has_place: bool,
     pub(crate) sequence: SequenceNumber,
     pub(crate) kind: Option<Kind>,
     /// The value, or the newest merge operand.
@@ -54,7 +54,7 @@ impl Shown {
     /// Begins with a key of which nothing is known.
     pub(crate) fn begin(&mut self, key: Vec<u8>) {
         self.key = key;
-        self.has_place = Place::On;
+        self.has_place = true;
         self.kind = None;
         self.value.clear();
         self.operands.clear();
@@ -218,19 +218,9 @@ impl MergedEntryBytes {
     }
 }
 
-impl fmt::Debug for MergedEntryBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.entry(), f)
-    }
-}
-
-impl fmt::Debug for MergedEntry<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MergedEntry")
-            .field("sequence", &self.shown.sequence)
-            .field("kind", &self.kind())
-            .finish_non_exhaustive()
-    }
+shown! {
+    "MergedEntry": impl [] MergedEntry<'_>, |entry| { "sequence": entry.shown.sequence, "kind": entry.kind() }
+    "MergedEntryBytes": impl [] MergedEntryBytes, |bytes| { "entry": bytes.entry() }
 }
 
 impl fmt::Debug for MergeBase {

@@ -18,12 +18,12 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::fmt;
 use std::ops::Bound;
 
 use crate::error::Result;
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
-use crate::set::merge_head::{Head, Move, Place, Reach, Source, Way};
+use crate::memtable::lifecycle::debug::shown;
+use crate::set::merge_head::{Head, Move, Reach, Source, Way};
 use crate::set::merged_entry::{MergeBase, MergedEntry, Resolved, Shown};
 use crate::set::source::SortedSource;
 
@@ -226,7 +226,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     /// Moves all sources, and goes on to the first key shown from there.
     fn arrive(&mut self, way: Way, to: Move<'_>) -> Result<Option<MergedEntry<'_>>> {
         self.shown.key.clear();
-        self.shown.has_place = Place::Past;
+        self.shown.has_place = false;
         self.each(way, |source, _, sequence| {
             source.go(to)?;
             if way == Way::Forward { source.settle(sequence) } else { Ok(()) }
@@ -283,7 +283,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
 
     /// Goes back to the last place from what could not be read after it.
     fn turn_back(&mut self, way: Way, key: &[u8]) -> Result<()> {
-        if self.shown.has_place == Place::Past {
+        if !self.shown.has_place {
             self.state = State::Nowhere;
             return Ok(());
         }
@@ -296,7 +296,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     /// Passes what could not be read, and everything that it may have hidden (MERGING-3).
     fn recover(&mut self, way: Way) -> Result<()> {
         let mut limit: Option<Vec<u8>> = None;
-        let mut rest = Place::On;
+        let mut is_over = false;
         self.each(way, |source, comparator, sequence| {
             if source.state != Reach::Failed {
                 return Ok(());
@@ -305,9 +305,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
             if way == Way::Forward {
                 source.settle(sequence)?;
             }
-            if source.head.place == Place::Past {
-                rest = Place::Past;
-            }
+            is_over |= source.head.kind.is_none();
             let outward = if way == Way::Forward { Ordering::Greater } else { Ordering::Less };
             let is_further =
                 limit.as_ref().is_none_or(|limit| source.head.order(comparator, limit) == Some(outward));
@@ -318,7 +316,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
             source.state = Reach::Failed;
             Ok(())
         })?;
-        let (Place::On, Some(limit)) = (rest, limit) else {
+        let Some(limit) = limit.filter(|_| !is_over) else {
             self.state = State::Nowhere;
             return Ok(());
         };
@@ -358,7 +356,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
 
     /// The first key among the heads.
     fn next_key(&self, way: Way) -> Option<Vec<u8>> {
-        let heads = self.sources.iter().map(|source| &source.head).filter(|head| head.place == Place::On);
+        let heads = self.sources.iter().map(|source| &source.head).filter(|head| head.kind.is_some());
         let compare = |left: &&Head, right: &&Head| self.comparator.compare(&left.key, &right.key);
         let head = if way == Way::Forward { heads.min_by(compare) } else { heads.max_by(compare) };
         head.map(|head| head.key.clone())
@@ -464,12 +462,8 @@ enum Read {
     Covered(Option<Vec<u8>>),
 }
 
-impl<C> fmt::Debug for MergingCursor<'_, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MergingCursor")
-            .field("sources", &self.sources.len())
-            .field("sequence", &self.sequence)
-            .field("state", &self.state)
-            .finish_non_exhaustive()
+shown! {
+    "MergingCursor": impl [C] MergingCursor<'_, C>, |cursor| {
+        "sources": cursor.sources.len(), "sequence": cursor.sequence, "state": cursor.state
     }
 }

@@ -4,12 +4,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
+use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::skiplist::chunks::first_chunk_bytes;
 use crate::memtable::skiplist::memory::MAPPED_MIN;
@@ -182,16 +182,14 @@ impl SetOptions {
     }
 }
 
-impl fmt::Debug for SetOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SetOptions")
-            .field("table", &self.table)
-            .field("last_sequence", &self.last_sequence)
-            .field("first_table", &self.first_table)
-            .field("tables_max", &self.tables_max)
-            .field("recycled_arenas", &self.recycled_arenas)
-            .field("stall_timeout", &self.stall_timeout)
-            .finish_non_exhaustive()
+shown! {
+    "SetOptions": impl [] SetOptions, |options| {
+        "table": options.table,
+        "last_sequence": options.last_sequence,
+        "first_table": options.first_table,
+        "tables_max": options.tables_max,
+        "recycled_arenas": options.recycled_arenas,
+        "stall_timeout": options.stall_timeout,
     }
 }
 

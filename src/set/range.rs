@@ -10,11 +10,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 use crate::error::Result;
 use crate::key::{Bytewise, Comparator};
+use crate::memtable::lifecycle::debug::shown;
 use crate::set::merge_head::Way;
 use crate::set::merged_entry::{MergedEntry, MergedEntryBytes};
 use crate::set::merging_cursor::MergingCursor;
@@ -230,11 +230,8 @@ impl<C: Comparator> DoubleEndedIterator for SetRange<'_, C> {
     }
 }
 
-impl<C: Comparator> fmt::Debug for SetRange<'_, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SetRange")
-            .field("front", &self.front.cursor)
-            .field("back", &self.back.cursor)
-            .finish_non_exhaustive()
+shown! {
+    "SetRange": impl [C: Comparator] SetRange<'_, C>, |range| {
+        "front": range.front.cursor, "back": range.back.cursor
     }
 }

@@ -118,8 +118,7 @@ fn set_aside<B, C: Comparator + Clone>(
     first: SequenceNumber,
     cause: &Error,
 ) -> Result<()> {
-    let table = shared.fork()?;
-    let next = Slot::new(shared.switch_journal(commit)?, table, shared.buffers.count_table());
+    let next = shared.next_slot(commit)?;
     slot.last.close(first - 1);
     exchange(shared, commit, &next, first);
     slot.bytes.seal(slot.table.allocated_bytes(), &next.bytes);

@@ -8,11 +8,11 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::key::SequenceNumber;
+use crate::memtable::lifecycle::debug::shown;
 use crate::planted::{Bug, planted};
 use crate::set::publication::Publication;
 use crate::sync::Mutex;
@@ -96,11 +96,7 @@ impl Snapshot {
     }
 }
 
-impl fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshot").field("sequence", &self.sequence).finish_non_exhaustive()
-    }
-}
+shown! { "Snapshot": impl [] Snapshot, |snapshot| { "sequence": snapshot.sequence } }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {

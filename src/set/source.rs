@@ -9,12 +9,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::integrity::hash::hash;
 use crate::key::{Comparator, Kind, SequenceNumber};
+use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::cursor::OwnedCursor;
 use crate::memtable::scan::tombstones::TableOrder;
@@ -217,19 +217,9 @@ fn key_of(entry: Option<Entry<'_>>) -> Option<SourceKey<'_>> {
     Some(SourceKey { user_key: entry.user_key(), sequence: entry.sequence(), kind: entry.kind() })
 }
 
-impl fmt::Debug for SourceKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SourceKey")
-            .field("sequence", &self.sequence)
-            .field("kind", &self.kind)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Cover<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cover").field("sequence", &self.sequence).finish_non_exhaustive()
-    }
+shown! {
+    "SourceKey": impl [] SourceKey<'_>, |key| { "sequence": key.sequence, "kind": key.kind }
+    "Cover": impl [] Cover<'_>, |cover| { "sequence": cover.sequence }
 }
 
 impl<C: Comparator> SortedSource for TableSource<C> {

@@ -10,12 +10,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
 use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::memtable::lifecycle::debug::shown;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
 use crate::set::flush_thread::FlushThread;
@@ -360,9 +360,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     }
 }
 
-impl<B, C: Comparator> fmt::Debug for MemTableSet<B, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let visible = self.shared.registry.publication.visible();
-        f.debug_struct("MemTableSet").field("visible", &visible).finish_non_exhaustive()
+shown! {
+    "MemTableSet": impl [B, C: Comparator] MemTableSet<B, C>, |set| {
+        "visible": set.shared.registry.publication.visible()
     }
 }

@@ -13,12 +13,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::read::get::{Base, DeletedBy, Lookup, Operand, ValueRef};
 use crate::memtable::table::TableReader;
 use crate::planted::{Bug, planted};
@@ -317,14 +317,9 @@ impl<B, C: Comparator> Clone for View<B, C> {
     }
 }
 
-impl<B, C: Comparator> fmt::Debug for View<B, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tables = self.tables();
-        f.debug_struct("View")
-            .field("tables", &tables)
-            .field("sequence", &self.sequence)
-            .finish_non_exhaustive()
-    }
+shown! {
+    "View": impl [B, C: Comparator] View<B, C>, |view| { "tables": view.tables(), "sequence": view.sequence }
+    "PendingMerge": impl [] PendingMerge<'_>, |merge| { "operands": merge.operands.len(), "base": merge.base }
 }
 
 /// What a view knows of a key.
@@ -434,14 +429,5 @@ impl<'v> PendingMerge<'v> {
     #[must_use]
     pub fn base(&self) -> Base<'v> {
         self.base
-    }
-}
-
-impl fmt::Debug for PendingMerge<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingMerge")
-            .field("operands", &self.operands.len())
-            .field("base", &self.base)
-            .finish()
     }
 }

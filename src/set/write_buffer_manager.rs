@@ -18,11 +18,11 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, StallCause};
+use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::skiplist::recycler::Recycler;
 use crate::planted::{Bug, planted};
 use crate::set::thread_state::{Order, ThreadState};
@@ -248,14 +248,11 @@ impl WriteBufferManager {
     }
 }
 
-impl fmt::Debug for WriteBufferManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Buffers { buffer_size, hard_cap, .. } = &*self.buffers;
-        f.debug_struct("WriteBufferManager")
-            .field("buffer_size", buffer_size)
-            .field("hard_cap", hard_cap)
-            .field("stats", &self.stats())
-            .finish()
+shown! {
+    "WriteBufferManager": impl [] WriteBufferManager, |manager| {
+        "buffer_size": manager.buffers.buffer_size,
+        "hard_cap": manager.buffers.hard_cap,
+        "stats": manager.stats(),
     }
 }
 

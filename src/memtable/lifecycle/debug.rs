@@ -49,14 +49,15 @@ macro_rules! shown {
         $name:literal: impl [$($generics:tt)*] $type:ty, |$it:pat_param| { $($field:literal: $value:expr),* $(,)? }
     )*) => {$(
         $(#[$attribute])*
-        impl<$($generics)*> Debug for $type {
-            fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        impl<$($generics)*> std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let $it = self;
                 f.debug_struct($name)$(.field($field, &$value))*.finish_non_exhaustive()
             }
         }
     )*};
 }
+pub(crate) use shown;
 
 shown! {
     "Core": impl [C] Core<C>, |core| {

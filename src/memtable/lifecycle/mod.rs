@@ -1,6 +1,6 @@
 //! From the last write to the file: freeze, flush, scrub, salvage, fault injection, and `Debug` of all types.
 
-mod debug;
+pub(crate) mod debug;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod fault;
 pub(crate) mod flush;

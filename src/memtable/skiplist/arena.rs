@@ -401,7 +401,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        hand_on(&self.recycler, self.owners.lock().drain(..), &self.used);
+        hand_on(&self.recycler, &self.owners, &self.used);
     }
 }
 

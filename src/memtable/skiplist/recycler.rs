@@ -107,9 +107,9 @@ pub(crate) fn take_or_allocate(
 }
 
 /// Puts away the memory of an arena that is being dropped, and had handed out so many units of each chunk.
-pub(crate) fn hand_on(recycler: &Weak<Recycler>, owners: impl Iterator<Item = Memory>, used: &[AtomicU64]) {
+pub(crate) fn hand_on(recycler: &Weak<Recycler>, owners: &Mutex<Vec<Memory>>, used: &[AtomicU64]) {
     let Some(recycler) = recycler.upgrade() else { return };
-    for memory in owners {
+    for memory in owners.lock().drain(..) {
         if let Memory::Mapping(mapping) = memory {
             // ORDERING: Relaxed: the last owner of the arena drops it, after everything that writers did.
             let units = used[mapping.chunk()].load(Ordering::Relaxed);

@@ -162,16 +162,13 @@ pub(super) fn report(offset: u64, expected: u64, found: u64) -> Corruption {
 /// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordKind {
-    Batch,
-    Abandoned,
+    Batch = 1,
+    Abandoned = 2,
 }
 
 impl RecordKind {
     fn as_u8(self) -> u8 {
-        match self {
-            RecordKind::Batch => 1,
-            RecordKind::Abandoned => 2,
-        }
+        self as u8
     }
 
     fn from_u8(number: u8) -> Option<RecordKind> {

@@ -21,7 +21,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
@@ -30,6 +29,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
+use crate::memtable::lifecycle::debug::shown;
 use crate::planted::{Bug, planted};
 use crate::set::file_journal::format::{
     At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word,
@@ -328,11 +328,7 @@ pub struct FileJournal {
     syncing: Mutex<()>,
 }
 
-impl fmt::Debug for FileJournal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileJournal").field("checksum", &self.checksum).finish_non_exhaustive()
-    }
-}
+shown! { "FileJournal": impl [] FileJournal, |journal| { "checksum": journal.checksum } }
 
 impl FileJournal {
     /// The journal of a directory that exists, with XXH3 checksums, and what earlier journals left there.

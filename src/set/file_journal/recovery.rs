@@ -18,12 +18,12 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
 use crate::error::{Corruption, Error, Result};
 use crate::key::SequenceNumber;
+use crate::memtable::lifecycle::debug::shown;
 use crate::set::file_journal::format::{
     At, FileHeader, HEADER_LEN, Record, RecordKind, name_of, report, table_of,
 };
@@ -57,12 +57,14 @@ pub struct Replayed {
     pub findings: Vec<Error>,
 }
 
-impl fmt::Debug for Replayed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Replayed");
-        shown.field("batches", &self.batches).field("last_sequence", &self.last_sequence);
-        shown.field("cut_bytes", &self.cut_bytes).field("findings", &self.findings.len()).finish()
+shown! {
+    "Replayed": impl [] Replayed, |replayed| {
+        "batches": replayed.batches,
+        "last_sequence": replayed.last_sequence,
+        "cut_bytes": replayed.cut_bytes,
+        "findings": replayed.findings.len(),
     }
+    "JournalRecovery": impl [] JournalRecovery, |recovery| { "files": recovery.files.len() }
 }
 
 /// What opening a journal does about damage.
@@ -166,12 +168,6 @@ pub(super) struct Start {
     pub(super) next_table: u64,
     /// No batch that is needed has a larger first sequence number.
     pub(super) last_sequence: SequenceNumber,
-}
-
-impl fmt::Debug for JournalRecovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JournalRecovery").field("files", &self.files.len()).finish_non_exhaustive()
-    }
 }
 
 impl JournalRecovery {

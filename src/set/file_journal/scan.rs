@@ -75,7 +75,7 @@ impl Abandoned {
 }
 
 /// What a file has.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ScannedFile {
     pub(super) name: String,
     pub(super) table: u64,
@@ -116,17 +116,10 @@ impl ScannedFile {
             name,
             table,
             len: bytes.len() as u64,
-            is_short: false,
-            is_passed_over: false,
             header,
             damaged_copy,
             bad,
-            has_records: false,
-            goes_on: false,
-            durable: 0,
-            abandoned: Vec::new(),
-            last_batch: None,
-            last_saved: None,
+            ..ScannedFile::default()
         }
     }
 
