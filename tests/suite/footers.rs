@@ -258,7 +258,12 @@ fn handles_have_one_spelling_and_end_before_the_footer() {
         assert_eq!(corruption(decode(&version_5(start))).offset, FOOTER_OFFSET + at, "{start:02x?}");
     }
     let footer = decode(&version_5(&[0xe6, 0x0b, 0, 0, 0])).unwrap();
-    assert_eq!(footer.metaindex(), BlockHandle { offset: 1510, size: 0 });
+    let empty = |offset| BlockHandle { offset, size: 0 };
+    assert_eq!((footer.metaindex(), footer.index()), (empty(1510), Some(empty(0))));
+    // Version 0 begins with its handles.
+    let mut bytes = with_index(TableMagic::Plain, 0, ChecksumKind::Crc32c).encode(FOOTER_OFFSET).unwrap();
+    bytes[20] = 7;
+    assert_eq!(corruption(decode(&bytes)).offset, FOOTER_OFFSET + 20);
     // Tables without trailers use the room to the last byte.
     let mut bytes = version_5(&[0xeb, 0x0b, 0, 0, 0]);
     bytes[45..].copy_from_slice(&TableMagic::Plain.number().to_le_bytes());
