@@ -46,6 +46,10 @@ bugs! {
     JournalForgetsNames,
     /// A page of the directory is written although another writer has its lock.
     LeafLockIgnored,
+    /// A page of the directory that another one replaced takes names.
+    ReplacedPageNamesOn,
+    /// A name that finds its leaf locked is forgotten.
+    BusyNameForgotten,
     /// Slots of a page are shifted from the first one on.
     SlotsShiftedUp,
     /// A flag whose value was zeroed reads as never set.

@@ -8,6 +8,7 @@ use crate::integrity::tag::Secret;
 use crate::sync::model::{self, JoinHandle, spawn};
 
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShards};
+use crate::memtable::skiplist::directory::loom as directory;
 
 /// A write of two halves. No freeze may see only one of them.
 fn count_twice(entered: &mut Entered<'_>) {
@@ -71,6 +72,32 @@ fn loom_a_freeze_closes_shards_to_come() {
         let gate = Arc::new(WriterShards::new(Secret::from_seed(1)));
         let (writers, freezer) = ([put_leased(&gate), put_leased(&gate)], freeze(&gate));
         check(&gate, writers, freezer);
+    });
+}
+
+/// A writer names its node before it leaves its shard, so a freeze leaves nobody behind who writes pages. Red for
+/// `FreezeSkipsBusyShards`.
+#[test]
+fn loom_a_freeze_waits_for_names() {
+    model::check(|| {
+        let (gate, table) =
+            (Arc::new(WriterShards::new(Secret::from_seed(1))), directory::Table::new(4, &[0, 3]));
+        let writer = spawn({
+            let (gate, table) = (Arc::clone(&gate), Arc::clone(&table));
+            move || {
+                gate.write(|entered| Some(table.settle(1, &mut entered.inside.inserter)), || None).is_some()
+            }
+        });
+        let freezer = spawn({
+            let table = Arc::clone(&table);
+            move || {
+                gate.freeze().unwrap();
+                table.hint(1)
+            }
+        });
+        let (is_named, frozen) = (writer.join().unwrap(), freezer.join().unwrap());
+        assert_eq!(frozen, (Some(0), Some(if is_named { 1 } else { 3 })));
+        assert_eq!(frozen, table.hint(1), "nothing is named after the freeze");
     });
 }
 

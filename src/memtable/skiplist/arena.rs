@@ -43,7 +43,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 #[cfg(not(loom))]
 pub(crate) const FIRST_UNITS: u32 = 512;
 #[cfg(loom)]
-pub(crate) const FIRST_UNITS: u32 = 128;
+pub(crate) const FIRST_UNITS: u32 = 256;
 /// Units at the start of each chunk that are never handed out, so that offset 0 names nothing, and a sub-chunk at the
 /// end of a chunk is not continued in the next one.
 const RESERVED_UNITS: u64 = 1;

@@ -15,7 +15,7 @@
 pub(crate) mod look;
 pub(crate) mod lookup;
 #[cfg(all(test, loom))]
-mod loom;
+pub(crate) mod loom;
 mod measure;
 pub(crate) mod name;
 mod page;
