@@ -20,7 +20,6 @@ pub const PAIRS: [(&str, [&str; 3]); 6] = [
     ("btreemap-rwlock", ["btreemap-rwlock"; 3]),
 ];
 pub const OURS: [&str; 3] = ["ours-0", "ours-8", "ours-8-on-seek"];
-const WITH_DIRECTORY: [&str; 2] = ["ours-0-directory", "ours-8-directory"];
 
 /// The record of a run.
 pub fn of(arguments: &Arguments, candidates: &[Candidate], sections: Vec<Section>) -> Record {
@@ -83,12 +82,6 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// Which of ours is compared: with the directory where a record has nothing else.
-fn ours(record: &Record) -> &'static [&'static str] {
-    let bare = record.candidates.iter().any(|name| OURS.contains(&name.as_str()));
-    if bare { &OURS } else { &WITH_DIRECTORY }
-}
-
 /// The rivals of which this record has a candidate.
 fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
     let there = |candidate: &str| record.candidates.iter().any(|name| name == candidate);
@@ -97,13 +90,9 @@ fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
 
 /// Every measured row of a section against every rival.
 pub fn ratios(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
-    let settings = match ours(record).len() {
-        2 => "with a directory, at protection 0 / 8",
-        _ => "at protection 0 / 8 / 8 with checksums on seek",
-    };
     writeln!(
         text,
-        "Medians over the rounds, {settings}, RocksDB set likewise; in brackets the quartiles at"
+        "Medians over the rounds, at protection 0 / 8 / 8 with checksums on seek, RocksDB set likewise; in brackets the quartiles at"
     )?;
     writeln!(text, "protection 8. Above 1 this crate is faster.\n")?;
     let rivals = rivals(record);
@@ -123,7 +112,7 @@ pub fn ratios(text: &mut String, record: &Record, section: &Section) -> std::fmt
 pub fn cell(record: &Record, section: &Section, row: &str, rival: &[&str; 3]) -> String {
     let speeds: Vec<Option<[f64; 3]>> = rival
         .iter()
-        .zip(ours(record))
+        .zip(OURS)
         .map(|(rival, ours)| section.speed(&record.candidates, row, rival, ours))
         .collect();
     if speeds.iter().all(Option::is_none) {

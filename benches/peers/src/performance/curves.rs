@@ -119,7 +119,7 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
 }
 
 const CANDIDATES: [&str; 6] =
-    ["ours-8", "ours-8-directory", "rocksdb-8", "crossbeam-skiplist", "artmap", "btreemap-rwlock"];
+    ["ours-8", "ours-8-towers", "rocksdb-8", "crossbeam-skiplist", "artmap", "btreemap-rwlock"];
 
 /// Records with default keys and values, oldest first, so that newer ones replace older ones.
 fn usual(records: &Records) -> impl Iterator<Item = &Kept<Record>> {
@@ -208,7 +208,7 @@ fn tombstones(records: &Records) -> Plot {
         };
         ((**candidate).to_owned(), rows.iter().filter_map(point).collect::<Vec<_>>())
     };
-    let curves = ["ours-8", "ours-8-directory", "rocksdb-8"].iter().map(curve).collect();
+    let curves = ["ours-8", "ours-8-towers", "rocksdb-8"].iter().map(curve).collect();
     plot(title, file, curves, &[&kept.stem], missing)
 }
 

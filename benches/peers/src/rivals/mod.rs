@@ -88,8 +88,8 @@ pub enum Accelerator {
     Nothing,
     /// A filter of whole keys, 0.015 of the write buffer.
     Filter,
-    /// An ordered directory.
-    Directory,
+    /// No directory: searches go by the towers of the list.
+    Towers,
 }
 
 /// Options of RocksDB's table besides its checks.
@@ -121,16 +121,14 @@ pub enum Candidate {
     BTree,
 }
 
-const OURS: [Candidate; 9] = [
+const OURS: [Candidate; 7] = [
     Candidate::Ours(Checks::bytes(0), Accelerator::Nothing),
     Candidate::Ours(Checks::bytes(8), Accelerator::Nothing),
     Candidate::Ours(Checks::on_seek(), Accelerator::Nothing),
     Candidate::Ours(Checks::order(), Accelerator::Nothing),
     Candidate::Ours(Checks::bytes(0), Accelerator::Filter),
     Candidate::Ours(Checks::bytes(8), Accelerator::Filter),
-    Candidate::Ours(Checks::bytes(0), Accelerator::Directory),
-    Candidate::Ours(Checks::bytes(8), Accelerator::Directory),
-    Candidate::Ours(Checks::on_seek(), Accelerator::Directory),
+    Candidate::Ours(Checks::bytes(8), Accelerator::Towers),
 ];
 
 #[cfg(feature = "rocksdb")]
@@ -172,7 +170,7 @@ impl Candidate {
                 let accelerator = match accelerator {
                     Accelerator::Nothing => "",
                     Accelerator::Filter => "-filter",
-                    Accelerator::Directory => "-directory",
+                    Accelerator::Towers => "-towers",
                 };
                 format!("ours-{}{accelerator}", checked(checks))
             }

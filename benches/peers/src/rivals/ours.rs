@@ -29,11 +29,10 @@ impl Ours {
             .order_checks(checks.order)
             .build()?;
         let options = MemTableOptions::builder().write_buffer_size(room.write_buffer()).paranoid(paranoid);
-        let options = options.directory(Directory::Off);
         let options = match accelerator {
             Accelerator::Nothing => options,
             Accelerator::Filter => options.whole_key_filter(0.015),
-            Accelerator::Directory => options.directory(Directory::On),
+            Accelerator::Towers => options.directory(Directory::Off),
         };
         let one = room.shape.key.len() as u64 + room.shape.value_len as u64 + 72;
         let bytes = one * room.entries;
