@@ -199,7 +199,7 @@ impl Sorted {
     }
 
     /// The array's words, for the fault injector.
-    #[cfg(any(test, feature = "fault-injection"))]
+    #[cfg(all(any(test, feature = "fault-injection"), not(loom)))]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.words
     }
