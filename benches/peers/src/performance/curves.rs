@@ -121,9 +121,10 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
 const CANDIDATES: [&str; 6] =
     ["ours-8", "ours-8-towers", "rocksdb-8", "crossbeam-skiplist", "artmap", "btreemap-rwlock"];
 
-/// Records with default keys and values, oldest first, so that newer ones replace older ones.
+/// Records with default keys and values since the newest whole one, oldest first, so that newer ones replace older ones.
 fn usual(records: &Records) -> impl Iterator<Item = &Kept<Record>> {
-    records.peers.iter().rev().filter(|kept| (kept.record.keys, kept.record.values) == (16, 100))
+    let whole = records.usual();
+    records.others().chain(whole).filter(|kept| (kept.record.keys, kept.record.values) == (16, 100))
 }
 
 fn size(records: &Records) -> Plot {
