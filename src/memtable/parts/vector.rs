@@ -199,7 +199,7 @@ impl Sorted {
     }
 
     /// The array's words, for the fault injector.
-    #[cfg(all(any(test, feature = "fault-injection"), not(loom)))]
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.words
     }
