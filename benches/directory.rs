@@ -43,6 +43,11 @@ fn hot(n: u64) -> Key {
     dense(n % 64)
 }
 
+/// One key with all versions.
+fn single(_: u64) -> Key {
+    dense(0)
+}
+
 /// All numbers below `count`, in an order that the seed decides.
 fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     let mut numbers: Vec<u64> = (0..count).collect();
@@ -226,11 +231,14 @@ fn main() {
     let mut sections = Vec::new();
     for entries in sizes {
         let in_order: Vec<u64> = (0..entries).collect();
+        let descending: Vec<u64> = (0..entries).rev().collect();
         let random = shuffled(entries, 1);
         sections.push(section("Dense keys, filled at random", &random, dense, rounds));
         sections.push(section("Spread keys, filled at random", &random, spread, rounds));
         sections.push(section("Dense keys, filled in order", &in_order, dense, rounds));
+        sections.push(section("Dense keys, filled in descending order", &descending, dense, rounds));
         sections.push(section("64 keys, many versions of each", &random, hot, rounds));
+        sections.push(section("One key, many versions", &in_order, single, rounds));
     }
     let record = Record {
         program: "directory".into(),

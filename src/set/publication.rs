@@ -25,8 +25,8 @@ use crate::key::SequenceNumber;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
-/// How often a commit that is done looks whether those before it are, until it sleeps: about as long as an insert takes. To
-/// sleep and to be woken takes several times as long.
+/// How often a commit that is done looks whether those before it are, until it sleeps: several times as long as an insert takes,
+/// and shorter than to sleep and to be woken.
 #[cfg(not(loom))]
 const LOOKS: usize = 300;
 #[cfg(loom)]
@@ -55,8 +55,7 @@ struct Order {
     stop: Option<Stop>,
     /// How many numbers belong to commits that stopped.
     stopped: u64,
-    /// Threads that look for a change, and threads that sleep until there is one.
-    looking: u64,
+    /// Threads that wait for a change.
     waiting: u64,
 }
 
@@ -78,7 +77,7 @@ pub(crate) struct Stop {
 impl Publication {
     /// Everything up to `visible` counts as published.
     pub(crate) fn new(visible: SequenceNumber) -> Self {
-        let order = Order { visible, done: BTreeMap::new(), stop: None, stopped: 0, looking: 0, waiting: 0 };
+        let order = Order { visible, done: BTreeMap::new(), stop: None, stopped: 0, waiting: 0 };
         Publication {
             visible: AtomicU64::new(visible << 1),
             has_stop: AtomicU64::new(0),
@@ -112,6 +111,14 @@ impl Publication {
     #[inline]
     pub(crate) fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
         let (before, after) = ((first - 1) << 1, last << 1);
+        // Those before it are mostly about to end: each looks until it is next, and none needs the lock.
+        for _ in 0..LOOKS {
+            // ORDERING: Relaxed: decides nothing; the exchange asks again.
+            if self.visible.load(Ordering::Relaxed) | LOCKED == before | LOCKED {
+                break;
+            }
+            std::hint::spin_loop();
+        }
         // ORDERING: Release pairs with the Acquire in `visible` and `lock`: all entries up to `last` are in. It follows those
         // of earlier commits, which are read with it as one sequence of exchanges. Relaxed: nothing was published.
         let published = self.visible.compare_exchange(before, after, Ordering::Release, Ordering::Relaxed);
@@ -119,6 +126,7 @@ impl Publication {
     }
 
     /// Notes it under the lock (PUBLICATION-4).
+    #[cold]
     fn complete_locked(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
         let mut order = self.lock();
         if first == order.visible + 1 || planted(Bug::PublishesOutOfOrder) {
@@ -130,28 +138,7 @@ impl Publication {
         if order.stop.is_some() {
             self.changed.notify_all();
         }
-        if order.visible < last && order.stop.is_none() {
-            order = self.look(order, last);
-        }
         self.wait(order, last)
-    }
-
-    /// Looks for a while whether `last` is visible, without the lock.
-    fn look<'p>(&'p self, mut order: MutexGuard<'p, Order>, last: SequenceNumber) -> MutexGuard<'p, Order> {
-        order.looking += 1;
-        drop(order);
-        for _ in 0..LOOKS {
-            if self.visible() >= last {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        let mut order = self.order.lock();
-        order.looking -= 1;
-        if order.stop.is_some() {
-            self.changed.notify_all();
-        }
-        order
     }
 
     /// Waits until `last` is visible.
@@ -225,7 +212,7 @@ impl Publication {
         order.stop.as_ref()?;
         loop {
             let done: u64 = order.done.iter().map(|(first, last)| last - first + 1).sum();
-            if order.looking + order.waiting == 0 && order.visible + done + order.stopped >= last {
+            if order.waiting == 0 && order.visible + done + order.stopped >= last {
                 return order.stop.clone();
             }
             order = self.changed.wait(order);
@@ -253,7 +240,7 @@ impl Publication {
 
     /// Stores the visible number. Without anybody to whom the next one matters, commits need no lock from here on.
     fn show(&self, order: &Order) {
-        let is_quiet = order.done.is_empty() && order.stop.is_none() && order.looking + order.waiting == 0;
+        let is_quiet = order.done.is_empty() && order.stop.is_none() && order.waiting == 0;
         let bit = if is_quiet { 0 } else { LOCKED };
         // ORDERING: Release pairs with the Acquire in `visible`. All entries up to this number were inserted before
         // their commits took this lock, or were published before this thread took it.

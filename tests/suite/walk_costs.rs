@@ -2,9 +2,11 @@
 //! comparisons and in steps, not in time.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use paranoid_memtable::{DuplicatePolicy, MemTable, MemTableOptions, TableReader};
+use paranoid_memtable::comparator::{DynComparator, KeyEquality, KeyOrder, SharedComparator};
+use paranoid_memtable::{Bytewise, Comparator, DuplicatePolicy, MemTable, MemTableOptions, TableReader};
 
 use super::support::orders::{Script, Scripted};
 use super::support::rng::{scramble, seed_or};
@@ -26,6 +28,49 @@ impl Script for Counting {
             _ => left.cmp(right),
         }
     }
+}
+
+/// Bytewise order by images, so that its tables have a directory; counts its comparisons.
+#[derive(Debug, Default)]
+struct CountingImages(AtomicU64);
+
+impl DynComparator for CountingImages {
+    fn name(&self) -> &str {
+        "test.CountingImages"
+    }
+
+    fn equality(&self) -> KeyEquality {
+        KeyEquality::Bytes
+    }
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        self.0.fetch_add(1, Relaxed);
+        left.cmp(right)
+    }
+
+    fn key_order(&self) -> KeyOrder {
+        KeyOrder::Images
+    }
+
+    fn image(&self, key: &[u8], at: usize) -> u64 {
+        Bytewise.image(key, at)
+    }
+}
+
+/// A newer version of the writer's last key is found from that one, not by the directory, where all versions tie.
+#[test]
+fn newer_versions_of_one_key_cost_a_few_comparisons() {
+    const COUNT: u64 = 20_000;
+    let _watchdog = Watchdog::new("walk_costs::newer_versions_of_one_key_cost_a_few_comparisons", 0);
+    let counting = Arc::new(CountingImages::default());
+    let order = SharedComparator::new(Arc::<CountingImages>::clone(&counting)).unwrap();
+    let table = MemTable::with_comparator(MemTableOptions::default(), order).unwrap();
+    let mut writer = table.writer();
+    for n in 0..COUNT {
+        writer.put(n + 1, b"key", b"").unwrap();
+    }
+    let each = counting.0.load(Relaxed) as f64 / COUNT as f64;
+    assert!(each < 4.0, "{each:.1} comparisons per insert");
 }
 
 /// Runs every walk over all entries, and calls `step` around each step. Returns how many items there were.

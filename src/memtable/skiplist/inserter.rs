@@ -1,8 +1,8 @@
 //! What a writer keeps between its inserts: where it was, where memory comes from, what is to be named.
 //!
 //! ```text
-//!   after the last insert   a few hops on level 0, if the last ones were found so
-//!   elsewhere               by the directory, which knows level 0 alone; else by the towers, which know all levels
+//!   beside the last insert   a few hops on level 0 from it, or from the node before it, if the last one was found so
+//!   elsewhere                by the directory, which knows level 0 alone; else by the towers, which know all levels
 //! ```
 //! * INSERTER-1: a way is of use only for the list that it was found in, and only once it is complete.
 //! * INSERTER-2: a name that finds its leaf locked is tried again with the next one; of too many the last is forgotten. A
@@ -25,6 +25,17 @@ use crate::planted::{Bug, planted};
 
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
 const NEAR_HOPS: u32 = 4;
+
+/// Where the next entry is looked for first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    /// After the last one: keys ascend.
+    After,
+    /// Right before the last one: keys descend, or it is a newer version of the same key.
+    Before,
+    /// Nowhere near it.
+    Elsewhere,
+}
 
 /// Nodes that wait for a name.
 #[derive(Debug, Default)]
@@ -58,8 +69,7 @@ pub(crate) struct Inserter {
     run: u32,
     /// The list that the splice belongs to, by its sentinel; 0 = none.
     owner: u32,
-    /// Hops after the last insert that are worth a try: none after one whose place was elsewhere.
-    hops: u32,
+    course: Course,
 }
 
 impl Default for Inserter {
@@ -71,7 +81,7 @@ impl Default for Inserter {
             waiting: Waiting::default(),
             run: 0,
             owner: 0,
-            hops: NEAR_HOPS,
+            course: Course::After,
         }
     }
 }
@@ -85,7 +95,7 @@ impl Inserter {
     /// Goes on after a way that a search of this list has recorded.
     pub(crate) fn follow<C>(&mut self, search: &Search<'_, C>, way: &Splice) {
         self.splice.clone_from(way);
-        (self.owner, self.hops, self.run) = (search.sentinel, NEAR_HOPS, u32::MAX);
+        (self.owner, self.course, self.run) = (search.sentinel, Course::After, u32::MAX);
     }
 
     /// Goes on at a place that a search has certified and whose way it follows.
@@ -94,20 +104,48 @@ impl Inserter {
         self.run = self.run.wrapping_add(1);
     }
 
-    /// The bracket around a position at most a few hops after the writer's last insert.
+    /// The bracket around a position beside the writer's last insert: at most a few hops after it, or right before it.
     #[inline(always)]
-    pub(crate) fn find_behind_last<'a, C: Comparator>(
+    pub(crate) fn find_beside_last<'a, C: Comparator>(
         &mut self,
         search: &Search<'a, C>,
         target: &Target<'_>,
     ) -> Option<Bracket<'a>> {
-        if self.owner != search.sentinel || (self.hops == 0 && search.directory != 0) {
+        if self.owner != search.sentinel {
             return None;
         }
-        let near = search.find_near(self.splice.prev[0], self.hops, target, &mut self.splice);
-        self.hops = if near.is_some() { NEAR_HOPS } else { 0 };
-        self.run = if near.is_some() { self.run.wrapping_add(1) } else { 0 };
+        let last = self.splice.prev[0];
+        let near = match self.course {
+            Course::After => search.find_near(last, NEAR_HOPS, target, &mut self.splice),
+            Course::Before => self.find_before(last, search, target),
+            Course::Elsewhere if search.directory != 0 => return None,
+            Course::Elsewhere => search.find_near(last, 0, target, &mut self.splice),
+        };
+        match &near {
+            None => (self.course, self.run) = (Course::Elsewhere, 0),
+            Some(bracket) => self.keep_to(last, bracket),
+        }
         near
+    }
+
+    /// The bracket around a position right before the last insert, by its back link.
+    #[inline(never)]
+    fn find_before<'a, C: Comparator>(
+        &mut self,
+        last: u32,
+        search: &Search<'a, C>,
+        target: &Target<'_>,
+    ) -> Option<Bracket<'a>> {
+        // Higher levels of the way end after the position.
+        self.splice.levels = 1;
+        search.find_near(search.view.back_hint(last)?, NEAR_HOPS, target, &mut self.splice)
+    }
+
+    /// The next entry is looked for on the side of the last one on which this one was found.
+    #[inline(always)]
+    fn keep_to(&mut self, last: u32, bracket: &Bracket<'_>) {
+        self.course = if bracket.succ == last { Course::Before } else { Course::After };
+        self.run = self.run.wrapping_add(1);
     }
 
     /// The bracket around the place of an entry.
@@ -118,7 +156,7 @@ impl Inserter {
         fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
         let target = Target::new(search.comparator, fields.key, fields.sequence);
-        match self.find_behind_last(search, &target) {
+        match self.find_beside_last(search, &target) {
             Some(bracket) => Ok(bracket),
             None => self.find_from_top(search, fields),
         }
@@ -143,8 +181,8 @@ impl Inserter {
         let bracket = search.find(target, &mut self.splice).map_err(|gap| gap.corruption)?;
         self.owner = search.sentinel;
         self.run = 0;
-        if search.directory != 0 && bracket.pred == last {
-            self.hops = NEAR_HOPS;
+        if search.directory != 0 && [bracket.pred, bracket.succ].contains(&last) {
+            self.course = if bracket.pred == last { Course::After } else { Course::Before };
         }
         Ok(bracket)
     }
@@ -193,7 +231,10 @@ impl Inserter {
             Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         let guess = self.splice.named;
         match search.directory().name(&mut self.slab, guess, tower.node, &target) {
-            Named::In(leaf) => self.splice.named = LeafSlot { leaf, slot: guess.slot + 1 },
+            Named::In(leaf) => {
+                let slot = guess.slot + u32::from(self.course != Course::Before);
+                self.splice.named = LeafSlot { leaf, slot };
+            }
             Named::Busy if planted(Bug::BusyNameForgotten) => {}
             Named::Busy => self.waiting.push(tower.node),
             Named::Not => self.splice.named = LeafSlot::NONE,

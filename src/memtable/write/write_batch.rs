@@ -246,7 +246,7 @@ fn search_near<C: Comparator>(
 ) -> Result<usize> {
     let mut writes = writes.iter().filter(|write| sort.holds(write));
     let Some(mut last) = writes.next() else { return Ok(0) };
-    let Some(bracket) = inserter.find_behind_last(search, &target(core, last)) else { return Ok(0) };
+    let Some(bracket) = inserter.find_beside_last(search, &target(core, last)) else { return Ok(0) };
     let inside = |write: &Fields<'_>| {
         bracket.entry.is_none_or(|succ| !succ.node().order(&core.comparator, &target(core, write)).is_lt())
     };

@@ -99,8 +99,8 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             || self.view.try_open(node).is_some_and(|node| node.order(self.comparator, target).is_lt())
     }
 
-    /// The first of `slots` whose node is not before the target. The first of all is asked first: of the versions of a key it is
-    /// the newest one, before which a new one stands.
+    /// The first of `slots` whose node is not before the target. The first two are asked before the search halves the rest: a
+    /// new version of a key stands before its newest one, and the first slot of a page may name what is before all of it.
     #[inline(never)]
     pub(super) fn first_not_before(
         &self,
@@ -109,12 +109,9 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         target: &Target<'_>,
     ) -> usize {
         let std::ops::Range { mut start, mut end } = slots;
-        if start == end || !self.is_before(node(start), target) {
-            return start;
-        }
-        start += 1;
+        let second = start + 2;
         while start < end {
-            let middle = start.midpoint(end);
+            let middle = if start < second { start } else { start.midpoint(end) };
             if self.is_before(node(middle), target) { start = middle + 1 } else { end = middle }
         }
         start
