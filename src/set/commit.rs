@@ -95,7 +95,7 @@ struct Prepared<'b> {
     encoded: Option<Vec<u8>>,
     /// The first number of a replay.
     replayed: Option<SequenceNumber>,
-    /// With the durability that it gets.
+    /// How it is to be written; `prepare` fills in the durability.
     options: WriteOptions,
     /// The table that was active when it was tried last, as the buffers know it.
     tried: u64,

@@ -252,7 +252,7 @@ fn a_store_that_lost_a_batch_is_noticed() {
     // One table and one journal file for all lines.
     let store = Store::start_with(1 << 20, &program, &directory, &mut rng);
     verifier.work_and_kill(store, 20, &mut rng);
-    // A line at most is left of more than were acknowledged.
+    // The first 200 bytes hold one line at most, and twenty were acknowledged.
     let bytes = fs::read(journal(&directory)).unwrap();
     fs::write(journal(&directory), &bytes[..200]).unwrap();
     let mut store = Store::start(&program, &directory, &mut rng);

@@ -27,7 +27,7 @@ use measure::environment::Environment;
 
 use crate::environment;
 use crate::pages::{self, Span};
-use paranoid_memtable::set::{MemTableSet, SetOptions};
+use paranoid_memtable::set::{FlushJob, MemTableSet, SetOptions};
 use paranoid_memtable::{MemTableOptions, WriteBatch};
 
 use crate::rivals::{Ahead, Candidate, Room};
@@ -277,17 +277,20 @@ fn time_inserts(
     Ok(())
 }
 
+/// Reads all of a flush, and keeps none of it.
+pub fn flush_away(mut job: FlushJob<()>) -> paranoid_memtable::Result<()> {
+    let mut items = job.items()?;
+    while items.next()?.is_some() {}
+    drop(items);
+    job.install(())
+}
+
 fn time_set(arenas: u64, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
     let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
     let table = MemTableOptions::builder().write_buffer_size(8 << 20).build()?;
     let options = SetOptions::builder().table(table).max_write_buffer_number(3).recycled_arenas(arenas);
     let set = MemTableSet::open(options.build()?, ())?;
-    let flusher = set.start_flush_thread(|mut job| {
-        let mut items = job.items()?;
-        while items.next()?.is_some() {}
-        drop(items);
-        job.install(())
-    })?;
+    let flusher = set.start_flush_thread(flush_away)?;
     let mut batch = WriteBatch::with_protection(8)?;
     for (at, (number, span)) in numbers.iter().zip(spans).enumerate() {
         let one = shape.entries(&[*number], 1 + at as u64);

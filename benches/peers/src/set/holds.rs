@@ -47,18 +47,14 @@ const QUANTILES: [(&str, usize); 4] =
 /// Nanoseconds of every hold.
 #[cfg(holds)]
 fn fill(batches: &[paranoid_memtable::WriteBatch]) -> anyhow::Result<Vec<u64>> {
+    use crate::tails::flush_away;
     use crate::turns::thread_time;
     use paranoid_memtable::MemTableOptions;
     use paranoid_memtable::set::{MemTableSet, SetOptions, time_holds};
     // Some five switches per fill.
     let table = MemTableOptions::builder().write_buffer_size(8 << 20).build()?;
     let set = MemTableSet::open(SetOptions::builder().table(table).max_write_buffer_number(64).build()?, ())?;
-    let flusher = set.start_flush_thread(|mut job| {
-        let mut items = job.items()?;
-        while items.next()?.is_some() {}
-        drop(items);
-        job.install(())
-    })?;
+    let flusher = set.start_flush_thread(flush_away)?;
     let clock = || u64::try_from(thread_time().as_nanos()).unwrap_or(u64::MAX);
     let mut empty: Vec<u64> = (0..10_001).map(|_| clock()).map(|from| clock() - from).collect();
     empty.sort_unstable();
