@@ -151,13 +151,12 @@ fn every_entry_is_found_by_few_steps() {
 #[cfg_attr(miri, ignore = "many entries")]
 fn one_key_has_a_million_versions() {
     let many = scaled(1_000_000);
-    let orders: [(&str, fn(u64, u64) -> u64); 2] =
-        [("ascending", |n, _| n), ("any order", |n, many| n * 7919 % many)];
-    for (name, order) in orders {
+    // 7919 is prime: each number once.
+    for (name, step) in [("ascending", 1), ("any order", 7919)] {
         let (table, mut inserter) = (Table::new(), Inserter::default());
         table.put(&mut inserter, b"a", 1);
         table.put(&mut inserter, b"z", 1);
-        (0..many).for_each(|n| table.put(&mut inserter, b"hot", 1 + order(n, many)));
+        (0..many).for_each(|n| table.put(&mut inserter, b"hot", 1 + n * step % many));
         let versions = (1..=many).rev().map(|sequence| (b"hot".to_vec(), sequence));
         let want: Vec<_> =
             [(b"a".to_vec(), 1)].into_iter().chain(versions).chain([(b"z".to_vec(), 1)]).collect();
