@@ -73,6 +73,20 @@ impl Condvar {
     }
 }
 
+/// A value in cache lines of its own: who writes what lies beside it does not take these away from other threads.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Alone<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Alone<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// A cell that is filled once, by one release store, and never changes after that.
 ///
 /// Loom does not see into `OnceLock`, so in models a flag that it understands publishes the value.

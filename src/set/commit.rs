@@ -42,7 +42,7 @@ use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::{Slot, Tables};
 use crate::set::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Alone, Mutex, MutexGuard};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
@@ -58,7 +58,7 @@ pub(crate) struct Shared<B, C: Comparator> {
     pub(crate) registry: Arc<Registry>,
     pub(crate) tables: Swapped<Tables<B, C>>,
     pub(crate) syncs: SyncLeader,
-    pub(crate) commit: Mutex<Commit<B, C>>,
+    pub(crate) commit: Alone<Mutex<Commit<B, C>>>,
     pub(crate) buffers: Membership,
     pub(crate) reports: Reports,
     tables_max: u64,
@@ -151,7 +151,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             registry: Arc::new(Registry::new(Publication::new(last))),
             tables: Swapped::new(tables),
             syncs: SyncLeader::new(last),
-            commit: Mutex::new(commit),
+            commit: Alone(Mutex::new(commit)),
             buffers,
             reports: Reports::new(listener),
             tables_max,

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
 use crate::planted::{Bug, planted};
-use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
 /// How often a commit that is done looks whether those before it are, until it sleeps: several times as long as an insert takes,
 /// and shorter than to sleep and to be woken.
@@ -39,7 +39,7 @@ const LOCKED: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Publication {
     /// The last visible number, and in the lowest bit whether commits take the lock (PUBLICATION-4).
-    visible: AtomicU64,
+    visible: Alone<AtomicU64>,
     /// Whether a commit stopped: 0 or 1.
     has_stop: AtomicU64,
     order: Mutex<Order>,
@@ -79,7 +79,7 @@ impl Publication {
     pub(crate) fn new(visible: SequenceNumber) -> Self {
         let order = Order { visible, done: BTreeMap::new(), stop: None, stopped: 0, waiting: 0 };
         Publication {
-            visible: AtomicU64::new(visible << 1),
+            visible: Alone(AtomicU64::new(visible << 1)),
             has_stop: AtomicU64::new(0),
             order: Mutex::new(order),
             changed: Condvar::new(),

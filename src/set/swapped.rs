@@ -21,17 +21,12 @@
 use std::sync::Arc;
 
 use crate::planted::{Bug, planted};
-use crate::sync::{Mutex, thread_number};
+use crate::sync::{Alone, Mutex, thread_number};
 
 #[cfg(not(loom))]
 const SHARDS: usize = 16;
 #[cfg(loom)]
 const SHARDS: usize = 2;
-
-/// A lock and a pointer in cache lines of their own.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Shard<T>(Mutex<Loaded<T>>);
 
 /// A loaded value. The outer pointer is the shard's own.
 pub(crate) type Loaded<T> = Arc<Arc<T>>;
@@ -39,12 +34,12 @@ pub(crate) type Loaded<T> = Arc<Arc<T>>;
 /// A value that is replaced as a whole.
 #[derive(Debug)]
 pub(crate) struct Swapped<T> {
-    shards: [Shard<T>; SHARDS],
+    shards: [Alone<Mutex<Loaded<T>>>; SHARDS],
 }
 
 impl<T> Swapped<T> {
     pub(crate) fn new(value: Arc<T>) -> Self {
-        Swapped { shards: std::array::from_fn(|_| Shard(Mutex::new(Arc::new(Arc::clone(&value))))) }
+        Swapped { shards: std::array::from_fn(|_| Alone(Mutex::new(Arc::new(Arc::clone(&value))))) }
     }
 
     /// The value.
@@ -54,7 +49,7 @@ impl<T> Swapped<T> {
 
     /// The value, by the shard of this thread number.
     pub(crate) fn load_from(&self, thread: usize) -> Loaded<T> {
-        Arc::clone(&self.shards[thread % SHARDS].0.lock())
+        Arc::clone(&self.shards[thread % SHARDS].lock())
     }
 
     /// Replaces the value (SWAPPED-1). Returns what the shards held, to be dropped without a lock.
@@ -63,9 +58,9 @@ impl<T> Swapped<T> {
             return self
                 .shards
                 .each_ref()
-                .map(|shard| std::mem::replace(&mut *shard.0.lock(), Arc::new(Arc::clone(value))));
+                .map(|shard| std::mem::replace(&mut *shard.lock(), Arc::new(Arc::clone(value))));
         }
-        let guards = self.shards.each_ref().map(|shard| shard.0.lock());
+        let guards = self.shards.each_ref().map(|shard| shard.lock());
         guards.map(|mut guard| std::mem::replace(&mut *guard, Arc::new(Arc::clone(value))))
     }
 }
