@@ -57,6 +57,8 @@ pub(crate) struct Shared<B, C: Comparator> {
     journal: Option<Arc<dyn Journal>>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) tables: Swapped<Tables<B, C>>,
+    /// The active one of them, which writers take: without a pointer that all of them count.
+    pub(crate) active: Swapped<Slot<C>>,
     pub(crate) syncs: SyncLeader,
     pub(crate) commit: Alone<Mutex<Commit<B, C>>>,
     pub(crate) buffers: Membership,
@@ -149,6 +151,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             model,
             journal,
             registry: Arc::new(Registry::new(Publication::new(last))),
+            active: Swapped::new(Arc::clone(&tables.active)),
             tables: Swapped::new(tables),
             syncs: SyncLeader::new(last),
             commit: Alone(Mutex::new(commit)),
@@ -314,8 +317,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         prepared: &mut Prepared<'_>,
         taken: Taken,
     ) -> Result<()> {
-        let Some(Turn { commit, .. }) = turn else { return Ok(()) };
-        let slot = Arc::clone(&commit.tables.active);
+        let slot = self.active.load();
         let core = slot.table.core();
         write_reserved(core, prepared.bytes.saturating_add(BATCH_BYTES), |entered| {
             if let Some(mut turn) = turn.take() {
@@ -437,7 +439,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let active = next.number;
         commit.tables = commit.tables.switched(next);
         // What the shards held are pointers: all tables are in the new view as well.
-        drop(self.tables.swap(&commit.tables));
+        drop((self.tables.swap(&commit.tables), self.active.swap(&commit.tables.active)));
         self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
         sealed.bytes.seal(sealed.table.allocated_bytes(), &commit.tables.active.bytes);
         Ok(())

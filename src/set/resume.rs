@@ -160,5 +160,5 @@ fn exchange<B, C: Comparator + Clone>(
     let (active, base) = (Arc::clone(active), Arc::clone(&commit.tables.base));
     commit.unasked = 0;
     commit.tables = Arc::new(Tables { active, immutables, base });
-    drop(shared.tables.swap(&commit.tables));
+    drop((shared.tables.swap(&commit.tables), shared.active.swap(&commit.tables.active)));
 }
