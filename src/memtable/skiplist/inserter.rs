@@ -197,7 +197,7 @@ impl Inserter {
         tower: Tower,
     ) {
         self.splice.record(0, tower.node);
-        if search.directory != 0 {
+        if search.directory != 0 && self.run.is_multiple_of(NAMED_EVERY) {
             self.name(search, fields, tower);
         }
         if tower.height == 1 {
@@ -222,18 +222,15 @@ impl Inserter {
     }
 
     /// Names a published node in the directory, and those that wait for it.
-    #[inline]
+    #[inline(never)]
     fn name<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: Tower) {
-        if !self.run.is_multiple_of(NAMED_EVERY) {
-            return;
-        }
         let target =
             Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         let guess = self.splice.named;
         match search.directory().name(&mut self.slab, guess, tower.node, &target) {
-            Named::In(leaf) => {
-                let slot = guess.slot + u32::from(self.course != Course::Before);
-                self.splice.named = LeafSlot { leaf, slot };
+            Named::In(place) => {
+                let slot = place.slot.saturating_sub(u32::from(self.course == Course::Before));
+                self.splice.named = LeafSlot { slot, ..place };
             }
             Named::Busy if planted(Bug::BusyNameForgotten) => {}
             Named::Busy => self.waiting.push(tower.node),

@@ -117,7 +117,7 @@ impl<C: Comparator> Search<'_, C> {
             if run % NAMED_EVERY == 0
                 && let Named::In(named) = directory.name(&mut slab, guess, at, &self.position(&node))
             {
-                guess.leaf = named;
+                guess = named;
             }
         }
     }

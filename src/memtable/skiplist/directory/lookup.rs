@@ -34,7 +34,7 @@ const LEAF_LINES: usize = 8;
 pub(super) const LEVELS_MAX: u32 = 6;
 
 /// A place in the directory.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeafSlot {
     /// 0: no place.
     pub(crate) leaf: u32,

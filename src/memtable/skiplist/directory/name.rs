@@ -36,8 +36,8 @@ pub(crate) const NAMED_EVERY: u32 = 4;
 /// How naming a node ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// In this leaf.
-    In(u32),
+    /// Right before this place, where the next node in order is named.
+    In(LeafSlot),
     /// A lock was taken: to be tried again.
     Busy,
     /// It stays without a name: damage, or a full arena.
@@ -52,13 +52,18 @@ struct New<'t, 'k> {
     child: u32,
 }
 
+/// The place behind a slot.
+fn behind(leaf: u32, slot: usize) -> LeafSlot {
+    LeafSlot { leaf, slot: slot as u32 + 1 }
+}
+
 impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known, and before the slot there
     /// that is guessed.
     #[inline]
     pub(crate) fn name(&self, slab: &mut SubChunk, guess: LeafSlot, node: u32, target: &Target<'_>) -> Named {
         if self.put_quickly(guess, node, target).is_some() {
-            return Named::In(guess.leaf);
+            return Named::In(LeafSlot { slot: guess.slot + 1, ..guess });
         }
         let new = New { level: 0, target, node, child: 0 };
         self.put(slab, guess.leaf, &new).unwrap_or(Named::Not)
@@ -91,7 +96,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         let mut page = match page {
             0 => match self.page_for(slab, new)? {
                 Some(page) => page,
-                None => return Some(Named::In(0)),
+                None => return Some(Named::In(LeafSlot::NONE)),
             },
             at => Page::open(self.view, at)?,
         };
@@ -121,10 +126,10 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
                 continue;
             }
             if place < locked.count && locked.slot(self.view, place)?.node == new.node {
-                return Some(Named::In(page.at));
+                return Some(Named::In(behind(page.at, place)));
             }
             if place == locked.count && self.begins_next(&page, new.node) {
-                return Some(Named::In(page.next()));
+                return Some(Named::In(behind(page.next(), 0)));
             }
             match self.put_here(slab, &mut locked, place, new)? {
                 Some(at) => return Some(Named::In(at)),
@@ -202,14 +207,14 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         locked: &mut Locked<'a>,
         place: usize,
         new: &New<'_, '_>,
-    ) -> Option<Option<u32>> {
+    ) -> Option<Option<LeafSlot>> {
         let measure = locked.page.measure();
         if locked.count == SLOTS {
             // NAME-4.
             if let Some(skip) = self.better_skip(locked, place, new.target.key) {
                 self.measure_anew(slab, locked, new.level, skip)?;
             } else if place == SLOTS {
-                return self.append_page(slab, locked, new).map(Some);
+                return self.append_page(slab, locked, new).map(|at| Some(behind(at, 0)));
             } else {
                 self.split(slab, locked, new.level)?;
             }
@@ -223,7 +228,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         }
         let discriminator = kept(self.comparator, new.target.key, measure.skip);
         locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
-        Some(Some(locked.page.at))
+        Some(Some(behind(locked.page.at, place)))
     }
 
     fn node_in(&self, locked: &Locked<'a>, slot: usize) -> Option<Node<'a>> {
