@@ -101,7 +101,7 @@ impl Inserter {
     /// Goes on at a place that a search has certified and whose way it follows.
     #[inline(always)]
     pub(crate) fn arrive(&mut self) {
-        self.run = self.run.wrapping_add(1);
+        (self.course, self.run) = (Course::After, self.run.wrapping_add(1));
     }
 
     /// The bracket around a position beside the writer's last insert: at most a few hops after it, or right before it.
@@ -148,9 +148,15 @@ impl Inserter {
         self.run = self.run.wrapping_add(1);
     }
 
+    /// The node that it inserted last.
+    #[inline(always)]
+    pub(crate) fn last(&self) -> u32 {
+        self.splice.prev[0]
+    }
+
     /// The bracket around the place of an entry.
     #[inline(always)]
-    pub(super) fn find<'a, C: Comparator>(
+    pub(crate) fn find<'a, C: Comparator>(
         &mut self,
         search: &Search<'a, C>,
         fields: &Fields<'_>,

@@ -14,8 +14,11 @@
 //!   none yet.
 //! * WRITE-BATCH-3: a panic of the comparator reaches the caller. Each entry is then either linked and counted, or
 //!   absent.
-//! * WRITE-BATCH-4: the bracket that the search of an entry certified is used if both of its links still say what they said.
-//!   Else the place is looked for anew.
+//! * WRITE-BATCH-4: the bracket that the search of an entry certified is used if both of its links still say what they said:
+//!   one is compared here, the other one by the exchange that links the entry. Else the place is looked for anew.
+//! * WRITE-BATCH-5: behind an entry that was linked and read back, up to the node after it, nothing needs to be looked for:
+//!   the two are the bracket of the next entry, if that comes after the first and its search certified that it does not come
+//!   after the second.
 //!
 //! Any thread; a batch is written inside one shard. Not promised: that all entries become visible at once. The engine
 //! publishes the batch's last sequence number after the call has returned.
@@ -23,7 +26,7 @@
 #![forbid(unsafe_code)]
 
 use crate::batch::batch::{SequenceMode, WriteBatch};
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Error, Result};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::options::Representation;
@@ -203,9 +206,12 @@ fn search_batch<'a, C: Comparator>(
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
     sort: Sort,
-    ways: &mut Vec<Way<'a>>,
+    ways: &mut Ways<'a>,
 ) -> Result<()> {
-    let near = search_near(core, search, inserter, writes, sort)?;
+    let (near, succ) = search_near(core, search, inserter, writes, sort)?;
+    if sort == Sort::Points {
+        ways.near = succ;
+    }
     let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
     let room = rest.clone().count();
     let (mut places, mut targets) = (Vec::with_capacity(room), Vec::with_capacity(room));
@@ -216,15 +222,15 @@ fn search_batch<'a, C: Comparator>(
     if places.is_empty() {
         return Ok(());
     }
-    ways.resize(writes.len(), Way::Writers);
+    ways.found.resize(writes.len(), None);
     let mut outcome = Ok(());
     find_many(search, &targets, &no_way(search), &mut |index, found, way| {
         let Some(&place) = places.get(index) else { return };
-        let (Some(write), Some(slot)) = (writes.get(place), ways.get_mut(place)) else { return };
+        let (Some(write), Some(slot)) = (writes.get(place), ways.found.get_mut(place)) else { return };
         let fits = match found {
             Err(gap) => Err(gap.corruption.into()),
             Ok(bracket) => {
-                *slot = Way::Found(way.clone(), bracket);
+                *slot = Some((way.clone(), bracket));
                 refuse(core, sort, write, &bracket)
             }
         };
@@ -235,18 +241,18 @@ fn search_batch<'a, C: Comparator>(
     outcome
 }
 
-/// Number of leading entries that are in order and between the writer's last insert and its successor: a batch that
-/// continues there needs no search. pred < first entry < entry <= succ certifies each of them.
+/// Number of leading entries that are in order and between the writer's last insert and its successor, and that one: a batch
+/// that continues there needs no search. pred < first entry < entry <= succ certifies each of them.
 fn search_near<C: Comparator>(
     core: &Core<C>,
     search: &Search<'_, C>,
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
     sort: Sort,
-) -> Result<usize> {
+) -> Result<(usize, u32)> {
     let mut writes = writes.iter().filter(|write| sort.holds(write));
-    let Some(mut last) = writes.next() else { return Ok(0) };
-    let Some(bracket) = inserter.find_beside_last(search, &target(core, last)) else { return Ok(0) };
+    let Some(mut last) = writes.next() else { return Ok((0, 0)) };
+    let Some(bracket) = inserter.find_beside_last(search, &target(core, last)) else { return Ok((0, 0)) };
     let inside = |write: &Fields<'_>| {
         bracket.entry.is_none_or(|succ| !succ.node().order(&core.comparator, &target(core, write)).is_lt())
     };
@@ -259,7 +265,7 @@ fn search_near<C: Comparator>(
         refuse(core, sort, write, &bracket)?;
         (last, near) = (write, near + 1);
     }
-    Ok(near)
+    Ok((near, bracket.succ))
 }
 
 fn target<'k, C: Comparator>(core: &Core<C>, write: &Fields<'k>) -> Target<'k> {
@@ -289,9 +295,9 @@ fn prepare_batch<'a, C: Comparator>(
     core: &'a Core<C>,
     entered: &mut Entered<'_>,
     writes: &[Fields<'_>],
-) -> Result<Vec<Way<'a>>> {
+) -> Result<Ways<'a>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
-    let mut ways = Vec::new();
+    let mut ways = Ways::default();
     if core.options.representation == Representation::SkipList {
         let inserter = &mut entered.inside.inserter;
         search_batch(core, &points, inserter, writes, Sort::Points, &mut ways)?;
@@ -336,66 +342,87 @@ fn link_batch<'a, C: Comparator>(
     core: &'a Core<C>,
     entered: &mut Entered<'_>,
     writes: &[Fields<'_>],
-    ways: &[Way<'a>],
+    ways: &Ways<'a>,
     linked: &mut impl FnMut(&Inserted),
 ) -> Result<()> {
     // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
     let mut points = core.point_search()?;
     let mut last = None;
     for (place, write) in writes.iter().enumerate() {
-        let way = ways.get(place).unwrap_or(&Way::Writers);
-        let certified = match follows(core, last, (write, way)) {
-            true => None,
-            false => follow(core, entered, &points, (write, way))?,
-        };
+        let way = ways.found.get(place).and_then(Option::as_ref);
         core.points.list.heighten(&mut points);
-        linked(&match write.kind {
-            Kind::RANGE_DELETE => apply(core, entered, write)?,
-            _ => apply_point(core, entered, &points, write, certified.as_ref())?,
-        });
-        last = Some((write, way));
+        if Sort::Ranges.holds(write) || core.options.representation == Representation::Vector {
+            if let Some((way, _)) = way {
+                entered.inside.inserter.follow(&core.range_search()?, way);
+            }
+            linked(&apply(core, entered, write)?);
+            last = None;
+            continue;
+        }
+        let inserter = &mut entered.inside.inserter;
+        let bracket = match last {
+            Some((before, bracket)) if goes_on(core, &points, (before, &bracket), (write, way), ways.near) => {
+                inserter.arrive();
+                bracket
+            }
+            _ => arrive(&points, inserter, write, way)?,
+        };
+        linked(&apply_point(core, entered, &points, write, Some(&bracket))?);
+        let behind = Bracket { pred: entered.inside.inserter.last(), ..bracket };
+        last = write.caller_digest.map(|_| (write, behind));
     }
     Ok(())
 }
 
-/// Whether an entry's place is after the one that was linked last, with nothing that was there before between them:
-/// then the writer's own way is the shorter one.
-fn follows<C: Comparator>(core: &Core<C>, last: Option<Step<'_, '_>>, (write, way): Step<'_, '_>) -> bool {
-    let (Some((before, Way::Found(_, last))), Way::Found(_, bracket)) = (last, way) else { return false };
-    last.pred == bracket.pred
-        && Sort::Ranges.holds(before) == Sort::Ranges.holds(write)
-        && core.comparator.compare(before.key, write.key).is_lt()
-}
-
-/// Moves the writer to the place that a search has found. The bracket there, if it still stands, and its list is that of
-/// the point entries.
-fn follow<'a, C: Comparator>(
+/// Whether an entry's place is behind the one that was linked last (WRITE-BATCH-5): so are those in order that were not
+/// searched.
+#[inline(always)]
+fn goes_on<'a, C: Comparator>(
     core: &Core<C>,
-    entered: &mut Entered<'_>,
     points: &Search<'a, C>,
-    (write, way): Step<'_, 'a>,
-) -> Result<Option<Bracket<'a>>, Corruption> {
-    let Way::Found(way, bracket) = way else { return Ok(None) };
-    let inserter = &mut entered.inside.inserter;
-    if Sort::Ranges.holds(write) {
-        inserter.follow(&core.range_search()?, way);
-        return Ok(None);
+    (last, behind): (&Fields<'_>, &Bracket<'a>),
+    (write, way): (&Fields<'_>, Option<&Way<'a>>),
+    near: u32,
+) -> bool {
+    let is_certified = match way {
+        Some((_, found)) => {
+            found.succ == behind.succ && core.comparator.compare(last.key, write.key).is_lt()
+        }
+        None => near == behind.succ,
+    };
+    is_certified && points.stands(behind)
+}
+
+/// Moves the writer to the place of an entry, and returns the bracket there: the one that its search has found, if that still
+/// stands.
+#[inline(always)]
+fn arrive<'a, C: Comparator>(
+    points: &Search<'a, C>,
+    inserter: &mut Inserter,
+    write: &Fields<'_>,
+    way: Option<&Way<'a>>,
+) -> Result<Bracket<'a>> {
+    if let Some((way, bracket)) = way {
+        inserter.follow(points, way);
+        if points.stands(bracket) {
+            inserter.arrive();
+            return Ok(*bracket);
+        }
     }
-    inserter.follow(points, way);
-    Ok(points.stands(bracket).then_some(*bracket))
+    inserter.find(points, write)
 }
 
-/// How a batch's entry gets to its place.
-#[derive(Debug, Clone)]
-enum Way<'a> {
-    /// The writer stands there, or gets there by the entry before.
-    Writers,
-    /// By the way that a search has found, to the bracket that it certified.
-    Found(Splice, Bracket<'a>),
+/// How the entries of a batch get to their places.
+#[derive(Default)]
+struct Ways<'a> {
+    /// The first node that is not before the point entries that were not searched.
+    near: u32,
+    /// The ways of those that were, by their places in the batch; empty if none was.
+    found: Vec<Option<Way<'a>>>,
 }
 
-/// An entry and the way that its search recorded.
-type Step<'s, 'a> = (&'s Fields<'s>, &'s Way<'a>);
+/// The way that a search has found, and the bracket that it certified.
+type Way<'a> = (Splice, Bracket<'a>);
 
 /// The way of a search that has not begun.
 fn no_way<C>(search: &Search<'_, C>) -> Splice {

@@ -94,35 +94,32 @@ pub(crate) fn apply<C: Comparator>(
         apply_range(core, entered, write)
     } else {
         let search = core.point_search()?;
-        apply_point(core, entered, &search, write, None)
+        let bracket = match core.options.representation {
+            Representation::SkipList => Some(entered.inside.inserter.find(&search, write)?),
+            Representation::Vector => None,
+        };
+        apply_point(core, entered, &search, write, bracket.as_ref())
     }
 }
 
-/// Inserts a point entry: between two nodes that a search has certified, if that was made before.
+/// Inserts a point entry: between two nodes that a search has certified, or in a chain.
 #[inline(always)]
 pub(crate) fn apply_point<'a, C: Comparator>(
     core: &Core<C>,
     entered: &mut Entered<'_>,
     search: &Search<'a, C>,
     write: &Fields<'_>,
-    certified: Option<&Bracket<'a>>,
+    bracket: Option<&Bracket<'a>>,
 ) -> Result<Inserted> {
     let announce = || core.accelerators.announce(&search.view, write.key, write.key_part);
     if core.accelerators.shortcuts() == Shortcuts::Some && !planted(Bug::FilterAfterPublication) {
         announce()?;
     }
-    let quick = match core.options.representation {
-        Representation::SkipList => {
-            let (list, inserter) = (&core.points.list, &mut entered.inside.inserter);
-            match certified {
-                Some(bracket) => {
-                    inserter.arrive();
-                    list.insert_between(search, inserter, write, bracket)?
-                }
-                None => list.insert_new(search, inserter, write)?,
-            }
+    let quick = match bracket {
+        Some(bracket) => {
+            core.points.list.insert_between(search, &mut entered.inside.inserter, write, bracket)?
         }
-        Representation::Vector => Quick::Not(None),
+        None => Quick::Not(None),
     };
     if planted(Bug::FilterAfterPublication) {
         announce()?;
