@@ -52,12 +52,15 @@ impl View<'_> {
         let header_part = self.secret.header_part(offset, lengths.0, fields.sequence, revision);
         let placed = Placed::new(fields.sequence, header_part);
         let (digest, parts) = self.seal(head, &placed, fields.kind, key, value);
-        let check = Secret::header_check(header_part);
+        let back = BackWord::pack(back, self.secret.back_tag(offset, back), Secret::header_check(header_part));
         if let Some(word) = head[BACK_AT..].first_chunk_mut() {
-            let back = BackWord::pack(back, self.secret.back_tag(offset, back), check);
             self.write_word(word, offset + BACK_UNITS, back.0);
         }
-        Ok(Built { offset, digest, parts })
+        let words = [lengths.0, fields.sequence, back.0];
+        let agrees = fields.caller_digest.is_some()
+            && is_read_as(std::hint::black_box(head), words, revision)
+            && self.is_sealed_with(head, digest);
+        Ok(Built { offset, digest, parts, agrees })
     }
 
     /// Writes the links above level 0, the highest one first: out of line, because few nodes have any.
@@ -108,6 +111,25 @@ impl View<'_> {
         }
         (first, Some(parts))
     }
+
+    /// Whether the key digest that is read is this one.
+    #[inline(always)]
+    fn is_sealed_with(&self, head: &[u8], digest: u64) -> bool {
+        let (digests, width) = (&head[HEADER..], self.width.bytes());
+        match digests.first_chunk() {
+            Some(whole) if width == 8 => u64::from_le_bytes(*whole) == digest,
+            _ => digests[..width] == digest.to_le_bytes()[..width],
+        }
+    }
+}
+
+/// Whether a header is read as these words and this revision.
+#[inline(always)]
+fn is_read_as(head: &[u8], words: [u64; 3], revision: u32) -> bool {
+    let Some(header) = head.first_chunk::<HEADER>() else { return false };
+    let mut found = header.as_chunks::<UNIT>().0.iter().zip(words);
+    found.all(|(found, word)| *found == word.to_ne_bytes())
+        && header.last_chunk() == Some(&revision.to_ne_bytes())
 }
 
 /// `to.copy_from_slice(from)`, with two moves for keys of 8 to 16 bytes: they are shorter than a call.
@@ -162,6 +184,8 @@ pub(crate) struct Built {
     pub(crate) digest: u64,
     /// What the digests were made of, if any are stored.
     pub(crate) parts: Option<Parts>,
+    /// Whether header and key digest were read back as they were written; compared only if the caller has a digest.
+    pub(crate) agrees: bool,
 }
 
 /// The fields of an entry that is being inserted, in the caller's buffers.

@@ -429,23 +429,23 @@ pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -
         );
     }
     match fields.caller_digest {
-        Some(caller_digest) => check_caller_digest(view, built, fields.sequence, caller_digest),
+        Some(caller_digest) => check_caller_digest(view, built, fields, caller_digest),
         None => Ok(()),
     }
 }
 
-/// Header and key digest are read back as any reader would; K and V are those that the digests were made of, if any are
-/// stored.
+/// Header and key digest were read back; K and V are those that the digests were made of, if any are stored.
 #[inline(always)]
 fn check_caller_digest(
     view: &View<'_>,
     built: &Built,
-    sequence: SequenceNumber,
+    fields: &Fields<'_>,
     caller_digest: Protected<Kvo>,
 ) -> Result<(), Corruption> {
-    let (there, stored_sequence) = match (view.try_open(built.offset), built.parts) {
-        (Some(node), Some(parts)) if node.stored_key_digest(view) == built.digest => {
-            (Protected::of_parts(parts.key, parts.value, node.lengths().kind()), node.sequence())
+    let sequence = fields.sequence;
+    let (there, stored_sequence) = match built.parts {
+        Some(parts) if built.agrees => {
+            (Protected::of_parts(parts.key, parts.value, fields.kind), sequence)
         }
         _ => read_back(*view, built.offset)?,
     };
