@@ -52,7 +52,8 @@ impl View<'_> {
         let header_part = self.secret.header_part(offset, lengths.0, fields.sequence, revision);
         let placed = Placed::new(fields.sequence, header_part);
         let (digest, parts) = self.seal(head, &placed, fields.kind, key, value);
-        let back = BackWord::pack(back, self.secret.back_tag(offset, back), Secret::header_check(header_part));
+        let back =
+            BackWord::pack(back, self.secret.back_tag(offset, back), Secret::header_check(header_part));
         if let Some(word) = head[BACK_AT..].first_chunk_mut() {
             self.write_word(word, offset + BACK_UNITS, back.0);
         }

@@ -444,9 +444,7 @@ fn check_caller_digest(
 ) -> Result<(), Corruption> {
     let sequence = fields.sequence;
     let (there, stored_sequence) = match built.parts {
-        Some(parts) if built.agrees => {
-            (Protected::of_parts(parts.key, parts.value, fields.kind), sequence)
-        }
+        Some(parts) if built.agrees => (Protected::of_parts(parts.key, parts.value, fields.kind), sequence),
         _ => read_back(*view, built.offset)?,
     };
     if there == caller_digest && stored_sequence == sequence {

@@ -361,7 +361,9 @@ fn link_batch<'a, C: Comparator>(
         }
         let inserter = &mut entered.inside.inserter;
         let bracket = match last {
-            Some((before, bracket)) if goes_on(core, &points, (before, &bracket), (write, way), ways.near) => {
+            Some((before, bracket))
+                if goes_on(core, &points, (before, &bracket), (write, way), ways.near) =>
+            {
                 inserter.arrive();
                 bracket
             }
@@ -385,9 +387,7 @@ fn goes_on<'a, C: Comparator>(
     near: u32,
 ) -> bool {
     let is_certified = match way {
-        Some((_, found)) => {
-            found.succ == behind.succ && core.comparator.compare(last.key, write.key).is_lt()
-        }
+        Some((_, found)) => found.succ == behind.succ && core.comparator.compare(last.key, write.key).is_lt(),
         None => near == behind.succ,
     };
     is_certified && points.stands(behind)
