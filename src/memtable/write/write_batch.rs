@@ -92,18 +92,17 @@ pub(crate) enum Writes<'b> {
 }
 
 impl<'b> Writes<'b> {
-    /// Adds an entry; there will be `room` of them at most.
+    /// Room for so many entries.
+    fn with_room(room: usize) -> Self {
+        if room > 1 { Writes::Many(Vec::with_capacity(room)) } else { Writes::None }
+    }
+
+    /// Adds an entry. Of more than there is room for, one is kept: such a batch is refused at its end.
     #[inline(always)]
-    fn push(&mut self, write: Fields<'b>, room: usize) {
+    fn push(&mut self, write: Fields<'b>) {
         match self {
-            Writes::None if room == 1 => *self = Writes::One(write),
             Writes::Many(writes) => writes.push(write),
-            Writes::None | Writes::One(_) => {
-                let mut writes = Vec::with_capacity(room);
-                writes.extend(self.iter().copied());
-                writes.push(write);
-                *self = Writes::Many(writes);
-            }
+            Writes::None | Writes::One(_) => *self = Writes::One(write),
         }
     }
 }
@@ -138,6 +137,7 @@ pub(crate) fn read_batch<'b, C: Comparator>(
     writes: &mut Writes<'b>,
 ) -> Result<()> {
     let (mut entries, mut number) = (batch.entries(), 0);
+    *writes = Writes::with_room(batch.len());
     while let Some(entry) = entries.step()? {
         let sequence = batch.sequence_of(number, first)?;
         let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
@@ -145,7 +145,7 @@ pub(crate) fn read_batch<'b, C: Comparator>(
         let write = Fields::with_key_part(sequence, kind, (key, key_part), value, caller_digest);
         if !deletes_nothing(core, &write) {
             admit(core, &write).map_err(|error| name(number, error))?;
-            writes.push(write, batch.len());
+            writes.push(write);
         }
         number += 1;
     }
@@ -211,6 +211,9 @@ fn search_batch<'a, C: Comparator>(
     let (near, succ) = search_near(core, search, inserter, writes, sort)?;
     if sort == Sort::Points {
         ways.near = succ;
+    }
+    if near == writes.len() {
+        return Ok(());
     }
     let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
     let room = rest.clone().count();
@@ -304,9 +307,9 @@ fn prepare_batch<'a, C: Comparator>(
     }
     if writes.iter().any(|write| Sort::Ranges.holds(write)) {
         core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
+        let inserter = &mut entered.inside.inserter;
+        search_batch(core, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
     }
-    let inserter = &mut entered.inside.inserter;
-    search_batch(core, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
     let bytes = writes.iter().map(|write| entry_bytes(&points, write, core.options.duplicates)).sum();
     core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
     Ok(ways)
