@@ -39,9 +39,11 @@ impl View<'_> {
                 self.write_upper(upper, offset, end);
             }
         }
-        bytes[..SEQUENCE_AT].copy_from_slice(&lengths.0.to_ne_bytes());
-        bytes[SEQUENCE_AT..BACK_AT].copy_from_slice(&fields.sequence.to_ne_bytes());
-        bytes[REVISION_AT..HEADER].copy_from_slice(&revision.to_ne_bytes());
+        if let Some(header) = bytes.first_chunk_mut::<HEADER>() {
+            header[..SEQUENCE_AT].copy_from_slice(&lengths.0.to_ne_bytes());
+            header[SEQUENCE_AT..BACK_AT].copy_from_slice(&fields.sequence.to_ne_bytes());
+            header[REVISION_AT..].copy_from_slice(&revision.to_ne_bytes());
+        }
         let key_at = key_at(self.width);
         let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
         copy_key(key, fields.key);

@@ -34,8 +34,11 @@ impl Site {
         (units, height): (u64, u32),
         (pred, succ): (u32, u32),
     ) -> Result<Site> {
-        let site = Site { reservation: view.arena().carve(sub, units)?, pad: 0, height };
-        if site.fits(pred, succ) { Ok(site) } else { site.set_apart(view, sub, (pred, succ)) }
+        let mut site = Site { reservation: view.arena().carve(sub, units)?, pad: 0, height };
+        if !site.fits(pred, succ) {
+            site = site.set_apart(view, sub, (pred, succ))?;
+        }
+        Ok(site)
     }
 
     /// Moves the node by free units before it, so that it stands apart.

@@ -350,6 +350,7 @@ fn link_batch<'a, C: Comparator>(
 ) -> Result<()> {
     // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
     let mut points = core.point_search()?;
+    let mut bracket = Bracket { pred: points.sentinel, succ: points.sentinel, entry: None };
     let mut last = None;
     for (place, write) in writes.iter().enumerate() {
         let way = ways.found.get(place).and_then(Option::as_ref);
@@ -363,18 +364,14 @@ fn link_batch<'a, C: Comparator>(
             continue;
         }
         let inserter = &mut entered.inside.inserter;
-        let bracket = match last {
-            Some((before, bracket))
-                if goes_on(core, &points, (before, &bracket), (write, way), ways.near) =>
-            {
-                inserter.arrive();
-                bracket
-            }
-            _ => arrive(&points, inserter, write, way)?,
-        };
+        if last.is_some_and(|last| is_behind(core, &points, (last, &bracket), (write, way), ways.near)) {
+            inserter.arrive();
+        } else {
+            bracket = arrive(&points, inserter, write, way)?;
+        }
         linked(&apply_point(core, entered, &points, write, Some(&bracket))?);
-        let behind = Bracket { pred: entered.inside.inserter.last(), ..bracket };
-        last = write.caller_digest.map(|_| (write, behind));
+        bracket.pred = entered.inside.inserter.last();
+        last = write.caller_digest.map(|_| write);
     }
     Ok(())
 }
@@ -382,7 +379,7 @@ fn link_batch<'a, C: Comparator>(
 /// Whether an entry's place is behind the one that was linked last (WRITE-BATCH-5): so are those in order that were not
 /// searched.
 #[inline(always)]
-fn goes_on<'a, C: Comparator>(
+fn is_behind<'a, C: Comparator>(
     core: &Core<C>,
     points: &Search<'a, C>,
     (last, behind): (&Fields<'_>, &Bracket<'a>),
