@@ -231,16 +231,6 @@ impl Drop for Entered<'_> {
 }
 
 impl Entered<'_> {
-    /// Runs a write and leaves the shard.
-    #[inline(always)]
-    fn run<R>(mut self, write: impl FnOnce(&mut Self) -> R, frozen: impl FnOnce() -> R) -> R {
-        if self.inside.frozen == Gate::Open {
-            return write(&mut self);
-        }
-        drop(self);
-        frozen()
-    }
-
     /// The shard's chain, which is made if it does not exist. Only the owner of the lock sets it.
     pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
         let control = &self.shard.control;
@@ -329,7 +319,7 @@ impl WriterShard {
 }
 
 /// A shard that was leased for one write.
-struct Leased(Arc<WriterShard>);
+pub(crate) struct Leased(Arc<WriterShard>);
 
 impl Drop for Leased {
     fn drop(&mut self) {
@@ -360,61 +350,46 @@ impl WriterShards {
         WriterShards { first, more: Mutex::new(More::default()), closing: Mutex::new(()), secret }
     }
 
-    /// Runs a write inside a free shard, which is made if there is none. For a frozen table returns what `frozen`
-    /// makes.
-    #[inline]
-    pub(crate) fn write<R>(
-        &self,
-        write: impl FnOnce(&mut Entered<'_>) -> R,
-        frozen: impl FnOnce() -> R,
-    ) -> R {
+    /// Enters a free shard for one write. If there is none, one is made, and `leased` gives it back after the write has left
+    /// it, even if a comparator panics. `None`: frozen.
+    #[inline(always)]
+    pub(crate) fn enter_free<'s>(&'s self, leased: &'s mut Option<Leased>) -> Option<Entered<'s>> {
         let home = thread_number() % FIRST;
-        match self.first[home].try_enter() {
-            Some(entered) => entered.run(write, || self.refuse(frozen)),
-            None => self.write_elsewhere(home, write, frozen),
-        }
+        let entered = self.first[home].try_enter();
+        self.admit(entered.unwrap_or_else(|| self.enter_elsewhere(home, leased)))
     }
 
-    /// Runs a write inside another shard than the thread's home.
+    /// Enters another shard than the thread's home.
     #[cold]
     #[inline(never)]
-    fn write_elsewhere<R>(
-        &self,
-        home: usize,
-        write: impl FnOnce(&mut Entered<'_>) -> R,
-        frozen: impl FnOnce() -> R,
-    ) -> R {
-        // Returned after the write has left it, even if a comparator panics.
-        let leased;
+    fn enter_elsewhere<'s>(&'s self, home: usize, leased: &'s mut Option<Leased>) -> Entered<'s> {
         let free = (1..FIRST).find_map(|i| self.first[(home + i) % FIRST].try_enter());
-        let entered = match free {
-            Some(entered) => entered,
-            None => {
-                leased = Leased(self.lease());
-                leased.0.wait()
-            }
-        };
-        entered.run(write, || self.refuse(frozen))
+        free.unwrap_or_else(|| leased.insert(Leased(self.lease())).0.wait())
     }
 
     /// Enters a shard as its lessee. Waits only for a freeze. `None`: frozen.
     #[inline(always)]
     pub(crate) fn enter<'s>(&self, shard: &'s WriterShard) -> Option<Entered<'s>> {
-        let entered = shard.wait();
+        self.admit(shard.wait())
+    }
+
+    /// Goes on with a write whose gate is open.
+    #[inline(always)]
+    fn admit<'s>(&self, entered: Entered<'s>) -> Option<Entered<'s>> {
         if entered.inside.frozen == Gate::Open {
             return Some(entered);
         }
         drop(entered);
-        self.refuse(|| None)
+        self.refuse();
+        None
     }
 
-    /// What a write returns that found its gate closed, once all gates are (WRITER-SHARDS-5).
+    /// What a write does that found its gate closed: it waits until all gates are (WRITER-SHARDS-5).
     #[cold]
-    fn refuse<R>(&self, frozen: impl FnOnce() -> R) -> R {
+    fn refuse(&self) {
         if !planted(Bug::RefusedTooEarly) && !self.holds_this_thread() {
             drop(self.closing.lock());
         }
-        frozen()
     }
 
     /// Whether this thread is inside a write (WRITER-SHARDS-4).

@@ -105,26 +105,34 @@ impl Inserter {
     }
 
     /// The bracket around a position beside the writer's last insert: at most a few hops after it, or right before it.
-    #[inline(always)]
     pub(crate) fn find_beside_last<'a, C: Comparator>(
         &mut self,
         search: &Search<'a, C>,
         target: &Target<'_>,
     ) -> Option<Bracket<'a>> {
+        match self.course {
+            Course::Before => self.find_before(search, target),
+            Course::After | Course::Elsewhere => self.find_after(search, target),
+        }
+    }
+
+    /// The bracket around a position at most a few hops after the last insert, if the next one is looked for there.
+    #[inline(always)]
+    fn find_after<'a, C: Comparator>(
+        &mut self,
+        search: &Search<'a, C>,
+        target: &Target<'_>,
+    ) -> Option<Bracket<'a>> {
+        let hops = match self.course {
+            Course::After => NEAR_HOPS,
+            Course::Elsewhere if search.directory == 0 => 0,
+            Course::Elsewhere | Course::Before => return None,
+        };
         if self.owner != search.sentinel {
             return None;
         }
-        let last = self.splice.prev[0];
-        let near = match self.course {
-            Course::After => search.find_near(last, NEAR_HOPS, target, &mut self.splice),
-            Course::Before => self.find_before(last, search, target),
-            Course::Elsewhere if search.directory != 0 => return None,
-            Course::Elsewhere => search.find_near(last, 0, target, &mut self.splice),
-        };
-        match &near {
-            None => (self.course, self.run) = (Course::Elsewhere, 0),
-            Some(bracket) => self.keep_to(last, bracket),
-        }
+        let near = search.find_near(self.last(), hops, target, &mut self.splice);
+        self.keep_to(if near.is_some() { Course::After } else { Course::Elsewhere });
         near
     }
 
@@ -132,20 +140,30 @@ impl Inserter {
     #[inline(never)]
     fn find_before<'a, C: Comparator>(
         &mut self,
-        last: u32,
         search: &Search<'a, C>,
         target: &Target<'_>,
     ) -> Option<Bracket<'a>> {
+        if self.owner != search.sentinel {
+            return None;
+        }
+        let last = self.last();
         // Higher levels of the way end after the position.
         self.splice.levels = 1;
-        search.find_near(search.view.back_hint(last)?, NEAR_HOPS, target, &mut self.splice)
+        let start = search.view.back_hint(last);
+        let near = start.and_then(|start| search.find_near(start, NEAR_HOPS, target, &mut self.splice));
+        self.keep_to(match &near {
+            Some(bracket) if bracket.succ == last => Course::Before,
+            Some(_) => Course::After,
+            None => Course::Elsewhere,
+        });
+        near
     }
 
     /// The next entry is looked for on the side of the last one on which this one was found.
     #[inline(always)]
-    fn keep_to(&mut self, last: u32, bracket: &Bracket<'_>) {
-        self.course = if bracket.succ == last { Course::Before } else { Course::After };
-        self.run = self.run.wrapping_add(1);
+    fn keep_to(&mut self, course: Course) {
+        self.course = course;
+        self.run = if course == Course::Elsewhere { 0 } else { self.run.wrapping_add(1) };
     }
 
     /// The node that it inserted last.
@@ -162,19 +180,25 @@ impl Inserter {
         fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
         let target = Target::new(search.comparator, fields.key, fields.sequence);
-        match self.find_beside_last(search, &target) {
+        match self.find_after(search, &target) {
             Some(bracket) => Ok(bracket),
-            None => self.find_from_top(search, fields),
+            None => self.find_elsewhere(search, fields),
         }
     }
 
+    /// The bracket around the place of an entry that is not after the last one.
     #[inline(never)]
-    fn find_from_top<'a, C: Comparator>(
+    fn find_elsewhere<'a, C: Comparator>(
         &mut self,
         search: &Search<'a, C>,
         fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
         let target = &Target::new(search.comparator, fields.key, fields.sequence);
+        if self.course == Course::Before
+            && let Some(bracket) = self.find_before(search, target)
+        {
+            return Ok(bracket);
+        }
         // A comparator may panic half-way (INSERTER-1).
         let last = if self.owner == search.sentinel { self.splice.prev[0] } else { 0 };
         self.owner = 0;

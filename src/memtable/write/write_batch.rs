@@ -437,7 +437,9 @@ pub(crate) fn write_batch<C: Comparator>(
 ) -> Result<BatchWritten> {
     let mut writes = Writes::None;
     read_batch(core, first_sequence, batch, &mut writes)?;
-    core.shards.write(|entered| apply_batch(core, entered, &writes), || Err(frozen()))
+    let mut leased = None;
+    let mut entered = core.shards.enter_free(&mut leased).ok_or_else(frozen)?;
+    apply_batch(core, &mut entered, &writes)
 }
 
 /// Calls `write` inside a shard that has so many bytes of arena space.
@@ -446,9 +448,8 @@ pub(crate) fn write_reserved<C: Comparator, R>(
     bytes: u64,
     write: impl FnOnce(&mut Entered<'_>) -> Result<R>,
 ) -> Result<R> {
-    let reserved = |entered: &mut Entered<'_>| {
-        core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
-        write(entered)
-    };
-    core.shards.write(reserved, || Err(frozen()))
+    let mut leased = None;
+    let mut entered = core.shards.enter_free(&mut leased).ok_or_else(frozen)?;
+    core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+    write(&mut entered)
 }

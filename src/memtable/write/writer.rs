@@ -359,5 +359,7 @@ pub(crate) fn with_slices(
 /// One write from any thread.
 pub(crate) fn write<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<Inserted> {
     admit(core, write)?;
-    core.shards.write(|entered| apply(core, entered, write), || Err(frozen()))
+    let mut leased = None;
+    let mut entered = core.shards.enter_free(&mut leased).ok_or_else(frozen)?;
+    apply(core, &mut entered, write)
 }
