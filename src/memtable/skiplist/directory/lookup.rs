@@ -99,19 +99,25 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
             || self.view.try_open(node).is_some_and(|node| node.order(self.comparator, target).is_lt())
     }
 
-    /// The first of `slots` whose node is not before the target. The first two are asked before the search halves the rest: a
-    /// new version of a key stands before its newest one, and the first slot of a page may name what is before all of it.
+    /// Of the slots from `first` on whose words are below `end`, which all tie, the first whose node is not before the target; else
+    /// the slot after them. The first two are asked before the search halves the rest: a new version of a key stands before its
+    /// newest one, and the first slot of a page may name what is before all of it.
     #[inline(never)]
-    pub(super) fn first_not_before(
+    fn among_ties(
         &self,
-        slots: std::ops::Range<usize>,
+        page: &Page<'a>,
+        (first, end): (usize, u64),
         node: impl Fn(usize) -> u32,
         target: &Target<'_>,
     ) -> usize {
-        let std::ops::Range { mut start, mut end } = slots;
-        let second = start + 2;
+        for slot in first..first + 2 {
+            if page.word(slot) >= end || !self.is_before(node(slot), target) {
+                return slot;
+            }
+        }
+        let (mut start, mut end) = (first + 2, page.rank(end));
         while start < end {
-            let middle = if start < second { start } else { start.midpoint(end) };
+            let middle = start.midpoint(end);
             if self.is_before(node(middle), target) { start = middle + 1 } else { end = middle }
         }
         start
@@ -125,9 +131,8 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
         if page.word(first) != wanted {
             return first;
         }
-        let end = first + page.run(first, wanted + 1);
         let fence = |slot| page.child(self.view, slot).map_or(0, |(_, fence)| fence);
-        self.first_not_before(first..end, fence, target)
+        self.among_ties(page, (first, wanted + 1), fence, target)
     }
 
     /// The first slot of a leaf whose node is not before the target. Where so many discriminators tie at most, it is the
@@ -135,16 +140,12 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     #[inline(always)]
     pub(super) fn leaf_slot(&self, page: &Page<'a>, target: &Target<'_>, ties: usize) -> usize {
         let wanted = page.measure().discriminator(self.view, self.comparator, target.key) & !0xffff_ffff;
-        let first = page.rank(wanted);
-        let word = page.word(first);
-        if word & !0xffff_ffff != wanted || word == FREE {
+        let (first, end) = (page.rank(wanted), wanted | 0xffff_fffe);
+        let hopped = if first > 0 { ties } else { 0 };
+        if page.word(first + hopped) >= end {
             return first;
         }
-        let end = first + page.run(first, wanted | 0xffff_fffe);
-        if end - first <= ties && first > 0 {
-            return first;
-        }
-        self.first_not_before(first..end, |slot| page.node(slot), target)
+        self.among_ties(page, (first, end), |slot| page.node(slot), target)
     }
 
     /// The next page, if the target is beyond what this one names: a split that no parent names yet.

@@ -209,12 +209,6 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// How many slots from `first` on have words below `end`, counted one by one: few have.
-    #[inline(always)]
-    pub(super) fn run(&self, first: usize, end: u64) -> usize {
-        (first..SLOTS).take_while(|slot| self.word(*slot) < end).count()
-    }
-
     /// The slot's word as a search compares it.
     #[inline(always)]
     pub(super) fn word(&self, slot: usize) -> u64 {
