@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
+mod answers;
 mod costs;
 
 mod faults;
 mod lost;
+
 mod shared;
 mod threads;
 

@@ -153,8 +153,9 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
         let tombstone = RangeTombstone::new(&comparator, start.clone(), end.clone(), *sequence).unwrap();
         fragmenter.add_tombstone(tombstone).unwrap();
     }
-    assert_eq!(fragmenter.len(), spans.len());
+    assert_eq!((fragmenter.len(), fragmenter.is_empty()), (spans.len(), spans.is_empty()));
     let fragments = fragmenter.finish();
+    assert_eq!(fragments.is_empty(), spans.is_empty());
     fragments.verify().unwrap();
     let bytes: usize = spans.iter().map(|span| span.0.len() + span.1.len()).sum();
     assert_eq!(
@@ -191,7 +192,9 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
     }
     let mut windows =
         vec![fragments.view(..), fragments.view(3..3), fragments.view(2..=2), fragments.view(5..90)];
-    windows.extend(fragments.split_by_snapshots(&[50, 7, 50]).into_iter().map(|(_, view)| view));
+    let (uppers, stripes): (Vec<_>, Vec<_>) = fragments.split_by_snapshots(&[50, 7, 50]).into_iter().unzip();
+    assert_eq!(uppers, [7, 50, u64::MAX]);
+    windows.extend(stripes);
     for (window, view) in
         [(0, u64::MAX), (1, 0), (2, 2), (5, 89), (0, 7), (8, 50), (51, u64::MAX)].into_iter().zip(windows)
     {
@@ -285,6 +288,16 @@ fn nested_ranges_stay_small_with_snapshots() {
     assert_eq!(build(None, 300), 300 * 300);
     assert!(build(Some(&[100, 200]), 3000) <= 2 * 3000 * 3);
     assert!(build(Some(&[]), 3000) <= 2 * 3000);
+}
+
+#[test]
+fn a_tombstone_deletes_older_entries_in_its_range() {
+    let tombstone = RangeTombstone::new(&Bytewise, "c", "f", 7).unwrap();
+    for (key, sequence) in (b'a'..b'i').flat_map(|key| (5..10).map(move |sequence| (key, sequence))) {
+        let deleted = (b'c'..b'f').contains(&key) && sequence < 7;
+        assert_eq!(tombstone.covers(&Bytewise, &[key], sequence), deleted);
+    }
+    assert_eq!(tombstone.into_parts(), (b"c".to_vec(), b"f".to_vec(), 7));
 }
 
 #[test]

@@ -460,3 +460,49 @@ impl FragmentsBuilder {
         fragments
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::key::Bytewise;
+
+    /// FRAGMENTS-4, and that touching fragments share a key.
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let mut builder = FragmentsBuilder::default();
+        builder.push(b"a", b"c", &[9, 4], Contact::Apart);
+        builder.push(b"c", b"d", &[4], Contact::Touching);
+        builder.push(b"d", b"f", &[4], Contact::Touching);
+        builder.push(b"m", b"p", &[7, 2], Contact::Apart);
+        let whole = builder.finish(Bytewise, 4, 12);
+        whole.verify().unwrap();
+        assert_eq!(whole.keys, b"acfmp");
+        assert_eq!(whole.clone().allocated_bytes(), 5 + 3 * 6 * 8 + 5 * 8);
+        let flip = |bit: usize, change: fn(&mut Fragments<Bytewise>) -> Vec<&mut u64>| {
+            let mut damaged = whole.clone();
+            let mut words = change(&mut damaged);
+            *words[bit / 64] ^= 1 << (bit % 64);
+            assert!(damaged.verify().is_err(), "bit {bit}");
+        };
+        (0..64 * 18).for_each(|bit| {
+            flip(bit, |damaged| {
+                let pairs = damaged
+                    .rows
+                    .iter_mut()
+                    .flat_map(|row| [&mut row.start, &mut row.end, &mut row.sequences]);
+                pairs.flat_map(|(from, to)| [from, to]).collect()
+            });
+        });
+        (0..64 * 5).for_each(|bit| flip(bit, |damaged| damaged.sequences.iter_mut().collect()));
+        (0..64 * 3).for_each(|bit| {
+            flip(bit, |Fragments { unfragmented_len, unfragmented_bytes, digest, .. }| {
+                vec![unfragmented_len, unfragmented_bytes, digest]
+            });
+        });
+        for bit in 0..8 * 5 {
+            let mut damaged = whole.clone();
+            damaged.keys[bit / 8] ^= 1 << (bit % 8);
+            assert!(damaged.verify().is_err(), "key bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What queries hide, because a node that fails is passed over: that every node is there, answers alone, and spares
+//! comparisons.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering as Order;
+
+use crate::integrity::tag::Secret;
+use crate::key::{Bytewise, Comparator, KeyEquality};
+use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::index::checks::{Checks, high, low};
+use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, KeyRange, Probe};
+use crate::tombstone::index::counter::Tally;
+use crate::tombstone::index::log::Log;
+use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
+use crate::tombstone::index::node::{CoverageNode, NOBODY};
+use crate::tombstone::index::query::{Asked, Search};
+use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, Tree};
+use crate::tombstone::tests::{Descending, Rng, Span, key, span};
+
+/// The parts of an index, in the open.
+struct Parts<C> {
+    comparator: C,
+    checks: Checks,
+    tally: Tally,
+    tree: Tree,
+    merger: Merger,
+    spans: Vec<Span>,
+}
+
+impl<C: Comparator> Parts<C> {
+    fn new(comparator: C, spans: Vec<Span>) -> Self {
+        let checks = Checks::new(Secret::from_seed(1));
+        let (start, end, _) = &spans[0];
+        let tree = Tree::new(checks, CommonPrefix::new(checks, &comparator, KeyRange { start, end }));
+        Parts { comparator, checks, tally: Log::tally(checks), tree, merger: Merger::default(), spans }
+    }
+
+    fn push(&self, at: usize) {
+        let (start, end, sequence) = &self.spans[at];
+        self.tree.log.push(&self.comparator, &self.tally, KeyRange { start, end }, *sequence).unwrap();
+    }
+
+    fn index(&self) -> OrderedTree<'_, C> {
+        OrderedTree { tree: &self.tree, comparator: &self.comparator }
+    }
+
+    /// Merges until there is nothing to do. Returns the number of steps that found work.
+    fn settle(&mut self, budget: u32) -> u64 {
+        let (extent, mut steps) = (self.tally.extent(self.checks).unwrap(), 0);
+        let index = OrderedTree { tree: &self.tree, comparator: &self.comparator };
+        while self.merger.step(index, extent, budget) == Progress::Worked {
+            steps += 1;
+        }
+        steps
+    }
+
+    fn finish(&mut self) {
+        let extent = self.tally.extent(self.checks).unwrap();
+        let index = OrderedTree { tree: &self.tree, comparator: &self.comparator };
+        self.merger.finish(index, extent);
+    }
+
+    /// The record that must answer for `key` among those that a node covers.
+    fn painter(&self, cover: u64, key: &[u8]) -> u32 {
+        let covers = |(_, (start, end, _)): &(u32, &Span)| {
+            self.comparator.compare(start, key) != Order::Greater
+                && self.comparator.compare(key, end) == Order::Less
+        };
+        let records = (high(cover)..low(cover)).map(|record| (record, &self.spans[record as usize]));
+        let newest = records.filter(covers).max_by_key(|(record, span)| (span.2, *record));
+        newest.map_or(NOBODY, |(record, _)| record)
+    }
+
+    /// The painter that the node itself finds. `None` if no key that it knows begins so.
+    fn ask(&self, node: &CoverageNode, cover: u64, key: &[u8]) -> Option<u32> {
+        let mut probe = Probe::new(&self.comparator, key);
+        match probe.leave_out(self.tree.log.common_prefix(), &self.comparator, node.bounds().skip) {
+            Begins::Same => {
+                Some(node.painter(&self.tree.log, self.checks, cover, &self.comparator, &probe).unwrap())
+            }
+            Begins::Otherwise => None,
+            Begins::Damaged => panic!("no damage here"),
+        }
+    }
+
+    fn check(&self, node: &CoverageNode, cover: u64, others: &[Vec<u8>]) {
+        node.verify(self.checks, cover).unwrap();
+        let spans = &self.spans[high(cover) as usize..low(cover) as usize];
+        let bounds = node.bounds();
+        let (least, most) = (spans.iter().map(|span| span.2).min(), spans.iter().map(|span| span.2).max());
+        assert_eq!((Some(bounds.min), Some(bounds.max)), (least, most));
+        for key in spans.iter().flat_map(|span| [&span.0, &span.1]).chain(others) {
+            let expected = self.painter(cover, key);
+            assert_eq!(self.ask(node, cover, key).unwrap_or(NOBODY), expected, "{cover:x} {key:?}");
+        }
+    }
+}
+
+fn draw<C: Comparator>(comparator: &C, seed: u64, style: u64, len: usize) -> (Vec<Span>, Vec<Vec<u8>>) {
+    let mut rng = Rng(seed << 32);
+    let space = if style == 0 { 60_000 } else { 90 };
+    let mut spans: Vec<Span> = (0..len).map(|_| span(comparator, &mut rng, style, space, 20)).collect();
+    for (at, span) in (0..).zip(&mut spans) {
+        span.2 = (at ^ rng.below(32)) + 1;
+    }
+    let others = (0..20).map(|_| key(&mut rng, style, (seed * 7919) % space)).collect();
+    (spans, others)
+}
+
+/// All nodes that a log of `count` records has.
+fn nodes(count: u32) -> Vec<NodeId> {
+    let ids = (0..4).flat_map(|level| (0..count).map(move |index| NodeId { level, index }));
+    ids.filter(|id| (id.index + 1) * BLOCK * 4u32.pow(id.level) <= count).collect()
+}
+
+fn every_node_answers<C: Comparator>(comparator: C, style: u64) {
+    let (len, seed) = (300, style + 1);
+    let (spans, others) = draw(&comparator, seed, style, len);
+    let mut parts = Parts::new(comparator, spans);
+    for at in 0..140 {
+        parts.push(at);
+        parts.settle(STEP_PIECES);
+    }
+    for id in nodes(140) {
+        assert!(parts.tree.node(id).is_some(), "{id:?}");
+    }
+    parts.tree.coverage_nodes().for_each(|(node, cover)| parts.check(node, cover, &others));
+    (140..len).for_each(|at| parts.push(at));
+    parts.finish();
+    let summary = parts.tree.summary().unwrap();
+    assert_eq!(summary.covered as usize, len);
+    parts.check(&summary.coverage_node, len as u64, &others);
+}
+
+#[test]
+fn every_node_answers_alone() {
+    for style in 0..5 {
+        every_node_answers(Bytewise, style);
+    }
+    every_node_answers(Descending, 0);
+}
+
+/// MERGE-4: after how many blocks a summary node is built.
+#[test]
+fn summary_nodes_are_built_when_a_ninth_is_new() {
+    let (spans, _) = draw(&Bytewise, 1, 1, 40 * BLOCK as usize);
+    let (mut parts, mut found) = (Parts::new(Bytewise, spans), Vec::new());
+    for at in 0..parts.spans.len() {
+        parts.push(at);
+        parts.settle(STEP_PIECES);
+        found.extend(parts.tree.summary().map(|summary| summary.covered));
+    }
+    found.dedup();
+    let blocks = [3, 5, 6, 7, 8, 10, 12, 14, 17, 20, 23, 26, 30, 34, 39];
+    assert_eq!(found, blocks.map(|blocks| blocks * BLOCK));
+    parts.finish();
+    assert_eq!(parts.tree.summary().unwrap().covered, 40 * BLOCK);
+}
+
+/// MERGE-2, with bounds that all differ: a step of one piece reads one.
+#[test]
+fn a_step_reads_no_more_than_its_budget() {
+    for (budget, at_once) in [(1, 1), (3, 3), (u32::MAX, u64::MAX)] {
+        let spans = (0..4 * u64::from(BLOCK)).map(|at| {
+            let name = |number: u64| (number * 2654435761 % 100_003).to_be_bytes().to_vec();
+            let (left, right) = (name(2 * at + 1), name(2 * at + 2));
+            (left.clone().min(right.clone()), left.max(right), at + 1)
+        });
+        let mut parts = Parts::new(Bytewise, spans.collect());
+        let mut steps = 0;
+        for at in 0..parts.spans.len() {
+            parts.push(at);
+            steps += parts.settle(budget);
+        }
+        let len = |index| {
+            let id = NodeId { level: 0, index };
+            parts.tree.node(id).unwrap().head(parts.checks, id.cover()).unwrap().len
+        };
+        let merge = |blocks: u32| (0..blocks).map(len).sum::<u64>() / at_once + 1;
+        // Four blocks are painted; a summary node over three of them is begun and merged; the parent of all is merged.
+        assert_eq!(steps, 4 + 1 + merge(3) + merge(4), "budget {budget}");
+    }
+}
+
+/// Bytes in their order, which it does not tell; counts comparisons.
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Comparator for Counting {
+    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Order {
+        // ORDERING: relaxed; one thread.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        left.cmp(right)
+    }
+}
+
+impl Counting {
+    fn take(&self) -> u64 {
+        // ORDERING: relaxed; one thread.
+        self.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// The head of `query`: what decides a query, and that nothing else is asked. All keys have one prefix, so each step of
+/// a search compares.
+#[test]
+fn queries_compare_little() {
+    let len = 300;
+    let (spans, _) = draw(&Counting::default(), 9, 0, len);
+    let mut parts = Parts::new(Counting::default(), spans);
+    (0..len).for_each(|at| parts.push(at));
+    parts.finish();
+    let extent = parts.tally.extent(parts.checks).unwrap();
+    let newest = parts.spans.iter().map(|span| span.2).max().unwrap();
+    let cost = |key: &[u8], snapshot, floor| {
+        let mut asked = [Asked::new(&parts.comparator, key, floor)];
+        parts.comparator.take();
+        Search::newest(parts.index(), extent, snapshot, &mut asked).unwrap();
+        parts.comparator.take()
+    };
+    for number in 0..400u64 {
+        let key = (number * 150).to_be_bytes()[6..].to_vec();
+        assert!(cost(&key, newest, 0) <= 12, "one search among at most 600 boundaries");
+        assert_eq!(cost(&key, newest, newest), 0, "nothing is newer than the floor");
+        assert_eq!(cost(&key, 0, 0), 0, "nothing is visible");
+        assert!(cost(&key, newest / 2, 0) <= 90, "{}", cost(&key, newest / 2, 0));
+    }
+}
