@@ -342,7 +342,7 @@ fn reads(rows: &mut Rows, work: &Work, before: &dyn Version, after: &dyn Version
 }
 
 const IN_ORDER: [&str; 3] = ["insert in order", "scan forward, in order", "scan backward, in order"];
-const BATCHES: &str = "batches of 32, random";
+const BATCHES: [&str; 2] = ["batches of 32, random", "batches of 32, in order"];
 const FILTERED: [&str; 2] = ["insert at random, filter", "get miss, filter"];
 const AT_RANDOM: [&str; 3] = ["insert at random", "scan forward, random", "scan backward, random"];
 
@@ -353,9 +353,11 @@ fn round(rows: &mut Rows, work: &Work) {
         let (before, after) = fill(rows, IN_ORDER[0], work, &work.keys, (put, Accelerator::Nothing));
         scans(rows, [IN_ORDER[1], IN_ORDER[2]], work, &before, &after);
     }
-    if rows.wants(BATCHES) {
-        let batches: Write = |table, keys, value, first| table.batches(keys, value, first);
-        fill(rows, BATCHES, work, &work.shuffled, (batches, Accelerator::Nothing));
+    let batches: Write = |table, keys, value, first| table.batches(keys, value, first);
+    for (name, keys) in BATCHES.into_iter().zip([&work.shuffled, &work.keys]) {
+        if rows.wants(name) {
+            fill(rows, name, work, keys, (batches, Accelerator::Nothing));
+        }
     }
     if FILTERED.iter().any(|name| rows.wants(name)) {
         let (before, after) = fill(rows, FILTERED[0], work, &work.shuffled, (put, Accelerator::Filter));
@@ -365,7 +367,7 @@ fn round(rows: &mut Rows, work: &Work) {
             rows.slice(FILTERED[1], absent.len(), slice, before, after);
         }
     }
-    let others = [IN_ORDER.as_slice(), &FILTERED, &[BATCHES]].concat();
+    let others = [IN_ORDER.as_slice(), &FILTERED, &BATCHES].concat();
     if rows.only.as_ref().is_none_or(|only| !others.contains(&only.as_str())) {
         let (before, after) = fill(rows, AT_RANDOM[0], work, &work.shuffled, (put, Accelerator::Nothing));
         reads(rows, work, &before, &after);
