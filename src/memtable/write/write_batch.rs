@@ -16,7 +16,7 @@
 //!   absent.
 //! * WRITE-BATCH-4: the bracket that the search of an entry certified is used if both of its links still say what they said:
 //!   one is compared here, the other one by the exchange that links the entry. Else the place is looked for anew.
-//! * WRITE-BATCH-5: behind an entry that was linked and read back, up to the node after it, nothing needs to be looked for:
+//! * WRITE-BATCH-5: behind an entry that was linked and read back or verified, up to the node after it, nothing needs to be looked for:
 //!   the two are the bracket of the next entry, if that comes after the first and its search certified that it does not come
 //!   after the second.
 //!
@@ -371,7 +371,9 @@ fn link_batch<'a, C: Comparator>(
         }
         linked(&apply_point(core, entered, &points, write, Some(&bracket))?);
         bracket.pred = entered.inside.inserter.last();
-        last = write.caller_digest.map(|_| write);
+        // With a digest it was read back.
+        let verifies = || points.view.try_open(bracket.pred)?.try_verify(&points.view);
+        last = (write.caller_digest.is_some() || verifies().is_some()).then_some(write);
     }
     Ok(())
 }
