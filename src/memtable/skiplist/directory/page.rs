@@ -332,6 +332,7 @@ pub(super) struct Locked<'a> {
 }
 
 impl Drop for Locked<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         // ORDERING: Release pairs with the Acquire in `lock_as`.
         self.page.words[LOCK].store(self.word | self.count as u64, Ordering::Release);
@@ -401,6 +402,7 @@ impl<'a> Locked<'a> {
         self.page.words[MEASURE].store(word | REPLACED, Ordering::Release);
     }
 
+    #[inline(always)]
     fn store(&mut self, view: &View<'a>, place: usize, slot: Slot) {
         let Slot { discriminator, node, child } = slot;
         let word = match self.kind {
@@ -418,6 +420,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Puts a slot at its place (PAGE-2). The page is not full.
+    #[inline(always)]
     pub(super) fn insert(&mut self, view: &View<'a>, place: usize, slot: Slot) -> Option<()> {
         self.shift_from(view, place)?;
         self.store(view, place, slot);
@@ -426,6 +429,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Copies each slot from `place` on to the next place, the last one first (PAGE-2).
+    #[inline(always)]
     fn shift_from(&mut self, view: &View<'a>, place: usize) -> Option<()> {
         if self.kind == Kind::Inner {
             let children = self.page.children(view)?;
