@@ -73,6 +73,7 @@ pub(super) struct Header {
 }
 
 impl Header {
+    #[inline(always)]
     pub(super) fn read(bytes: &[u8]) -> Result<Header> {
         let Some((sequence, rest)) = bytes.split_first_chunk::<8>() else {
             return Err(damage(0, bytes.len() as u64, HEADER_LEN as u64));

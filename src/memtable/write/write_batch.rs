@@ -16,7 +16,7 @@
 //!   absent.
 //! * WRITE-BATCH-4: the bracket that the search of an entry certified is used if both of its links still say what they said:
 //!   one is compared here, the other one by the exchange that links the entry. Else the place is looked for anew.
-//! * WRITE-BATCH-5: behind an entry that was linked and read back or verified, up to the node after it, nothing needs to be looked for:
+//! * WRITE-BATCH-5: behind an entry that was linked, and read back or verified, nothing is looked for up to the node after it:
 //!   the two are the bracket of the next entry, if that comes after the first and its search certified that it does not come
 //!   after the second.
 //!
@@ -93,6 +93,7 @@ pub(crate) enum Writes<'b> {
 
 impl<'b> Writes<'b> {
     /// Room for so many entries.
+    #[inline(always)]
     fn with_room(room: usize) -> Self {
         if room > 1 { Writes::Many(Vec::with_capacity(room)) } else { Writes::None }
     }
