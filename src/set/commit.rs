@@ -38,7 +38,7 @@ use crate::set::listener::{Reports, SetEvent};
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
 use crate::set::publication::{Publication, Stopped};
 use crate::set::snapshot::Registry;
-use crate::set::swapped::Swapped;
+use crate::set::swapped::{Pointers, Swapped};
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::{Slot, Tables};
 use crate::set::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
@@ -57,8 +57,6 @@ pub(crate) struct Shared<B, C: Comparator> {
     journal: Option<Arc<dyn Journal>>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) tables: Swapped<Tables<B, C>>,
-    /// The active one of them, which writers take: without a pointer that all of them count.
-    pub(crate) active: Swapped<Slot<C>>,
     pub(crate) syncs: SyncLeader,
     pub(crate) commit: Alone<Mutex<Commit<B, C>>>,
     pub(crate) buffers: Membership,
@@ -70,6 +68,8 @@ pub(crate) struct Shared<B, C: Comparator> {
 /// What the commit mutex guards.
 pub(crate) struct Commit<B, C: Comparator> {
     pub(crate) tables: Arc<Tables<B, C>>,
+    /// The active one of them, for writers.
+    pub(crate) active: Pointers<Slot<C>>,
     /// The last number given.
     pub(crate) last: SequenceNumber,
     /// The number of the last table that was begun. A journal that failed after a switch does not get one twice.
@@ -139,6 +139,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         }
         let commit = Commit {
             tables: Arc::clone(&tables),
+            active: Pointers::to(&tables.active),
             last,
             last_table: first_table,
             closed: last,
@@ -151,7 +152,6 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             model,
             journal,
             registry: Arc::new(Registry::new(Publication::new(last))),
-            active: Swapped::new(Arc::clone(&tables.active)),
             tables: Swapped::new(tables),
             syncs: SyncLeader::new(last),
             commit: Alone(Mutex::new(commit)),
@@ -317,7 +317,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         prepared: &mut Prepared<'_>,
         taken: Taken,
     ) -> Result<()> {
-        let slot = self.active.load();
+        let Some(Turn { commit, .. }) = turn else { return Ok(()) };
+        let slot = commit.active.get();
         let core = slot.table.core();
         write_reserved(core, prepared.bytes.saturating_add(BATCH_BYTES), |entered| {
             if let Some(mut turn) = turn.take() {
@@ -437,9 +438,10 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         commit.closed = commit.last;
         commit.unasked = 0;
         let active = next.number;
+        commit.active = Pointers::to(&next);
         commit.tables = commit.tables.switched(next);
         // What the shards held are pointers: all tables are in the new view as well.
-        drop((self.tables.swap(&commit.tables), self.active.swap(&commit.tables.active)));
+        drop(self.tables.swap(&commit.tables));
         self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
         sealed.bytes.seal(sealed.table.allocated_bytes(), &commit.tables.active.bytes);
         Ok(())

@@ -27,12 +27,12 @@ fn loom_a_swap_is_one_store() {
         let (of_writer, of_reader) = (Arc::clone(&value), Arc::clone(&value));
         let writer = spawn(move || drop(of_writer.swap(&Arc::new(2))));
         let reader = spawn(move || {
-            let (first, second) = (**of_reader.load_from(0), **of_reader.load_from(1));
+            let (first, second) = (***of_reader.load_from(0), ***of_reader.load_from(1));
             assert!(first <= second, "an older value after a newer one");
         });
         writer.join().unwrap();
         reader.join().unwrap();
-        assert_eq!(**value.load_from(1), 2);
+        assert_eq!(***value.load_from(1), 2);
     });
 }
 

@@ -27,6 +27,7 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushIter, HiddenVersions};
 use crate::memtable::table::MemTable;
 use crate::set::commit::{Commit, Shared};
+use crate::set::swapped::Pointers;
 use crate::set::tables::{Slot, Tables};
 use crate::set::write_buffer_manager::Phase;
 
@@ -159,6 +160,7 @@ fn exchange<B, C: Comparator + Clone>(
     affected.iter().for_each(|slot| slot.count(Phase::Pinned));
     let (active, base) = (Arc::clone(active), Arc::clone(&commit.tables.base));
     commit.unasked = 0;
+    commit.active = Pointers::to(&active);
     commit.tables = Arc::new(Tables { active, immutables, base });
-    drop((shared.tables.swap(&commit.tables), shared.active.swap(&commit.tables.active)));
+    drop(shared.tables.swap(&commit.tables));
 }

@@ -1,9 +1,9 @@
-//! One value that all threads read and that is replaced as a whole: the set's view.
+//! One value that all threads read and that is replaced as a whole: the set's view, its active table.
 //!
 //! ```text
 //!   shard 0   shard 1   ..   shard 15       a lock each; a thread uses the shard of its number
 //!      |         |              |
-//!    outer     outer          outer         an Arc of the shard's own: readers count here, in their shard's line
+//!    outer     outer          outer         an Arc of the shard's own: readers count here, in a line of its own
 //!       \________|_____________/
 //!                |
 //!              value
@@ -29,7 +29,27 @@ const SHARDS: usize = 16;
 const SHARDS: usize = 2;
 
 /// A loaded value. The outer pointer is the shard's own.
-pub(crate) type Loaded<T> = Arc<Arc<T>>;
+pub(crate) type Loaded<T> = Arc<Alone<Arc<T>>>;
+
+fn pointer<T>(value: &Arc<T>) -> Loaded<T> {
+    Arc::new(Alone(Arc::clone(value)))
+}
+
+/// A pointer of each shard to one value, which is loaded and replaced under a lock of the caller's.
+#[derive(Debug)]
+pub(crate) struct Pointers<T>([Loaded<T>; SHARDS]);
+
+impl<T> Pointers<T> {
+    pub(crate) fn to(value: &Arc<T>) -> Self {
+        Pointers(std::array::from_fn(|_| pointer(value)))
+    }
+
+    /// The value, by the shard of this thread.
+    #[inline]
+    pub(crate) fn get(&self) -> Loaded<T> {
+        Arc::clone(&self.0[thread_number() % SHARDS])
+    }
+}
 
 /// A value that is replaced as a whole.
 #[derive(Debug)]
@@ -39,7 +59,7 @@ pub(crate) struct Swapped<T> {
 
 impl<T> Swapped<T> {
     pub(crate) fn new(value: Arc<T>) -> Self {
-        Swapped { shards: std::array::from_fn(|_| Alone(Mutex::new(Arc::new(Arc::clone(&value))))) }
+        Swapped { shards: std::array::from_fn(|_| Alone(Mutex::new(pointer(&value)))) }
     }
 
     /// The value.
@@ -55,12 +75,9 @@ impl<T> Swapped<T> {
     /// Replaces the value (SWAPPED-1). Returns what the shards held, to be dropped without a lock.
     pub(crate) fn swap(&self, value: &Arc<T>) -> [Loaded<T>; SHARDS] {
         if planted(Bug::SwapsShardByShard) {
-            return self
-                .shards
-                .each_ref()
-                .map(|shard| std::mem::replace(&mut *shard.lock(), Arc::new(Arc::clone(value))));
+            return self.shards.each_ref().map(|shard| std::mem::replace(&mut *shard.lock(), pointer(value)));
         }
         let guards = self.shards.each_ref().map(|shard| shard.lock());
-        guards.map(|mut guard| std::mem::replace(&mut *guard, Arc::new(Arc::clone(value))))
+        guards.map(|mut guard| std::mem::replace(&mut *guard, pointer(value)))
     }
 }
