@@ -502,8 +502,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// An empty table of which the journal was told.
     pub(crate) fn next_slot(&self, commit: &mut Commit<B, C>) -> Result<Arc<Slot<C>>> {
         let table = self.fork()?;
-        let number = self.switch_journal(commit)?;
-        Ok(Slot::new(number, table, self.buffers.count_table()))
+        Ok(Slot::new(self.switch_journal(commit)?, table, self.buffers.count_table()))
     }
 
     /// Tells the journal of a new table; returns its number.
