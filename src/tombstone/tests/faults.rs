@@ -7,8 +7,9 @@ use crate::integrity::tag::Secret;
 use crate::key::Bytewise;
 use crate::tombstone::index::fault::FaultRegion;
 use crate::tombstone::index::frozen::FrozenTombstones;
-use crate::tombstone::index::live::LiveIndex;
+use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::Question;
+use crate::tombstone::index::tree::Tree;
 use crate::tombstone::tests::{Rng, Span, brute};
 
 pub(super) struct Case {
@@ -230,4 +231,30 @@ fn lost_truth_is_corruption() {
         Ok(None),
         "nothing at or below the floor matters"
     );
+    let mut run = CoveringRun::default();
+    assert_eq!(
+        frozen.covering_run_into(&Bytewise, Question::new(b"b", 9), &mut run).map(|_| run.sequence),
+        Ok(9)
+    );
+    assert_eq!(frozen.covering_run_into(&Bytewise, Question::new(b"b", 10), &mut run), Err(lost));
+    assert_eq!(frozen.ask(&Bytewise, 9, &mut []), Err(lost), "many keys at once");
+    assert_eq!(frozen.held(), None);
+    let mut found = Vec::new();
+    frozen.scrub(&mut |corruption| found.push(corruption));
+    assert_eq!(found, [lost]);
+}
+
+/// What the index says that it takes: its tree, the stored words, and little more for the cells that hold nodes.
+#[test]
+fn allocated_bytes_are_those_of_the_stored_words() {
+    assert_eq!(LiveIndex::new(Secret::from_seed(1)).allocated_bytes(), 0);
+    for len in [1, 20, 75, 300] {
+        let index = case(len, len, "").index;
+        let stored: u64 = index.fault_regions().iter().map(|region| region.bits / 8).sum();
+        let (found, fixed) = (index.allocated_bytes(), size_of::<Tree>() as u64);
+        assert!(
+            (found - fixed).abs_diff(stored) <= stored / 8 + 256,
+            "{len}: {found} of {fixed} and {stored}"
+        );
+    }
 }
