@@ -44,6 +44,8 @@ pub(crate) const RECORDS_MAX: u32 = (1 << 31) - 1;
 /// A word holds the lengths of start and end, each in the low 24 bits of a half. The top byte of the first half is
 /// the number of bytes left out.
 const LEN_BITS: u32 = 0xff_ffff;
+const _: () =
+    assert!(KEY_LEN_MAX == LEN_BITS as usize && RECORDS_MAX == u32::MAX / 2, "what the fields hold");
 const RECORD_WORDS: usize = 6;
 const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
 /// Records of the first segments. A multiple of a block, so that no block straddles segments.

@@ -183,6 +183,20 @@ fn a_step_reads_no_more_than_its_budget() {
     }
 }
 
+/// A record that is being written keeps its block from being painted, for now.
+#[test]
+fn a_block_waits_for_its_records() {
+    let (spans, _) = draw(&Bytewise, 1, 1, BLOCK as usize);
+    for complete in [BLOCK - 1, BLOCK] {
+        let mut parts = Parts::new(Bytewise, spans.clone());
+        (0..complete as usize).for_each(|at| parts.push(at));
+        if complete < BLOCK {
+            parts.tally.begin(parts.checks, |count| Ok((count, count + 1))).unwrap();
+        }
+        assert_eq!(parts.settle(STEP_PIECES), u64::from(complete / BLOCK));
+    }
+}
+
 /// Bytes in their order, which it does not tell; counts comparisons.
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);

@@ -144,6 +144,27 @@ fn damaged_nodes_are_not_merged() {
     }
 }
 
+/// MERGE-3: a block with a damaged record gets no node, and those after it do.
+#[test]
+fn damaged_records_are_not_painted() {
+    for finish in [LiveIndex::maintain::<Bytewise>, LiveIndex::finish::<Bytewise>] {
+        let (index, spans) = (LiveIndex::new(Secret::from_seed(1)), spans(1, 40, ""));
+        for (start, end, sequence) in &spans {
+            index.append(&Bytewise, start, end, *sequence).unwrap();
+        }
+        let named = |name| {
+            let regions = index.fault_regions().into_iter().enumerate();
+            regions.filter(|(_, region)| region.name == name).map(|(number, _)| number).collect::<Vec<_>>()
+        };
+        let damaged = named("tombstone record")[3];
+        index.flip(damaged, 7);
+        finish(&index, &Bytewise);
+        assert_eq!(named("coverage node head").len(), 4, "of five blocks");
+        index.flip(named("tombstone record")[3], 7);
+        assert_eq!(survey(&Case { questions: questions(&spans, ""), index }, "repaired"), 0);
+    }
+}
+
 /// Every bit of the numbers that say how many bytes prefixes leave out, flipped: no answer depends on it.
 #[test]
 fn damaged_skips_are_not_believed() {
