@@ -176,7 +176,7 @@ fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
     let frozen = FrozenTombstones::build(&comparator, Secret::from_seed(seed), truth).unwrap();
     frozen.scrub(&mut |corruption| panic!("seed {seed}: {corruption}"));
     assert_eq!(frozen.len().unwrap() as usize, spans.len());
-    assert!(frozen.allocated_bytes() > 0 && frozen.failure().is_none());
+    assert_eq!((frozen.allocated_bytes(), frozen.failure()), (frozen.index().allocated_bytes(), None));
     let mut run = crate::tombstone::index::live::CoveringRun::default();
     let newest = spans.iter().max_by_key(|span| span.2).unwrap();
     let found = frozen.covering_run_into(&comparator, Question::new(&newest.0, u64::MAX), &mut run).unwrap();
