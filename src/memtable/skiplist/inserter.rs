@@ -136,7 +136,7 @@ impl Inserter {
         near
     }
 
-    /// The bracket around a position right before the last insert, by its back link.
+    /// The bracket around a position right before the last insert, by its back link, if a link leads back from there.
     #[inline(never)]
     fn find_before<'a, C: Comparator>(
         &mut self,
@@ -149,7 +149,8 @@ impl Inserter {
         let last = self.last();
         // Higher levels of the way end after the position.
         self.splice.levels = 1;
-        let start = search.view.back_hint(last);
+        let is_confirmed = |start: &u32| search.view.try_link(*start, 0) == Some(last);
+        let start = search.view.back_hint(last).filter(is_confirmed);
         let near = start.and_then(|start| search.find_near(start, NEAR_HOPS, target, &mut self.splice));
         self.keep_to(match &near {
             Some(bracket) if bracket.succ == last => Course::Before,
@@ -281,5 +282,59 @@ impl Inserter {
                 self.waiting.push(node);
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::integrity::digest::Width;
+    use crate::integrity::options::{OrderChecks, SeekChecks};
+    use crate::integrity::tag::Secret;
+    use crate::key::{Bytewise, Kind, SequenceNumber};
+    use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
+    use crate::memtable::skiplist::control_block::Head;
+    use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+
+    /// A damaged back link of a writer's last entry names an entry of the other list, with the tag of that: no link leads
+    /// back from there.
+    #[test]
+    fn a_back_link_leads_to_no_other_list() {
+        let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
+        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let list = |head| List::new(&arena, head, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let (points, ranges) = (list(Head::Points).with_directory(&arena).unwrap(), list(Head::Ranges));
+        let (in_points, in_ranges) = (
+            points.search(Head::Points, arena.view().unwrap(), &Bytewise),
+            ranges.search(Head::Ranges, arena.view().unwrap(), &Bytewise),
+        );
+        let entries = |search: &Search<'_, Bytewise>| {
+            let (mut at, mut found) = (search.sentinel, Vec::new());
+            while let Some(entry) = search.next(at).unwrap() {
+                found.push((entry.key().to_vec(), entry.node().sequence()));
+                at = entry.node().offset();
+            }
+            found
+        };
+        let insert = |inserter: &mut Inserter, (list, search): (&List, &_), key: &[u8], sequence, kind| {
+            let fields = Fields::new(sequence, kind, key, b"zz", None);
+            let placement = list.insert(search, inserter, &fields, DuplicatePolicy::Reject)?;
+            placement.tower().into_iter().for_each(|tower| list.link_tower(search, inserter, &fields, tower));
+            Ok::<(), crate::error::Error>(())
+        };
+        let mut other = Inserter::default();
+        insert(&mut other, (&ranges, &in_ranges), b"z", 1, Kind::RANGE_DELETE).unwrap();
+        insert(&mut other, (&ranges, &in_ranges), b"a", 1, Kind::RANGE_DELETE).unwrap();
+        let mut writer = Inserter::default();
+        let mut put = |sequence: SequenceNumber| {
+            insert(&mut writer, (&points, &in_points), b"k", sequence, Kind::PUT).map(|()| writer.last())
+        };
+        let last = (1..5).map(|sequence| put(sequence).unwrap()).last().unwrap();
+        in_points.view.set_back(last, other.last());
+        let put = put(5);
+        assert_eq!(entries(&in_ranges), [(b"a".to_vec(), 1), (b"z".to_vec(), 1)]);
+        assert!(put.unwrap_err().corruption().is_some());
     }
 }

@@ -4,7 +4,7 @@
 //!   read      every record decoded, its digest compared               nothing is touched
 //!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched; empty ranges are left out
 //!   compare   duplicates inside the batch
-//!   search    after the last insert, the rest together: duplicates, damage       nothing is changed
+//!   search    beside the last insert, the rest together: duplicates, damage       nothing is changed
 //!   reserve   arena space for all of it
 //!   link      entry by entry, each after the way that its search recorded
 //! ```
