@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use paranoid_memtable::comparator::{DynComparator, KeyEquality, KeyOrder, SharedComparator};
-use paranoid_memtable::{Bytewise, Comparator, DuplicatePolicy, MemTable, MemTableOptions, TableReader};
+use paranoid_memtable::{
+    Bytewise, Comparator, Directory, DuplicatePolicy, MemTable, MemTableOptions, TableReader,
+};
 
 use super::support::orders::{Script, Scripted};
 use super::support::rng::{scramble, seed_or};
@@ -64,7 +66,8 @@ fn newer_versions_of_one_key_cost_a_few_comparisons() {
     let _watchdog = Watchdog::new("walk_costs::newer_versions_of_one_key_cost_a_few_comparisons", 0);
     let counting = Arc::new(CountingImages::default());
     let order = SharedComparator::new(Arc::<CountingImages>::clone(&counting)).unwrap();
-    let table = MemTable::with_comparator(MemTableOptions::default(), order).unwrap();
+    let options = MemTableOptions::builder().directory(Directory::On).build().unwrap();
+    let table = MemTable::with_comparator(options, order).unwrap();
     let mut writer = table.writer();
     for n in 0..COUNT {
         writer.put(n + 1, b"key", b"").unwrap();

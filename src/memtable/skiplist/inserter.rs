@@ -28,7 +28,7 @@ const NEAR_HOPS: u32 = 4;
 
 /// Where the next entry is looked for first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Course {
+enum Next {
     /// After the last one: keys ascend.
     After,
     /// Right before the last one: keys descend, or it is a newer version of the same key.
@@ -69,7 +69,7 @@ pub(crate) struct Inserter {
     run: u32,
     /// The list that the splice belongs to, by its sentinel; 0 = none.
     owner: u32,
-    course: Course,
+    next: Next,
 }
 
 impl Default for Inserter {
@@ -81,7 +81,7 @@ impl Default for Inserter {
             waiting: Waiting::default(),
             run: 0,
             owner: 0,
-            course: Course::After,
+            next: Next::After,
         }
     }
 }
@@ -95,13 +95,13 @@ impl Inserter {
     /// Goes on after a way that a search of this list has recorded.
     pub(crate) fn follow<C>(&mut self, search: &Search<'_, C>, way: &Splice) {
         self.splice.clone_from(way);
-        (self.owner, self.course, self.run) = (search.sentinel, Course::After, u32::MAX);
+        (self.owner, self.next, self.run) = (search.sentinel, Next::After, u32::MAX);
     }
 
     /// Goes on at a place that a search has certified and whose way it follows.
     #[inline(always)]
     pub(crate) fn arrive(&mut self) {
-        (self.course, self.run) = (Course::After, self.run.wrapping_add(1));
+        (self.next, self.run) = (Next::After, self.run.wrapping_add(1));
     }
 
     /// The bracket around a position beside the writer's last insert: at most a few hops after it, or right before it.
@@ -110,9 +110,9 @@ impl Inserter {
         search: &Search<'a, C>,
         target: &Target<'_>,
     ) -> Option<Bracket<'a>> {
-        match self.course {
-            Course::Before => self.find_before(search, target),
-            Course::After | Course::Elsewhere => self.find_after(search, target),
+        match self.next {
+            Next::Before => self.find_before(search, target),
+            Next::After | Next::Elsewhere => self.find_after(search, target),
         }
     }
 
@@ -123,16 +123,16 @@ impl Inserter {
         search: &Search<'a, C>,
         target: &Target<'_>,
     ) -> Option<Bracket<'a>> {
-        let hops = match self.course {
-            Course::After => NEAR_HOPS,
-            Course::Elsewhere if search.directory == 0 => 0,
-            Course::Elsewhere | Course::Before => return None,
+        let hops = match self.next {
+            Next::After => NEAR_HOPS,
+            Next::Elsewhere if search.directory == 0 => 0,
+            Next::Elsewhere | Next::Before => return None,
         };
         if self.owner != search.sentinel {
             return None;
         }
         let near = search.find_near(self.last(), hops, target, &mut self.splice);
-        self.keep_to(if near.is_some() { Course::After } else { Course::Elsewhere });
+        self.keep_to(if near.is_some() { Next::After } else { Next::Elsewhere });
         near
     }
 
@@ -153,18 +153,18 @@ impl Inserter {
         let start = search.view.back_hint(last).filter(is_confirmed);
         let near = start.and_then(|start| search.find_near(start, NEAR_HOPS, target, &mut self.splice));
         self.keep_to(match &near {
-            Some(bracket) if bracket.succ == last => Course::Before,
-            Some(_) => Course::After,
-            None => Course::Elsewhere,
+            Some(bracket) if bracket.succ == last => Next::Before,
+            Some(_) => Next::After,
+            None => Next::Elsewhere,
         });
         near
     }
 
     /// The next entry is looked for on the side of the last one on which this one was found.
     #[inline(always)]
-    fn keep_to(&mut self, course: Course) {
-        self.course = course;
-        self.run = if course == Course::Elsewhere { 0 } else { self.run.wrapping_add(1) };
+    fn keep_to(&mut self, next: Next) {
+        self.next = next;
+        self.run = if next == Next::Elsewhere { 0 } else { self.run.wrapping_add(1) };
     }
 
     /// The node that it inserted last.
@@ -195,7 +195,7 @@ impl Inserter {
         fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
         let target = &Target::new(search.comparator, fields.key, fields.sequence);
-        if self.course == Course::Before
+        if self.next == Next::Before
             && let Some(bracket) = self.find_before(search, target)
         {
             return Ok(bracket);
@@ -213,7 +213,7 @@ impl Inserter {
         self.owner = search.sentinel;
         self.run = 0;
         if search.directory != 0 && [bracket.pred, bracket.succ].contains(&last) {
-            self.course = if bracket.pred == last { Course::After } else { Course::Before };
+            self.next = if bracket.pred == last { Next::After } else { Next::Before };
         }
         Ok(bracket)
     }
@@ -260,7 +260,7 @@ impl Inserter {
         let guess = self.splice.named;
         match search.directory().name(&mut self.slab, guess, tower.node, &target) {
             Named::In(place) => {
-                let slot = place.slot.saturating_sub(u32::from(self.course == Course::Before));
+                let slot = place.slot.saturating_sub(u32::from(self.next == Next::Before));
                 self.splice.named = LeafSlot { slot, ..place };
             }
             Named::Busy if planted(Bug::BusyNameForgotten) => {}
