@@ -253,9 +253,9 @@ impl SetOptionsBuilder {
 
     /// The most arenas of flushed tables that are kept for the next tables, each a write buffer of memory rounded up to a
     /// power of two (default: 1 without a [`write_buffer_manager`](Self::write_buffer_manager), 0 with one; 0 for none). A
-    /// table that gets one finds memory backed that an earlier one had touched, so that few writes wait for the system. What a flushed table had is zeroed by
-    /// the thread that drops or installs the next [`FlushJob`](crate::set::FlushJob), and given back to the system when the
-    /// set is dropped. [`SetStats::recycled_bytes`](crate::set::SetStats::recycled_bytes) counts it; budgets do not.
+    /// table that gets one finds memory backed that an earlier one had touched, so that few writes wait for the system. What
+    /// a flushed table had is zeroed by the thread that drops or installs the next [`FlushJob`](crate::set::FlushJob), and
+    /// given back to the system when the set is dropped. [`SetStats::recycled_bytes`](crate::set::SetStats::recycled_bytes) counts it; budgets do not.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;

@@ -1,4 +1,4 @@
-//! One value that all threads read and that is replaced as a whole: the set's view, its active table.
+//! One value that all threads read and that is replaced as a whole: the set's view, or its active table.
 //!
 //! ```text
 //!   shard 0   shard 1   ..   shard 15       a lock each; a thread uses the shard of its number

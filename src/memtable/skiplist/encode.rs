@@ -33,11 +33,9 @@ impl View<'_> {
         let from = pad as usize * UNIT;
         let units = self.plain(reservation, from, from + tower + entry_end(self.width, lengths))?;
         let (links, bytes) = units.split_at_mut(tower);
-        if let Some((upper, link)) = links.split_last_chunk_mut() {
-            self.write_word(link, Self::slot(offset, 0), self.link_word(offset, 0, next));
-            if !upper.is_empty() {
-                self.write_upper(upper, offset, end);
-            }
+        for (level, link) in (0..height).zip(links.as_chunks_mut::<UNIT>().0.iter_mut().rev()) {
+            let word = self.link_word(offset, level, if level == 0 { next } else { end });
+            self.write_word(link, Self::slot(offset, level), word);
         }
         if let Some(header) = bytes.first_chunk_mut::<HEADER>() {
             header[..SEQUENCE_AT].copy_from_slice(&lengths.0.to_ne_bytes());
@@ -64,14 +62,6 @@ impl View<'_> {
             && is_read_as(std::hint::black_box(head), words, revision)
             && self.is_sealed_with(head, digest);
         Ok(Built { offset, digest, parts, agrees })
-    }
-
-    /// Writes the links above level 0, the highest one first: out of line, because few nodes have any.
-    #[inline(never)]
-    fn write_upper(self, links: &mut [u8], offset: u32, end: u32) {
-        for (level, link) in (1..).zip(links.as_chunks_mut::<UNIT>().0.iter_mut().rev()) {
-            self.write_word(link, Self::slot(offset, level), self.link_word(offset, level, end));
-        }
     }
 
     /// Writes a link or a back word of a node that is not published yet, whose unit is `at`.

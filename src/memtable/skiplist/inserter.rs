@@ -42,6 +42,9 @@ enum Next {
 struct Waiting {
     nodes: [u32; WAITING_MAX],
     count: usize,
+    /// How many there was no room for (INSERTER-2).
+    #[cfg(test)]
+    forgotten: usize,
 }
 
 /// How many nodes of a writer wait for a name.
@@ -52,6 +55,11 @@ impl Waiting {
         if let Some(slot) = self.nodes.get_mut(self.count) {
             *slot = node;
             self.count += 1;
+            return;
+        }
+        #[cfg(test)]
+        {
+            self.forgotten += 1;
         }
     }
 }
@@ -90,6 +98,12 @@ impl Inserter {
     /// Bytes that it took ahead.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.sub.left_bytes() + self.slab.left_bytes()
+    }
+
+    /// How many names it forgot (INSERTER-2).
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn forgotten(&self) -> usize {
+        self.waiting.forgotten
     }
 
     /// Goes on after a way that a search of this list has recorded.
@@ -274,8 +288,8 @@ impl Inserter {
 
     #[cold]
     fn name_waiting<C: Comparator>(&mut self, search: &Search<'_, C>) {
-        let Waiting { nodes, count } = std::mem::take(&mut self.waiting);
-        for node in nodes.into_iter().take(count) {
+        let count = std::mem::take(&mut self.waiting.count);
+        for node in self.waiting.nodes.into_iter().take(count) {
             let Some(opened) = search.view.try_open(node) else { continue };
             let target = search.position(&opened);
             if search.directory().name(&mut self.slab, LeafSlot::NONE, node, &target) == Named::Busy {

@@ -132,7 +132,7 @@ fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
     assert_eq!(survey(&case, "undamaged"), 0);
     assert_eq!(findings(&case.index), []);
     let mut faults = history.faults(&case.index, 8, 0);
-    for shift in (0..64).step_by(if len > 40 || cfg!(debug_assertions) { 40 } else { 8 }) {
+    for shift in (0..64).step_by(if len > 40 { 40 } else { 8 }) {
         faults.append(&mut history.faults(&case.index, 64, shift));
     }
     for fault in &faults {

@@ -166,48 +166,46 @@ fn one_key_has_a_million_versions() {
     }
 }
 
-/// Whether a table that several threads write is searched by fewer nodes than this, in one of a few attempts: a writer that is stopped
-/// while it holds a lock costs the others the names of what they write meanwhile.
-fn is_named_at_last(bound: f64, note: &str, attempt: impl Fn() -> f64) -> bool {
-    (0..5).any(|number| {
-        let nodes = attempt();
-        println!("{note}, attempt {number}: {nodes} nodes a search");
-        nodes < bound
-    })
+/// Three writers that meet in the same leaves: how many nodes a search looks at afterwards, and how many names were forgotten.
+fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
+    let (table, next) = (Table::new(), crate::sync::AtomicU64::new(1));
+    let write = |thread: usize| {
+        let mut inserter = Inserter::default();
+        for key in keys.iter().skip(thread).step_by(3) {
+            // ORDERING: Relaxed: numbers only have to differ.
+            table.put(&mut inserter, key, next.fetch_add(1, Ordering::Relaxed));
+            table.search().find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail).unwrap();
+        }
+        inserter.forgotten()
+    };
+    let forgotten = std::thread::scope(|scope| {
+        let writers = [0, 1, 2].map(|thread| scope.spawn(move || write(thread)));
+        writers.map(|writer| writer.join().unwrap()).into_iter().sum()
+    });
+    let entries = table.entries();
+    assert_eq!(entries.len(), keys.len(), "{name}");
+    assert!(is_sound(&table.search()), "{name}: a page is refused");
+    (table.finds(&entries, name), forgotten)
 }
 
-/// Writers that meet in the same leaves.
+/// A writer that is stopped while it holds a leaf's lock costs the others the names for which they have no room to wait; without
+/// that, every attempt ends in few steps.
 #[test]
 fn writers_meet() {
     // Under Miri, random keys alone.
     let is_tried = |shape: usize| if cfg!(miri) { shape == 0 } else { shape != 6 };
     let count = if cfg!(miri) { 24 } else { scaled(10_000) };
     for (_, (name, keys)) in shapes(count).into_iter().enumerate().filter(|(shape, _)| is_tried(*shape)) {
-        let meet = || {
-            let table = Table::new();
-            let next = crate::sync::AtomicU64::new(1);
-            std::thread::scope(|scope| {
-                for thread in 0..3 {
-                    let (table, keys, next) = (&table, &keys, &next);
-                    scope.spawn(move || {
-                        let mut inserter = Inserter::default();
-                        for key in keys.iter().skip(thread).step_by(3) {
-                            // ORDERING: Relaxed: numbers only have to differ.
-                            table.put(&mut inserter, key, next.fetch_add(1, Ordering::Relaxed));
-                            table
-                                .search()
-                                .find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail)
-                                .unwrap();
-                        }
-                    });
-                }
-            });
-            let entries = table.entries();
-            assert_eq!(entries.len(), keys.len(), "{name}");
-            assert!(is_sound(&table.search()), "{name}: a page is refused");
-            table.finds(&entries, name)
-        };
-        assert!(is_named_at_last(40.0, name, meet), "{name}: too many nodes a search");
+        let is_quick = (0..5).any(|_| {
+            let (nodes, forgotten) = meet(name, &keys);
+            println!("{name}: {nodes} nodes a search, {forgotten} names forgotten");
+            assert!(
+                nodes < 40.0 || forgotten > 0,
+                "{name}: {nodes} nodes a search, and no name was forgotten"
+            );
+            nodes < 40.0
+        });
+        assert!(is_quick, "{name}: names are forgotten each time");
     }
 }
 
@@ -322,11 +320,6 @@ fn what_a_look_passes_costs_few_steps_and_what_it_finds_is_mended() {
 /// A directory is renewed while others write, read and look.
 #[test]
 fn upkeep_runs_beside_writers() {
-    assert!(is_named_at_last(8.0, "after upkeep", renew_beside_writers), "too many nodes a search");
-}
-
-/// How many nodes a search looks at after a directory was renewed beside two writers.
-fn renew_beside_writers() -> f64 {
     let (table, upkeep) = (Table::new(), Upkeep::default());
     let writers: [Mutex<Inserter>; 2] = std::array::from_fn(|_| Mutex::default());
     let settle = &mut || writers.iter().for_each(|writer| drop(writer.lock()));
@@ -353,8 +346,9 @@ fn renew_beside_writers() -> f64 {
     });
     let entries = table.entries();
     assert_eq!(entries.len() as u64, count);
+    let nodes = table.finds(&entries, "after upkeep");
+    assert!(nodes < 8.0, "{nodes} nodes a search");
     assert!(is_sound(&table.search()), "a page is refused");
-    table.finds(&entries, "after upkeep")
 }
 
 /// A broken link is gone around by the nodes that the directory names, so a gap ends at the entry after it.
