@@ -52,14 +52,12 @@ const WAITING_MAX: usize = 8;
 
 impl Waiting {
     fn push(&mut self, node: u32) {
-        if let Some(slot) = self.nodes.get_mut(self.count) {
-            *slot = node;
-            self.count += 1;
-            return;
-        }
-        #[cfg(test)]
-        {
-            self.forgotten += 1;
+        match self.nodes.get_mut(self.count) {
+            Some(slot) => (*slot, self.count) = (node, self.count + 1),
+            #[cfg(test)]
+            None => self.forgotten += 1,
+            #[cfg(not(test))]
+            None => (),
         }
     }
 }
