@@ -30,9 +30,10 @@ use std::time::{Duration, Instant};
 use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::{Comparator, SequenceNumber};
+use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::table::MemTable;
-use crate::memtable::write::write_batch::{Writes, apply_batch, read_batch, write_reserved};
+use crate::memtable::write::write_batch::{Writes, apply_batch, enter_reserved, read_batch};
 use crate::set::journal::Journal;
 use crate::set::listener::{Reports, SetEvent};
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
@@ -42,7 +43,7 @@ use crate::set::swapped::{Pointers, Swapped};
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::{Slot, Tables};
 use crate::set::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
-use crate::sync::{Alone, Mutex, MutexGuard};
+use crate::sync::{Alone, Mutex};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
@@ -87,9 +88,8 @@ pub(crate) struct Commit<B, C: Comparator> {
 }
 
 /// A batch that passed all checks which do not depend on other writes.
-#[derive(Default)]
-struct Prepared<'b> {
-    writes: Writes<'b>,
+struct Prepared<'w, 'b> {
+    writes: &'w mut [Fields<'b>],
     mode: SequenceMode,
     /// An upper bound of its arena bytes.
     bytes: u64,
@@ -97,17 +97,12 @@ struct Prepared<'b> {
     encoded: Option<Vec<u8>>,
     /// The first number of a replay.
     replayed: Option<SequenceNumber>,
-    /// How it is to be written; `prepare` fills in the durability.
-    options: WriteOptions,
+    durability: Durability,
+    deadline: Option<Instant>,
     /// The table that was active when it was tried last, as the buffers know it.
     tried: u64,
-}
-
-/// The commit mutex, while a writer has it.
-struct Turn<'s, B, C: Comparator> {
-    #[cfg(holds)]
-    _hold: crate::set::holds::Hold,
-    commit: MutexGuard<'s, Commit<B, C>>,
+    /// When it began to wait for room.
+    stalled: Option<Instant>,
 }
 
 /// The numbers of a batch.
@@ -162,22 +157,18 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         })
     }
 
-    /// Writes a batch. Returns its last sequence number, or what is visible for a batch without entries.
-    pub(crate) fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<SequenceNumber> {
-        let mut prepared = Prepared { options, ..Prepared::default() };
-        self.prepare(&mut prepared, batch)?;
+    /// Writes a batch, under its own numbers if a journal `replayed` it. Returns its last sequence number, or what is visible for a
+    /// batch without entries.
+    pub(crate) fn write(
+        &self,
+        batch: &WriteBatch,
+        options: WriteOptions,
+        replayed: Option<SequenceNumber>,
+    ) -> Result<SequenceNumber> {
+        let mut writes = Writes::None;
+        let mut prepared = self.prepare(batch, options, replayed, &mut writes)?;
         let written = self.commit(&mut prepared);
         // A batch with numbers has ended: a listener may wait for all of them.
-        self.reports.deliver();
-        written
-    }
-
-    /// Writes a batch from a journal under its own numbers.
-    pub(crate) fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        let (replayed, options) = (Some(batch.sequence()), Durability::None.into());
-        let mut prepared = Prepared { replayed, options, ..Prepared::default() };
-        self.prepare(&mut prepared, batch)?;
-        let written = self.commit(&mut prepared);
         self.reports.deliver();
         written
     }
@@ -200,84 +191,110 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Everything that can be refused without the other writes (COMMIT-1).
-    fn prepare<'b>(&self, prepared: &mut Prepared<'b>, batch: &'b WriteBatch) -> Result<()> {
-        let Prepared { writes, mode, bytes, encoded, options, .. } = prepared;
+    fn prepare<'w, 'b>(
+        &self,
+        batch: &'b WriteBatch,
+        options: WriteOptions,
+        replayed: Option<SequenceNumber>,
+        writes: &'w mut Writes<'b>,
+    ) -> Result<Prepared<'w, 'b>> {
         let usual = if self.journal.is_some() { Durability::Buffered } else { Durability::None };
-        let durability = *options.durability.get_or_insert(usual);
+        let durability = options.durability.unwrap_or(usual);
         if durability != Durability::None && self.journal.is_none() {
             return Err(Error::InvalidArgument(format!("{durability:?} needs a journal")));
         }
-        *encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
+        let encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
         read_batch(self.model.core(), 0, batch, writes)?;
         // The batch agrees with its digests, and the journal gets what it was when it did.
         if let Some(place) = encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
             return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
         }
-        for write in &**writes {
-            *bytes = bytes.saturating_add(entry_bytes_max(write.key.len() as u64, write.value_len as u64));
-        }
-        *mode = batch.sequence_mode();
-        Ok(())
+        let (writes, mode, deadline) = (&mut **writes, batch.sequence_mode(), options.deadline);
+        let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
+        let bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
+        Ok(Prepared { writes, mode, bytes, encoded, replayed, durability, deadline, tried: 0, stalled: None })
     }
 
-    fn commit(&self, prepared: &mut Prepared<'_>) -> Result<SequenceNumber> {
+    /// Commits a batch. If there is no room for another table, waits for the flush that is under way.
+    fn commit(&self, prepared: &mut Prepared<'_, '_>) -> Result<SequenceNumber> {
         if prepared.writes.is_empty() {
             return self.commit_nothing(prepared);
         }
-        let mut unfinished = Unfinished { shared: self, taken: None, cause: None };
-        let written = self.write_or_wait(&mut unfinished, prepared);
-        let Some(Taken { first, last }) = unfinished.taken else { return written.map(|()| 0) };
-        match written.and_then(|()| self.sync_if_wanted(prepared, last)) {
-            Ok(()) => unfinished.finish(),
-            Err(error) => return Err(unfinished.stop(error)),
+        loop {
+            match self.try_commit(prepared) {
+                Err(Error::WriteStall { cause, .. }) => self.wait_for_room(cause, prepared)?,
+                ended => return ended,
+            }
         }
-        self.registry.publication.complete(first, last)?;
-        Ok(last)
+    }
+
+    /// Numbers a batch under the commit mutex, once it has space in the active table, writes it there, and publishes it.
+    fn try_commit(&self, prepared: &mut Prepared<'_, '_>) -> Result<SequenceNumber> {
+        let mut commit = self.commit.lock();
+        #[cfg(holds)]
+        let hold = crate::set::holds::Hold::begin();
+        self.admit(&commit)?;
+        let Taken { first, last } = self.numbers(&commit, prepared)?;
+        prepared.tried = commit.tables.active.bytes.id();
+        self.ask_sometimes(&mut commit, prepared.bytes)?;
+        loop {
+            let (slot, mut leased) = (commit.active.get(), None);
+            let core = slot.table.core();
+            let mut entered =
+                match enter_reserved(core, prepared.bytes.saturating_add(BATCH_BYTES), &mut leased) {
+                    Ok(entered) => entered,
+                    Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
+                        self.replace_full(&mut commit)?;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+            self.number(&mut commit, prepared, first, last)?;
+            let unfinished = Unfinished { shared: self, first, last, cause: None };
+            #[cfg(holds)]
+            drop(hold);
+            drop(commit);
+            for (write, number) in prepared.writes.iter_mut().zip(first..) {
+                write.sequence = if prepared.mode == SequenceMode::PerEntry { number } else { first };
+            }
+            let written = apply_batch(core, &mut entered, prepared.writes);
+            // While this thread waits for others, it holds neither a shard nor a table.
+            drop(entered);
+            drop((leased, slot));
+            if let Err(error) = written {
+                return Err(unfinished.stop(error));
+            }
+            if let Err(error) = self.sync_if_wanted(prepared, last) {
+                return Err(unfinished.stop(error));
+            }
+            unfinished.finish();
+            return self.registry.publication.complete(first, last).map(|()| last);
+        }
     }
 
     /// A batch without entries takes no number. If a sync is asked for, what was written before is synced.
-    fn commit_nothing(&self, prepared: &Prepared<'_>) -> Result<SequenceNumber> {
+    fn commit_nothing(&self, prepared: &Prepared<'_, '_>) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
         self.sync_if_wanted(prepared, self.syncs.appended()).map_err(|error| self.refuse(error))?;
         Ok(self.registry.publication.visible())
     }
 
     /// Waits until numbers up to `last` are durable, if the batch is to be `Synced`.
-    fn sync_if_wanted(&self, prepared: &Prepared<'_>, last: SequenceNumber) -> Result<()> {
+    fn sync_if_wanted(&self, prepared: &Prepared<'_, '_>, last: SequenceNumber) -> Result<()> {
         match &self.journal {
-            Some(journal) if prepared.options.durability == Some(Durability::Synced) => {
+            Some(journal) if prepared.durability == Durability::Synced => {
                 self.syncs.wait_durable(last, &**journal)
             }
             _ => Ok(()),
         }
     }
 
-    /// Space, journal, numbers, entries. If there is no room for another table, waits for the flush that is under way.
-    fn write_or_wait(
-        &self,
-        unfinished: &mut Unfinished<'_, B, C>,
-        prepared: &mut Prepared<'_>,
-    ) -> Result<()> {
-        let mut since = None;
-        loop {
-            let written = self.try_write(unfinished, prepared);
-            let Err(Error::WriteStall { cause, .. }) = written else { return written };
-            self.wait_for_room(cause, prepared, &mut since)?;
-        }
-    }
-
     #[cold]
-    fn wait_for_room(
-        &self,
-        cause: StallCause,
-        prepared: &mut Prepared<'_>,
-        since: &mut Option<Instant>,
-    ) -> Result<()> {
+    fn wait_for_room(&self, cause: StallCause, prepared: &mut Prepared<'_, '_>) -> Result<()> {
         self.reports.tell(|| SetEvent::StallBegun { cause });
-        let Prepared { bytes, tried, options: WriteOptions { deadline, .. }, .. } = prepared;
+        let Prepared { bytes, tried, deadline, stalled: since, .. } = prepared;
         *deadline = deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
-        let (bytes, tried, deadline) = (*bytes, *tried, *deadline);
-        let need = Need { bytes, tables_max: self.tables_max, tried, deadline };
+        let need = Need { bytes: *bytes, tables_max: self.tables_max, tried: *tried, deadline: *deadline };
         let end = self.buffers.wait(cause, &need, since);
         let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
         let refused = (end != Waited::Room).then_some(cause);
@@ -286,54 +303,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         refused.map_or(Ok(()), |cause| Err(Error::WriteStall { cause, tables, waited }))
     }
 
-    /// Takes the commit mutex, until the batch has its numbers.
-    fn try_write(&self, unfinished: &mut Unfinished<'_, B, C>, prepared: &mut Prepared<'_>) -> Result<()> {
-        let mut turn = Turn {
-            commit: self.commit.lock(),
-            #[cfg(holds)]
-            _hold: crate::set::holds::Hold::begin(),
-        };
-        let commit = &mut turn.commit;
-        self.admit(commit)?;
-        let taken = self.numbers(commit, prepared)?;
-        prepared.tried = commit.tables.active.bytes.id();
-        self.ask_sometimes(commit, prepared.bytes)?;
-        let mut turn = Some(turn);
-        let written = self.write_to_active(unfinished, &mut turn, prepared, taken);
-        match (&written, &mut turn) {
-            (Err(Error::MemTableFull { .. }), Some(Turn { commit, .. })) if !commit.is_active_empty() => {
-                self.replace_full(commit)?;
-                self.write_to_active(unfinished, &mut turn, prepared, taken)
-            }
-            _ => written,
-        }
-    }
-
-    /// Numbers a batch once it has space in the active table, and then writes it there. `turn` ends with that.
-    fn write_to_active(
-        &self,
-        unfinished: &mut Unfinished<'_, B, C>,
-        turn: &mut Option<Turn<'_, B, C>>,
-        prepared: &mut Prepared<'_>,
-        taken: Taken,
-    ) -> Result<()> {
-        let Some(Turn { commit, .. }) = turn else { return Ok(()) };
-        let slot = commit.active.get();
-        let core = slot.table.core();
-        write_reserved(core, prepared.bytes.saturating_add(BATCH_BYTES), |entered| {
-            if let Some(mut turn) = turn.take() {
-                self.number(&mut turn.commit, prepared, taken)?;
-                unfinished.taken = Some(taken);
-            }
-            for (write, number) in prepared.writes.iter_mut().zip(taken.first..) {
-                write.sequence = if prepared.mode == SequenceMode::WholeBatch { taken.first } else { number };
-            }
-            apply_batch(core, entered, &prepared.writes).map(drop)
-        })
-    }
-
     /// The numbers of a batch, first and last. A replay goes on after everything that was written before, with nothing under way.
-    fn numbers(&self, commit: &Commit<B, C>, prepared: &Prepared<'_>) -> Result<Taken> {
+    fn numbers(&self, commit: &Commit<B, C>, prepared: &Prepared<'_, '_>) -> Result<Taken> {
         let next = commit.last + 1;
         let first = match prepared.replayed {
             None => next,
@@ -358,8 +329,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     fn number(
         &self,
         commit: &mut Commit<B, C>,
-        prepared: &mut Prepared<'_>,
-        Taken { first, last }: Taken,
+        prepared: &mut Prepared<'_, '_>,
+        first: SequenceNumber,
+        last: SequenceNumber,
     ) -> Result<()> {
         if let (Some(encoded), Some(journal)) = (&mut prepared.encoded, &self.journal) {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
@@ -539,7 +511,8 @@ impl<B, C: Comparator> Commit<B, C> {
 /// Stops the set if a batch that has numbers is left without being finished (COMMIT-3).
 struct Unfinished<'s, B, C: Comparator + Clone> {
     shared: &'s Shared<B, C>,
-    taken: Option<Taken>,
+    first: SequenceNumber,
+    last: SequenceNumber,
     /// Without one it is a panic.
     cause: Option<Error>,
 }
@@ -557,9 +530,8 @@ impl<B, C: Comparator + Clone> Unfinished<'_, B, C> {
 
 impl<B, C: Comparator + Clone> Drop for Unfinished<'_, B, C> {
     fn drop(&mut self) {
-        let Some(Taken { first, last }) = self.taken else { return };
         let cause = self.cause.take().unwrap_or(Error::WriterPanicked);
-        if self.shared.registry.publication.stop(first, last, cause.clone()) == Stopped::First {
+        if self.shared.registry.publication.stop(self.first, self.last, cause.clone()) == Stopped::First {
             self.shared.reports.note(|| SetEvent::Stopped { cause: Error::read_only(cause) });
         }
     }

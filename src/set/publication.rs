@@ -108,7 +108,7 @@ impl Publication {
     ///
     /// # Errors
     /// `ReadOnly` if a commit before it stopped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
         let (before, after) = ((first - 1) << 1, last << 1);
         // Those before it are mostly about to end: each looks until it is next, and none needs the lock.

@@ -20,7 +20,7 @@ use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
 use crate::set::flush_thread::FlushThread;
 use crate::set::listener::SetEvent;
-use crate::set::options::{SetOptions, WriteOptions};
+use crate::set::options::{Durability, SetOptions, WriteOptions};
 use crate::set::resume::resume;
 use crate::set::snapshot::Snapshot;
 use crate::set::stats::SetStats;
@@ -105,7 +105,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// # Errors
     /// Those of [`write_with`](Self::write_with).
     pub fn write(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        self.shared.write(batch, WriteOptions::new())
+        self.shared.write(batch, WriteOptions::new(), None)
     }
 
     /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it
@@ -136,7 +136,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// # Panics
     /// If the comparator or the journal panics. The set is read-only then, unless the batch had no numbers yet.
     pub fn write_with(&self, batch: &WriteBatch, options: impl Into<WriteOptions>) -> Result<SequenceNumber> {
-        self.shared.write(batch, options.into())
+        self.shared.write(batch, options.into(), None)
     }
 
     /// Writes a batch that was read from a journal, under the numbers in its header, without appending it anywhere.
@@ -162,7 +162,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if the batch's first number is not after all
     /// that was written, or while another batch is being written.
     pub fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        self.shared.replay(batch)
+        self.shared.write(batch, Durability::None.into(), Some(batch.sequence()))
     }
 
     /// Leaves the numbers up to `last` unused, if the next batch would get one of them. Meant for recovery, after the
