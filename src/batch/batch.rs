@@ -18,7 +18,7 @@
 #![forbid(unsafe_code)]
 
 use crate::batch::encoding::{HEADER_LEN, Header, append, record_len};
-use crate::batch::entries::{BatchEntries, CallerDigests};
+use crate::batch::entries::{BatchEntries, CallerDigests, EntryReader};
 use crate::batch::limits::{LIMITS, SinkLimits, admit, not_a_range};
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Kvo, Protected};
@@ -392,7 +392,7 @@ impl WriteBatch {
     /// in memory. This batch is then unchanged.
     pub fn append(&mut self, other: &WriteBatch) -> Result<()> {
         let count = self.grown(other.header.count, other.buffer.len() - HEADER_LEN)?;
-        let caller_digests = other.entries().record_digests()?;
+        let caller_digests = other.reader()?.record_digests()?;
         if self.protection == CallerDigests::Each {
             self.caller_digests.extend(caller_digests);
         }
@@ -688,8 +688,8 @@ impl WriteBatch {
     pub fn from_verified(buffer: Vec<u8>, verify: impl FnOnce(&[u8]) -> Result<()>) -> Result<Self> {
         // BATCH-1: the digests come first.
         let read = Header::read(&buffer).and_then(|header| {
-            let entries = BatchEntries::new(&buffer, header, CallerDigests::None, &[]);
-            Ok((header, entries.record_digests()?))
+            let reader = EntryReader::open(&buffer, header, CallerDigests::None, &[])?;
+            Ok((header, reader.record_digests()?))
         });
         verify(&buffer)?;
         let (header, caller_digests) = read?;
@@ -714,7 +714,13 @@ impl WriteBatch {
     #[must_use]
     #[inline]
     pub fn entries(&self) -> BatchEntries<'_> {
-        BatchEntries::new(&self.buffer, self.header, self.protection, &self.caller_digests)
+        BatchEntries::new(self.reader())
+    }
+
+    /// A reader of its entries.
+    #[inline(always)]
+    pub(crate) fn reader(&self) -> Result<EntryReader<'_>> {
+        EntryReader::open(&self.buffer, self.header, self.protection, &self.caller_digests)
     }
 
     /// Flips one bit of the encoded buffer, counted from its start, for tests.

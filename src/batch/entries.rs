@@ -81,12 +81,6 @@ impl<'b> BatchEntry<'b> {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Reading,
-    Ended,
-}
-
 /// Iterator over the entries of a [`WriteBatch`](crate::WriteBatch).
 ///
 /// ```
@@ -99,6 +93,12 @@ enum State {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub struct BatchEntries<'b> {
+    /// `None` once it has ended.
+    reader: Option<Result<EntryReader<'b>>>,
+}
+
+/// Reads the entries of a batch whose header agreed.
+pub(crate) struct EntryReader<'b> {
     buffer: &'b [u8],
     /// One per record, log data included, or none at all.
     caller_digests: &'b [Protected<Kvo>],
@@ -109,38 +109,25 @@ pub struct BatchEntries<'b> {
     read: u32,
     /// Records passed: entries and log data.
     passed: usize,
-    /// An error in the header, returned by the first call of `next`.
-    failed: Option<Error>,
-    state: State,
 }
 
-impl<'b> BatchEntries<'b> {
-    /// The entries of these bytes, whose header must be this one.
+impl<'b> EntryReader<'b> {
+    /// A reader of these bytes, whose header must be this one.
     #[inline(always)]
-    pub(super) fn new(
+    pub(super) fn open(
         buffer: &'b [u8],
         header: Header,
         protection: CallerDigests,
         caller_digests: &'b [Protected<Kvo>],
-    ) -> Self {
-        let agreed = Header::read(buffer).and_then(|stored| header.compare(stored));
-        BatchEntries {
-            buffer,
-            caller_digests,
-            protection,
-            header,
-            records: Records::new(buffer),
-            read: 0,
-            passed: 0,
-            failed: agreed.err(),
-            state: State::Reading,
-        }
+    ) -> Result<Self> {
+        header.compare(Header::read(buffer)?)?;
+        let records = Records::new(buffer);
+        Ok(EntryReader { buffer, caller_digests, protection, header, records, read: 0, passed: 0 })
     }
 
     /// Verifies all records and returns the digest of each, log data included: the batch's own, or one that is
     /// computed here if the batch has none. O(length).
     pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvo>>> {
-        self.failed.take().map_or(Ok(()), Err)?;
         let mut digests = Vec::with_capacity(self.caller_digests.len());
         while let Some(BatchEntry { kind, key, value, caller_digest, .. }) = self.step_record()? {
             digests.push(caller_digest.unwrap_or_else(|| Protected::of(key, value, kind)));
@@ -151,9 +138,6 @@ impl<'b> BatchEntries<'b> {
     /// The next entry, with log data skipped; `None` at the end of the bytes. Not to be called after that, or after an error.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
-        if self.failed.is_some() {
-            return self.failed.take().map_or(Ok(None), Err);
-        }
         loop {
             match self.step_record()? {
                 None => return self.end().map(|()| None),
@@ -236,20 +220,26 @@ impl<'b> BatchEntries<'b> {
     }
 }
 
+impl<'b> BatchEntries<'b> {
+    pub(super) fn new(reader: Result<EntryReader<'b>>) -> Self {
+        BatchEntries { reader: Some(reader) }
+    }
+}
+
 impl<'b> Iterator for BatchEntries<'b> {
     type Item = Result<BatchEntry<'b>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.state == State::Ended {
-            return None;
-        }
-        let end = match self.step() {
-            Ok(Some(entry)) => return Some(Ok(entry)),
-            Ok(None) => None,
-            Err(error) => Some(Err(error)),
+        let end = match self.reader.as_mut()? {
+            Ok(reader) => match reader.step() {
+                Ok(Some(entry)) => return Some(Ok(entry)),
+                Ok(None) => None,
+                Err(error) => Some(error),
+            },
+            Err(error) => Some(error.clone()),
         };
-        self.state = State::Ended;
-        end
+        self.reader = None;
+        end.map(Err)
     }
 }
 

@@ -137,7 +137,7 @@ pub(crate) fn read_batch<'b, C: Comparator>(
     batch: &'b WriteBatch,
     writes: &mut Writes<'b>,
 ) -> Result<()> {
-    let (mut entries, mut number) = (batch.entries(), 0);
+    let (mut entries, mut number) = (batch.reader()?, 0);
     *writes = Writes::with_room(batch.len());
     while let Some(entry) = entries.step()? {
         let sequence = batch.sequence_of(number, first)?;
