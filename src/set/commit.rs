@@ -66,23 +66,24 @@ pub(crate) struct Shared<B, C: Comparator> {
     stall_timeout: Duration,
 }
 
-/// What the commit mutex guards.
+/// What the commit mutex guards. What each batch writes or needs comes first, and so in the cache line of the mutex.
+#[repr(C)]
 pub(crate) struct Commit<B, C: Comparator> {
+    /// The last number given.
+    pub(crate) last: SequenceNumber,
+    /// Bytes reserved since the active table was asked whether it is full.
+    pub(crate) unasked: u64,
+    /// The last number before the active table's first one.
+    pub(crate) closed: SequenceNumber,
     pub(crate) tables: Arc<Tables<B, C>>,
     /// The active one of them, for writers.
     pub(crate) active: Pointers<Slot<C>>,
-    /// The last number given.
-    pub(crate) last: SequenceNumber,
     /// The number of the last table that was begun. A journal that failed after a switch does not get one twice.
     pub(crate) last_table: u64,
-    /// The last number before the active table's first one.
-    pub(crate) closed: SequenceNumber,
-    /// Bytes reserved since the active table was asked whether it is full.
-    pub(crate) unasked: u64,
-    /// The last table with entries that the journals switched to since it was made do not have (COMMIT-5).
-    pub(crate) replayed: Option<u64>,
     /// What made the set read-only, if that was no batch.
     pub(crate) refusal: Option<Error>,
+    /// The last table with entries that the journals switched to since it was made do not have (COMMIT-5).
+    pub(crate) replayed: Option<u64>,
     /// The newest of the tables that a flush found damaged, as long as it is one of the set.
     pub(crate) damaged: Option<u64>,
 }

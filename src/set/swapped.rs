@@ -37,11 +37,11 @@ fn pointer<T>(value: &Arc<T>) -> Loaded<T> {
 
 /// A pointer of each shard to one value, which is loaded and replaced under a lock of the caller's.
 #[derive(Debug)]
-pub(crate) struct Pointers<T>([Loaded<T>; SHARDS]);
+pub(crate) struct Pointers<T>(Box<[Loaded<T>; SHARDS]>);
 
 impl<T> Pointers<T> {
     pub(crate) fn to(value: &Arc<T>) -> Self {
-        Pointers(std::array::from_fn(|_| pointer(value)))
+        Pointers(Box::new(std::array::from_fn(|_| pointer(value))))
     }
 
     /// The value, by the shard of this thread.
