@@ -10,6 +10,7 @@ mod costs;
 
 mod faults;
 mod lost;
+mod nodes;
 
 mod shared;
 mod threads;

@@ -178,4 +178,20 @@ mod tests {
                 && segments.items().any(|(index, _)| index == far)
         );
     }
+    /// Four segments of each length, and bytes that are counted once per segment.
+    #[test]
+    fn segments_are_as_long_as_their_group_says() {
+        let (segments, bytes) = (Segments::<u16, 8>::new(), std::cell::Cell::new(0));
+        for index in (0..8 * 4 * 15).chain(0..20) {
+            let grown = |more| bytes.set(bytes.get() + more);
+            assert!(segments.ensure_run(index, 1, |_| 7, grown).is_some_and(|run| run == [7]));
+        }
+        let lens: Vec<usize> = segments.segments().map(<[u16]>::len).collect();
+        assert_eq!(lens, [[8; 4], [16; 4], [32; 4], [64; 4]].concat());
+        assert_eq!(bytes.get(), 2 * 4 * 120);
+        assert!(segments.items().map(|(index, _)| index).eq(0..480));
+        assert!(
+            segments.run(0, 9).is_none() && segments.run(7, 2).is_none() && segments.run(480, 1).is_none()
+        );
+    }
 }

@@ -115,8 +115,12 @@ fn nodes(count: u32) -> Vec<NodeId> {
 }
 
 fn every_node_answers<C: Comparator>(comparator: C, style: u64) {
-    let (len, seed) = (300, style + 1);
-    let (spans, others) = draw(&comparator, seed, style, len);
+    let (spans, others) = draw(&comparator, style + 1, style, 300);
+    every_node_of_these_answers(comparator, spans, others);
+}
+
+fn every_node_of_these_answers<C: Comparator>(comparator: C, spans: Vec<Span>, others: Vec<Vec<u8>>) {
+    let len = spans.len();
     let mut parts = Parts::new(comparator, spans);
     for at in 0..140 {
         parts.push(at);
@@ -139,6 +143,14 @@ fn every_node_answers_alone() {
         every_node_answers(Bytewise, style);
     }
     every_node_answers(Descending, 0);
+}
+
+/// Keys that begin like padding and leave nothing out, so that all of them have its prefix.
+#[test]
+fn every_node_answers_alone_where_prefixes_are_those_of_padding() {
+    let (mut spans, others) = draw(&Bytewise, 7, 3, 300);
+    spans[0].0.clear();
+    every_node_of_these_answers(Bytewise, spans, others);
 }
 
 /// MERGE-4: after how many blocks a summary node is built.

@@ -18,9 +18,14 @@ pub(super) struct Case {
     pub(super) questions: Vec<(Vec<u8>, u64, u64, Option<u64>)>,
 }
 
-pub(super) fn spans(seed: u64, len: u64, common: &str) -> Vec<Span> {
+/// A key: `common`, and a number in two digits.
+fn name(common: &(impl AsRef<[u8]> + ?Sized), number: u64) -> Vec<u8> {
+    [common.as_ref(), format!("{number:02}").as_bytes()].concat()
+}
+
+pub(super) fn spans(seed: u64, len: u64, common: &(impl AsRef<[u8]> + ?Sized)) -> Vec<Span> {
     let mut rng = Rng(seed);
-    let name = |number: u64| format!("{common}{number:02}").into_bytes();
+    let name = |number| name(common, number);
     let mut span = |sequence| {
         let start = rng.below(40);
         (name(start), name(start + 1 + rng.below(6)), sequence)
@@ -42,11 +47,14 @@ fn case(seed: u64, len: u64, common: &str) -> Case {
     Case { index, questions: questions(&spans, common) }
 }
 
-pub(super) fn questions(spans: &[Span], common: &str) -> Vec<(Vec<u8>, u64, u64, Option<u64>)> {
+pub(super) fn questions(
+    spans: &[Span],
+    common: &(impl AsRef<[u8]> + ?Sized),
+) -> Vec<(Vec<u8>, u64, u64, Option<u64>)> {
     let len = spans.len() as u64;
     let mut questions = Vec::new();
     for number in 0..48 {
-        let key = format!("{common}{:02}", number % 46).into_bytes();
+        let key = name(common, number % 46);
         for snapshot in [u64::MAX, len / 2, 7] {
             for floor in [0, len * 3 / 4] {
                 let answer = brute(&Bytewise, spans, &key, snapshot, floor);
@@ -180,6 +188,28 @@ fn damaged_skips_are_not_believed() {
             let damaged = survey(&case, &format!("{} region {number} bit {bit}", region.name));
             assert!(damaged == 0 || !head, "a node is derived");
             case.index.flip(number, bit);
+        }
+    }
+    assert_eq!(survey(&case, "repaired"), 0);
+}
+
+/// Where all prefixes are the largest one, which is also that of padding, keys that are not verified lead a search to
+/// the wrong piece.
+#[test]
+fn damaged_keys_with_the_largest_prefix() {
+    let mut spans = spans(9, 75, &[0xff; 8]);
+    spans[0].0.clear();
+    let index = LiveIndex::new(Secret::from_seed(9));
+    insert(&index, &spans);
+    index.finish(&Bytewise);
+    let case = Case { questions: questions(&spans, &[0xff; 8]), index };
+    for (number, region) in case.index.fault_regions().into_iter().enumerate() {
+        let step = if cfg!(debug_assertions) { 5 } else { 1 };
+        let keys = (region.name == "tombstone keys").then(|| (0..region.bits / 64).step_by(step));
+        for (word, value) in keys.into_iter().flatten().flat_map(|word| [(word, 0), (word, u64::MAX)]) {
+            let old = case.index.overwrite(number, word, value).unwrap();
+            survey(&case, &format!("word {word} of keys in region {number} is {value}"));
+            case.index.overwrite(number, word, old);
         }
     }
     assert_eq!(survey(&case, "repaired"), 0);
