@@ -58,8 +58,8 @@ fn seeds(count: u64) -> Vec<u64> {
 
 type Span = (Vec<u8>, Vec<u8>, u64);
 
-/// A key of one of these styles: short, with a long common prefix, beginning like padding, longer than the buffer on
-/// the stack.
+/// A key of one of these styles: short, with a long common prefix, with a long tail, beginning like padding, longer than
+/// the buffer on the stack, four with one prefix.
 fn key(rng: &mut Rng, style: u64, number: u64) -> Vec<u8> {
     let number = number.to_be_bytes();
     let digits = &number[6..];
@@ -68,6 +68,7 @@ fn key(rng: &mut Rng, style: u64, number: u64) -> Vec<u8> {
         1 => [b"common-prefix-", digits].concat(),
         2 => [digits, b"-and-a-tail-that-is-longer-than-thirty-two-bytes"].concat(),
         3 => [&[0xff; 8][..], digits].concat(),
+        5 => [&key(rng, 0, u64::from_be_bytes(number) / 4)[..], b"-group", &[number[7] % 4]].concat(),
         _ => [&[7; 300][..rng.0 as usize % 2 * 290], digits].concat(),
     }
 }
@@ -87,7 +88,7 @@ fn span<C: Comparator>(comparator: &C, rng: &mut Rng, style: u64, space: u64, wi
 
 /// Draws tombstones with sequence numbers, in order of arrival.
 fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> (Vec<Span>, u64, u64) {
-    let (style, space) = (rng.below(5), [5, 60, 3000, 60_000][rng.below(4) as usize]);
+    let (style, space) = (rng.below(6), [5, 60, 3000, 60_000][rng.below(4) as usize]);
     let width = [1, 3, space / 10 + 1, space][rng.below(4) as usize];
     let mut spans: Vec<Span> = (0..len).map(|_| span(comparator, rng, style, space, width)).collect();
     let order = rng.below(5);

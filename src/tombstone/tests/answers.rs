@@ -104,7 +104,8 @@ fn draw<C: Comparator>(comparator: &C, seed: u64, style: u64, len: usize) -> (Ve
     for (at, span) in (0..).zip(&mut spans) {
         span.2 = (at ^ rng.below(32)) + 1;
     }
-    let others = (0..20).map(|_| key(&mut rng, style, (seed * 7919) % space)).collect();
+    let others =
+        (0..20).map(|_| rng.below(space)).map(|number| key(&mut Rng(number), style, number)).collect();
     (spans, others)
 }
 
@@ -139,7 +140,7 @@ fn every_node_of_these_answers<C: Comparator>(comparator: C, spans: Vec<Span>, o
 
 #[test]
 fn every_node_answers_alone() {
-    for style in 0..5 {
+    for style in 0..6 {
         every_node_answers(Bytewise, style);
     }
     every_node_answers(Descending, 0);
