@@ -231,28 +231,58 @@ impl Counting {
     }
 }
 
+impl Parts<Counting> {
+    fn counting(mut spans: Vec<Span>) -> Self {
+        // Room for snapshots before the first one.
+        spans.iter_mut().for_each(|span| span.2 += 5);
+        Parts::new(Counting::default(), spans)
+    }
+
+    /// Comparisons of one query.
+    fn cost(&self, key: &[u8], snapshot: u64, floor: u64) -> u64 {
+        let extent = self.tally.extent(self.checks).unwrap();
+        let mut asked = [Asked::new(&self.comparator, key, floor)];
+        self.comparator.take();
+        Search::newest(self.index(), extent, snapshot, &mut asked).unwrap();
+        self.comparator.take()
+    }
+}
+
 /// The head of `query`: what decides a query, and that nothing else is asked. All keys have one prefix, so each step of
 /// a search compares.
 #[test]
 fn queries_compare_little() {
     let len = 300;
-    let (spans, _) = draw(&Counting::default(), 9, 0, len);
-    let mut parts = Parts::new(Counting::default(), spans);
+    let mut parts = Parts::counting(draw(&Counting::default(), 9, 0, len).0);
     (0..len).for_each(|at| parts.push(at));
     parts.finish();
-    let extent = parts.tally.extent(parts.checks).unwrap();
+    let oldest = parts.spans.iter().map(|span| span.2).min().unwrap();
     let newest = parts.spans.iter().map(|span| span.2).max().unwrap();
-    let cost = |key: &[u8], snapshot, floor| {
-        let mut asked = [Asked::new(&parts.comparator, key, floor)];
-        parts.comparator.take();
-        Search::newest(parts.index(), extent, snapshot, &mut asked).unwrap();
-        parts.comparator.take()
-    };
     for number in 0..400u64 {
         let key = (number * 150).to_be_bytes()[6..].to_vec();
-        assert!(cost(&key, newest, 0) <= 12, "one search among at most 600 boundaries");
-        assert_eq!(cost(&key, newest, newest), 0, "nothing is newer than the floor");
-        assert_eq!(cost(&key, 0, 0), 0, "nothing is visible");
-        assert!(cost(&key, newest / 2, 0) <= 90, "{}", cost(&key, newest / 2, 0));
+        assert!(parts.cost(&key, newest, 0) <= 12, "one search among at most 600 boundaries");
+        for (snapshot, floor) in [(newest, newest), (newest + 1, newest), (u64::MAX, newest)] {
+            assert_eq!(parts.cost(&key, snapshot, floor), 0, "nothing is newer than the floor");
+        }
+        assert_eq!(parts.cost(&key, 0, 0), 0, "nothing is visible");
+        assert_eq!(parts.cost(&key, oldest - 1, 0), 0, "nothing is visible");
+        assert!(parts.cost(&key, newest / 2, 0) <= 90, "{}", parts.cost(&key, newest / 2, 0));
     }
+    for (start, _, _) in &parts.spans {
+        let painter = parts.painter(len as u64, start);
+        let visible = parts.spans[painter as usize].2;
+        assert!(parts.cost(start, visible, 0) <= 12, "the painter is visible");
+    }
+}
+
+/// Records that no node covers yet: one is compared only if it is visible and newer than the floor.
+#[test]
+fn records_are_compared_only_if_they_can_answer() {
+    let parts = Parts::counting(draw(&Counting::default(), 9, 0, 1).0);
+    parts.push(0);
+    let (start, _, sequence) = &parts.spans[0];
+    for (snapshot, floor) in [(sequence - 1, 0), (*sequence, *sequence), (sequence + 1, *sequence)] {
+        assert_eq!(parts.cost(start, snapshot, floor), 0, "{snapshot} {floor}");
+    }
+    assert_eq!(parts.cost(start, *sequence, sequence - 1), 2);
 }
