@@ -270,6 +270,9 @@ mod tests {
             assert_eq!(common_prefix.verify(checks), Ok(()));
             for from in 0..=u32::try_from(len).unwrap() {
                 assert_eq!(common_prefix.shared(checks, &key[..from as usize]), Ok(from), "of {len}");
+                let keys = KeyRange { start: &key[..from as usize], end: &key };
+                let skip = if from < SKIP_MIN { 0 } else { from };
+                assert_eq!(common_prefix.skip_of(checks, keys), Ok(skip), "of {len}");
                 for to in 0..=from {
                     let lift = common_prefix.lift(checks, from, to).unwrap();
                     let (deep, flat) = (prefix_of(&Bytewise, &key, from), prefix_of(&Bytewise, &key, to));

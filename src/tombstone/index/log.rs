@@ -509,3 +509,6 @@ fn key_len(key: &[u8]) -> Result<u32> {
         _ => Err(Error::KeyTooLarge { len: key.len() as u64, max: KEY_LEN_MAX as u64 }),
     }
 }
+
+#[cfg(test)]
+mod tests;
