@@ -170,3 +170,6 @@ impl Tally {
         [&self.begun, &self.ended].map(Counter::words)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -495,3 +495,6 @@ fn sources(tree: &Tree, blocks: u32) -> Vec<Source> {
     sources.reverse();
     sources
 }
+
+#[cfg(test)]
+mod tests;
