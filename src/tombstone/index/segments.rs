@@ -186,8 +186,8 @@ mod tests {
             let grown = |more| bytes.set(bytes.get() + more);
             assert!(segments.ensure_run(index, 1, |_| 7, grown).is_some_and(|run| run == [7]));
         }
-        let lens: Vec<usize> = segments.segments().map(<[u16]>::len).collect();
-        assert_eq!(lens, [[8; 4], [16; 4], [32; 4], [64; 4]].concat());
+        let lengths: Vec<usize> = segments.segments().map(<[u16]>::len).collect();
+        assert_eq!(lengths, [[8; 4], [16; 4], [32; 4], [64; 4]].concat());
         assert_eq!(bytes.get(), 2 * 4 * 120);
         assert!(segments.items().map(|(index, _)| index).eq(0..480));
         assert!(
