@@ -1,14 +1,14 @@
 //! The check values of everything that the tombstone index stores, in one file that shows what each check covers.
 //!
 //! ```text
-//!   common prefix         length, bytes                        bound to the table             64 bits
-//!   log record   sequence, prefixes, what they omit bound to its index             63 bits
-//!   its keys     place, lengths                       bound to its index             32 bits
-//!   log key      bytes                                bound to its place             64 bits
-//!   piece        both prefixes, what they leave out,
-//!                who starts and paints                bound to node and position     32 bits
-//!   node head    bounds, counts, digest of pieces     bound to what the node covers  64 bits
-//!   counter      value                                bound to which counter it is   32 bits
+//!   common prefix  length, bytes                       bound to the table             64 bits
+//!   log record     sequence, prefixes, what they omit  bound to its index             63 bits
+//!   its keys       place, lengths                      bound to its index             32 bits
+//!   log key        bytes                               bound to its place             64 bits
+//!   piece          both prefixes, what they omit,
+//!                  who starts and paints               bound to node and position     32 bits
+//!   node head      bounds, counts, digest of pieces    bound to what the node covers  64 bits
+//!   counter        value                               bound to which counter it is   32 bits
 //! ```
 //! * CHECKS-1: all are bound to the table's secret, so words of another table or an earlier life fail.
 //! * CHECKS-2: a correct check is zero only by chance, so zeroed memory fails.
@@ -36,7 +36,6 @@ const COMMON_PREFIX: u64 = splitmix(408);
 pub(crate) const SKIP_SHIFT: u32 = 56;
 const SKIP_BITS: u64 = 0xff << SKIP_SHIFT;
 
-/// The check functions of one index.
 /// What the check of a node's piece is bound to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cover {
@@ -46,6 +45,7 @@ pub(crate) struct Cover {
     pub(crate) skip: u32,
 }
 
+/// The check functions of one index.
 #[derive(Clone, Copy)]
 pub(crate) struct Checks {
     mask: u64,
