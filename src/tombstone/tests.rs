@@ -271,3 +271,20 @@ fn refuses_what_is_no_range() {
     index.insert(&Bytewise, b"", &long[1..], 1).unwrap();
     assert_eq!(index.max_covering(&Bytewise, Question::new(b"", u64::MAX)).unwrap(), Some(1));
 }
+
+/// An insert catches up on what was not merged, by four blocks or merges at most, and by no more than there are.
+#[test]
+fn an_insert_takes_up_to_four_steps() {
+    let nodes = |index: &LiveIndex| {
+        index.fault_regions().iter().filter(|region| region.name == "coverage node head").count()
+    };
+    for (waiting, painted) in [(0, 0), (7, 1), (15, 2), (23, 3), (199, 4)] {
+        let index = LiveIndex::new(Secret::from_seed(1));
+        for sequence in 1..=waiting {
+            index.append(&Bytewise, b"a", b"b", sequence).unwrap();
+        }
+        assert_eq!(nodes(&index), 0);
+        index.insert(&Bytewise, b"a", b"b", waiting + 1).unwrap();
+        assert_eq!(nodes(&index), painted, "{waiting} tombstones waited");
+    }
+}

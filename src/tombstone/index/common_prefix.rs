@@ -261,7 +261,7 @@ mod tests {
     fn lifted_prefixes_are_prefixes() {
         let checks = Checks::new(Secret::from_seed(1));
         let key: Vec<u8> = (0..140u32).map(|byte| (byte * 37 % 251) as u8).collect();
-        for len in 0..=128usize {
+        for len in (0..=128usize).step_by(if cfg!(miri) { 32 } else { 1 }) {
             let common_prefix = CommonPrefix::new(
                 checks,
                 &Bytewise,
