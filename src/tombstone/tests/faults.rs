@@ -173,6 +173,22 @@ fn damaged_records_are_not_painted() {
     }
 }
 
+/// A count of summary nodes that went back: no answer depends on it, and a scrub tells how many there are.
+#[test]
+fn a_count_of_summary_nodes_that_went_back() {
+    let (index, spans) = (LiveIndex::new(Secret::from_seed(1)), spans(1, 48, ""));
+    let counter = || index.fault_regions().iter().position(|region| region.name == "summary node counter");
+    let (before, after) = spans.split_at(24);
+    insert(&index, before);
+    let counter = counter().unwrap();
+    let earlier = index.overwrite(counter, 0, 0).unwrap();
+    index.overwrite(counter, 0, earlier);
+    insert(&index, after);
+    index.overwrite(counter, 0, earlier);
+    assert_eq!(findings(&index), [Corruption::new(crate::error::Place::Fragment, 0, 3, 1)]);
+    assert_eq!(survey(&Case { questions: questions(&spans, ""), index }, "went back"), 0);
+}
+
 /// Every bit of the numbers that say how many bytes prefixes leave out, flipped: no answer depends on it.
 #[test]
 fn damaged_skips_are_not_believed() {
