@@ -60,3 +60,11 @@ fn nodes_of_every_size_answer() {
         }
     }
 }
+
+/// A builder that was given no piece makes a node that is whole and answers nothing.
+#[test]
+fn a_node_without_pieces() {
+    let node = node(std::iter::empty());
+    assert_eq!((node.verify(checks(), COVER), node.allocated_bytes()), (Ok(()), 0));
+    assert_eq!((node.stored(0), node.head(checks(), COVER).unwrap().len), (None, 0));
+}
