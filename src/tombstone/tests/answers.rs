@@ -275,6 +275,19 @@ fn queries_compare_little() {
     }
 }
 
+/// Nodes are asked only about records that are newer than the summary node: here three of level 0, and four records.
+#[test]
+fn queries_ask_no_node_below_the_summary_node() {
+    let mut parts = Parts::counting(draw(&Counting::default(), 9, 0, 300).0);
+    for at in 0..300 {
+        parts.push(at);
+        parts.settle(STEP_PIECES);
+    }
+    assert_eq!(parts.tree.summary().unwrap().covered, 34 * BLOCK);
+    let costs = [0, 0xff].map(|byte| parts.cost(&[byte; 3], u64::MAX, 0));
+    assert!(costs.into_iter().all(|cost| cost <= 3 * 6 + 2 * 4 + 12), "{costs:?}");
+}
+
 /// Records that no node covers yet: one is compared only if it is visible and newer than the floor.
 #[test]
 fn records_are_compared_only_if_they_can_answer() {
