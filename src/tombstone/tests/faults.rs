@@ -173,6 +173,22 @@ fn damaged_records_are_not_painted() {
     }
 }
 
+/// A key without the common prefix is before or after all keys of a node: no record below it is read.
+#[test]
+fn keys_that_begin_otherwise_need_no_record() {
+    let (index, common) = (LiveIndex::new(Secret::from_seed(1)), "a-common-beginning-");
+    insert(&index, &spans(1, 75, common));
+    index.finish(&Bytewise);
+    let regions = index.fault_regions().into_iter().enumerate();
+    for (number, _) in regions.filter(|(_, region)| region.name == "tombstone record") {
+        index.flip(number, 7);
+    }
+    for key in (0..50).map(|number| name("", number)) {
+        assert_eq!(index.max_covering(&Bytewise, Question::new(&key, u64::MAX)), Ok(None), "{key:?}");
+    }
+    assert!(index.max_covering(&Bytewise, Question::new(&name(common, 20), u64::MAX)).is_err());
+}
+
 /// A count of summary nodes that went back: no answer depends on it, and a scrub tells how many there are.
 #[test]
 fn a_count_of_summary_nodes_that_went_back() {
