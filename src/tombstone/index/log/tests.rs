@@ -74,6 +74,21 @@ fn a_full_log_refuses() {
     assert!(matches!(full, Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 })), "{full:?}");
 }
 
+/// Records of one segment are read at once.
+#[test]
+fn runs_are_of_one_segment() {
+    let (log, _) = filled();
+    for (from, to) in [(0, 8), (0, 32), (24, 32), (32, 40), (32, 33), (31, 32)] {
+        let run = log.run(from, to).unwrap();
+        assert_eq!(run.len(), (to - from) as usize);
+        for (stored, index) in run.iter().zip(from..to) {
+            let record = log.decode(stored, index, 40).unwrap().unwrap();
+            assert_eq!(record.sequence, 1000 + u64::from(index));
+        }
+    }
+    assert!(log.run(31, 33).is_none() && log.run(5, 4).is_none() && log.run(400, 401).is_none());
+}
+
 /// Where a record is damaged: at its own offset, with its sequence number if that was read.
 #[test]
 fn damaged_records_are_named() {
