@@ -1,7 +1,6 @@
 //! One source of a merging cursor, and a copy of where it stands.
 //!
-//! * MERGE-HEAD-1: after a move that failed the head is on no entry and the source counts as failed, until a later move
-//!   succeeds.
+//! * MERGE-HEAD-1: after a move that failed the source is on no entry and counts as failed, until a later move succeeds.
 //!
 //! One thread at a time.
 
@@ -19,23 +18,19 @@ const STEPS: usize = 4;
 /// A source, and a copy of where it stands.
 pub(crate) struct Source<'s> {
     pub(crate) items: Box<dyn SortedSource + 's>,
-    pub(crate) head: Head,
-    pub(crate) state: Reach,
-}
-
-/// Where a source stands, copied.
-#[derive(Default)]
-pub(crate) struct Head {
+    /// The last number that the cursor sees.
+    pub(crate) visible: SequenceNumber,
     pub(crate) key: Vec<u8>,
     pub(crate) sequence: SequenceNumber,
     /// `None` if it is on no entry.
     pub(crate) kind: Option<Kind>,
+    pub(crate) state: Reach,
 }
 
 /// What became of the last move of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Its head leads where the cursor goes.
+    /// It leads where the cursor goes.
     Ready,
     /// It was moved to read the versions of the cursor's key.
     Moved,
@@ -49,99 +44,92 @@ pub(crate) enum Way {
     Backward,
 }
 
-/// A move of one source.
+impl Way {
+    pub(crate) fn opposite(self) -> Self {
+        if self == Way::Forward { Way::Backward } else { Way::Forward }
+    }
+
+    /// How a key that is further on this way compares with one that is less far.
+    pub(crate) fn outward(self) -> Ordering {
+        if self == Way::Forward { Ordering::Greater } else { Ordering::Less }
+    }
+}
+
+/// A move of one source, one way or the other.
 #[derive(Clone, Copy)]
 pub(crate) enum Move<'k> {
-    First,
-    Last,
-    Next,
-    Prev,
-    Seek(&'k [u8], SequenceNumber),
-    Before(&'k [u8]),
-    ForPrev(&'k [u8]),
+    /// To where the way begins.
+    Start,
+    Step,
+    /// To a key, or else to the next one on the way.
+    To(&'k [u8]),
+    /// To the next key after one, but forward to a version of that key with the number 0 if there is one.
+    Beyond(&'k [u8]),
 }
 
-impl Head {
-    pub(crate) fn set(&mut self, key: Option<SourceKey<'_>>) {
-        self.kind = key.map(|key| key.kind);
-        let Some(SourceKey { user_key, sequence, .. }) = key else { return };
-        self.key.clear();
-        self.key.extend_from_slice(user_key);
-        self.sequence = sequence;
+impl<'s> Source<'s> {
+    /// A source that is on no entry yet.
+    pub(crate) fn new(items: Box<dyn SortedSource + 's>, visible: SequenceNumber) -> Self {
+        Source { items, visible, key: Vec::new(), sequence: 0, kind: None, state: Reach::Ready }
     }
 
-    /// How its key compares with this one, if it is on an entry.
-    pub(crate) fn order<C: Comparator>(&self, comparator: &C, key: &[u8]) -> Option<Ordering> {
-        self.kind.map(|_| comparator.compare(&self.key, key))
-    }
-}
-
-impl Source<'_> {
     /// Makes a move, and copies where it led.
-    pub(crate) fn go(&mut self, to: Move<'_>) -> Result<()> {
-        self.head.kind = None;
-        self.state = Reach::Failed;
-        let items = &mut self.items;
-        self.head.set(match to {
-            Move::First => items.first(),
-            Move::Last => items.last(),
-            Move::Next => items.next(),
-            Move::Prev => items.prev(),
-            Move::Seek(key, sequence) => items.seek(key, sequence),
-            Move::Before(key) => items.seek_before(key),
-            Move::ForPrev(key) => items.seek_for_prev(key),
-        }?);
+    pub(crate) fn go(&mut self, way: Way, to: Move<'_>) -> Result<()> {
+        (self.kind, self.state) = (None, Reach::Failed);
+        let found = match (way, to) {
+            (Way::Forward, Move::Start) => self.items.first(),
+            (Way::Backward, Move::Start) => self.items.last(),
+            (Way::Forward, Move::Step) => self.items.next(),
+            (Way::Backward, Move::Step) => self.items.prev(),
+            (Way::Forward, Move::To(key)) => self.items.seek(key, self.visible),
+            (Way::Backward, Move::To(key)) => self.items.seek_for_prev(key),
+            (Way::Forward, Move::Beyond(key)) => self.items.seek(key, 0),
+            (Way::Backward, Move::Beyond(key)) => self.items.seek_before(key),
+        }?;
+        if let Some(SourceKey { user_key, sequence, kind }) = found {
+            self.key.clear();
+            self.key.extend_from_slice(user_key);
+            (self.sequence, self.kind) = (sequence, Some(kind));
+        }
         self.state = Reach::Ready;
         Ok(())
     }
 
-    pub(crate) fn is_at<C: Comparator>(&self, comparator: &C, key: &[u8]) -> bool {
-        self.head.order(comparator, key) == Some(Ordering::Equal)
+    /// Makes a move, and goes on to where a cursor on this way needs it (MERGING-2).
+    pub(crate) fn lead<C: Comparator>(&mut self, comparator: &C, way: Way, to: Move<'_>) -> Result<()> {
+        self.go(way, to)?;
+        match (way, to) {
+            (Way::Backward, _) => Ok(()),
+            (Way::Forward, Move::Beyond(key)) => self.pass(comparator, key),
+            (Way::Forward, _) => self.settle(),
+        }
     }
 
-    /// Goes on, forward, to a version that the cursor sees (MERGING-2).
-    pub(crate) fn settle(&mut self, sequence: SequenceNumber) -> Result<()> {
-        while self.head.kind.is_some() && self.head.sequence > sequence {
-            let key = std::mem::take(&mut self.head.key);
-            self.go(Move::Seek(&key, sequence))?;
+    /// Goes, forward, to the first visible version after this key.
+    pub(crate) fn pass<C: Comparator>(&mut self, comparator: &C, key: &[u8]) -> Result<()> {
+        let mut moves = 0;
+        while self.is_at(comparator, key) {
+            self.go(Way::Forward, if moves == STEPS { Move::Beyond(key) } else { Move::Step })?;
+            moves += 1;
+        }
+        self.settle()
+    }
+
+    /// Goes on, forward, to a version that the cursor sees.
+    fn settle(&mut self) -> Result<()> {
+        while self.kind.is_some() && self.sequence > self.visible {
+            let key = std::mem::take(&mut self.key);
+            self.go(Way::Forward, Move::To(&key))?;
         }
         Ok(())
     }
 
-    /// Goes, forward, to the first visible version after this key.
-    pub(crate) fn pass<C: Comparator>(
-        &mut self,
-        comparator: &C,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<()> {
-        for _ in 0..STEPS {
-            if !self.is_at(comparator, key) {
-                return self.settle(sequence);
-            }
-            self.go(Move::Next)?;
-        }
-        if self.is_at(comparator, key) {
-            self.go(Move::Seek(key, 0))?;
-        }
-        while self.is_at(comparator, key) {
-            self.go(Move::Next)?;
-        }
-        self.settle(sequence)
+    /// How the key where it stands compares with this one, if it is on an entry.
+    pub(crate) fn order<C: Comparator>(&self, comparator: &C, key: &[u8]) -> Option<Ordering> {
+        self.kind.map(|_| comparator.compare(&self.key, key))
     }
 
-    /// Goes beyond a key, which may be far away.
-    pub(crate) fn go_beyond<C: Comparator>(
-        &mut self,
-        way: Way,
-        comparator: &C,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<()> {
-        if way == Way::Backward {
-            return self.go(Move::Before(key));
-        }
-        self.go(Move::Seek(key, 0))?;
-        self.pass(comparator, key, sequence)
+    pub(crate) fn is_at<C: Comparator>(&self, comparator: &C, key: &[u8]) -> bool {
+        self.order(comparator, key) == Some(Ordering::Equal)
     }
 }

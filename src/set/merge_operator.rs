@@ -7,6 +7,7 @@
 use std::error::Error as StdError;
 
 use crate::error::{Error, Result};
+use crate::memtable::read::get::Base;
 
 /// The error of a merge operator.
 ///
@@ -57,13 +58,19 @@ pub trait MergeOperator: Send + Sync {
     ) -> std::result::Result<Vec<u8>, MergeError>;
 }
 
-/// Applies operands, newest first as reads find them.
+/// Applies operands, newest first as reads find them; `below` is what is below their base, if that is not known.
 pub(crate) fn apply<'o>(
     operator: &(impl MergeOperator + ?Sized),
     key: &[u8],
-    base: Option<&[u8]>,
+    base: Base<'_>,
+    below: Option<&[u8]>,
     newest_first: impl DoubleEndedIterator<Item = &'o [u8]>,
 ) -> Result<Vec<u8>> {
+    let base = match base {
+        Base::Value(value) => Some(value),
+        Base::Deleted => None,
+        Base::Below => below,
+    };
     let operands: Vec<&[u8]> = newest_first.rev().collect();
     operator.merge(key, base, &operands).map_err(|cause| Error::Merge(cause.into()))
 }

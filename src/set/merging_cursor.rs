@@ -1,14 +1,14 @@
 //! The merging cursor: what a snapshot sees of all tables of a view, and of the engine's own sources below them.
 //!
 //! ```text
-//!   newest source    b@12   d@11 (delete)        heads: where each source stands, its key copied
-//!   older            a@5    b@6    d@4           the smallest key among the heads, resolved over all sources
+//!   newest source    b@12   d@11 (delete)        each source stands on an entry, whose key is copied
+//!   older            a@5    b@6    d@4           the smallest of these keys, resolved over all sources
 //!   oldest           a@1    c@2    d@1           a@5  b@12  c@2
 //! ```
 //! * MERGING-1: sources are given newest first: of one key, every entry and range tombstone of a source is newer than
 //!   those of the sources after it. So the versions of a key are read source by source.
-//! * MERGING-2: a head is the newest version up to the cursor's number (forward), or any version (backward), of its
-//!   key; no key between the cursor's place and the heads is in a source.
+//! * MERGING-2: a source stands on the newest version up to the cursor's number (forward), or on any version (backward), of
+//!   its key; no key between the cursor's place and these is in a source.
 //! * MERGING-3: a move that fails is reported once. The next move in its direction passes everything up to and including
 //!   the next key that the failing source can read, in all sources: what could not be read may have hidden any of it.
 //! * MERGING-4: an entry is shown only after its value was copied and the copy verified.
@@ -18,13 +18,13 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use crate::error::Result;
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
-use crate::set::merge_head::{Head, Move, Reach, Source, Way};
-use crate::set::merged_entry::{MergeBase, MergedEntry, Resolved, Shown};
+use crate::set::merge_head::{Move, Reach, Source, Way};
+use crate::set::merged_entry::MergedEntry;
 use crate::set::source::SortedSource;
 
 /// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it keeps the memory of its
@@ -57,12 +57,14 @@ use crate::set::source::SortedSource;
 /// ```
 pub struct MergingCursor<'s, C = Bytewise> {
     comparator: C,
-    sequence: SequenceNumber,
     sources: Vec<Source<'s>>,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     state: State,
-    shown: Shown,
+    /// The entry at the place of the cursor, or the key there of which nothing is to be shown.
+    shown: MergedEntry,
+    /// Whether there is such a place.
+    has_place: bool,
 }
 
 /// Where the cursor stands.
@@ -70,10 +72,8 @@ pub struct MergingCursor<'s, C = Bytewise> {
 enum State {
     /// Nowhere: not moved yet, or past an end.
     Nowhere,
-    /// On the shown entry; the heads lead this way.
+    /// On the shown entry, or on a key that could not be read, its neighbours being intact; the sources lead this way.
     On(Way),
-    /// On a key that could not be read, its neighbours being intact.
-    Unread(Way),
     /// At what a source could not read, on the way there.
     Failed(Way),
 }
@@ -91,26 +91,14 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     /// ```
     #[must_use]
     pub fn over(comparator: C, sequence: SequenceNumber, sources: Vec<Box<dyn SortedSource + 's>>) -> Self {
-        Self::new(comparator, sequence, sources.into_iter())
-    }
-
-    /// A cursor over sources, newest first (MERGING-1).
-    pub(crate) fn new(
-        comparator: C,
-        sequence: SequenceNumber,
-        sources: impl Iterator<Item = Box<dyn SortedSource + 's>>,
-    ) -> Self {
-        let sources =
-            sources.map(|items| Source { items, head: Head::default(), state: Reach::Ready }).collect();
-        let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
         MergingCursor {
             comparator,
-            sequence,
-            sources,
-            lower,
-            upper,
+            sources: sources.into_iter().map(|items| Source::new(items, sequence)).collect(),
+            lower: Bound::Unbounded,
+            upper: Bound::Unbounded,
             state: State::Nowhere,
-            shown: Shown::default(),
+            shown: MergedEntry::default(),
+            has_place: false,
         }
     }
 
@@ -139,8 +127,9 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
 
     /// The entry under the cursor; `None` if it is on none. It is in the cursor's own memory.
     #[must_use]
-    pub fn entry(&self) -> Option<MergedEntry<'_>> {
-        matches!(self.state, State::On(_)).then_some(MergedEntry { shown: &self.shown })
+    pub fn entry(&self) -> Option<&MergedEntry> {
+        let is_shown = matches!(self.state, State::On(_)) && self.shown.kind.is_some();
+        is_shown.then_some(&self.shown)
     }
 
     /// Goes to the first entry.
@@ -148,26 +137,18 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     /// # Errors
     /// `Corruption`, and errors of the sources: what could not be read may hide an entry. The next move goes on after
     /// it.
-    pub fn first(&mut self) -> Result<Option<MergedEntry<'_>>> {
+    pub fn first(&mut self) -> Result<Option<&MergedEntry>> {
         let lower = self.lower.clone();
-        match &lower {
-            Bound::Unbounded => self.arrive(Way::Forward, Move::First),
-            Bound::Included(key) => self.arrive(Way::Forward, Move::Seek(key, self.sequence)),
-            Bound::Excluded(key) => self.arrive(Way::Forward, Move::Seek(key, 0)),
-        }
+        self.enter(Way::Forward, lower.as_ref().map(Vec::as_slice))
     }
 
     /// Goes to the last entry.
     ///
     /// # Errors
     /// Those of [`first`](Self::first).
-    pub fn last(&mut self) -> Result<Option<MergedEntry<'_>>> {
+    pub fn last(&mut self) -> Result<Option<&MergedEntry>> {
         let upper = self.upper.clone();
-        match &upper {
-            Bound::Unbounded => self.arrive(Way::Backward, Move::Last),
-            Bound::Included(key) => self.arrive(Way::Backward, Move::ForPrev(key)),
-            Bound::Excluded(key) => self.arrive(Way::Backward, Move::Before(key)),
-        }
+        self.enter(Way::Backward, upper.as_ref().map(Vec::as_slice))
     }
 
     /// Goes to the first entry whose key is `key` or after it.
@@ -188,22 +169,22 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     ///
     /// # Errors
     /// Those of [`first`](Self::first).
-    pub fn seek(&mut self, key: &[u8]) -> Result<Option<MergedEntry<'_>>> {
+    pub fn seek(&mut self, key: &[u8]) -> Result<Option<&MergedEntry>> {
         if self.is_outside(Way::Backward, key) {
             return self.first();
         }
-        self.arrive(Way::Forward, Move::Seek(key, self.sequence))
+        self.enter(Way::Forward, Bound::Included(key))
     }
 
     /// Goes to the last entry whose key is `key` or before it.
     ///
     /// # Errors
     /// Those of [`first`](Self::first).
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<MergedEntry<'_>>> {
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<&MergedEntry>> {
         if self.is_outside(Way::Forward, key) {
             return self.last();
         }
-        self.arrive(Way::Backward, Move::ForPrev(key))
+        self.enter(Way::Backward, Bound::Included(key))
     }
 
     /// Goes to the next entry. A cursor that is on none, and did not fail, stays there.
@@ -211,7 +192,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     /// # Errors
     /// Those of [`first`](Self::first).
     #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
-    pub fn next(&mut self) -> Result<Option<MergedEntry<'_>>> {
+    pub fn next(&mut self) -> Result<Option<&MergedEntry>> {
         self.step(Way::Forward)
     }
 
@@ -219,30 +200,32 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     ///
     /// # Errors
     /// Those of [`first`](Self::first).
-    pub fn prev(&mut self) -> Result<Option<MergedEntry<'_>>> {
+    pub fn prev(&mut self) -> Result<Option<&MergedEntry>> {
         self.step(Way::Backward)
     }
 
-    /// Moves all sources, and goes on to the first key shown from there.
-    fn arrive(&mut self, way: Way, to: Move<'_>) -> Result<Option<MergedEntry<'_>>> {
-        self.shown.key.clear();
-        self.shown.has_place = false;
-        self.each(way, |source, _, sequence| {
-            source.go(to)?;
-            if way == Way::Forward { source.settle(sequence) } else { Ok(()) }
-        })?;
+    /// Moves all sources to a bound, and goes on to the first key shown from there.
+    pub(crate) fn enter(&mut self, way: Way, from: Bound<&[u8]>) -> Result<Option<&MergedEntry>> {
+        let to = match from {
+            Bound::Unbounded => Move::Start,
+            Bound::Included(key) => Move::To(key),
+            Bound::Excluded(key) => Move::Beyond(key),
+        };
+        self.has_place = false;
+        self.each(way, |source, comparator, _| source.lead(comparator, way, to))?;
         self.find(way)
     }
 
-    /// Does something with every source. If some fail, the cursor has failed, with the error of the first of them.
+    /// Does something with every source, beside the key of the cursor's place. If some fail, the cursor has failed, with
+    /// the error of the first of them.
     fn each(
         &mut self,
         way: Way,
-        mut act: impl FnMut(&mut Source<'s>, &C, SequenceNumber) -> Result<()>,
+        mut act: impl FnMut(&mut Source<'s>, &C, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut outcome = Ok(());
         for source in &mut self.sources {
-            if let Err(error) = act(source, &self.comparator, self.sequence) {
+            if let Err(error) = act(source, &self.comparator, &self.shown.key) {
                 source.state = Reach::Failed;
                 outcome = outcome.and(Err(error));
             }
@@ -253,43 +236,31 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
         outcome
     }
 
-    fn step(&mut self, way: Way) -> Result<Option<MergedEntry<'_>>> {
-        let key = std::mem::take(&mut self.shown.key);
-        let moved = match self.state {
-            State::Nowhere => Ok(()),
-            State::On(at) | State::Unread(at) if at == way => self.leave(way, &key),
-            State::On(_) | State::Unread(_) => self
-                .each(way, |source, comparator, sequence| source.go_beyond(way, comparator, &key, sequence)),
-            State::Failed(at) if at == way => self.recover(way),
-            State::Failed(_) => self.turn_back(way, &key),
-        };
-        if self.shown.key.is_empty() {
-            self.shown.key = key;
+    pub(crate) fn step(&mut self, way: Way) -> Result<Option<&MergedEntry>> {
+        match self.state {
+            State::Nowhere => {}
+            State::On(at) if at == way => self.leave(way)?,
+            State::On(_) => {
+                self.each(way, |source, comparator, key| source.lead(comparator, way, Move::Beyond(key)))?;
+            }
+            State::Failed(at) if at == way => self.recover(way)?,
+            // Back to the last place from what could not be read after it.
+            State::Failed(_) if self.has_place => {
+                self.each(way, |source, comparator, key| source.lead(comparator, way, Move::To(key)))?;
+            }
+            State::Failed(_) => self.state = State::Nowhere,
         }
-        moved?;
         if self.state == State::Nowhere { Ok(None) } else { self.find(way) }
     }
 
     /// Goes on from a key that all sources may still be on.
-    fn leave(&mut self, way: Way, key: &[u8]) -> Result<()> {
-        self.each(way, |source, comparator, sequence| match way {
-            Way::Forward => source.pass(comparator, key, sequence),
+    fn leave(&mut self, way: Way) -> Result<()> {
+        self.each(way, |source, comparator, key| match way {
+            Way::Forward => source.pass(comparator, key),
             Way::Backward if source.state == Reach::Moved || source.is_at(comparator, key) => {
-                source.go(Move::Before(key))
+                source.go(way, Move::Beyond(key))
             }
             Way::Backward => Ok(()),
-        })
-    }
-
-    /// Goes back to the last place from what could not be read after it.
-    fn turn_back(&mut self, way: Way, key: &[u8]) -> Result<()> {
-        if !self.shown.has_place {
-            self.state = State::Nowhere;
-            return Ok(());
-        }
-        self.each(way, |source, _, sequence| match way {
-            Way::Forward => source.go(Move::Seek(key, sequence)).and_then(|()| source.settle(sequence)),
-            Way::Backward => source.go(Move::ForPrev(key)),
         })
     }
 
@@ -297,20 +268,14 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     fn recover(&mut self, way: Way) -> Result<()> {
         let mut limit: Option<Vec<u8>> = None;
         let mut is_over = false;
-        self.each(way, |source, comparator, sequence| {
+        self.each(way, |source, comparator, _| {
             if source.state != Reach::Failed {
                 return Ok(());
             }
-            source.go(if way == Way::Forward { Move::Next } else { Move::Prev })?;
-            if way == Way::Forward {
-                source.settle(sequence)?;
-            }
-            is_over |= source.head.kind.is_none();
-            let outward = if way == Way::Forward { Ordering::Greater } else { Ordering::Less };
-            let is_further =
-                limit.as_ref().is_none_or(|limit| source.head.order(comparator, limit) == Some(outward));
-            if is_further {
-                limit = Some(source.head.key.clone());
+            source.lead(comparator, way, Move::Step)?;
+            is_over |= source.kind.is_none();
+            if limit.as_ref().is_none_or(|limit| source.order(comparator, limit) == Some(way.outward())) {
+                limit = Some(source.key.clone());
             }
             // Until all have passed it: an error of another source keeps this one failing as well.
             source.state = Reach::Failed;
@@ -320,150 +285,139 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
             self.state = State::Nowhere;
             return Ok(());
         };
-        self.each(way, |source, comparator, sequence| {
-            let inward = if way == Way::Forward { Ordering::Greater } else { Ordering::Less };
-            match source.head.order(comparator, &limit) {
-                Some(order) if order != inward => source.go_beyond(way, comparator, &limit, sequence),
-                _ => {
-                    source.state = Reach::Ready;
-                    Ok(())
-                }
+        self.each(way, |source, comparator, _| {
+            source.state = Reach::Ready;
+            match source.order(comparator, &limit) {
+                Some(order) if order != way.outward() => source.lead(comparator, way, Move::Beyond(&limit)),
+                _ => Ok(()),
             }
         })
     }
 
-    /// Goes on, from heads that lead this way, to the first key that is shown.
-    fn find(&mut self, way: Way) -> Result<Option<MergedEntry<'_>>> {
+    /// Goes on, from sources that lead this way, to the first key that is shown.
+    fn find(&mut self, way: Way) -> Result<Option<&MergedEntry>> {
         loop {
             let Some(key) = self.next_key(way).filter(|key| !self.is_outside(way, key)) else {
                 self.state = State::Nowhere;
                 return Ok(None);
             };
             self.shown.begin(key);
-            match self.resolve(way)? {
-                Resolved::Shown => break,
-                Resolved::Hidden => {
-                    let key = std::mem::take(&mut self.shown.key);
-                    let left = self.leave(way, &key);
-                    self.shown.key = key;
-                    left?;
-                }
+            self.has_place = true;
+            self.resolve(way)?;
+            if self.shown.kind.is_some() {
+                self.state = State::On(way);
+                return Ok(self.entry());
             }
+            self.leave(way)?;
         }
-        self.state = State::On(way);
-        Ok(self.entry())
     }
 
-    /// The first key among the heads.
+    /// The first key on which a source stands.
     fn next_key(&self, way: Way) -> Option<Vec<u8>> {
-        let heads = self.sources.iter().map(|source| &source.head).filter(|head| head.kind.is_some());
-        let compare = |left: &&Head, right: &&Head| self.comparator.compare(&left.key, &right.key);
-        let head = if way == Way::Forward { heads.min_by(compare) } else { heads.max_by(compare) };
-        head.map(|head| head.key.clone())
+        let keys = self.sources.iter().filter(|source| source.kind.is_some()).map(|source| &source.key);
+        let compare = |left: &&Vec<u8>, right: &&Vec<u8>| self.comparator.compare(left, right);
+        let key = if way == Way::Forward { keys.min_by(compare) } else { keys.max_by(compare) };
+        key.cloned()
     }
 
-    /// Whether a key is beyond the bound in this direction.
-    fn is_outside(&self, way: Way, key: &[u8]) -> bool {
-        let (bound, outward) = match way {
-            Way::Forward => (&self.upper, Ordering::Greater),
-            Way::Backward => (&self.lower, Ordering::Less),
-        };
+    /// The bound at which this way ends.
+    pub(crate) fn end_of(&mut self, way: Way) -> &mut Bound<Vec<u8>> {
+        if way == Way::Forward { &mut self.upper } else { &mut self.lower }
+    }
+
+    /// Whether a key is beyond that bound.
+    pub(crate) fn is_outside(&self, way: Way, key: &[u8]) -> bool {
+        let bound = if way == Way::Forward { &self.upper } else { &self.lower };
         match bound {
             Bound::Unbounded => false,
-            Bound::Included(bound) => self.comparator.compare(key, bound) == outward,
-            Bound::Excluded(bound) => self.comparator.compare(key, bound) != outward.reverse(),
+            Bound::Included(bound) => self.comparator.compare(key, bound) == way.outward(),
+            Bound::Excluded(bound) => self.comparator.compare(key, bound) != way.outward().reverse(),
         }
     }
 
-    /// Reads the versions of the shown key, source by source (MERGING-1).
-    fn resolve(&mut self, way: Way) -> Result<Resolved> {
+    /// Whether it is past an end, or was not moved yet.
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.state == State::Nowhere
+    }
+
+    /// Reads the versions of the key, source by source (MERGING-1).
+    fn resolve(&mut self, way: Way) -> Result<()> {
         for place in 0..self.sources.len() {
             match self.read(way, place) {
-                Ok(Read::Older) => {}
-                Ok(Read::End) => return Ok(self.shown.resolved()),
-                Ok(Read::Covered(limit)) => {
-                    let resolved = self.shown.resolved();
-                    if let (Some(limit), Resolved::Hidden) = (limit, resolved) {
-                        self.pass_covered(way, place, &limit)?;
-                    }
-                    return Ok(resolved);
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(Some(limit))) if self.shown.kind.is_none() => {
+                    return self.pass_covered(way, place, &limit);
                 }
+                Ok(ControlFlow::Break(_)) => return Ok(()),
                 Err(error) => {
                     let has_moved = self.sources.iter().any(|source| source.state == Reach::Failed);
-                    self.state = if has_moved { State::Failed(way) } else { State::Unread(way) };
+                    self.state = if has_moved { State::Failed(way) } else { State::On(way) };
+                    self.shown.kind = None;
                     return Err(error);
                 }
             }
         }
-        Ok(self.shown.resolved())
+        Ok(())
     }
 
-    /// Reads what one source has of the shown key.
-    fn read(&mut self, way: Way, place: usize) -> Result<Read> {
-        let MergingCursor { comparator, sequence, sources, shown, .. } = self;
-        let Some(source) = sources.get_mut(place) else { return Ok(Read::Older) };
+    /// Reads what one source has of the key. What ends the search is its newest value or delete, or a range tombstone that
+    /// hides everything older: then it returns how far that reaches on this way, if it is known.
+    fn read(&mut self, way: Way, place: usize) -> Result<ControlFlow<Option<Vec<u8>>>> {
+        let MergingCursor { comparator, sources, shown, .. } = self;
+        let Some(source) = sources.get_mut(place) else { return Ok(ControlFlow::Continue(())) };
         if way == Way::Backward && source.is_at(comparator, &shown.key) {
-            source.go(Move::Seek(&shown.key, *sequence))?;
+            source.go(Way::Forward, Move::To(&shown.key))?;
             source.state = Reach::Moved;
         }
-        let covered = source.items.cover(&shown.key, *sequence)?.map_or(0, |cover| cover.sequence);
-        while source.is_at(comparator, &shown.key) && source.head.sequence >= covered {
-            let kind = source.head.kind.unwrap_or(Kind::DELETE);
+        let covered = source.items.cover(&shown.key, source.visible)?.map_or(0, |cover| cover.sequence);
+        while source.is_at(comparator, &shown.key) && source.sequence >= covered {
+            let kind = source.kind.unwrap_or(Kind::DELETE);
             if kind.is_point_delete() {
-                shown.base = MergeBase::Deleted;
-                return Ok(Read::End);
+                shown.base = Some(kind);
+                return Ok(ControlFlow::Break(None));
             }
             source.items.value_into(&mut shown.value)?;
             if kind != Kind::MERGE {
-                shown.take_value(kind, source.head.sequence);
-                return Ok(Read::End);
+                shown.take_value(kind, source.sequence);
+                return Ok(ControlFlow::Break(None));
             }
-            shown.take_operand(source.head.sequence);
+            shown.take_operand(source.sequence);
             let state = source.state;
-            source.go(Move::Next)?;
+            source.go(Way::Forward, Move::Step)?;
             source.state = if way == Way::Backward { Reach::Moved } else { state };
         }
         if covered == 0 {
-            return Ok(Read::Older);
+            return Ok(ControlFlow::Continue(()));
         }
-        shown.base = MergeBase::Deleted;
-        let cover = source.items.cover(&shown.key, *sequence)?;
+        shown.base = Some(Kind::DELETE);
+        let cover = source.items.cover(&shown.key, source.visible)?;
         let span = cover.and_then(|cover| cover.span).filter(|(start, end)| {
             comparator.compare(start, &shown.key).is_le() && comparator.compare(&shown.key, end).is_lt()
         });
-        Ok(Read::Covered(span.map(|(start, end)| if way == Way::Forward { end } else { start }.to_vec())))
+        let limit = span.map(|(start, end)| if way == Way::Forward { end } else { start }.to_vec());
+        Ok(ControlFlow::Break(limit))
     }
 
     /// Older sources pass what a range tombstone of this one covers, by one seek each.
     fn pass_covered(&mut self, way: Way, place: usize, limit: &[u8]) -> Result<()> {
         let mut number = 0;
-        self.each(way, |source, comparator, sequence| {
+        self.each(way, |source, comparator, _| {
             number += 1;
-            let order = source.head.order(comparator, limit);
+            let order = source.order(comparator, limit);
             match way {
                 _ if number <= place + 1 => Ok(()),
                 Way::Forward if order == Some(Ordering::Less) => {
-                    source.go(Move::Seek(limit, sequence)).and_then(|()| source.settle(sequence))
+                    source.lead(comparator, way, Move::To(limit))
                 }
-                Way::Backward if order.is_some_and(Ordering::is_ge) => source.go(Move::Before(limit)),
+                Way::Backward if order.is_some_and(Ordering::is_ge) => source.go(way, Move::Beyond(limit)),
                 _ => Ok(()),
             }
         })
     }
 }
 
-/// What a source has of a key.
-enum Read {
-    /// Nothing that ends the search.
-    Older,
-    /// The newest value or delete, which ends it.
-    End,
-    /// A range tombstone hides everything older; how far it reaches, if that is known.
-    Covered(Option<Vec<u8>>),
-}
-
 shown! {
     "MergingCursor": impl [C] MergingCursor<'_, C>, |cursor| {
-        "sources": cursor.sources.len(), "sequence": cursor.sequence, "state": cursor.state
+        "sources": cursor.sources.len(), "state": cursor.state
     }
 }

@@ -209,7 +209,7 @@ pub use holds::time_holds;
 pub use journal::Journal;
 pub use listener::{Listener, SetEvent};
 pub use merge_operator::{MergeError, MergeOperator};
-pub use merged_entry::{MergeBase, MergedEntry, MergedEntryBytes};
+pub use merged_entry::MergedEntry;
 pub use merging_cursor::MergingCursor;
 pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
 pub use range::SetRange;

@@ -3,8 +3,8 @@
 //! ```text
 //!   front ->  a  b  [unread]  e  f  <- back        the two ends stop where they meet
 //! ```
-//! * SET-RANGE-1: each end keeps the last key that it showed, or where it was sought. The other end shows nothing beyond that,
-//!   and not what was shown.
+//! * SET-RANGE-1: the place of an end, which is the last key that it showed, or where it was sought, is the bound at which
+//!   the other end's cursor stops.
 //!
 //! One thread at a time moves a range; sets may be written meanwhile.
 
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::key::{Bytewise, Comparator};
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::merge_head::Way;
-use crate::set::merged_entry::{MergedEntry, MergedEntryBytes};
+use crate::set::merged_entry::MergedEntry;
 use crate::set::merging_cursor::MergingCursor;
 
 /// What a view shows between two bounds, iterated from both ends: it lends entries, by [`next_entry`](Self::next_entry)
@@ -46,7 +46,6 @@ use crate::set::merging_cursor::MergingCursor;
 /// # Ok(()) }
 /// ```
 pub struct SetRange<'s, C: Comparator = Bytewise> {
-    comparator: C,
     front: Tip<'s, C>,
     back: Tip<'s, C>,
 }
@@ -54,76 +53,25 @@ pub struct SetRange<'s, C: Comparator = Bytewise> {
 /// One end of a range.
 struct Tip<'s, C: Comparator> {
     cursor: MergingCursor<'s, C>,
-    state: End,
-    /// SET-RANGE-1.
-    place: Option<(Vec<u8>, Place)>,
+    /// Whether it goes on from where its cursor is, and not from its place.
+    is_moving: bool,
 }
 
-/// What a key is to an end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Shown,
-    Sought,
-}
-
-/// Where the next step of an end begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// At its end of the range.
-    Fresh,
-    /// At the key that was sought.
-    Sought,
-    /// On the entry under its cursor, which was not shown because the ends had met.
-    Held,
-    /// After the entry under its cursor.
-    Moving,
-}
-
-impl<'s, C: Comparator> Tip<'s, C> {
-    fn new(cursor: MergingCursor<'s, C>) -> Self {
-        Tip { cursor, state: End::Fresh, place: None }
-    }
-
-    fn advance(&mut self, way: Way) -> Result<Option<MergedEntry<'_>>> {
-        let state = std::mem::replace(&mut self.state, End::Moving);
-        let sought = self.place.as_ref().map_or(&[][..], |(key, _)| key);
-        match (state, way) {
-            (End::Held, _) => Ok(self.cursor.entry()),
-            (End::Sought, Way::Forward) => self.cursor.seek(sought),
-            (End::Sought, Way::Backward) => self.cursor.seek_for_prev(sought),
-            (End::Fresh, Way::Forward) => self.cursor.first(),
-            (End::Fresh, Way::Backward) => self.cursor.last(),
-            (End::Moving, Way::Forward) => self.cursor.next(),
-            (End::Moving, Way::Backward) => self.cursor.prev(),
-        }
-    }
-
-    fn seek(&mut self, key: &[u8]) {
-        self.state = End::Sought;
-        self.place = Some((key.to_vec(), Place::Sought));
-    }
-}
-
-impl<'s, C: Comparator + Clone> SetRange<'s, C> {
+impl<'s, C: Comparator> SetRange<'s, C> {
     /// A range with a cursor over one set of sources at each end.
-    pub(crate) fn new<'k>(
-        comparator: &C,
-        cursors: [MergingCursor<'s, C>; 2],
-        range: &impl RangeBounds<&'k [u8]>,
-    ) -> Self {
+    pub(crate) fn new<'k>(cursors: [MergingCursor<'s, C>; 2], range: &impl RangeBounds<&'k [u8]>) -> Self {
         let bound = |bound: Bound<&&'k [u8]>| bound.map(|key| *key);
         let (lower, upper) = (bound(range.start_bound()), bound(range.end_bound()));
-        let [front, back] = cursors.map(|cursor| Tip::new(cursor.with_bounds(lower, upper)));
-        SetRange { comparator: comparator.clone(), front, back }
+        let [front, back] =
+            cursors.map(|cursor| Tip { cursor: cursor.with_bounds(lower, upper), is_moving: false });
+        SetRange { front, back }
     }
-}
 
-impl<C: Comparator> SetRange<'_, C> {
     /// The next entry from the front, lent until the next call.
     ///
     /// # Errors
     /// Those of [`MergingCursor::first`]; the next call goes on after what could not be read.
-    pub fn next_entry(&mut self) -> Result<Option<MergedEntry<'_>>> {
+    pub fn next_entry(&mut self) -> Result<Option<&MergedEntry>> {
         self.step(Way::Forward)
     }
 
@@ -145,7 +93,7 @@ impl<C: Comparator> SetRange<'_, C> {
     ///
     /// # Errors
     /// Those of [`next_entry`](Self::next_entry).
-    pub fn next_back_entry(&mut self) -> Result<Option<MergedEntry<'_>>> {
+    pub fn next_back_entry(&mut self) -> Result<Option<&MergedEntry>> {
         self.step(Way::Backward)
     }
 
@@ -171,7 +119,7 @@ impl<C: Comparator> SetRange<'_, C> {
     /// # Ok(()) }
     /// ```
     pub fn seek(&mut self, key: &[u8]) {
-        self.front.seek(key);
+        self.place(Way::Forward, key);
     }
 
     /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, if the front
@@ -192,41 +140,52 @@ impl<C: Comparator> SetRange<'_, C> {
     /// # Ok(()) }
     /// ```
     pub fn seek_for_prev(&mut self, key: &[u8]) {
-        self.back.seek(key);
+        self.place(Way::Backward, key);
     }
 
-    fn step(&mut self, way: Way) -> Result<Option<MergedEntry<'_>>> {
-        let (own, other) = match way {
-            Way::Forward => (&mut self.front, &self.back),
-            Way::Backward => (&mut self.back, &self.front),
+    /// The end that goes this way, and the other one.
+    fn ends(&mut self, way: Way) -> [&mut Tip<'s, C>; 2] {
+        let SetRange { front, back } = self;
+        if way == Way::Forward { [front, back] } else { [back, front] }
+    }
+
+    fn place(&mut self, way: Way, key: &[u8]) {
+        let [own, other] = self.ends(way);
+        let is_inside = !own.cursor.is_outside(way.opposite(), key);
+        let place =
+            if is_inside { Bound::Included(key.to_vec()) } else { own.cursor.end_of(way.opposite()).clone() };
+        *other.cursor.end_of(way.opposite()) = place;
+        own.is_moving = false;
+        // The ends may have met there, and have room between them now.
+        other.is_moving &= !other.cursor.is_nowhere();
+    }
+
+    fn step(&mut self, way: Way) -> Result<Option<&MergedEntry>> {
+        let [own, other] = self.ends(way);
+        let place = other.cursor.end_of(way.opposite());
+        let entry = if std::mem::replace(&mut own.is_moving, true) {
+            own.cursor.step(way)?
+        } else {
+            own.cursor.enter(way, place.as_ref().map(Vec::as_slice))?
         };
-        let Some(entry) = own.advance(way)? else { return Ok(None) };
-        let have_met = other.place.as_ref().is_some_and(|(key, place)| {
-            let order = self.comparator.compare(entry.user_key(), key);
-            let order = if way == Way::Forward { order } else { order.reverse() };
-            order.is_gt() || order.is_eq() && *place == Place::Shown
-        });
-        if have_met {
-            own.state = End::Held;
-            return Ok(None);
+        if let Some(entry) = entry {
+            *place = Bound::Excluded(entry.user_key().to_vec());
         }
-        let entry = own.cursor.entry();
-        own.place = entry.map(|entry| (entry.user_key().to_vec(), Place::Shown));
         Ok(entry)
     }
 }
 
 impl<C: Comparator> Iterator for SetRange<'_, C> {
-    type Item = Result<MergedEntryBytes>;
+    type Item = Result<MergedEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_entry().map(|entry| entry.map(|entry| entry.to_bytes())).transpose()
+        self.next_entry().map(Option::<&_>::cloned).transpose()
     }
 }
 
 impl<C: Comparator> DoubleEndedIterator for SetRange<'_, C> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.next_back_entry().map(|entry| entry.map(|entry| entry.to_bytes())).transpose()
+        self.next_back_entry().map(Option::<&_>::cloned).transpose()
     }
 }
 

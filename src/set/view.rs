@@ -225,7 +225,8 @@ impl<B, C: Comparator + Clone> View<B, C> {
         for slot in self.tables.newest_first() {
             all.push(Box::new(TableSource::new(slot, self.sequence)?));
         }
-        Ok(MergingCursor::new(self.comparator().clone(), self.sequence, all.into_iter().chain(sources)))
+        all.extend(sources);
+        Ok(MergingCursor::over(self.tables.active.table.comparator().clone(), self.sequence, all))
     }
 
     /// What this view sees in its tables between two bounds, as an iterator from both ends. It borrows nothing.
@@ -263,11 +264,7 @@ impl<B, C: Comparator + Clone> View<B, C> {
         range: impl RangeBounds<&'k [u8]>,
     ) -> Result<SetRange<'s, C>> {
         let ends = [self.merging_cursor(sources())?, self.merging_cursor(sources())?];
-        Ok(SetRange::new(self.comparator(), ends, &range))
-    }
-
-    fn comparator(&self) -> &C {
-        self.tables.active.table.comparator()
+        Ok(SetRange::new(ends, &range))
     }
 }
 
@@ -417,12 +414,7 @@ impl<'v> PendingMerge<'v> {
         key: &[u8],
         below: Option<&[u8]>,
     ) -> Result<Vec<u8>> {
-        let base = match self.base {
-            Base::Value(value) => Some(value),
-            Base::Deleted => None,
-            Base::Below => below,
-        };
-        apply(operator, key, base, self.operands.iter().map(|operand| operand.value))
+        apply(operator, key, self.base, below, self.operands.iter().map(|operand| operand.value))
     }
 
     /// What they apply to; [`Base::Below`] if the tables do not know, and the engine's base is to be asked.

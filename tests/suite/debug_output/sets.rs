@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use paranoid_memtable::set::{
-    Cover, Durability, FileJournal, FileStorage, Listener, MemTableSet, MergeBase, OnDamage, SalvageSummary,
-    SetEvent, SetLookup, SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
+    Cover, Durability, FileJournal, FileStorage, Listener, MemTableSet, OnDamage, SalvageSummary, SetEvent,
+    SetLookup, SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
 };
 use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
 
@@ -63,11 +63,9 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     out.show("PendingMerge", &pending);
     let mut cursor = view.cursor().unwrap();
     let entry = cursor.first().unwrap().unwrap();
-    out.show("MergedEntry", &entry);
-    out.show("MergeBase", &MergeBase::Value(entry.user_key().to_vec()));
+    out.show("MergedEntry", entry);
     out.show("SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
     out.show("Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
-    out.show("MergedEntryBytes", &entry.to_bytes());
     out.show("MergingCursor", &cursor);
     out.show("SetEvent", &event(letter));
     out.show("FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());

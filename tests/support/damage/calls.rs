@@ -201,7 +201,6 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("PendingMerge", "*", SET),
     ("MergingCursor", "*", SET),
     ("MergedEntry", "*", SET),
-    ("MergedEntryBytes", "*", SET),
     ("SetRange", "*", SET),
     ("FlushJob", "*", SET),
     ("SetFlush", "*", SET),
