@@ -57,28 +57,18 @@ enum Health {
 }
 
 /// A file that this journal has written and that is not durable as a whole, or takes more.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct OpenFile {
     header: FileHeader,
     name: String,
     file: Arc<dyn StorageFile>,
-    /// Bytes that count, and those of them that are durable together with all that comes before them.
+    /// Bytes that count, and those of them that are durable together with the file's name and all that comes before them.
     written: u64,
     durable: u64,
     health: Health,
 }
 
-impl Health {
-    fn is_unsettled(&self) -> bool {
-        matches!(self, Health::Unsettled)
-    }
-}
-
 impl OpenFile {
-    fn end(&self) -> At {
-        At { table: self.header.table, offset: self.written }
-    }
-
     fn durable_end(&self) -> At {
         At { table: self.header.table, offset: self.durable }
     }
@@ -94,44 +84,11 @@ struct State {
     previous: Option<At>,
     next_table: u64,
     last_sequence: SequenceNumber,
-    /// Files created, and those of them whose names are durable.
-    created: u64,
-    named: u64,
     /// A sync that failed, and from where on nothing is known to be durable, until the next switch.
     failure: Option<(Error, At)>,
     scratch: Vec<u8>,
     /// The table of a file that could not be created, and that may be there after a crash.
     left: Option<u64>,
-}
-
-/// Why there is no new file.
-enum NotCreated {
-    Gone(Error),
-    /// The file, or a part of it, may be there after a crash.
-    Left(Error),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
-    None,
-    Some,
-}
-
-/// How a file without records is switched to again.
-#[derive(Debug, Clone, Copy)]
-enum Again {
-    AsItIs,
-    /// It is replaced.
-    Anew,
-}
-
-/// What one sync covers.
-struct Covered {
-    /// Table, name, file, and the bytes written so far.
-    files: Vec<(u64, String, Arc<dyn StorageFile>, u64)>,
-    created: u64,
-    /// Whether the directory has a name that is not durable.
-    has_new_names: bool,
 }
 
 impl State {
@@ -148,30 +105,25 @@ impl State {
 
     /// Appends a record to the current file (FILE-JOURNAL-2).
     fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
+        self.settle()?;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let written = self.write(&mut scratch, kind, payload);
+        let current = self.current()?;
+        let record = NewRecord { kind, payload, offset: current.written, durable: current.durable };
+        encode(&mut scratch, &current.header.checks, &record);
+        if let Err(error) = current.file.append(&scratch) {
+            let error = Error::io("append to", &current.name)(error);
+            current.health = match current.file.truncate(current.written) {
+                Ok(()) => Health::Unsettled,
+                Err(_) => Health::Closed(error.clone()),
+            };
+            return Err(error);
+        }
+        current.written += scratch.len() as u64;
         if scratch.capacity() <= SCRATCH_LEN_MAX {
             self.scratch = scratch;
         }
-        written
-    }
-
-    fn write(&mut self, scratch: &mut Vec<u8>, kind: RecordKind, payload: &[u8]) -> Result<()> {
-        self.settle()?;
-        let current = self.current()?;
-        let record = NewRecord { kind, payload, offset: current.written, durable: current.durable };
-        encode(scratch, &current.header.checks, &record);
-        let Err(error) = current.file.append(scratch) else {
-            current.written += scratch.len() as u64;
-            return Ok(());
-        };
-        let error = Error::io("append to", &current.name)(error);
-        current.health = match current.file.truncate(current.written) {
-            Ok(()) => Health::Unsettled,
-            Err(_) => Health::Closed(error.clone()),
-        };
-        Err(error)
+        Ok(())
     }
 
     /// Makes sure that what a failed append left is gone.
@@ -198,23 +150,18 @@ impl State {
         self.failure.get_or_insert((error, from)).0.clone()
     }
 
-    /// What a sync has to make durable; `None` if everything is.
-    fn not_durable(&mut self) -> Result<Option<Covered>> {
+    /// What a sync has to make durable, as it is now.
+    fn not_durable(&self) -> Result<Vec<OpenFile>> {
         self.working()?;
-        let is_open = |file: &&OpenFile| file.durable < file.written || file.health.is_unsettled();
-        let files = self.files.iter().filter(is_open);
-        let files: Vec<_> = files
-            .map(|file| (file.header.table, file.name.clone(), Arc::clone(&file.file), file.written))
-            .collect();
-        let covered = Covered { files, created: self.created, has_new_names: self.named < self.created };
-        Ok((!covered.files.is_empty() || covered.has_new_names).then_some(covered))
+        let is_open =
+            |file: &&OpenFile| file.durable < file.written || matches!(file.health, Health::Unsettled);
+        Ok(self.files.iter().filter(is_open).cloned().collect())
     }
 
     /// Notes what a sync made durable.
-    fn synced(&mut self, covered: &Covered) {
-        self.named = self.named.max(covered.created);
-        for (table, _, _, written) in &covered.files {
-            if let Some(file) = self.files.iter_mut().find(|file| file.header.table == *table) {
+    fn synced(&mut self, covered: &[OpenFile]) {
+        for OpenFile { header, written, .. } in covered {
+            if let Some(file) = self.files.iter_mut().find(|file| file.header.table == header.table) {
                 file.durable = file.durable.max(*written);
             }
         }
@@ -234,35 +181,28 @@ impl State {
     }
 
     /// Whether a call failed that the current file shows traces of.
-    fn has_trouble(&self) -> Trouble {
+    fn has_trouble(&self) -> bool {
         let is_sound = self.files.last().is_none_or(|file| matches!(file.health, Health::Sound));
-        if self.failure.is_none() && is_sound { Trouble::None } else { Trouble::Some }
+        self.failure.is_some() || !is_sound
     }
 
-    /// What becomes of the newest file if it is this table's and has no record: whoever switched to it and then failed
-    /// tries again.
-    fn without_records(&self, table: u64) -> Option<Again> {
-        let newest = self.files.last()?;
-        let is_newest = newest.header.table == table && self.left.is_none();
-        if !is_newest || newest.written > HEADER_LEN as u64 {
-            return None;
-        }
-        if self.failure.is_none() && !matches!(newest.health, Health::Closed(_)) {
-            return Some(Again::AsItIs);
-        }
-        Some(Again::Anew)
+    /// The newest file, if it is this table's and has no record: whoever switched to it and then failed tries again.
+    fn without_records(&self, table: u64) -> Option<&OpenFile> {
+        let is_meant = |file: &&OpenFile| {
+            file.header.table == table && file.written <= HEADER_LEN as u64 && self.left.is_none()
+        };
+        self.files.last().filter(is_meant)
     }
 
     /// Notes a file that could not be created and may be there after a crash. Its header says where the newest file ends,
     /// so that one takes nothing more.
     #[cold]
-    fn left_behind(&mut self, table: u64, error: Error) -> Error {
+    fn left_behind(&mut self, table: u64, error: &Error) {
         self.left = Some(table);
         self.next_table = self.next_table.max(table);
         if let Some(newest) = self.files.last_mut() {
             newest.health = Health::Closed(error.clone());
         }
-        error
     }
 
     /// The newest file has no record and is gone. Every call fails until there is another one.
@@ -281,7 +221,8 @@ impl State {
 
     /// What the header of the next file says about those before it.
     fn before(&self) -> (Option<At>, At) {
-        let previous = self.files.last().map(OpenFile::end).or(self.previous);
+        let end_of = |file: &OpenFile| At { table: file.header.table, offset: file.written };
+        let previous = self.files.last().map(end_of).or(self.previous);
         let required = self.failure.as_ref().map(|(_, from)| *from).or(previous);
         (previous, required.unwrap_or(At { table: 0, offset: 0 }))
     }
@@ -429,13 +370,9 @@ impl FileJournal {
             ));
         }
         let (recovery, start) = JournalRecovery::open(Arc::clone(&storage), last_sequence, on_damage)?;
-        Ok((FileJournal::starting(storage, checksum, start), recovery))
-    }
-
-    fn starting(storage: Arc<dyn Storage>, checksum: ChecksumKind, start: Start) -> Self {
         let Start { live, previous, next_table, last_sequence } = start;
-        let state = State { live, previous, next_table, last_sequence, ..State::default() };
-        FileJournal { storage, checksum, state: Mutex::new(state), syncing: Mutex::new(()) }
+        let state = Mutex::new(State { live, previous, next_table, last_sequence, ..State::default() });
+        Ok((FileJournal { storage, checksum, state, syncing: Mutex::new(()) }, recovery))
     }
 
     /// The smallest number that the next table may have: 1 in an empty directory.
@@ -453,18 +390,19 @@ impl FileJournal {
 
     /// Creates the file of a table and writes its header. What the header says about trouble in the file before is
     /// durable before anything is appended: a recovery must not miss it.
-    fn create(&self, header: FileHeader, trouble: Trouble) -> Result<OpenFile, NotCreated> {
+    fn create(&self, state: &mut State, header: FileHeader) -> Result<OpenFile> {
         let name = name_of(header.table);
-        let created = self.storage.create(&name);
-        let file = created.map_err(|error| NotCreated::Gone(Error::io("create", &name)(error)))?;
-        let mut written = file.append(&header.to_bytes());
-        if trouble == Trouble::Some {
-            written = written.and_then(|()| file.sync()).and_then(|()| self.storage.sync_dir());
+        let file = self.storage.create(&name).map_err(Error::io("create", &name))?;
+        let mut done = file.append(&header.to_bytes());
+        if state.has_trouble() {
+            done = done.and_then(|()| file.sync()).and_then(|()| self.storage.sync_dir());
         }
-        if let Err(error) = written {
+        if let Err(error) = done {
             let error = Error::io("write the header of", &name)(error);
-            let removed = self.storage.remove(&name).and_then(|()| self.storage.sync_dir());
-            return Err(if removed.is_ok() { NotCreated::Gone(error) } else { NotCreated::Left(error) });
+            if self.storage.remove(&name).and_then(|()| self.storage.sync_dir()).is_err() {
+                state.left_behind(header.table, &error);
+            }
+            return Err(error);
         }
         let (written, durable) = (HEADER_LEN as u64, 0);
         Ok(OpenFile { header, name, file: file.into(), written, durable, health: Health::Sound })
@@ -492,13 +430,14 @@ impl Journal for FileJournal {
 
     fn sync(&self) -> Result<()> {
         let _turn = self.syncing.lock();
-        let Some(covered) = self.state.lock().not_durable()? else { return Ok(()) };
+        let covered = self.state.lock().not_durable()?;
         // FILE-JOURNAL-1: oldest first, names last.
-        for (_, name, file, _) in &covered.files {
+        for OpenFile { name, file, .. } in &covered {
             let synced = if planted(Bug::JournalForgetsSync) { Ok(()) } else { file.sync() };
             synced.map_err(|error| self.state.lock().sync_failed(name, error))?;
         }
-        if covered.has_new_names && !planted(Bug::JournalForgetsNames) {
+        let has_new_names = covered.iter().any(|file| file.durable == 0);
+        if has_new_names && !planted(Bug::JournalForgetsNames) {
             let synced = self.storage.sync_dir();
             synced.map_err(|error| self.state.lock().sync_failed("the journal's directory", error))?;
         }
@@ -508,14 +447,14 @@ impl Journal for FileJournal {
 
     fn switch(&self, table: u64) -> Result<()> {
         let mut state = self.state.lock();
-        match state.without_records(table) {
-            Some(Again::AsItIs) => return Ok(()),
-            Some(Again::Anew) => {
-                self.remove(&name_of(table))?;
-                state.forget_newest();
+        if let Some(newest) = state.without_records(table) {
+            if state.failure.is_none() && !matches!(newest.health, Health::Closed(_)) {
+                return Ok(());
             }
-            None if state.left == Some(table) => self.remove(&name_of(table))?,
-            None => {}
+            self.remove(&name_of(table))?;
+            state.forget_newest();
+        } else if state.left == Some(table) {
+            self.remove(&name_of(table))?;
         }
         if table < state.next_table || table == u64::MAX {
             let next = state.next_table;
@@ -529,18 +468,14 @@ impl Journal for FileJournal {
             last_sequence: state.last_sequence,
             ..FileHeader::new(self.checksum, random, table)
         };
-        let file = match self.create(header, state.has_trouble()) {
-            Ok(file) => file,
-            Err(NotCreated::Gone(error)) => return Err(error),
-            Err(NotCreated::Left(error)) => return Err(state.left_behind(table, error)),
-        };
+        let file = self.create(&mut state, header)?;
         if state.failure.take().is_some() {
             // FILE-JOURNAL-3: they are as durable as they will ever be.
             state.files.clear();
         }
         state.files.push(file);
         state.live.insert(table);
-        (state.next_table, state.created, state.left) = (table + 1, state.created + 1, None);
+        (state.next_table, state.left) = (table + 1, None);
         Ok(())
     }
 
