@@ -20,13 +20,13 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
-use crate::memtable::lifecycle::flush::{FlushItem, FlushSink, FlushSummary};
+use crate::memtable::lifecycle::flush::{FlushSink, FlushSummary};
 use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
 use crate::set::listener::SetEvent;
 use crate::set::salvage::{SalvageSummary, salvage_tables};
 use crate::set::tables::Slot;
-use crate::set::write_buffer_manager::{FlushEnd, Flushing};
+use crate::set::write_buffer_manager::FlushEnd;
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
 /// by [`begin_flush`](crate::set::MemTableSet::begin_flush). When it is dropped or installed, it makes memory of flushed
@@ -84,7 +84,7 @@ impl<B, C: Comparator> Drop for Begun<'_, B, C> {
 impl<B, C: Comparator + Clone> FlushJob<B, C> {
     /// A job for the immutable tables that are complete, if there are any and no other job has them.
     pub(crate) fn begin(shared: &Arc<Shared<B, C>>) -> Result<Option<Self>> {
-        if shared.buffers.begin_flush() == Flushing::Yes {
+        if !shared.buffers.begin_flush() {
             return Ok(None);
         }
         let begun = Begun(&**shared, FlushEnd::Nothing);
@@ -115,7 +115,7 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         std::mem::forget(begun);
         let (shared, outcome) = (Arc::clone(shared), Outcome::Unfinished);
         let mut job = FlushJob { shared, slots, snapshots, frozen, outcome, end: FlushEnd::Left };
-        match job.check_freeze() {
+        match job.begin_pass() {
             // The passes of the job return it, and the job can be salvaged.
             Err(error) if error.corruption().is_none() => Err(error),
             _ => Ok(Some(job)),
@@ -157,24 +157,9 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     /// `Corruption` if the tables are damaged: the set takes no more writes, and nothing is dropped. In both cases what
     /// the sink has must be discarded.
     pub fn flush(&mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
-        let passed = self.pass(sink);
-        self.settle();
-        passed.map_err(|error| match error {
-            Error::Corruption(_) => Error::read_only(error),
-            error => error,
-        })
-    }
-
-    fn pass(&mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
-        let mut items = self.merge()?;
-        while let Some(item) = items.next()? {
-            let taken = match item {
-                FlushItem::Entry(entry) => sink.entry(entry),
-                FlushItem::Fragment(fragment) => sink.fragment(fragment),
-            };
-            taken.map_err(|cause| Error::Sink(cause.into()))?;
-        }
-        Ok(items.summary().unwrap_or_default())
+        let passed = self.merge().and_then(|items| items.pass_to(sink));
+        self.settle()?;
+        passed
     }
 
     /// The items of a flush, to be pulled; see [`flush`](Self::flush).
@@ -182,32 +167,25 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     /// # Errors
     /// `ReadOnly` because of `Corruption` if the beginning of a table, or what an earlier pass met, is damaged.
     pub fn items(&mut self) -> Result<SetFlush<'_, C>> {
-        self.settle();
-        if let Outcome::Failed(error) = &self.outcome {
-            return Err(Error::read_only(error.clone()));
-        }
+        self.settle()?;
         self.merge()
     }
 
     fn merge(&mut self) -> Result<SetFlush<'_, C>> {
-        self.outcome = Outcome::Unfinished;
-        self.check_freeze()?;
+        self.begin_pass()?;
         let FlushJob { shared, slots, snapshots, outcome, .. } = self;
-        match SetFlush::sources(slots, snapshots) {
-            Ok(sources) => Ok(SetFlush::new(sources, shared.comparator(), snapshots, outcome)),
-            Err(error) => {
-                *outcome = Outcome::Failed(error.clone());
-                Err(shared.refuse_damage(error, slots.last().map_or(0, |slot| slot.number)))
-            }
-        }
+        let sources = SetFlush::sources(slots, snapshots).map_err(|error| {
+            *outcome = Outcome::Failed(error.clone());
+            shared.refuse_damage(error, slots.last().map_or(0, |slot| slot.number))
+        })?;
+        Ok(SetFlush::new(sources, shared.comparator(), snapshots, outcome))
     }
 
-    /// What the freeze met counts as met by a pass.
-    fn check_freeze(&mut self) -> Result<()> {
-        let Err(error) = &self.frozen else { return Ok(()) };
-        self.outcome = Outcome::Failed(error.clone());
-        self.settle();
-        Err(Error::read_only(error.clone()))
+    /// What the freeze met counts as met by each pass.
+    fn begin_pass(&mut self) -> Result<()> {
+        let unfrozen = self.frozen.as_ref().err().cloned();
+        self.outcome = unfrozen.map_or(Outcome::Unfinished, Outcome::Failed);
+        self.settle()
     }
 
     /// Passes everything to the sink that still verifies of tables that a pass of this job found damaged: all versions of
@@ -265,11 +243,10 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     /// `InvalidArgument` unless the last pass met damage. `Sink` if the sink returns an error, and `Corruption` for what is
     /// damaged meanwhile: what the sink has must be discarded, and the salvage may be tried again.
     pub fn salvage(&mut self, sink: &mut impl FlushSink) -> Result<SalvageSummary> {
-        if !matches!(self.outcome, Outcome::Failed(_)) {
+        if self.settle().is_ok() {
             let text = "what is salvaged are tables that a flush found damaged";
             return Err(Error::InvalidArgument(text.into()));
         }
-        self.settle();
         let mut summary = salvage_tables(&self.slots, self.shared.comparator(), sink)?;
         let unfrozen = self.frozen.as_ref().err().and_then(Error::corruption);
         summary.failure = summary.failure.or(unfrozen.copied());
@@ -277,10 +254,13 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         Ok(summary)
     }
 
-    /// Makes the set read-only if the last pass met damage.
-    fn settle(&self) {
-        if let (Outcome::Failed(error), Some(last)) = (&self.outcome, self.slots.last()) {
-            self.shared.refuse_damage(error.clone(), last.number);
+    /// Makes the set read-only if the last pass met damage, and returns the error that says so.
+    fn settle(&self) -> Result<()> {
+        match (&self.outcome, self.slots.last()) {
+            (Outcome::Failed(error), Some(last)) => {
+                Err(self.shared.refuse_damage(error.clone(), last.number))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -292,44 +272,35 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     /// salvaged; the tables stay then. An error of [`Journal::obsolete_before`](crate::set::Journal::obsolete_before) is returned after the
     /// base was installed.
     pub fn install(mut self, base: B) -> Result<()> {
-        self.settle();
-        match std::mem::replace(&mut self.outcome, Outcome::Unfinished) {
-            Outcome::Finished | Outcome::Salvaged => {}
-            Outcome::Failed(error) => return Err(Error::read_only(error)),
-            Outcome::Unfinished => {
-                return Err(Error::InvalidArgument(
-                    "a flush is installed after it has reached its end".into(),
-                ));
-            }
+        self.settle()?;
+        if !matches!(self.outcome, Outcome::Finished | Outcome::Salvaged) {
+            return Err(Error::InvalidArgument("a flush is installed after it has reached its end".into()));
         }
+        let (shared, base) = (&self.shared, Arc::new(base));
         let Some(flushed) = self.slots.last().map(|slot| slot.number) else { return Ok(()) };
-        let forget = install(&self.shared, flushed, Arc::new(base));
+        let mut commit = shared.commit.lock();
+        commit.tables = commit.tables.installed(flushed, base);
+        let old = shared.tables.swap(&commit.tables);
+        let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
+        let replayed = commit.replayed;
+        commit.damaged = commit.damaged.filter(|damaged| *damaged > flushed);
+        drop(commit);
+        // Without a lock: these may be the last pointers to the flushed tables.
+        drop(old);
         self.end = FlushEnd::Installed;
-        match (forget, self.shared.journal()) {
+        // COMMIT-5.
+        let forgotten = oldest.filter(|oldest| replayed.is_none_or(|replayed| replayed < *oldest));
+        match (forgotten, shared.journal()) {
             (Some(table), Some(journal)) => journal.obsolete_before(table),
             _ => Ok(()),
         }
     }
 }
 
-/// Replaces the tables up to number `flushed` by a new base, in one store. Returns the number before which a journal may
-/// forget (COMMIT-5).
-fn install<B, C: Comparator + Clone>(shared: &Shared<B, C>, flushed: u64, base: Arc<B>) -> Option<u64> {
-    let mut commit = shared.commit.lock();
-    commit.tables = commit.tables.installed(flushed, base);
-    let old = shared.tables.swap(&commit.tables);
-    let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
-    let kept = commit.replayed;
-    commit.damaged = commit.damaged.filter(|damaged| *damaged > flushed);
-    drop(commit);
-    // Without a lock: these may be the last pointers to the flushed tables.
-    drop(old);
-    oldest.filter(|oldest| kept.is_none_or(|kept| kept < *oldest))
-}
-
 impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
     fn drop(&mut self) {
-        self.settle();
+        // The set keeps the error.
+        let _ = self.settle();
         // Before writers are woken: what nobody holds does not count as pinned.
         let (tables, last_sequence) = (self.slots.len() as u64, self.last_sequence());
         self.slots.clear();

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::lifecycle::flush::{
-    Came, FlushItem, FlushIter, FlushSummary, HiddenVersions, VersionFilter,
+    Came, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, VersionFilter,
 };
 use crate::memtable::skiplist::node::Verified;
 use crate::set::tables::Slot;
@@ -36,16 +36,6 @@ pub(crate) struct Source<'j, C: Comparator> {
     slot: &'j Slot<C>,
     items: FlushIter<'j, C>,
     head: Came<'j>,
-}
-
-/// How far a merge has come.
-enum Stage<C> {
-    Entries,
-    /// The fragments, and the index of the next one.
-    Fragments(Fragments<C>, usize),
-    Ended,
-    /// The error that every further call returns.
-    Failed(Error),
 }
 
 /// A flush of several tables as one, whose caller pulls one item after the other: first all entries, then all
@@ -82,8 +72,10 @@ pub struct SetFlush<'j, C: Comparator = Bytewise> {
     used: Option<usize>,
     filter: VersionFilter,
     newer: Option<Verified<'j>>,
-    fragmenter: Option<Fragmenter<C>>,
-    stage: Stage<C>,
+    comparator: &'j C,
+    snapshots: &'j [SequenceNumber],
+    /// After all entries, the fragments and the index of the next one.
+    fragments: Option<(Fragments<C>, usize)>,
     summary: FlushSummary,
     outcome: &'j mut Outcome,
 }
@@ -93,6 +85,7 @@ pub struct SetFlush<'j, C: Comparator = Bytewise> {
 pub(crate) enum Outcome {
     Unfinished,
     Finished,
+    /// The error that every further call returns.
     Failed(Error),
     /// It failed, and what verifies of the tables was handed out.
     Salvaged,
@@ -116,8 +109,8 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     /// A merge of frozen tables.
     pub(crate) fn new(
         sources: Vec<Source<'j, C>>,
-        comparator: &C,
-        snapshots: &[SequenceNumber],
+        comparator: &'j C,
+        snapshots: &'j [SequenceNumber],
         outcome: &'j mut Outcome,
     ) -> Self {
         SetFlush {
@@ -125,8 +118,9 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             used: None,
             filter: VersionFilter::new(snapshots, HiddenVersions::Drop),
             newer: None,
-            fragmenter: Some(Fragmenter::new(comparator.clone()).with_snapshots(snapshots)),
-            stage: Stage::Entries,
+            comparator,
+            snapshots,
+            fragments: None,
             summary: FlushSummary::default(),
             outcome,
         }
@@ -148,7 +142,6 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             Ok(None) => Ok(None),
             Err(error) => {
                 *self.outcome = Outcome::Failed(error.clone());
-                self.stage = Stage::Failed(error.clone());
                 Err(error)
             }
         }
@@ -157,41 +150,52 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     /// The counts, once [`next`](Self::next) has returned `None`.
     #[must_use]
     pub fn summary(&self) -> Option<FlushSummary> {
-        matches!(self.stage, Stage::Ended).then_some(self.summary)
+        matches!(self.outcome, Outcome::Finished).then_some(self.summary)
+    }
+
+    /// Passes all items to a sink.
+    pub(crate) fn pass_to(mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
+        while let Some(item) = self.next()? {
+            let taken = match item {
+                FlushItem::Entry(entry) => sink.entry(entry),
+                FlushItem::Fragment(fragment) => sink.fragment(fragment),
+            };
+            taken.map_err(|cause| Error::Sink(cause.into()))?;
+        }
+        Ok(self.summary)
     }
 
     /// Goes to the next item: the place of its source, or of its fragment.
     fn advance(&mut self) -> Result<Option<usize>> {
         loop {
-            match &mut self.stage {
-                Stage::Entries => match self.next_entry()? {
+            match (&*self.outcome, &mut self.fragments) {
+                (Outcome::Failed(error), _) => return Err(error.clone()),
+                (Outcome::Finished, _) => return Ok(None),
+                (_, None) => match self.next_entry()? {
                     Some(place) => return Ok(Some(place)),
-                    None => self.stage = Stage::Fragments(self.cut()?, 0),
+                    None => self.fragments = Some((self.cut()?, 0)),
                 },
-                Stage::Fragments(fragments, next) if *next < fragments.len() => {
+                (_, Some((fragments, next))) if *next < fragments.len() => {
                     *next += 1;
                     return Ok(Some(*next - 1));
                 }
-                Stage::Fragments(fragments, _) => {
+                (_, Some((fragments, _))) => {
                     fragments.verify()?;
-                    self.stage = Stage::Ended;
                     *self.outcome = Outcome::Finished;
                 }
-                Stage::Ended => return Ok(None),
-                Stage::Failed(error) => return Err(error.clone()),
             }
         }
     }
 
     fn lend(&mut self, place: usize) -> Option<FlushItem<'_>> {
-        let item = match &self.stage {
-            Stage::Fragments(fragments, _) => {
+        let item = match &self.fragments {
+            Some((fragments, _)) => {
                 let fragment = fragments.get(place)?;
                 self.summary.fragments += 1;
                 self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
                 FlushItem::Fragment(fragment)
             }
-            _ => {
+            None => {
                 let source = self.sources.get_mut(place)?;
                 let Came::Entry(entry, protection) = &source.head else { return None };
                 let entry = source.items.hand_out(entry, *protection);
@@ -212,8 +216,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             let Some((place, entry)) = self.first_head() else { return Ok(None) };
             self.used = Some(place);
             let Some(source) = self.sources.get(place) else { return Ok(None) };
-            let comparator = source.items.comparator();
-            if !self.newer.is_some_and(|newer| comparator.compare(newer.key(), entry.key()).is_eq()) {
+            if !self.newer.is_some_and(|newer| self.comparator.compare(newer.key(), entry.key()).is_eq()) {
                 self.filter.start_key();
             }
             self.newer = Some(entry);
@@ -245,9 +248,8 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
         let mut first: Option<(usize, Verified<'j>)> = None;
         for (place, source) in self.sources.iter().enumerate() {
             let Came::Entry(entry, _) = &source.head else { continue };
-            let comparator = source.items.comparator();
             let is_before = first.is_none_or(|(_, first)| {
-                let order = comparator.compare(entry.key(), first.key());
+                let order = self.comparator.compare(entry.key(), first.key());
                 order.then(first.node().sequence().cmp(&entry.node().sequence())).is_lt()
             });
             if is_before {
@@ -259,9 +261,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
 
     /// Takes the fragments of all tables and cuts them anew; after that all tables have reached their ends (SET-FLUSH-1).
     fn cut(&mut self) -> Result<Fragments<C>> {
-        let Some(mut fragmenter) = self.fragmenter.take() else {
-            return Err(Error::InvalidArgument("the fragments of a flush are cut once".into()));
-        };
+        let mut fragmenter = Fragmenter::new(self.comparator.clone()).with_snapshots(self.snapshots);
         for source in &mut self.sources {
             while let Came::Fragment(number) = source.head {
                 if let Some(fragment) = source.items.fragment(number) {

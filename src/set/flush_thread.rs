@@ -21,7 +21,7 @@ use crate::memtable::lifecycle::debug::shown;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
 use crate::set::thread_state::Order;
-use crate::set::write_buffer_manager::{Membership, ThreadOf, Work};
+use crate::set::write_buffer_manager::{Membership, ThreadOf};
 
 /// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after the flush that is under
 /// way; tables that are sealed later stay. Made by
@@ -70,7 +70,7 @@ impl FlushThread {
         let (of_thread, own) = (Arc::clone(shared), place.clone());
         let run = move || {
             let ended = Ended(&of_thread.buffers);
-            while ended.0.wait_for_work() == Work::Flush {
+            while ended.0.wait_for_work() {
                 let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
                 ended.0.end_work(flushed);
             }

@@ -130,7 +130,7 @@ pub struct SetOptions {
     pub(crate) last_sequence: SequenceNumber,
     pub(crate) first_table: u64,
     pub(crate) tables_max: u64,
-    pub(crate) recycled_arenas: u64,
+    pub(crate) recycled_arenas: Option<u64>,
     pub(crate) stall_timeout: Duration,
     pub(crate) manager: Option<WriteBufferManager>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
@@ -144,7 +144,7 @@ impl Default for SetOptions {
             last_sequence: 0,
             first_table: 1,
             tables_max: u64::MAX,
-            recycled_arenas: 1,
+            recycled_arenas: None,
             stall_timeout: Duration::from_secs(10),
             manager: None,
             listener: None,
@@ -161,18 +161,17 @@ impl SetOptions {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn builder() -> SetOptionsBuilder {
-        SetOptionsBuilder { options: SetOptions::default(), recycled_arenas: None }
+        SetOptionsBuilder { options: SetOptions::default() }
     }
 
     /// Joins the manager, or a budget of its own without limits. Tables are made with what the set recycles.
     pub(crate) fn join(&mut self) -> Membership {
         let chunk_bytes = first_chunk_bytes(self.table.write_buffer_size());
-        let recycler = Recycler::new(chunk_bytes, self.recycled_arenas);
+        let arenas = self.recycled_arenas.unwrap_or(u64::from(self.manager.is_none()));
+        let recycler = Recycler::new(chunk_bytes, arenas);
         self.table.recycler = Arc::downgrade(&recycler);
-        match &self.manager {
-            Some(manager) => manager.join(recycler),
-            None => Membership::new(Buffers::new(u64::MAX, u64::MAX), recycler),
-        }
+        let shared = self.manager.as_ref().map(|manager| Arc::clone(&manager.buffers));
+        Membership::new(shared.unwrap_or_else(|| Buffers::new(u64::MAX, u64::MAX)), recycler)
     }
 
     /// The sequence number after which a new set begins.
@@ -204,7 +203,6 @@ shown! {
 #[must_use]
 pub struct SetOptionsBuilder {
     options: SetOptions,
-    recycled_arenas: Option<u64>,
 }
 
 impl SetOptionsBuilder {
@@ -277,7 +275,7 @@ impl SetOptionsBuilder {
     /// # Ok(()) }
     /// ```
     pub fn recycled_arenas(mut self, arenas: u64) -> Self {
-        self.recycled_arenas = Some(arenas);
+        self.options.recycled_arenas = Some(arenas);
         self
     }
 
@@ -327,7 +325,7 @@ impl SetOptionsBuilder {
     /// `InvalidArgument` if the last sequence number is over 2^56 - 1, for fewer than 2 tables, and for recycled arenas
     /// where they cannot be: of tables with a write buffer below 256 KiB, whose memory comes from the heap, and under a hard
     /// cap, which does not count them.
-    pub fn build(mut self) -> Result<SetOptions> {
+    pub fn build(self) -> Result<SetOptions> {
         if self.options.tables_max < 2 {
             return Err(Error::InvalidArgument(format!(
                 "a set needs at least 2 tables, the active one and one to be flushed, not {}",
@@ -342,13 +340,11 @@ impl SetOptionsBuilder {
         }
         let is_capped = self.options.manager.as_ref().is_some_and(WriteBufferManager::has_hard_cap);
         let is_mapped = first_chunk_bytes(self.options.table.write_buffer_size()) >= MAPPED_MIN;
-        if self.recycled_arenas.is_some_and(|arenas| arenas > 0) && (is_capped || !is_mapped) {
+        if self.options.recycled_arenas.is_some_and(|arenas| arenas > 0) && (is_capped || !is_mapped) {
             return Err(Error::InvalidArgument(
                 "arenas are recycled with a write buffer of at least 256 KiB and without a hard cap".into(),
             ));
         }
-        self.options.recycled_arenas =
-            self.recycled_arenas.unwrap_or(u64::from(self.options.manager.is_none()));
         Ok(self.options)
     }
 }

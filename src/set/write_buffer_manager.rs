@@ -69,7 +69,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// [`begin_flush`]: crate::set::MemTableSet::begin_flush
 #[derive(Clone)]
 pub struct WriteBufferManager {
-    buffers: Arc<Buffers>,
+    pub(crate) buffers: Arc<Buffers>,
 }
 
 /// What a [`WriteBufferManager`] counts.
@@ -125,18 +125,11 @@ struct State {
 #[derive(Debug)]
 struct Member {
     recycler: Arc<Recycler>,
-    flushing: Flushing,
+    is_flushing: bool,
     seal: Seal,
     thread: ThreadState,
     stalls: u64,
     flushes: u64,
-}
-
-/// What a flush thread has to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    Flush,
-    Stop,
 }
 
 /// How a flush ended.
@@ -164,13 +157,6 @@ pub(crate) enum Phase {
     Active,
     Sealed,
     Pinned,
-}
-
-/// Whether a flush is under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flushing {
-    No,
-    Yes,
 }
 
 /// Whether a set is asked to seal its active table.
@@ -239,10 +225,6 @@ impl WriteBufferManager {
         self.buffers.stats(None)
     }
 
-    pub(crate) fn join(&self, recycler: Arc<Recycler>) -> Membership {
-        Membership::new(Arc::clone(&self.buffers), recycler)
-    }
-
     pub(crate) fn has_hard_cap(&self) -> bool {
         self.buffers.hard_cap != u64::MAX
     }
@@ -272,13 +254,14 @@ impl Buffers {
         stats
     }
 
+    /// Does something with what is known of a set.
+    fn with<T>(&self, set: u64, act: impl FnOnce(&mut Member) -> T) -> Option<T> {
+        self.state.lock().sets.get_mut(&set).map(act)
+    }
+
     /// Changes what is known of a set, and wakes whoever waits for it.
     fn change(&self, set: u64, change: impl FnOnce(&mut Member)) {
-        let mut state = self.state.lock();
-        if let Some(member) = state.sets.get_mut(&set) {
-            change(member);
-        }
-        drop(state);
+        self.with(set, change);
         self.changed.notify_all();
     }
 
@@ -373,9 +356,8 @@ impl State {
 
     /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1).
     fn is_flush_coming(&self, cause: StallCause, set: u64) -> bool {
-        let is_coming = |(set, member): (&u64, &Member)| {
-            member.flushing == Flushing::Yes || self.is_thread_due(*set, member)
-        };
+        let is_coming =
+            |(set, member): (&u64, &Member)| member.is_flushing || self.is_thread_due(*set, member);
         match cause {
             StallCause::Tables => self.sets.get_key_value(&set).is_some_and(is_coming),
             StallCause::Unflushed => self.sets.iter().any(is_coming),
@@ -397,7 +379,7 @@ impl ThreadOf {
     }
 
     pub(crate) fn error(&self) -> Option<Error> {
-        self.buffers.state.lock().sets.get(&self.set)?.thread.error()
+        self.buffers.with(self.set, |member| member.thread.error())?
     }
 }
 
@@ -416,7 +398,7 @@ impl Membership {
         let set = state.next();
         let member = Member {
             recycler: Arc::clone(&recycler),
-            flushing: Flushing::No,
+            is_flushing: false,
             seal: Seal::No,
             thread: ThreadState::default(),
             stalls: 0,
@@ -453,9 +435,8 @@ impl Membership {
 
     /// Whether the set is asked to seal its active table. It is not asked any more.
     pub(crate) fn take_seal(&self) -> Seal {
-        let mut state = self.buffers.state.lock();
-        let member = state.sets.get_mut(&self.set);
-        member.map_or(Seal::No, |member| std::mem::replace(&mut member.seal, Seal::No))
+        let seal = self.buffers.with(self.set, |member| std::mem::replace(&mut member.seal, Seal::No));
+        seal.unwrap_or(Seal::No)
     }
 
     /// Begins a flush thread.
@@ -463,12 +444,9 @@ impl Membership {
     /// # Errors
     /// `InvalidArgument` if there is one.
     pub(crate) fn begin_thread(&self) -> Result<ThreadOf> {
-        let mut state = self.buffers.state.lock();
-        let begun = state.sets.get_mut(&self.set).is_some_and(|member| member.thread.begin());
-        if !begun {
+        if self.buffers.with(self.set, |member| member.thread.begin()) != Some(true) {
             return Err(Error::InvalidArgument("the set has a flush thread".into()));
         }
-        drop(state);
         Ok(ThreadOf { buffers: Arc::clone(&self.buffers), set: self.set })
     }
 
@@ -486,46 +464,39 @@ impl Membership {
         self.change(|member| member.thread.obey(Order::Retry));
     }
 
-    /// Waits until there is something to be flushed, or until the thread is to end.
-    pub(crate) fn wait_for_work(&self) -> Work {
+    /// Waits until there is something to be flushed, or until the thread is to end; returns whether there is.
+    pub(crate) fn wait_for_work(&self) -> bool {
         let mut state = self.buffers.state.lock();
         loop {
-            match state.sets.get(&self.set) {
-                None => return Work::Stop,
-                Some(member) if member.thread.is_over() => return Work::Stop,
-                Some(member) if member.flushing == Flushing::No && state.is_thread_due(self.set, member) => {
-                    if let Some(member) = state.sets.get_mut(&self.set) {
-                        member.thread.begin_work();
-                    }
-                    return Work::Flush;
-                }
-                Some(_) => state = self.buffers.changed.wait(state),
+            let member = state.sets.get(&self.set).filter(|member| !member.thread.is_over());
+            let Some(member) = member else { return false };
+            if !member.is_flushing && state.is_thread_due(self.set, member) {
+                break;
             }
+            state = self.buffers.changed.wait(state);
         }
+        let begun = state.sets.get_mut(&self.set).map(|member| member.thread.begin_work());
+        begun.is_some()
     }
 
     fn change(&self, change: impl FnOnce(&mut Member)) {
         self.buffers.change(self.set, change);
     }
 
-    /// Begins a flush; returns whether there was one.
-    pub(crate) fn begin_flush(&self) -> Flushing {
-        let mut state = self.buffers.state.lock();
-        let member = state.sets.get_mut(&self.set);
-        member.map_or(Flushing::No, |member| std::mem::replace(&mut member.flushing, Flushing::Yes))
+    /// Begins a flush unless one is under way; returns whether it did.
+    pub(crate) fn begin_flush(&self) -> bool {
+        self.buffers.with(self.set, |member| !std::mem::replace(&mut member.is_flushing, true)) == Some(true)
     }
 
     /// Ends a flush. The thread does not try again what was left.
     pub(crate) fn end_flush(&self, end: FlushEnd) {
-        let mut state = self.buffers.state.lock();
-        if let Some(member) = state.sets.get_mut(&self.set) {
-            member.flushing = Flushing::No;
+        self.buffers.with(self.set, |member| {
+            member.is_flushing = false;
             member.flushes += u64::from(end == FlushEnd::Installed);
             if end == FlushEnd::Left {
                 member.thread.leave();
             }
-        }
-        drop(state);
+        });
         if !planted(Bug::FlushEndWakesNobody) {
             self.buffers.changed.notify_all();
         }

@@ -314,11 +314,6 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         self.summary
     }
 
-    /// The order of the table's keys.
-    pub(crate) fn comparator(&self) -> &'t C {
-        &self.core.comparator
-    }
-
     /// Takes a step, without handing anything out.
     #[inline]
     pub(crate) fn step(&mut self) -> Result<Came<'t>> {
