@@ -21,13 +21,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::file_journal::format::{
     At, FileHeader, HEADER_LEN, Record, RecordKind, name_of, report, table_of,
 };
-use crate::set::file_journal::scan::{Abandoned, Records, ScannedFile};
+use crate::set::file_journal::scan::{Abandoned, Bad, Records, ScannedFile};
 use crate::set::file_journal::storage::Storage;
 
 /// What a recovery found.
@@ -91,33 +91,9 @@ pub enum OnDamage {
 #[derive(Debug)]
 struct Break {
     file: usize,
-    at: u64,
     /// The file that the report is about.
     name: String,
-    report: Corruption,
-    unwritten: bool,
-}
-
-/// What is handed out, and what becomes of the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    /// Everything.
-    All,
-    /// What stands before an offset of a file; the rest is cut off.
-    Until(usize, u64),
-    /// Whatever verifies; the files stay as they are.
-    WhatVerifies,
-}
-
-impl Extent {
-    /// How much of a file is handed out and stays.
-    fn end(self, index: usize, file: &ScannedFile) -> u64 {
-        match self {
-            Extent::Until(cut, _) if index > cut => 0,
-            Extent::Until(cut, at) if index == cut => at,
-            _ => file.len,
-        }
-    }
+    bad: Bad,
 }
 
 /// What earlier journals left in a directory: read, checked and durable, and not handed out yet.
@@ -153,7 +129,8 @@ pub struct JournalRecovery {
     last_sequence: SequenceNumber,
     tables: Vec<u64>,
     files: Vec<ScannedFile>,
-    extent: Extent,
+    /// Whether all that verifies is handed out, and the files stay as they are.
+    is_salvage: bool,
     abandoned: Vec<Abandoned>,
     cut_bytes: u64,
 }
@@ -180,14 +157,20 @@ impl JournalRecovery {
         let names = storage.list().map_err(Error::io("list", "the journal's directory"))?;
         let mut tables: Vec<u64> = names.iter().filter_map(|name| table_of(name)).collect();
         tables.sort_unstable();
-        let (extent, files, abandoned) = (Extent::All, Vec::new(), Vec::new());
-        let mut recovery =
-            JournalRecovery { storage, last_sequence, tables, files, extent, abandoned, cut_bytes: 0 };
+        let (files, abandoned) = (Vec::new(), Vec::new());
+        let mut recovery = JournalRecovery {
+            storage,
+            last_sequence,
+            tables,
+            files,
+            is_salvage: false,
+            abandoned,
+            cut_bytes: 0,
+        };
         recovery.files = recovery.scan()?;
-        recovery.extent = recovery.extent(&recovery.files, on_damage)?;
-        for (index, file) in recovery.files.iter().enumerate() {
-            let end = recovery.extent.end(index, file);
-            recovery.abandoned.extend(file.abandoned.iter().filter(|it| it.at.offset < end));
+        recovery.cut(on_damage)?;
+        for file in &recovery.files {
+            recovery.abandoned.extend(file.abandoned.iter().filter(|it| it.at.offset < file.keeps));
         }
         recovery.cut_bytes = recovery.settle()?;
         let start = recovery.start();
@@ -204,26 +187,24 @@ impl JournalRecovery {
         self,
         mut deliver: impl FnMut(SequenceNumber, WriteBatch) -> Result<()>,
     ) -> Result<Replayed> {
-        let mut replayed =
-            Replayed { last_sequence: self.last_sequence, cut_bytes: self.cut_bytes, ..Replayed::default() };
-        for file in &self.files {
-            let damaged = file.damaged_copy.map(|report| damaged(&file.name, report));
-            replayed.findings.extend(damaged);
+        let (last_sequence, cut_bytes) = (self.last_sequence, self.cut_bytes);
+        let copies = self.files.iter().filter_map(|file| Some((file, file.damaged_copy?)));
+        let findings = copies.map(|(file, report)| damaged(&file.name, report.into())).collect();
+        let replayed = Replayed { batches: 0, last_sequence, cut_bytes, findings };
+        let mut out = Delivery { deliver: &mut deliver, replayed, last_first: last_sequence };
+        for file in self.files.iter().filter(|file| self.hands_out(file)) {
+            self.deliver_file(file, &mut out)?;
         }
-        let mut last_first = self.last_sequence;
-        for (index, file) in self.files.iter().enumerate() {
-            if self.hands_out(index, file) {
-                let mut out =
-                    Delivery { deliver: &mut deliver, replayed: &mut replayed, last_first: &mut last_first };
-                self.deliver_file(file, self.extent.end(index, file), &mut out)?;
-            }
-        }
-        Ok(replayed)
+        Ok(out.replayed)
     }
 
-    fn hands_out(&self, index: usize, file: &ScannedFile) -> bool {
-        let is_kept = self.extent.end(index, file) >= HEADER_LEN as u64 && !file.is_passed_over;
-        is_kept || self.extent == Extent::WhatVerifies
+    /// Whether a file stays.
+    fn is_kept(&self, file: &ScannedFile) -> bool {
+        self.is_salvage || file.keeps >= HEADER_LEN as u64
+    }
+
+    fn hands_out(&self, file: &ScannedFile) -> bool {
+        self.is_kept(file) && (self.is_salvage || !file.is_passed_over)
     }
 
     /// Whether a batch is handed out.
@@ -249,11 +230,8 @@ impl JournalRecovery {
             }
             let name = name_of(table);
             let bytes = self.read(&name)?;
-            let mut file = ScannedFile::of_header(name, table, &bytes);
-            if let Some(previous) = previous.filter(|previous| previous.table == table) {
-                file.part_until(previous.offset);
-            }
-            file.scan(&bytes);
+            let end = previous.filter(|previous| previous.table == table).map(|previous| previous.offset);
+            let file = ScannedFile::read(name, table, &bytes, end);
             newer = file.header;
             files.push(file);
             if newer.is_some_and(|header| header.last_sequence <= self.last_sequence) {
@@ -265,40 +243,42 @@ impl JournalRecovery {
         Ok(files)
     }
 
-    /// How much of the files is handed out (JOURNAL-RECOVERY-1).
-    fn extent(&self, files: &[ScannedFile], on_damage: OnDamage) -> Result<Extent> {
-        let Some(first) = self.first_break(files) else { return Ok(Extent::All) };
-        let later = || files.iter().skip(first.file + 1);
-        let broken = files.get(first.file);
+    /// Decides how much of the files is handed out (JOURNAL-RECOVERY-1).
+    fn cut(&mut self, on_damage: OnDamage) -> Result<()> {
+        let Some(Break { file: first, name, bad }) = self.first_break() else { return Ok(()) };
+        let later = || self.files.iter().skip(first + 1);
+        let broken = self.files.get(first);
         let was_durable =
-            broken.is_some_and(|file| file.durable > first.at) || later().any(|file| file.durable > 0);
-        let goes_on = broken.is_some_and(|file| file.goes_on || (first.at == 0 && file.has_records))
+            broken.is_some_and(|file| file.durable > bad.at) || later().any(|file| file.durable > 0);
+        let goes_on = broken.is_some_and(|file| file.goes_on || (bad.at == 0 && file.has_records))
             || later().any(|file| file.has_records);
-        let lost_header = first.at == 0 && !first.unwritten;
-        let is_damage = was_durable || lost_header || (goes_on && !first.unwritten);
+        let lost_header = bad.at == 0 && !bad.unwritten;
+        let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);
         match on_damage {
-            OnDamage::Refuse if is_damage => Err(damaged(&first.name, first.report)),
-            OnDamage::PassOver if is_damage || goes_on => Ok(Extent::WhatVerifies),
-            _ => Ok(Extent::Until(first.file, first.at)),
+            OnDamage::Refuse if is_damage => return Err(damaged(&name, bad.report.into())),
+            OnDamage::PassOver if is_damage || goes_on => self.is_salvage = true,
+            _ => {
+                for (index, file) in self.files.iter_mut().enumerate().skip(first) {
+                    file.keeps = if index == first { bad.at } else { 0 };
+                }
+            }
         }
+        Ok(())
     }
 
-    fn first_break(&self, files: &[ScannedFile]) -> Option<Break> {
+    fn first_break(&self) -> Option<Break> {
+        let files = &self.files;
         let mut before: Option<&ScannedFile> = None;
         for (index, file) in files.iter().enumerate() {
             let previous = file.header.and_then(|header| Some((header.previous?, header.last_sequence)));
             if let Some((previous, last)) = previous
                 && self.is_missing(files, before, previous, last)
             {
-                let missing = report(0, previous.offset, 0);
-                let name = name_of(previous.table);
-                return Some(Break { file: index, at: 0, name, report: missing, unwritten: true });
+                let bad = Bad { at: 0, report: report(0, previous.offset, 0), unwritten: true };
+                return Some(Break { file: index, name: name_of(previous.table), bad });
             }
-            let end = file.sound_end();
-            if (file.bad.is_some() || file.is_short) && excuse(files, file.table, end).is_none() {
-                let short = report(end, 0, file.len);
-                let (report, unwritten) = file.bad.map_or((short, true), |bad| (bad.report, bad.unwritten));
-                return Some(Break { file: index, at: end, name: file.name.clone(), report, unwritten });
+            if let Some(bad) = file.bad.filter(|bad| excuse(files, file.table, bad.at).is_none()) {
+                return Some(Break { file: index, name: file.name.clone(), bad });
             }
             before = Some(file);
         }
@@ -328,26 +308,23 @@ impl JournalRecovery {
         false
     }
 
-    /// Hands out the batches of a file up to `end`.
-    fn deliver_file(&self, file: &ScannedFile, end: u64, out: &mut Delivery<'_>) -> Result<()> {
-        let extent = self.extent;
+    /// Hands out the batches of a file.
+    fn deliver_file(&self, file: &ScannedFile, out: &mut Delivery<'_>) -> Result<()> {
         let Some(header) = file.header else {
-            let bad = file.bad.filter(|_| extent == Extent::WhatVerifies);
-            out.replayed.findings.extend(bad.map(|bad| damaged(&file.name, bad.report)));
-            return Ok(());
+            let bad = file.bad.filter(|_| self.is_salvage);
+            return bad.map_or(Ok(()), |bad| self.found(file, bad.report.into(), out));
         };
         let bytes = self.read(&file.name)?;
         for read in Records::new(file.part(&bytes), header.checks) {
             let record = match read {
-                Ok(record) if record.at as u64 >= end => break,
+                Ok(record) if record.at as u64 >= file.keeps => break,
                 Ok(record) => record,
-                Err(bad) if extent == Extent::WhatVerifies => {
-                    out.replayed.findings.push(damaged(&file.name, bad.report));
+                Err(bad) if !self.is_salvage && file.bad.is_some_and(|known| known.at <= bad.at) => break,
+                // Of a salvage, or the file has changed since it was scanned.
+                Err(bad) => {
+                    self.found(file, bad.report.into(), out)?;
                     continue;
                 }
-                Err(bad) if bad.at >= file.sound_end() => break,
-                // The file has changed since it was scanned.
-                Err(bad) => return Err(damaged(&file.name, bad.report)),
             };
             let at = At { table: file.table, offset: record.at as u64 };
             let payload = record.payload();
@@ -356,38 +333,48 @@ impl JournalRecovery {
                     let last = Abandoned::of(&payload, at).last;
                     out.replayed.last_sequence = out.replayed.last_sequence.max(last);
                 }
-                RecordKind::Batch => {
-                    if self.needs(record.sequence(), at) {
-                        let handed_out = out.batch(payload, &record, &header);
-                        handed_out.or_else(|error| out.name(&file.name, error, extent))?;
+                RecordKind::Batch if self.needs(record.sequence(), at) => {
+                    match out.read(payload, &record, &header) {
+                        Ok(batch) => out.hand_out(batch)?,
+                        Err(cause) => self.found(file, cause, out)?,
                     }
                 }
+                RecordKind::Batch => {}
             }
         }
+        Ok(())
+    }
+
+    /// Refuses a file that is damaged; a salvage notes that and goes on.
+    fn found(&self, file: &ScannedFile, cause: Error, out: &mut Delivery<'_>) -> Result<()> {
+        let error = damaged(&file.name, cause);
+        if !self.is_salvage {
+            return Err(error);
+        }
+        out.replayed.findings.push(error);
         Ok(())
     }
 
     /// Cuts off what was not handed out, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
     /// Returns how many bytes were cut.
     fn settle(&self) -> Result<u64> {
-        let (files, extent, mut cut_bytes) = (&self.files, self.extent, 0);
+        let mut cut_bytes = 0;
         // Newest first: a file is never there without the one before it.
-        for (index, file) in files.iter().enumerate().rev() {
+        for file in self.files.iter().rev() {
             let name = file.name.as_str();
-            let keeps = extent.end(index, file);
-            cut_bytes += file.len - keeps;
-            if keeps < HEADER_LEN as u64 && extent != Extent::WhatVerifies {
+            cut_bytes += file.len - file.keeps;
+            if !self.is_kept(file) {
                 self.storage.remove(name).map_err(Error::io("remove", name))?;
                 continue;
             }
             let opened = self.storage.open(name).map_err(Error::io("open", name))?;
-            if keeps < file.len {
-                opened.truncate(keeps).map_err(Error::io("truncate", name))?;
+            if file.keeps < file.len {
+                opened.truncate(file.keeps).map_err(Error::io("truncate", name))?;
             }
             opened.sync().map_err(Error::io("sync", name))?;
         }
         for &table in &self.tables {
-            if !files.iter().any(|file| file.table == table) {
+            if !self.files.iter().any(|file| file.table == table) {
                 let name = name_of(table);
                 self.storage.remove(&name).map_err(Error::io("remove", &name))?;
             }
@@ -398,13 +385,10 @@ impl JournalRecovery {
 
     /// Where the journal goes on.
     fn start(&self) -> Start {
-        let ends = self.files.iter().enumerate();
-        let ends = ends.map(|(index, file)| At { table: file.table, offset: self.extent.end(index, file) });
-        let is_kept = |end: &At| end.offset >= HEADER_LEN as u64 || self.extent == Extent::WhatVerifies;
-        let kept: Vec<At> = ends.filter(is_kept).collect();
+        let kept = || self.files.iter().filter(|file| self.is_kept(file));
         Start {
-            live: kept.iter().map(|end| end.table).collect(),
-            previous: kept.last().copied(),
+            live: kept().map(|file| file.table).collect(),
+            previous: kept().next_back().map(|file| At { table: file.table, offset: file.keeps }),
             next_table: self.tables.last().map_or(1, |table| table.saturating_add(1)),
             last_sequence: self.last_first(),
         }
@@ -412,12 +396,9 @@ impl JournalRecovery {
 
     /// The largest first sequence number of a batch that is handed out, or one that is larger by abandoned numbers.
     fn last_first(&self) -> SequenceNumber {
-        let handed_out = self.files.iter().enumerate().filter(|(index, file)| self.hands_out(*index, file));
-        let last_of = |file: &ScannedFile| match self.extent {
-            Extent::WhatVerifies => file.last_saved,
-            Extent::All | Extent::Until(..) => file.last_batch,
-        };
-        let last = handed_out.filter_map(|(_, file)| last_of(file)).max();
+        let handed_out = self.files.iter().filter(|file| self.hands_out(file));
+        let last_of = |file: &ScannedFile| if self.is_salvage { file.last_saved } else { file.last_batch };
+        let last = handed_out.filter_map(last_of).max();
         let Some((mut last, at)) = last else { return self.last_sequence };
         for it in self.abandoned.iter().rev() {
             if at < it.at && (it.first..=it.last).contains(&last) {
@@ -452,8 +433,7 @@ fn pass_over(files: &mut [ScannedFile], last_sequence: SequenceNumber) {
         let missing = missing.and_then(|previous| excuse(files, previous.table, 0));
         until = until.max(missing.unwrap_or(0));
         let is_passed_over = file.table < until;
-        let is_broken = file.bad.is_some() || file.is_short;
-        let broken = is_broken.then(|| excuse(files, file.table, file.sound_end())).flatten();
+        let broken = file.bad.and_then(|bad| excuse(files, file.table, bad.at));
         until = until.max(broken.unwrap_or(0));
         if let Some(file) = files.get_mut(index) {
             file.is_passed_over = is_passed_over;
@@ -464,54 +444,34 @@ fn pass_over(files: &mut [ScannedFile], last_sequence: SequenceNumber) {
 /// Where batches go, and what was handed out so far.
 struct Delivery<'d> {
     deliver: &'d mut dyn FnMut(SequenceNumber, WriteBatch) -> Result<()>,
-    replayed: &'d mut Replayed,
+    replayed: Replayed,
     /// The first number of the newest batch.
-    last_first: &'d mut SequenceNumber,
+    last_first: SequenceNumber,
 }
 
 impl Delivery<'_> {
-    fn batch(&mut self, payload: Vec<u8>, record: &Record<'_>, header: &FileHeader) -> Result<(), Refused> {
+    /// The batch of a record, if that has one which comes after those before it.
+    fn read(&self, payload: Vec<u8>, record: &Record<'_>, header: &FileHeader) -> Result<WriteBatch> {
         let verify = |copy: &[u8]| Ok(record.verify(copy, &header.checks)?);
         let batch = WriteBatch::from_verified(payload, verify);
-        let batch = batch.map_err(|error| Refused::Record(moved(error, record.payload_at())))?;
-        let sequence = batch.sequence();
-        if sequence <= *self.last_first {
-            let behind = report(record.payload_at(), *self.last_first + 1, sequence);
-            return Err(Refused::Record(behind.into()));
+        let batch = batch.map_err(|error| moved(error, record.payload_at()))?;
+        if batch.sequence() <= self.last_first {
+            return Err(report(record.payload_at(), self.last_first + 1, batch.sequence()).into());
         }
-        let len = batch.len() as u64;
+        Ok(batch)
+    }
+
+    fn hand_out(&mut self, batch: WriteBatch) -> Result<()> {
+        let (sequence, len) = (batch.sequence(), batch.len() as u64);
         if len > 0 {
-            *self.last_first = sequence;
+            self.last_first = sequence;
         }
         let last = sequence.saturating_add(len.saturating_sub(1));
         self.replayed.last_sequence = self.replayed.last_sequence.max(last);
-        (self.deliver)(sequence, batch).map_err(Refused::Caller)?;
+        (self.deliver)(sequence, batch)?;
         self.replayed.batches += 1;
         Ok(())
     }
-
-    /// An error with the name of the file; a salvage notes it and goes on.
-    fn name(&mut self, file: &str, refused: Refused, extent: Extent) -> Result<()> {
-        match refused {
-            Refused::Caller(error) => Err(error),
-            Refused::Record(cause) => {
-                let error = Error::DamagedFile { file: file.into(), cause: Box::new(cause) };
-                if extent != Extent::WhatVerifies {
-                    return Err(error);
-                }
-                self.replayed.findings.push(error);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Why a batch was not handed out.
-enum Refused {
-    /// Its record is no batch.
-    Record(Error),
-    /// The caller did not take it.
-    Caller(Error),
 }
 
 /// An error about bytes that begin at an offset of a file.
@@ -525,6 +485,6 @@ fn moved(error: Error, by: u64) -> Error {
     }
 }
 
-fn damaged(file: &str, cause: Corruption) -> Error {
-    Error::DamagedFile { file: file.into(), cause: Box::new(cause.into()) }
+fn damaged(file: &str, cause: Error) -> Error {
+    Error::DamagedFile { file: file.into(), cause: Box::new(cause) }
 }

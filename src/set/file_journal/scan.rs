@@ -79,17 +79,16 @@ impl Abandoned {
 pub(super) struct ScannedFile {
     pub(super) name: String,
     pub(super) table: u64,
-    /// Its bytes, as far as they are part of the journal.
+    /// Its bytes, as far as they are part of the journal, and those of them that a recovery hands out and keeps.
     pub(super) len: u64,
-    /// Whether the file ends before the journal's part of it does.
-    pub(super) is_short: bool,
+    pub(super) keeps: u64,
     /// It was never synced, and came after something that is lost.
     pub(super) is_passed_over: bool,
     /// `None` if neither copy verifies; nothing else of the file can be read then.
     pub(super) header: Option<FileHeader>,
     /// Damage of one copy of the header, which the other one explains.
     pub(super) damaged_copy: Option<Corruption>,
-    /// The first place where no record verifies.
+    /// The first place where no record verifies, or where the file ends too early.
     pub(super) bad: Option<Bad>,
     /// Whether a record verifies, and whether one does after `bad`.
     pub(super) has_records: bool,
@@ -104,28 +103,25 @@ pub(super) struct ScannedFile {
 }
 
 impl ScannedFile {
-    /// Reads the header alone.
-    pub(super) fn of_header(name: String, table: u64, bytes: &[u8]) -> Self {
+    /// Reads header and records of a file, whose part of the journal ends at `end` if that is known.
+    pub(super) fn read(name: String, table: u64, bytes: &[u8], end: Option<u64>) -> Self {
         let read = FileHeader::read(bytes).and_then(|(header, damaged)| match header.table == table {
             true => Ok((header, damaged)),
             false => Err(report(16, table, header.table)),
         });
         let bad = read.err().map(|report| Bad { at: 0, report, unwritten: is_unwritten_header(bytes) });
         let (header, damaged_copy) = read.map_or((None, None), |(header, copy)| (Some(header), copy));
-        ScannedFile {
-            name,
-            table,
-            len: bytes.len() as u64,
-            header,
-            damaged_copy,
-            bad,
-            ..ScannedFile::default()
+        let there = bytes.len() as u64;
+        let len = end.map_or(there, |end| end.min(there));
+        let mut file =
+            ScannedFile { name, table, len, keeps: len, header, damaged_copy, bad, ..ScannedFile::default() };
+        if let Some(header) = header {
+            file.scan(bytes, header.checks);
         }
-    }
-
-    /// Notes that the journal's part of the file ends here.
-    pub(super) fn part_until(&mut self, end: u64) {
-        (self.is_short, self.len) = (self.len < end, self.len.min(end));
+        if end.is_some_and(|end| there < end) {
+            file.bad = file.bad.or(Some(Bad { at: len, report: report(len, 0, len), unwritten: true }));
+        }
+        file
     }
 
     /// The bytes of the file that are part of the journal.
@@ -134,10 +130,8 @@ impl ScannedFile {
         bytes.get(..len).unwrap_or(bytes)
     }
 
-    /// Reads all records.
-    pub(super) fn scan(&mut self, bytes: &[u8]) {
-        let Some(header) = self.header else { return };
-        for read in Records::new(self.part(bytes), header.checks) {
+    fn scan(&mut self, bytes: &[u8], checks: BlockChecks) {
+        for read in Records::new(self.part(bytes), checks) {
             match read {
                 Err(bad) => self.bad = self.bad.or(Some(bad)),
                 Ok(record) => {
@@ -156,10 +150,5 @@ impl ScannedFile {
                 }
             }
         }
-    }
-
-    /// Where the records end that follow each other without a gap.
-    pub(super) fn sound_end(&self) -> u64 {
-        self.bad.map_or(self.len, |bad| bad.at)
     }
 }
