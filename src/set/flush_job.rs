@@ -174,11 +174,8 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     fn merge(&mut self) -> Result<SetFlush<'_, C>> {
         self.begin_pass()?;
         let FlushJob { shared, slots, snapshots, outcome, .. } = self;
-        let sources = SetFlush::sources(slots, snapshots).map_err(|error| {
-            *outcome = Outcome::Failed(error.clone());
-            shared.refuse_damage(error, slots.last().map_or(0, |slot| slot.number))
-        })?;
-        Ok(SetFlush::new(sources, shared.comparator(), snapshots, outcome))
+        let begun = SetFlush::new(slots, shared.comparator(), snapshots, outcome);
+        begun.map_err(|error| shared.refuse_damage(error, slots.last().map_or(0, |slot| slot.number)))
     }
 
     /// What the freeze met counts as met by each pass.

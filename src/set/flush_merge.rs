@@ -32,7 +32,7 @@ use crate::tombstone::index::query::Question;
 use std::sync::Arc;
 
 /// One table of the merge, and where its own flush stands.
-pub(crate) struct Source<'j, C: Comparator> {
+struct Source<'j, C: Comparator> {
     slot: &'j Slot<C>,
     items: FlushIter<'j, C>,
     head: Came<'j>,
@@ -92,29 +92,20 @@ pub(crate) enum Outcome {
 }
 
 impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
-    /// The frozen tables, each at its first item.
-    pub(crate) fn sources(
-        slots: &'j [Arc<Slot<C>>],
-        snapshots: &[SequenceNumber],
-    ) -> Result<Vec<Source<'j, C>>> {
-        let mut sources = Vec::with_capacity(slots.len());
-        for slot in slots {
-            let mut items = FlushIter::new(slot.table.core(), snapshots, HiddenVersions::Drop)?;
-            let head = items.step()?;
-            sources.push(Source { slot, items, head });
-        }
-        Ok(sources)
-    }
-
-    /// A merge of frozen tables.
+    /// A merge of frozen tables, each at its first item.
     pub(crate) fn new(
-        sources: Vec<Source<'j, C>>,
+        slots: &'j [Arc<Slot<C>>],
         comparator: &'j C,
         snapshots: &'j [SequenceNumber],
         outcome: &'j mut Outcome,
-    ) -> Self {
-        SetFlush {
-            sources,
+    ) -> Result<Self> {
+        let at_first = |slot: &'j Arc<Slot<C>>| {
+            let mut items = FlushIter::new(slot.table.core(), snapshots, HiddenVersions::Drop)?;
+            Ok(Source { slot, head: items.step()?, items })
+        };
+        let sources = slots.iter().map(at_first).collect::<Result<_>>();
+        Ok(SetFlush {
+            sources: sources.inspect_err(|error: &Error| *outcome = Outcome::Failed(error.clone()))?,
             used: None,
             filter: VersionFilter::new(snapshots, HiddenVersions::Drop),
             newer: None,
@@ -123,7 +114,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             fragments: None,
             summary: FlushSummary::default(),
             outcome,
-        }
+        })
     }
 
     /// The next item, borrowed until the next call. `None` means that all items were returned and that the counts and

@@ -117,10 +117,10 @@ impl From<Durability> for WriteOptions {
 ///
 /// ```
 /// use paranoid_memtable::MemTableOptions;
-/// use paranoid_memtable::set::SetOptions;
+/// use paranoid_memtable::set::{MemTableSet, SetOptions};
 /// let tables = MemTableOptions::builder().write_buffer_size(4 << 20).build()?;
 /// let options = SetOptions::builder().table(tables).last_sequence(1000).build()?;
-/// assert_eq!(options.last_sequence(), 1000);
+/// assert_eq!(MemTableSet::open(options, "files")?.view().sequence(), 1000);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Clone)]
@@ -156,8 +156,9 @@ impl SetOptions {
     /// A builder that starts from the defaults.
     ///
     /// ```
-    /// use paranoid_memtable::set::SetOptions;
-    /// assert_eq!(SetOptions::builder().build()?.last_sequence(), 0);
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::builder().build()?, ())?;
+    /// assert_eq!(set.view().sequence(), 0);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn builder() -> SetOptionsBuilder {
@@ -172,12 +173,6 @@ impl SetOptions {
         self.table.recycler = Arc::downgrade(&recycler);
         let shared = self.manager.as_ref().map(|manager| Arc::clone(&manager.buffers));
         Membership::new(shared.unwrap_or_else(|| Buffers::new(u64::MAX, u64::MAX)), recycler)
-    }
-
-    /// The sequence number after which a new set begins.
-    #[must_use]
-    pub fn last_sequence(&self) -> SequenceNumber {
-        self.last_sequence
     }
 }
 

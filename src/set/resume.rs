@@ -50,7 +50,9 @@ pub(crate) fn resume<B, C: Comparator + Clone>(
         return Ok(None);
     };
     let table = shared.fork()?;
-    if let Some(slot) = partly_kept(&commit, stop.first)
+    // The table that has numbers on both sides of the stop. Older ones stay, later ones have abandoned numbers alone.
+    let affected = commit.tables.newest_first().filter(|slot| slot.last.get() >= stop.first);
+    if let Some(slot) = affected.min_by_key(|slot| slot.number).map(Arc::clone)
         && let Err(error) = copy_below(&table, &slot, stop.first, &shared.registry.numbers())
     {
         let cause = Error::read_only(error);
@@ -65,14 +67,15 @@ pub(crate) fn resume<B, C: Comparator + Clone>(
         journal.abandon(stop.first, commit.last)?;
     }
     let slot = Slot::new(number, table, shared.buffers.count_table());
-    take_over(shared, &mut commit, slot, stop.first);
+    exchange(shared, &mut commit, &slot, stop.first);
+    slot.count(Phase::Active);
+    let before = commit.tables.immutables.first().map_or(0, |slot| slot.last.get());
+    commit.closed = if slot.table.is_empty() { commit.last } else { before };
+    commit.replayed = Some(slot.number);
+    commit.refusal = None;
+    shared.syncs.restart();
+    shared.registry.publication.restart(commit.last);
     Ok(Some((stop.first, commit.last)))
-}
-
-/// The table that has numbers on both sides of the stop. Older ones stay, later ones have abandoned numbers alone.
-fn partly_kept<B, C: Comparator>(commit: &Commit<B, C>, first: SequenceNumber) -> Option<Arc<Slot<C>>> {
-    let affected = commit.tables.newest_first().filter(|slot| slot.last.get() >= first);
-    affected.min_by_key(|slot| slot.number).map(Arc::clone)
 }
 
 /// Copies what a table has below the stop, verified (RESUME-2). Versions that neither a snapshot nor a read below the
@@ -127,23 +130,6 @@ fn set_aside<B, C: Comparator + Clone>(
     commit.refusal = Some(cause.clone());
     commit.damaged = commit.damaged.max(Some(slot.number));
     Ok(())
-}
-
-/// Puts the copy in the place of the affected tables.
-fn take_over<B, C: Comparator + Clone>(
-    shared: &Shared<B, C>,
-    commit: &mut Commit<B, C>,
-    slot: Arc<Slot<C>>,
-    first: SequenceNumber,
-) {
-    exchange(shared, commit, &slot, first);
-    slot.count(Phase::Active);
-    let before = commit.tables.immutables.first().map_or(0, |slot| slot.last.get());
-    commit.closed = if slot.table.is_empty() { commit.last } else { before };
-    commit.replayed = Some(slot.number);
-    commit.refusal = None;
-    shared.syncs.restart();
-    shared.registry.publication.restart(commit.last);
 }
 
 /// Replaces the tables that do not end below the stop.

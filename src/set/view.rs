@@ -162,21 +162,18 @@ impl<B, C: Comparator> View<B, C> {
     ///
     /// Each result is what [`get`](Self::get) returns for its key, errors included.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<SetLookup<'_>>> {
-        let mut found: Vec<Option<Result<SetLookup<'_>>>> = keys.iter().map(|_| None).collect();
-        let mut operands: Vec<Vec<Operand<'_>>> = keys.iter().map(|_| Vec::new()).collect();
-        let mut open: Vec<usize> = (0..keys.len()).collect();
+        // Keys, their operands so far, and their answers.
+        let mut all: Vec<_> = keys.iter().map(|key| (key.as_ref(), Vec::new(), None)).collect();
         for slot in self.tables.newest_first() {
-            let asked: Vec<&[u8]> = open.iter().filter_map(|key| Some(keys.get(*key)?.as_ref())).collect();
+            let open: Vec<_> = all.iter_mut().filter(|(_, _, found)| found.is_none()).collect();
+            let asked: Vec<&[u8]> = open.iter().map(|(key, ..)| *key).collect();
             let answers = slot.table.multi_get(&asked, self.sequence);
-            for (place, answer) in open.iter().zip(answers) {
-                if let (Some(found), Some(operands)) = (found.get_mut(*place), operands.get_mut(*place)) {
-                    *found = answer.and_then(|answer| settle(answer, operands)).transpose();
-                }
+            for ((_, operands, found), answer) in open.into_iter().zip(answers) {
+                *found = answer.and_then(|answer| settle(answer, operands)).transpose();
             }
-            open.retain(|place| found.get(*place).is_some_and(Option::is_none));
         }
-        let rest = found.into_iter().zip(operands);
-        rest.map(|(found, operands)| found.unwrap_or_else(|| Ok(at_the_base(operands)))).collect()
+        let found = all.into_iter();
+        found.map(|(_, operands, found)| found.unwrap_or_else(|| Ok(at_the_base(operands)))).collect()
     }
 }
 
@@ -280,23 +277,25 @@ fn settle<'v, C: Comparator>(
     lookup: Lookup<'v, C>,
     operands: &mut Vec<Operand<'v>>,
 ) -> Result<Option<SetLookup<'v>>> {
-    let (answer, base) = match lookup {
+    let base = match lookup {
         Lookup::NotFound => return Ok(None),
         Lookup::Value(value) if operands.is_empty() => return Ok(Some(SetLookup::Value(value))),
         Lookup::Deleted { sequence, by } if operands.is_empty() => {
             return Ok(Some(SetLookup::Deleted { sequence, by }));
         }
-        Lookup::Value(value) => (None, Base::Value(value.bytes())),
-        Lookup::Deleted { .. } => (None, Base::Deleted),
-        Lookup::Merge(found) => (Some(found.clone()), found.base()?),
+        Lookup::Value(value) => Base::Value(value.bytes()),
+        Lookup::Deleted { .. } => Base::Deleted,
+        Lookup::Merge(found) => {
+            let base = found.base()?;
+            for operand in found {
+                operands.push(operand?);
+            }
+            base
+        }
     };
-    for operand in answer.into_iter().flatten() {
-        operands.push(operand?);
+    if matches!(base, Base::Below) {
+        return Ok(None);
     }
-    let base = match base {
-        Base::Below => return Ok(None),
-        base => base,
-    };
     Ok(Some(SetLookup::Merge(PendingMerge { operands: std::mem::take(operands), base })))
 }
 
