@@ -30,10 +30,11 @@ use std::time::{Duration, Instant};
 use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::{Comparator, SequenceNumber};
+use crate::memtable::core::frozen;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::table::MemTable;
-use crate::memtable::write::write_batch::{Writes, apply_batch, enter_reserved, read_batch};
+use crate::memtable::write::write_batch::{Writes, apply_batch, read_batch};
 use crate::set::journal::Journal;
 use crate::set::listener::{Reports, SetEvent};
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
@@ -171,7 +172,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         let written = self.commit(&mut prepared);
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
-        written
+        let last = written?;
+        Ok(last)
     }
 
     /// Numbers up to `last` were given before this set was opened.
@@ -223,8 +225,9 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         }
         loop {
             match self.try_commit(prepared) {
+                Ok(last) => return Ok(last),
                 Err(Error::WriteStall { cause, .. }) => self.wait_for_room(cause, prepared)?,
-                ended => return ended,
+                Err(error) => return Err(error),
             }
         }
     }
@@ -241,15 +244,17 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         loop {
             let (slot, mut leased) = (commit.active.get(), None);
             let core = slot.table.core();
-            let mut entered =
-                match enter_reserved(core, prepared.bytes.saturating_add(BATCH_BYTES), &mut leased) {
-                    Ok(entered) => entered,
-                    Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
-                        self.replace_full(&mut commit)?;
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                };
+            let Some(mut entered) = core.shards.enter_free(&mut leased) else { return Err(frozen()) };
+            let bytes = prepared.bytes.saturating_add(BATCH_BYTES);
+            match core.arena.reserve(&mut entered.inside.inserter.sub, bytes) {
+                Ok(()) => {}
+                Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
+                    drop(entered);
+                    self.replace_full(&mut commit)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
             self.number(&mut commit, prepared, first, last)?;
             let unfinished = Unfinished { shared: self, first, last, cause: None };
             #[cfg(holds)]

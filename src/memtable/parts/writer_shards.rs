@@ -355,8 +355,10 @@ impl WriterShards {
     #[inline(always)]
     pub(crate) fn enter_free<'s>(&'s self, leased: &'s mut Option<Leased>) -> Option<Entered<'s>> {
         let home = thread_number() % FIRST;
-        let entered = self.first[home].try_enter();
-        self.admit(entered.unwrap_or_else(|| self.enter_elsewhere(home, leased)))
+        match self.first[home].try_enter() {
+            Some(entered) => self.admit(entered),
+            None => self.admit(self.enter_elsewhere(home, leased)),
+        }
     }
 
     /// Enters another shard than the thread's home.

@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::options::Representation;
-use crate::memtable::parts::writer_shards::{Entered, Leased};
+use crate::memtable::parts::writer_shards::Entered;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
@@ -443,16 +443,4 @@ pub(crate) fn write_batch<C: Comparator>(
     let mut leased = None;
     let mut entered = core.shards.enter_free(&mut leased).ok_or_else(frozen)?;
     apply_batch(core, &mut entered, &writes)
-}
-
-/// Enters a free shard, which then has so many bytes of arena space.
-#[inline(always)]
-pub(crate) fn enter_reserved<'s, C: Comparator>(
-    core: &'s Core<C>,
-    bytes: u64,
-    leased: &'s mut Option<Leased>,
-) -> Result<Entered<'s>> {
-    let mut entered = core.shards.enter_free(leased).ok_or_else(frozen)?;
-    core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
-    Ok(entered)
 }

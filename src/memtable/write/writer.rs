@@ -63,21 +63,26 @@ pub struct Displaced {
     pub data_bytes: u64,
 }
 
-/// Checks what can be checked without the table (WRITER-1).
+/// Checks what can be checked without the table (WRITER-1), field by field: so entries stay in registers.
 #[inline(always)]
 pub(crate) fn admit<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<()> {
-    let (key, value) = (write.key.len() as u64, write.value_len as u64);
-    let fits = key <= core.options.key_len_max && value <= core.options.value_len_max;
-    if fits && write.kind == Kind::PUT { Ok(()) } else { admit_any(core, write) }
+    let Fields { kind, key, value, value_len, .. } = *write;
+    let fits = key.len() as u64 <= core.options.key_len_max && value_len as u64 <= core.options.value_len_max;
+    if fits && kind == Kind::PUT { Ok(()) } else { admit_any(core, kind, key, value, value_len) }
 }
 
 #[inline(never)]
-fn admit_any<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<()> {
+fn admit_any<C: Comparator>(
+    core: &Core<C>,
+    kind: Kind,
+    key: &[u8],
+    value: &[u8],
+    value_len: usize,
+) -> Result<()> {
     let MemTableOptions { key_len_max, value_len_max, .. } = core.options;
-    let limits = Limits { key_len_max, value_len_max };
-    admit_lengths(write.kind, write.key.len(), write.value_len, limits)?;
-    let is_range = write.kind == Kind::RANGE_DELETE;
-    if is_range && core.comparator.compare(write.key, write.value).is_ge() {
+    admit_lengths(kind, key.len(), value_len, Limits { key_len_max, value_len_max })?;
+    let is_range = kind == Kind::RANGE_DELETE;
+    if is_range && core.comparator.compare(key, value).is_ge() {
         return Err(not_a_range());
     }
     Ok(())
