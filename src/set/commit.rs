@@ -90,6 +90,7 @@ pub(crate) struct Commit<B, C: Comparator> {
 }
 
 /// A batch that passed all checks which do not depend on other writes.
+#[derive(Default)]
 struct Prepared<'w, 'b> {
     writes: &'w mut [Fields<'b>],
     mode: SequenceMode,
@@ -99,8 +100,8 @@ struct Prepared<'w, 'b> {
     encoded: Option<Vec<u8>>,
     /// The first number of a replay.
     replayed: Option<SequenceNumber>,
-    durability: Durability,
-    deadline: Option<Instant>,
+    /// How it is to be written; `prepare` fills in the durability.
+    options: WriteOptions,
     /// The table that was active when it was tried last, as the buffers know it.
     tried: u64,
     /// When it began to wait for room.
@@ -168,7 +169,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         replayed: Option<SequenceNumber>,
     ) -> Result<SequenceNumber> {
         let mut writes = Writes::None;
-        let mut prepared = self.prepare(batch, options, replayed, &mut writes)?;
+        let mut prepared = Prepared { replayed, options, ..Prepared::default() };
+        self.prepare(&mut prepared, batch, &mut writes)?;
         let written = self.commit(&mut prepared);
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
@@ -196,26 +198,25 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// Everything that can be refused without the other writes (COMMIT-1).
     fn prepare<'w, 'b>(
         &self,
+        prepared: &mut Prepared<'w, 'b>,
         batch: &'b WriteBatch,
-        options: WriteOptions,
-        replayed: Option<SequenceNumber>,
         writes: &'w mut Writes<'b>,
-    ) -> Result<Prepared<'w, 'b>> {
+    ) -> Result<()> {
         let usual = if self.journal.is_some() { Durability::Buffered } else { Durability::None };
-        let durability = options.durability.unwrap_or(usual);
+        let durability = *prepared.options.durability.get_or_insert(usual);
         if durability != Durability::None && self.journal.is_none() {
             return Err(Error::InvalidArgument(format!("{durability:?} needs a journal")));
         }
-        let encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
+        prepared.encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
         read_batch(self.model.core(), 0, batch, writes)?;
         // The batch agrees with its digests, and the journal gets what it was when it did.
-        if let Some(place) = encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
+        if let Some(place) = prepared.encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
             return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
         }
-        let (writes, mode, deadline) = (&mut **writes, batch.sequence_mode(), options.deadline);
         let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
-        let bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
-        Ok(Prepared { writes, mode, bytes, encoded, replayed, durability, deadline, tried: 0, stalled: None })
+        prepared.bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
+        (prepared.writes, prepared.mode) = (writes, batch.sequence_mode());
+        Ok(())
     }
 
     /// Commits a batch. If there is no room for another table, waits for the flush that is under way.
@@ -288,7 +289,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// Waits until numbers up to `last` are durable, if the batch is to be `Synced`.
     fn sync_if_wanted(&self, prepared: &Prepared<'_, '_>, last: SequenceNumber) -> Result<()> {
         match &self.journal {
-            Some(journal) if prepared.durability == Durability::Synced => {
+            Some(journal) if prepared.options.durability == Some(Durability::Synced) => {
                 self.syncs.wait_durable(last, &**journal)
             }
             _ => Ok(()),
@@ -298,7 +299,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     #[cold]
     fn wait_for_room(&self, cause: StallCause, prepared: &mut Prepared<'_, '_>) -> Result<()> {
         self.reports.tell(|| SetEvent::StallBegun { cause });
-        let Prepared { bytes, tried, deadline, stalled: since, .. } = prepared;
+        let Prepared { bytes, tried, options: WriteOptions { deadline, .. }, stalled: since, .. } = prepared;
         *deadline = deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
         let need = Need { bytes: *bytes, tables_max: self.tables_max, tried: *tried, deadline: *deadline };
         let end = self.buffers.wait(cause, &need, since);
