@@ -39,7 +39,7 @@ impl<'a, C: Comparator> Search<'a, C> {
     }
 
     /// The bracket around a target that has a key, by the directory. `None`: it was of no use, or anything unusual.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn find_by_directory<T: Trail>(
         &self,
         target: &Target<'_>,
