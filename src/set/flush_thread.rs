@@ -20,8 +20,8 @@ use crate::key::Comparator;
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
-use crate::set::thread_state::Order;
-use crate::set::write_buffer_manager::{Membership, ThreadOf};
+use crate::set::thread_state::{Order, ThreadState};
+use crate::set::write_buffer_manager::ThreadOf;
 
 /// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after the flush that is under
 /// way; tables that are sealed later stay. Made by
@@ -69,16 +69,16 @@ impl FlushThread {
         let place = shared.buffers.begin_thread()?;
         let (of_thread, own) = (Arc::clone(shared), place.clone());
         let run = move || {
-            let ended = Ended(&of_thread.buffers);
-            while ended.0.wait_for_work() {
+            let _ended = Ended(&own);
+            while of_thread.buffers.wait_for_work() {
                 let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
-                ended.0.end_work(flushed);
+                own.change(|thread| thread.end_work(flushed));
             }
             own.error().map_or(Ok(()), Err)
         };
         let spawned = thread::Builder::new().name("memtable flush".into()).spawn(run);
         let thread = spawned.map_err(|error| {
-            shared.buffers.end_thread();
+            drop(Ended(&place));
             Error::io("start", "the flush thread")(error)
         })?;
         Ok(FlushThread { place, thread: Some(thread) })
@@ -106,7 +106,7 @@ impl FlushThread {
     /// # Ok(()) }
     /// ```
     pub fn retry(&self) {
-        self.place.order(Order::Retry);
+        self.place.change(|thread| thread.obey(Order::Retry));
     }
 
     /// The error of the last flush, until [`retry`](Self::retry) or until the set resumes.
@@ -126,7 +126,7 @@ impl FlushThread {
 
     fn end(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.place.order(Order::Close);
+        self.place.change(|thread| thread.obey(Order::Close));
         // Dropped by its own function, it ends when that has returned.
         if thread.thread().id() == thread::current().id() {
             return Ok(());
@@ -145,10 +145,10 @@ impl Drop for FlushThread {
 shown! { "FlushThread": impl [] FlushThread, |thread| { "error": thread.error() } }
 
 /// Says that the thread is gone, also when its function panics (FLUSH-THREAD-1).
-struct Ended<'s>(&'s Membership);
+struct Ended<'p>(&'p ThreadOf);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.end_thread();
+        self.0.change(|thread| *thread = ThreadState::default());
     }
 }

@@ -152,12 +152,7 @@ impl Reports {
     /// Tells what was noted (LISTENER-1). While this thread panics the next one tells it.
     #[inline]
     pub(crate) fn deliver(&self) {
-        if let Some(listener) = &self.listener {
-            self.deliver_to(&**listener);
-        }
-    }
-
-    fn deliver_to(&self, listener: &dyn Listener) {
+        let Some(listener) = &self.listener else { return };
         while !std::thread::panicking()
             && let Some(event) = self.next()
         {

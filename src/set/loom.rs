@@ -13,7 +13,7 @@ use crate::set::snapshot::Registry;
 use crate::set::swapped::Swapped;
 use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::LastNumber;
-use crate::set::thread_state::Order;
+use crate::set::thread_state::{Order, ThreadState};
 use crate::set::view::read_at;
 use crate::set::write_buffer_manager::{Buffers, FlushEnd, Membership, Need, Phase, Waited};
 use crate::sync::model::{check, spawn};
@@ -188,10 +188,10 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
             let place = set.begin_thread().unwrap();
             let thread = spawn(move || {
                 while of_thread.wait_for_work() {
-                    of_thread.end_work(Err(Error::Frozen));
-                    place.order(order.unwrap_or(Order::Close));
+                    place.change(|thread| thread.end_work(Err(Error::Frozen)));
+                    place.change(|thread| thread.obey(order.unwrap_or(Order::Close)));
                 }
-                of_thread.end_thread();
+                place.change(|thread| *thread = ThreadState::default());
             });
             let writer = spawn(move || of_writer.wait(StallCause::Unflushed, &NEED, &mut None));
             thread.join().unwrap();

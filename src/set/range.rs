@@ -24,8 +24,8 @@ use crate::set::merging_cursor::MergingCursor;
 /// engine's own sources in it are; it keeps the memory of its tables alive. Made by [`View::range`](crate::set::View::range)
 /// and [`View::merging_range`](crate::set::View::merging_range).
 ///
-/// What cannot be read is an error of the end that comes to it, which then goes on after it; the other end may report it
-/// once more.
+/// What cannot be read is an error of the end that comes to it, which then goes on after it. The other end may report it
+/// once more, and so may an end that had stopped and to which a seek of the other one gives room again.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;

@@ -24,6 +24,7 @@ use crate::set::options::{Durability, SetOptions, WriteOptions};
 use crate::set::resume::resume;
 use crate::set::snapshot::Snapshot;
 use crate::set::stats::SetStats;
+use crate::set::thread_state::Order;
 use crate::set::view::View;
 
 /// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
@@ -320,7 +321,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// opened anew from its base and its journal.
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         let abandoned = resume(&self.shared)?;
-        self.shared.buffers.retry();
+        self.shared.buffers.thread().change(|thread| thread.obey(Order::Retry));
         self.shared.reports.tell(|| SetEvent::Resumed { abandoned });
         Ok(abandoned)
     }

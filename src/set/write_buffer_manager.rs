@@ -25,7 +25,7 @@ use crate::error::{Error, Result, StallCause};
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::skiplist::recycler::Recycler;
 use crate::planted::{Bug, planted};
-use crate::set::thread_state::{Order, ThreadState};
+use crate::set::thread_state::ThreadState;
 use crate::sync::{Condvar, Mutex};
 
 /// The longest single wait of a writer without a deadline; then it looks again.
@@ -259,12 +259,6 @@ impl Buffers {
         self.state.lock().sets.get_mut(&set).map(act)
     }
 
-    /// Changes what is known of a set, and wakes whoever waits for it.
-    fn change(&self, set: u64, change: impl FnOnce(&mut Member)) {
-        self.with(set, change);
-        self.changed.notify_all();
-    }
-
     /// What keeps the writer of a set waiting, of the two reasons that depend on bytes.
     fn obstacle(&self, state: &State, bytes: u64) -> Option<StallCause> {
         let stats = state.stats(None);
@@ -374,8 +368,10 @@ pub(crate) struct ThreadOf {
 }
 
 impl ThreadOf {
-    pub(crate) fn order(&self, order: Order) {
-        self.buffers.change(self.set, |member| member.thread.obey(order));
+    /// Changes what is known of the thread, and wakes whoever waits for it.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut ThreadState)) {
+        self.buffers.with(self.set, |member| change(&mut member.thread));
+        self.buffers.changed.notify_all();
     }
 
     pub(crate) fn error(&self) -> Option<Error> {
@@ -447,21 +443,11 @@ impl Membership {
         if self.buffers.with(self.set, |member| member.thread.begin()) != Some(true) {
             return Err(Error::InvalidArgument("the set has a flush thread".into()));
         }
-        Ok(ThreadOf { buffers: Arc::clone(&self.buffers), set: self.set })
+        Ok(self.thread())
     }
 
-    pub(crate) fn end_thread(&self) {
-        self.change(|member| member.thread = ThreadState::default());
-    }
-
-    /// The thread's function has returned.
-    pub(crate) fn end_work(&self, flushed: Result<()>) {
-        self.change(|member| member.thread.end_work(flushed));
-    }
-
-    /// Lets the thread try again, if there is one that failed.
-    pub(crate) fn retry(&self) {
-        self.change(|member| member.thread.obey(Order::Retry));
+    pub(crate) fn thread(&self) -> ThreadOf {
+        ThreadOf { buffers: Arc::clone(&self.buffers), set: self.set }
     }
 
     /// Waits until there is something to be flushed, or until the thread is to end; returns whether there is.
@@ -477,10 +463,6 @@ impl Membership {
         }
         let begun = state.sets.get_mut(&self.set).map(|member| member.thread.begin_work());
         begun.is_some()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Member)) {
-        self.buffers.change(self.set, change);
     }
 
     /// Begins a flush unless one is under way; returns whether it did.

@@ -167,12 +167,8 @@ pub(super) enum RecordKind {
 }
 
 impl RecordKind {
-    fn as_u8(self) -> u8 {
-        self as u8
-    }
-
     fn from_u8(number: u8) -> Option<RecordKind> {
-        [RecordKind::Batch, RecordKind::Abandoned].into_iter().find(|kind| kind.as_u8() == number)
+        [RecordKind::Batch, RecordKind::Abandoned].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
@@ -211,12 +207,12 @@ fn encode_masked(
     out.extend((payload.len() as u64).to_le_bytes());
     out.extend(durable.to_le_bytes());
     out.push(mask);
-    let head = checks.trailer(out.get(start..).unwrap_or_default(), kind.as_u8(), offset);
+    let head = checks.trailer(out.get(start..).unwrap_or_default(), kind as u8, offset);
     out.extend(head);
     let (body, body_at) = (start + HEAD_LEN, offset + HEAD_LEN as u64);
     out.extend_from_slice(payload);
     apply_mask(out.get_mut(body..).unwrap_or_default(), mask);
-    let trailer = checks.trailer(out.get(body..).unwrap_or_default(), kind.as_u8(), body_at);
+    let trailer = checks.trailer(out.get(body..).unwrap_or_default(), kind as u8, body_at);
     out.extend(trailer);
     let end = offset + (out.len() - start) as u64;
     out.extend((end..filled(end)).map(|_| FILLER));
@@ -307,7 +303,7 @@ impl Record<'_> {
 
     fn verify_masked(&self, masked: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
         let at = self.payload_at();
-        let computed = checks.trailer(masked, self.kind.as_u8(), at);
+        let computed = checks.trailer(masked, self.kind as u8, at);
         if computed == self.trailer { Ok(()) } else { Err(report(at, tail(&computed), tail(&self.trailer))) }
     }
 }
@@ -392,7 +388,7 @@ pub(super) fn diagnose(bytes: &[u8], at: usize, checks: &BlockChecks) -> (Corrup
     let stored = whole.get(..whole.len() - filler).unwrap_or_default();
     let damage = checks.verify(stored, body_at as u64).err().and_then(|error| error.corruption().copied());
     // The payload verifies with a kind that is not the head's, or the filler is damaged.
-    (damage.unwrap_or(report(body_at as u64, head.kind.as_u8().into(), 0)), unwritten)
+    (damage.unwrap_or(report(body_at as u64, head.kind as u64, 0)), unwritten)
 }
 
 /// Whether the header of a file looks as if it had never been written whole.
