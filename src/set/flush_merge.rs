@@ -147,11 +147,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     /// Passes all items to a sink.
     pub(crate) fn pass_to(mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
         while let Some(item) = self.next()? {
-            let taken = match item {
-                FlushItem::Entry(entry) => sink.entry(entry),
-                FlushItem::Fragment(fragment) => sink.fragment(fragment),
-            };
-            taken.map_err(|cause| Error::Sink(cause.into()))?;
+            item.hand_to(sink)?;
         }
         Ok(self.summary)
     }

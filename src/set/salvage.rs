@@ -15,9 +15,9 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Result};
 use crate::key::{Comparator, Kind};
-use crate::memtable::lifecycle::flush::{FlushEntry, FlushSink};
+use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushSink};
 use crate::memtable::lifecycle::salvage::{Salvaged, salvage};
 use crate::set::tables::Slot;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
@@ -74,8 +74,8 @@ pub(crate) fn salvage_tables<C: Comparator + Clone>(
         entry.value_into(&mut value)?;
         let (user_key, sequence, kind) = (entry.user_key(), entry.sequence(), entry.kind());
         let protection = entry.stored_protection();
-        let taken = sink.entry(FlushEntry { user_key, sequence, kind, value: &value, protection });
-        taken.map_err(|cause| Error::Sink(cause.into()))?;
+        let entry = FlushEntry { user_key, sequence, kind, value: &value, protection };
+        FlushItem::Entry(entry).hand_to(sink)?;
         summary.entries += 1;
     }
     summary.fragments = hand_out(&ranges, comparator, sink)?;
@@ -96,7 +96,7 @@ fn hand_out<C: Comparator + Clone>(
     }
     let fragments = fragmenter.finish();
     for fragment in fragments.iter() {
-        sink.fragment(fragment).map_err(|cause| Error::Sink(cause.into()))?;
+        FlushItem::Fragment(fragment).hand_to(sink)?;
     }
     fragments.verify()?;
     Ok(fragments.len() as u64)

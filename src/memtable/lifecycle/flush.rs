@@ -163,14 +163,10 @@ pub(crate) fn flush<C: Comparator>(
     sink: &mut impl FlushSink,
 ) -> Result<FlushSummary> {
     let mut items = FlushIter::new(core, snapshots, hidden)?;
-    loop {
-        let taken = match items.next()? {
-            Some(FlushItem::Entry(entry)) => sink.entry(entry),
-            Some(FlushItem::Fragment(fragment)) => sink.fragment(fragment),
-            None => return Ok(items.so_far()),
-        };
-        taken.map_err(|cause| Error::Sink(cause.into()))?;
+    while let Some(item) = items.next()? {
+        item.hand_to(sink)?;
     }
+    Ok(items.so_far())
 }
 
 /// One item of a flush: first come all entries, then all fragments, both in ascending order.
@@ -194,6 +190,18 @@ pub enum FlushItem<'a> {
     Entry(FlushEntry<'a>),
     /// A range tombstone fragment: see [`FlushSink::fragment`].
     Fragment(Fragment<'a>),
+}
+
+impl FlushItem<'_> {
+    /// Passes it to a sink.
+    #[inline]
+    pub(crate) fn hand_to(self, sink: &mut impl FlushSink) -> Result<()> {
+        let taken = match self {
+            FlushItem::Entry(entry) => sink.entry(entry),
+            FlushItem::Fragment(fragment) => sink.fragment(fragment),
+        };
+        taken.map_err(|cause| Error::Sink(cause.into()))
+    }
 }
 
 /// A flush whose caller pulls one item after the other. It compares the sums at its end. Made by
