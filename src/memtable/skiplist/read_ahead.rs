@@ -23,15 +23,19 @@ const NEAR_AHEAD: i32 = 2048;
 const WRITER_AHEAD: i32 = 1024;
 /// How many named nodes the read-ahead is ahead in the directory.
 const AHEAD: i32 = 6;
-/// After this many steps without meeting its path the read-ahead starts again, because it went astray or the walk is
-/// a new one.
+/// After this many steps to nodes elsewhere without meeting its path the read-ahead starts again, because it went astray or
+/// the walk is a new one.
 const PATIENCE: u32 = 24;
+/// After this many steps to neighbours side by side they are the rule.
+const LONG_RUN: u32 = 16;
 
 /// Where a walk and its read-ahead are in the directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadAhead {
-    /// Steps since the walk met `expected`.
+    /// Steps to nodes elsewhere since the walk met `expected`.
     steps: u32,
+    /// Steps to neighbours side by side since then, up to `LONG_RUN`.
+    run: u32,
     /// Of the nodes that the directory names the one that the walk meets next, and where it is named.
     expected: u32,
     next: LeafSlot,
@@ -68,19 +72,26 @@ impl Onward {
 impl Default for ReadAhead {
     /// Not started: it starts at the first two entries that are not adjacent in memory.
     fn default() -> Self {
-        ReadAhead { steps: PATIENCE, expected: 0, next: LeafSlot::NONE, far: LeafSlot::NONE }
+        ReadAhead { steps: PATIENCE, run: 0, expected: 0, next: LeafSlot::NONE, far: LeafSlot::NONE }
     }
 }
 
 impl ReadAhead {
-    /// Whether it is to be moved after a step to this node, over so many units.
+    /// Whether it is to be moved after a step to this node, over so many units. In a long run of neighbours that lie side by side
+    /// there is nothing to ask the directory for; the first step out of it starts the read-ahead again.
     #[inline(always)]
     fn is_due(&mut self, node: u32, distance: u32) -> bool {
-        if node == self.expected || self.steps >= PATIENCE {
-            return node == self.expected || distance > NEAR_UNITS;
+        if distance > NEAR_UNITS {
+            self.run = 0;
+            self.steps += 1;
+            return node == self.expected || self.steps > PATIENCE;
         }
-        self.steps += 1;
-        false
+        self.run += 1;
+        if self.run > LONG_RUN {
+            (self.run, self.steps) = (LONG_RUN, PATIENCE);
+            return false;
+        }
+        node == self.expected
     }
 }
 
