@@ -10,6 +10,8 @@
 //! * FLUSH-JOB-1: the list of snapshots is taken after the tables' last number was visible. So a snapshot that is
 //!   missing in it sees every table of the job as a whole (SNAPSHOT-1).
 //! * FLUSH-JOB-2: there is one job at a time, and only a job whose pass reached its end may install.
+//! * FLUSH-JOB-3: a resume takes a table away before the numbers that it abandoned there count as visible. So tables that are
+//!   still there after their last number was visible have no abandoned numbers.
 //!
 //! One thread at a time has a job; readers and writers go on.
 
@@ -25,7 +27,7 @@ use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
 use crate::set::listener::SetEvent;
 use crate::set::salvage::{SalvageSummary, salvage_tables};
-use crate::set::tables::Slot;
+use crate::set::tables::{Slot, Tables};
 use crate::set::write_buffer_manager::FlushEnd;
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
@@ -89,15 +91,7 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         }
         let begun = Begun(&**shared, FlushEnd::Nothing);
         let sealed = shared.seal_if_asked();
-        let tables = shared.tables.load();
-        let mut slots = Vec::new();
-        for slot in tables.immutables.iter().rev() {
-            match shared.registry.publication.wait_for(slot.last.get()) {
-                Ok(()) => slots.push(Arc::clone(slot)),
-                Err(error) if slots.is_empty() => return Err(error),
-                Err(_) => break,
-            }
-        }
+        let slots = complete(shared, &shared.tables.load())?;
         let frozen = slots.iter().map(|slot| {
             let table = slot.number;
             shared.reports.tell(|| SetEvent::FreezeBegun { table });
@@ -294,6 +288,25 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     }
 }
 
+/// The immutable ones of these tables that are complete, oldest first. Waits until their last numbers are visible.
+fn complete<B, C: Comparator + Clone>(
+    shared: &Shared<B, C>,
+    tables: &Tables<B, C>,
+) -> Result<Vec<Arc<Slot<C>>>> {
+    let mut slots = Vec::new();
+    for slot in tables.immutables.iter().rev() {
+        match shared.registry.publication.wait_for(slot.last.get()) {
+            Ok(()) => slots.push(Arc::clone(slot)),
+            Err(error) if slots.is_empty() => return Err(error),
+            Err(_) => break,
+        }
+    }
+    // FLUSH-JOB-3.
+    let now = shared.tables.load();
+    slots.retain(|slot| now.immutables.iter().any(|there| Arc::ptr_eq(there, slot)));
+    Ok(slots)
+}
+
 impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
     fn drop(&mut self) {
         // The set keeps the error.
@@ -312,5 +325,34 @@ impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
 shown! {
     "FlushJob": impl [B, C: Comparator + Clone] FlushJob<B, C>, |job| {
         "tables": job.slots.len(), "snapshots": job.snapshots.len(), "outcome": job.outcome
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::batch::batch::WriteBatch;
+    use crate::set::options::{SetOptions, WriteOptions};
+    use crate::set::resume::resume;
+
+    /// The last number of a table that a resume has replaced counts as visible, and belongs to an abandoned batch (FLUSH-JOB-3).
+    #[test]
+    fn a_table_that_a_resume_has_replaced_is_not_flushed() {
+        let shared = Shared::open(SetOptions::default(), Bytewise, Arc::new(())).unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").unwrap();
+        for number in [1, 2] {
+            assert_eq!(shared.write(&batch, WriteOptions::new(), None).unwrap(), number);
+            let mut commit = shared.commit.lock();
+            // In the second table a batch has a number, and is never finished.
+            commit.last += number - 1;
+            shared.replace_active(&mut commit).unwrap();
+        }
+        let before = shared.tables.load();
+        shared.registry.publication.stop(3, 3, Error::WriterPanicked);
+        assert_eq!(complete(&shared, &before).unwrap().len(), 1);
+        assert_eq!(resume(&shared).unwrap(), Some((3, 3)));
+        let numbers: Vec<u64> = complete(&shared, &before).unwrap().iter().map(|slot| slot.number).collect();
+        assert_eq!(numbers, [1]);
     }
 }
