@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, high, low};
 use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, KeyRange, Probe};
 use crate::tombstone::index::counter::Tally;
-use crate::tombstone::index::log::Log;
+use crate::tombstone::index::log::{End, Log, end_of};
 use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
 use crate::tombstone::index::node::{CoverageNode, NOBODY};
 use crate::tombstone::index::query::{Asked, Search};
@@ -90,6 +90,14 @@ impl<C: Comparator> Parts<C> {
         let bounds = node.bounds();
         let (least, most) = (spans.iter().map(|span| span.2).min(), spans.iter().map(|span| span.2).max());
         assert_eq!((Some(bounds.min), Some(bounds.max)), (least, most));
+        // COVERAGE-NODE-1.
+        let len = u32::try_from(node.head(self.checks, cover).unwrap().len).unwrap();
+        let names = (0..len).map(|piece| high(node.stored(piece).unwrap().1));
+        let begins = names.map(|name| {
+            let (start, end, _) = &self.spans[name as usize / 2];
+            if end_of(name) == End::Start { start } else { end }
+        });
+        assert!(len > 1 && begins.is_sorted_by(|one, next| self.comparator.compare(one, next).is_lt()));
         for key in spans.iter().flat_map(|span| [&span.0, &span.1]).chain(others) {
             let expected = self.painter(cover, key);
             assert_eq!(self.ask(node, cover, key).unwrap_or(NOBODY), expected, "{cover:x} {key:?}");

@@ -52,18 +52,20 @@ impl Parts {
 /// One node over all records; below it nodes of level 1, and of level 0 only where no whole one of level 1 fits.
 #[test]
 fn finish_builds_one_node_over_all() {
-    for len in (1..=140).step_by(if cfg!(miri) { 23 } else { 1 }) {
+    for len in (1..=140).step_by(if cfg!(miri) { 23 } else { 1 }).chain([512, 515]) {
         let mut parts = Parts::new();
         parts.push(len);
         parts.finish();
         let blocks = len / BLOCK;
-        let one = blocks * BLOCK == len && [1, 4, 16].contains(&blocks);
+        let one = blocks * BLOCK == len && [1, 4, 16, 64].contains(&blocks);
         assert_eq!(parts.covered(), (!one).then_some(len));
         for index in 0..=blocks {
             let alone = index < blocks && index / 4 * 4 + 4 > blocks;
             assert_eq!(parts.tree.node(NodeId { level: 0, index }).is_some(), alone, "{index} of {len}");
-            let parent = (index + 1) * 4 <= blocks;
-            assert_eq!(parts.tree.node(NodeId { level: 1, index }).is_some(), parent, "{index} of {len}");
+            for level in 1..4 {
+                let whole = (index + 1) << (2 * level) <= blocks;
+                assert_eq!(parts.tree.node(NodeId { level, index }).is_some(), whole, "{index} of {len}");
+            }
         }
         let bytes = parts.tree.log.allocated_bytes();
         parts.finish();
