@@ -498,6 +498,7 @@ mod tests {
         for left in &keys {
             for right in &keys {
                 assert_eq!(Bytewise.compare(left, right), left.cmp(right), "{left:?} {right:?}");
+                assert_eq!(are_equal(&Bytewise, left, right), left == right, "{left:?} {right:?}");
                 let (l, r) = (Bytewise.image(left, 0), Bytewise.image(right, 0));
                 assert!(l == r || l.cmp(&r) == left.cmp(right), "{left:?} {right:?}");
             }
