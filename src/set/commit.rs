@@ -344,7 +344,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
                 *number = first.to_le_bytes();
             }
-            journal.append(encoded)?;
+            journal.append(encoded).inspect_err(|error| self.note_lost_journal(commit, error))?;
             self.syncs.note_appended(last);
         }
         if prepared.replayed.is_some() {
@@ -357,6 +357,15 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             commit.tables.active.count(Phase::Active);
         }
         Ok(())
+    }
+
+    /// Makes the set read-only if an append says that the journal may lose what it has taken.
+    #[cold]
+    fn note_lost_journal(&self, commit: &mut Commit<B, C>, error: &Error) {
+        if matches!(error, Error::ReadOnly { .. }) && commit.refusal.is_none() {
+            commit.refusal = Some(error.clone());
+            self.reports.note(|| SetEvent::Stopped { cause: error.clone() });
+        }
     }
 
     /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to

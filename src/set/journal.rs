@@ -56,7 +56,8 @@ pub trait Journal: Send + Sync {
     ///
     /// # Errors
     /// Any error refuses the batch: the set gives its sequence numbers to the next one. A journal that failed half-way
-    /// must make sure that a recovery does not find the batch, or fail from then on.
+    /// must make sure that a recovery does not find the batch, or fail from then on. [`Error::ReadOnly`] makes the set read-only
+    /// as well: what was appended before may be lost in a crash.
     fn append(&self, batch: &[u8]) -> Result<(), Error>;
 
     /// Makes all that was appended before this call durable.

@@ -294,6 +294,33 @@ fn a_recovery_passes_over_what_was_abandoned() {
     assert!(matches!(set.skip_to(1 << 56), Err(Error::InvalidArgument(_))));
 }
 
+/// An append that failed half-way is cut off, and the cut cannot be synced: what was acknowledged before may be lost in a crash, so
+/// the set stops, and nothing after it is acknowledged until somebody has decided.
+#[test]
+fn a_failed_sync_before_an_append_stops_the_set() {
+    let _watchdog = Watchdog::new("set_stops::a_failed_sync_before_an_append_stops_the_set", 0);
+    let disk = Arc::new(SimDisk::new(1, Plan::default()));
+    let (journal, _) = FileJournal::open_in(disk.clone(), 0, ChecksumKind::Xxh3, OnDamage::Refuse).unwrap();
+    let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+    let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
+    set.write(&put(b"a", b"1")).unwrap();
+    disk.set_plan(Plan { capacity: Some(200), ..Plan::default() });
+    assert!(matches!(set.write(&put(b"b", &[2; 200])), Err(Error::Io { .. })));
+    assert!(set.read_only().is_none());
+    disk.set_plan(Plan { fails_one_in: Some(1), ..Plan::default() });
+    let is_failed_sync = |error: &Error| matches!(error, Error::ReadOnly { cause } if matches!(**cause, Error::Io { operation: "sync", .. }));
+    assert!(is_failed_sync(&set.write(&put(b"c", b"3")).unwrap_err()));
+    disk.set_plan(Plan::default());
+    assert!(is_failed_sync(&set.read_only().unwrap()));
+    assert!(is_failed_sync(&set.switch().unwrap_err()));
+    for durability in [Durability::None, Durability::Buffered, Durability::Synced] {
+        assert!(is_failed_sync(&set.write_with(&put(b"c", b"3"), durability).unwrap_err()));
+    }
+    assert!(matches!(set.view().get(b"a").unwrap(), SetLookup::Value(value) if value.sequence() == 1));
+    assert_eq!(set.resume().unwrap(), None);
+    assert_eq!(set.write_with(&put(b"c", b"3"), Durability::Synced).unwrap(), 2);
+}
+
 /// A sink whose disk is full after so many entries.
 struct Full(usize);
 

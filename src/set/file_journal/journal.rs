@@ -9,7 +9,8 @@
 //!   the files and all earlier files.
 //! * FILE-JOURNAL-2: an append that failed half-way is cut off, and the cut is synced before the next append; if it cannot
 //!   be cut off, the file takes nothing more.
-//! * FILE-JOURNAL-3: after a sync that failed nothing is appended to the file or synced in it again. The next file's
+//! * FILE-JOURNAL-3: after a sync that failed, by `sync` or before an append, nothing is appended to the file or synced in it again,
+//!   and the set stops. The next file's
 //!   header says what is not known to be durable, so that a recovery does not take it for damage; that header is durable
 //!   before the switch returns.
 //! * FILE-JOURNAL-4: the header of a file says where the file before it ends, so a file that could not be created and may
@@ -103,9 +104,11 @@ impl State {
         self.files.last_mut().ok_or_else(none)
     }
 
-    /// Appends a record to the current file (FILE-JOURNAL-2).
+    /// Appends a record to the current file (FILE-JOURNAL-2). After a sync that failed `ReadOnly`: what was appended before may be
+    /// lost in a crash.
     fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
-        self.settle()?;
+        let settled = self.settle();
+        settled.map_err(|error| if self.failure.is_some() { Error::read_only(error) } else { error })?;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         let current = self.current()?;
