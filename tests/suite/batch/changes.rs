@@ -1,10 +1,11 @@
-//! Changes of a batch against a model: entries, appended batches, save points, rollbacks, a limit.
+//! Changes of a batch against a model: entries, appended batches, save points, rollbacks, a limit. Lengths that cannot be.
 
 use paranoid_memtable::batch::RangeOrder;
-use paranoid_memtable::{Error, WriteBatch};
+use paranoid_memtable::integrity::Place;
+use paranoid_memtable::{Error, Kind, WriteBatch};
 use proptest::prelude::*;
 
-use super::{Op, any_op, ops, oracle};
+use super::{Op, any_op, corruption, ops, oracle};
 
 /// A batch as it should be: the operations, and how many there were at each save point.
 #[derive(Default)]
@@ -75,4 +76,18 @@ proptest! {
             change(&mut batch, &mut model, &other, *step, op);
         }
     }
+}
+
+/// A length that ends too early is reported where it begins, with how much of it is there; an end of a range is a key.
+#[test]
+fn lengths_that_cannot_be_are_named() {
+    let header = [&[0; 8][..], &[1, 0, 0, 0]].concat();
+    for there in 1..5 {
+        let report = corruption(&[&header[..], &[Kind::PUT.as_u8()], &[0x81; 4][..there]].concat());
+        assert_eq!((report.place, report.offset, report.found), (Place::Encoding, 13, there as u64));
+    }
+    let end = [&[0x80, 0x80, 0x80, 0x08][..], &vec![b'z'; 1 << 24]].concat();
+    let range = [&header[..], &[Kind::RANGE_DELETE.as_u8(), 1, b'a'], &end].concat();
+    let refused = WriteBatch::from_bytes(&range);
+    assert!(matches!(refused, Err(Error::KeyTooLarge { len: 0x100_0000, max: 0xff_ffff })), "{refused:?}");
 }
