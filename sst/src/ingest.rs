@@ -23,7 +23,7 @@ use paranoid_memtable::{ImmutableMemTable, Kind, SequenceNumber};
 
 use crate::error::{Error, Result};
 use crate::finish::Written;
-use crate::limits::EntryName;
+use crate::limits::{EntryName, limits};
 use crate::options::SortedTableOptions;
 use crate::storage::{Disk, Storage};
 use crate::writer::{Purpose, SortedTableWriter};
@@ -184,6 +184,11 @@ impl<S: Storage> Newest<'_, S> {
             return Ok(());
         }
         key.answered = true;
+        if !covered {
+            // Custom kinds are refused here, with the sequence number that the table knows them by.
+            let value_len = entry.value.len() as u64;
+            limits().check(entry.user_key, entry.sequence, entry.kind, value_len)?;
+        }
         if !key.operands.is_empty() {
             let base = (entry.kind == Kind::PUT && !covered).then_some(entry.value);
             let Some(key) = self.key.take() else { return Ok(()) };
@@ -196,13 +201,6 @@ impl<S: Storage> Newest<'_, S> {
         }
         let kind = if entry.kind == Kind::SINGLE_DELETE { Kind::DELETE } else { entry.kind };
         let protection = entry.protection.rewritten((entry.sequence, entry.kind), (0, kind));
-        // Custom kinds are refused here, with the sequence number that the table knows them by.
-        crate::limits::limits().check(
-            entry.user_key,
-            entry.sequence,
-            entry.kind,
-            entry.value.len() as u64,
-        )?;
         self.writer.add_entry(FlushEntry { sequence: 0, kind, protection, ..entry })
     }
 

@@ -156,7 +156,8 @@ setters! {
     column_family: ColumnFamily => column_family;
     /// Seconds since 1970 to be stored as the time of creation. Default: the clock when the file is begun.
     creation_time: u64 => creation_time;
-    /// What the checksums of format version 6 are bound to. Default: at random, another for each file.
+    /// What the checksums of format version 6 are bound to; older versions have none. Default: at random, another for
+    /// each file.
     context_base: NonZeroU32 => context_base;
     /// Whether the file is read back, every byte of it, before it gets its name. Default yes.
     verify_after_write: bool => verify_after_write;
@@ -177,6 +178,11 @@ impl SortedTableOptionsBuilder {
             ((1..=BLOCK_SIZE_MAX).contains(&options.block_size), "block size", options.block_size),
             (percent <= 100, "block size deviation", percent),
             (!intervals.contains(&0), "restart interval", 0),
+            (
+                options.context_base.is_none() || options.format_version >= 6,
+                "a context base with format version",
+                options.format_version,
+            ),
             (bits == 0 || (1000..=1_000_000).contains(&bits), "thousandths of bits per key", bits),
         ] {
             if !holds {

@@ -102,14 +102,15 @@ fn each_key_comes_out_as_a_read_would_say() {
 
 #[test]
 fn what_cannot_be_ingested_is_refused_by_name() {
-    let refused = |table: &MemTable| {
-        let folder = folder();
+    let refused_with = |table: &MemTable, operator: Option<&dyn MergeOperator>| {
+        let (folder, options) = (folder(), SortedTableOptions::default());
         let frozen = table.freeze().unwrap();
-        let error = ingestible(&frozen, file_in(&folder), SortedTableOptions::default(), None).unwrap_err();
+        let error = ingestible(&frozen, file_in(&folder), options, operator).unwrap_err();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         let Error::InvalidArgument(text) = error else { panic!("{error}") };
         text
     };
+    let refused = |table: &MemTable| refused_with(table, None);
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     table.merge(1, b"k", b"1").unwrap();
     table.merge(2, b"k", b"2").unwrap();
@@ -118,6 +119,11 @@ fn what_cannot_be_ingested_is_refused_by_name() {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     table.insert(9, Kind::from_u8(0x90), b"c", b"1").unwrap();
     assert!(refused(&table).contains("\"c\" @ 9 custom(16)"));
+    // Operands over it would apply to nothing.
+    let table = MemTable::new(MemTableOptions::default()).unwrap();
+    table.insert(9, Kind::from_u8(0x90), b"c", b"1").unwrap();
+    table.merge(10, b"c", b"2").unwrap();
+    assert!(refused_with(&table, Some(&Append)).contains("\"c\" @ 9 custom(16)"));
     let folder = folder();
     let options = SortedTableOptions::default();
     let mut writer = SortedTableWriter::create_ingestible_in(Disk, file_in(&folder), options).unwrap();

@@ -1,5 +1,7 @@
 //! The writer by itself: what it refuses, and that a refusal or a drop leaves nothing behind.
 
+use std::num::NonZeroU32;
+
 use paranoid_memtable::Kind;
 use paranoid_sst::{Error, SortedTable, SortedTableOptions, SortedTableWriter, limits};
 
@@ -42,6 +44,17 @@ fn what_rocksdb_cannot_hold_is_refused_by_name() {
     assert_eq!((written.entries, written.range_deletions, written.sequences), (2, 1, Some((4, largest))));
     assert_eq!(written.bounds, Some((b"a\x01".to_vec(), b"d".to_vec())));
     assert_eq!(SortedTable::open(&path).unwrap().verify().unwrap().entries, 2);
+}
+
+#[test]
+fn options_that_a_format_version_has_not_are_refused() {
+    let bound = |version| SortedTableOptions::builder().format_version(version).context_base(NonZeroU32::MIN);
+    for version in 2..=6 {
+        match version {
+            6 => assert!(bound(version).build().is_ok()),
+            _ => assert!(refusal(bound(version).build()).contains("context base"), "version {version}"),
+        }
+    }
 }
 
 #[test]
