@@ -172,6 +172,13 @@ impl Totals {
         Totals::from_array(std::array::from_fn(|i| left[i].wrapping_add(right[i])))
     }
 
+    /// These sums, with 0 for what is below it: a replacement may be counted before the entry that it replaced, by
+    /// another writer.
+    fn not_below_zero(self) -> Totals {
+        let count = |sum: u64| if sum.cast_signed() < 0 { 0 } else { sum };
+        Totals { deletes: count(self.deletes), data_bytes: count(self.data_bytes), ..self }
+    }
+
     /// The change that undoes these totals.
     pub(crate) fn negated(&self) -> Totals {
         Totals::from_array(self.as_array().map(u64::wrapping_neg))
@@ -460,7 +467,7 @@ impl WriterShards {
 
     /// The sums, exact while no writer is inside.
     pub(crate) fn totals(&self) -> Totals {
-        self.fold(Totals::default(), |sum, shard| sum.plus(&shard.counters.read()))
+        self.fold(Totals::default(), |sum, shard| sum.plus(&shard.counters.read())).not_below_zero()
     }
 
     /// Smallest and largest sequence number written, if any was.
@@ -519,5 +526,22 @@ impl SideStructure for WriterShards {
     /// Shards made beyond the first ones.
     fn heap_bytes(&self) -> u64 {
         (self.more.lock().shards.len() * size_of::<WriterShard>()) as u64
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sum_is_below_zero_while_a_replacement_is_counted_before_what_it_replaced() {
+        let shards = WriterShards::new(Secret::from_seed(1));
+        let [first, second] = [0, 1].map(|place| shards.first[place].try_enter().unwrap());
+        let (old, new) = (Totals::of(Kind::DELETE, 9, 5), Totals::of(Kind::PUT, 4, 7));
+        second.count(&new.plus(&old.negated()), 1);
+        assert_eq!((shards.totals().deletes, shards.totals().data_bytes), (0, 0));
+        first.count(&old, 1);
+        assert_eq!(shards.totals(), new);
     }
 }
