@@ -75,7 +75,7 @@ impl MergedEntry {
         self.operands.push(std::mem::take(&mut self.value));
     }
 
-    /// The user key.
+    /// The user key, as its newest version has it.
     #[must_use]
     pub fn user_key(&self) -> &[u8] {
         &self.key

@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
 
 use crate::error::Result;
-use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::key::{Bytewise, Comparator, KeyEquality, Kind, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::merge_head::{Move, Reach, Source, Way};
 use crate::set::merged_entry::MergedEntry;
@@ -375,6 +375,9 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
             if kind.is_point_delete() {
                 shown.base = Some(kind);
                 return Ok(ControlFlow::Break(None));
+            }
+            if C::EQUALITY == KeyEquality::Custom && shown.kind.is_none() {
+                shown.key.clone_from(&source.key);
             }
             source.items.value_into(&mut shown.value)?;
             if kind != Kind::MERGE {

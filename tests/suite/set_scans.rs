@@ -6,8 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 use paranoid_memtable::read::Base;
 use paranoid_memtable::set::{MemTableSet, MergedEntry, MergingCursor, SetOptions, SetRange, View};
-use paranoid_memtable::{Bytewise, Error, Kind};
+use paranoid_memtable::{Bytewise, Error, Kind, WriteBatch};
 
+use crate::support::orders::CaseBlind;
 use crate::support::rng::Rng;
 use crate::support::sets::{History, HistorySource, Known};
 
@@ -49,6 +50,38 @@ pub(crate) fn walk(view: &View<History>, all: &History, keys: &[Vec<u8>], rng: &
         assert_eq!(cursor.entry().map(row), at.map(|at| rows[at].clone()));
     }
     bounded(view, &rows, keys, rng);
+}
+
+/// Keys that compare equal may differ in bytes: a key is shown as its newest version has it, whichever way the cursor came.
+#[test]
+fn a_key_is_that_of_its_newest_version() {
+    let set = MemTableSet::with_comparator(SetOptions::default(), CaseBlind, ()).unwrap();
+    let write = |key: &[u8], kind| {
+        let mut batch = WriteBatch::new();
+        batch.insert(kind, key, b"1").unwrap();
+        set.write(&batch).unwrap()
+    };
+    write(b"a", Kind::PUT);
+    write(b"key", Kind::PUT);
+    set.switch().unwrap();
+    write(b"Key", Kind::MERGE);
+    write(b"KEY", Kind::MERGE);
+    set.switch().unwrap();
+    let view = set.view();
+    write(b"kEY", Kind::PUT);
+    for (view, shown) in [(view, b"KEY"), (set.view(), b"kEY")] {
+        let mut cursor = view.cursor().unwrap();
+        let name = |moved: paranoid_memtable::Result<Option<&MergedEntry>>| {
+            moved.unwrap().map(|entry| entry.user_key().to_vec())
+        };
+        let names = [
+            name(cursor.last()),
+            name(cursor.prev()),
+            name(cursor.next()),
+            name(cursor.seek_for_prev(b"kez")),
+        ];
+        assert_eq!(names, [&shown[..], b"a", shown, shown].map(|name| Some(name.to_vec())));
+    }
 }
 
 /// Whole scans between two bounds, both ways.
@@ -189,9 +222,9 @@ fn all_of(cursor: &mut MergingCursor<'_>, way: Way) -> (Rows, usize) {
 mod damaged {
     use std::sync::Arc;
 
+    use paranoid_memtable::MemTableOptions;
     use paranoid_memtable::fault::FaultInjector;
     use paranoid_memtable::set::FlushJob;
-    use paranoid_memtable::{MemTableOptions, WriteBatch};
 
     use super::*;
     use crate::support::rng::amount;
