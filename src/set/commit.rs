@@ -495,7 +495,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Tells the journal of a new table; returns its number.
     pub(crate) fn switch_journal(&self, commit: &mut Commit<B, C>) -> Result<u64> {
-        let number = commit.last_table + 1;
+        let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
+        let number = commit.last_table.checked_add(1).ok_or_else(end)?;
         if let Some(journal) = &self.journal {
             journal.switch(number)?;
         }

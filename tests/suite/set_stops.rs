@@ -43,6 +43,22 @@ fn is_broken_disk(error: &Error) -> bool {
     }
 }
 
+/// No table comes after the one with the largest number: the set keeps the one that it has.
+#[test]
+fn table_numbers_end() {
+    let _watchdog = Watchdog::new("set_stops::table_numbers_end", 0);
+    let set =
+        MemTableSet::open(SetOptions::builder().first_table(u64::MAX - 1).build().unwrap(), ()).unwrap();
+    set.write(&put(b"a", b"1")).unwrap();
+    assert_eq!(set.switch().unwrap(), 1);
+    set.write(&put(b"a", b"2")).unwrap();
+    assert!(matches!(set.switch(), Err(Error::InvalidArgument(_))));
+    set.write(&put(b"a", b"3")).unwrap();
+    let view = set.view();
+    assert!(matches!(view.get(b"a").unwrap(), SetLookup::Value(value) if *value == *b"3"));
+    assert_eq!(view.tables(), 2);
+}
+
 /// A failing append or switch refuses one batch: it has no numbers, and the next one gets them.
 #[test]
 fn a_journal_that_refuses_a_batch_changes_nothing() {
