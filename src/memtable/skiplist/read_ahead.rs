@@ -26,7 +26,7 @@ const AHEAD: i32 = 6;
 /// After this many steps to nodes elsewhere without meeting its path the read-ahead starts again, because it went astray or
 /// the walk is a new one.
 const PATIENCE: u32 = 24;
-/// After this many steps to neighbours side by side they are the rule.
+/// After this many steps in a row to neighbours side by side the read-ahead leaves the directory alone.
 const LONG_RUN: u32 = 16;
 
 /// Where a walk and its read-ahead are in the directory.
@@ -34,7 +34,7 @@ const LONG_RUN: u32 = 16;
 pub(crate) struct ReadAhead {
     /// Steps to nodes elsewhere since the walk met `expected`.
     steps: u32,
-    /// Steps to neighbours side by side since then, up to `LONG_RUN`.
+    /// Steps in a row to neighbours side by side, up to `LONG_RUN`.
     run: u32,
     /// Of the nodes that the directory names the one that the walk meets next, and where it is named.
     expected: u32,
