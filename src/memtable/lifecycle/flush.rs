@@ -357,7 +357,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         while let Some(spot) = *next {
             *next = order.next_of(spot.at)?;
             if let (Order::List(search), Some(next)) = (&*order, &*next) {
-                search.look_ahead(read_ahead, spot.at, next.at);
+                search.look_on(read_ahead, spot.at, next.at);
             }
             copy(order, &spot, &mut self.buffer)?;
             let hidden = self.core.points.hidden_by(comparator, newer.as_ref(), &spot.entry);

@@ -268,11 +268,7 @@ impl<L: Visibility> Scope<L> {
             Way::Backward => (search.try_prev(stand.at)?, &self.bounds.lower),
         };
         let to = entry.node().offset();
-        let is_due = match way {
-            Way::Forward => search.look_ahead(read_ahead, stand.at, to),
-            Way::Backward => search.look_back(read_ahead, stand.at, to),
-        };
-        if is_due {
+        if search.look_on(read_ahead, stand.at, to) {
             self.read_on(core, read_ahead, to, way);
         }
         let is_next = self.visibility.shows_neighbour(core, self.frame()?, stand, &entry)
@@ -325,12 +321,9 @@ impl<L: Visibility> Scope<L> {
             (State::At(stand), _) => match self.list(core) {
                 Some(search) => {
                     let outcome = self.step_from(core, &search, way, stand);
-                    let is_due = match (&outcome, way) {
-                        (Ok(Some(to)), Way::Forward) => search.look_ahead(read_ahead, stand.at, to.at),
-                        (Ok(Some(to)), Way::Backward) => search.look_back(read_ahead, stand.at, to.at),
-                        _ => false,
-                    };
-                    if let (true, Ok(Some(to))) = (is_due, &outcome) {
+                    if let Ok(Some(to)) = &outcome
+                        && search.look_on(read_ahead, stand.at, to.at)
+                    {
                         self.read_on(core, read_ahead, to.at, way);
                     }
                     Ok(outcome.map(park))

@@ -77,15 +77,18 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Whether it is to be moved after a step to this node, over so many units. In a long run of neighbours that lie side by side
-    /// there is nothing to ask the directory for; the first step out of it starts the read-ahead again.
+    /// Whether it is to be moved after a step to this node, which lies elsewhere.
     #[inline(always)]
-    fn is_due(&mut self, node: u32, distance: u32) -> bool {
-        if distance > NEAR_UNITS {
-            self.run = 0;
-            self.steps += 1;
-            return node == self.expected || self.steps > PATIENCE;
-        }
+    fn is_due_elsewhere(&mut self, node: u32) -> bool {
+        self.run = 0;
+        self.steps += 1;
+        node == self.expected || self.steps > PATIENCE
+    }
+
+    /// Whether it is to be moved after a step to this node, which lies beside the one before. In a long run of such steps there is
+    /// nothing to ask the directory for; the first step out of it starts the read-ahead again.
+    #[inline(always)]
+    fn is_due_beside(&mut self, node: u32) -> bool {
         self.run += 1;
         if self.run > LONG_RUN {
             (self.run, self.steps) = (LONG_RUN, PATIENCE);
@@ -106,26 +109,18 @@ impl Trail for ReadAhead {
 }
 
 impl<C: Comparator> Search<'_, C> {
-    /// A walk has come from `at` to the next node: asks for what lies side by side with it. `true`: the read-ahead is to be
-    /// moved, with `read_on`.
+    /// A walk has come from `at` to another node: asks for what lies side by side with it, on the side away from `at`. `true`: the
+    /// read-ahead is to be moved, with `read_on` or `read_back`.
     #[inline(always)]
-    pub(crate) fn look_ahead(&self, read_ahead: &mut ReadAhead, at: u32, next: u32) -> bool {
-        self.look_on(read_ahead, Onward::Up, next, next.wrapping_sub(at))
-    }
-
-    /// A walk has come from `at` to the node before it. `true`: the read-ahead is to be moved, with `read_back`.
-    #[inline(always)]
-    pub(crate) fn look_back(&self, read_ahead: &mut ReadAhead, at: u32, prev: u32) -> bool {
-        self.look_on(read_ahead, Onward::Down, prev, at.wrapping_sub(prev))
-    }
-
-    /// A walk has come to a node, over so many units.
-    #[inline(always)]
-    fn look_on(&self, read_ahead: &mut ReadAhead, onward: Onward, node: u32, distance: u32) -> bool {
-        if distance <= NEAR_UNITS {
-            self.prefetch_lines(node, onward.by(NEAR_AHEAD));
+    pub(crate) fn look_on(&self, read_ahead: &mut ReadAhead, at: u32, to: u32) -> bool {
+        if to.wrapping_sub(at) <= NEAR_UNITS {
+            self.prefetch_lines(to, NEAR_AHEAD);
+        } else if at.wrapping_sub(to) <= NEAR_UNITS {
+            self.prefetch_lines(to, -NEAR_AHEAD);
+        } else {
+            return self.directory != 0 && read_ahead.is_due_elsewhere(to);
         }
-        self.directory != 0 && read_ahead.is_due(node, distance)
+        self.directory != 0 && read_ahead.is_due_beside(to)
     }
 
     /// Moves the read-ahead after a step forward to a node that it was due for.

@@ -112,7 +112,7 @@ impl<C: Comparator> Search<'_, C> {
         directory.forget();
         for _ in 0..self.view.arena().handed_bytes() / HEADER as u64 {
             let Some(node) = self.next_intact(at) else { return };
-            let beside = node.offset().wrapping_sub(at) <= NEAR_UNITS;
+            let beside = node.offset().abs_diff(at) <= NEAR_UNITS;
             (at, run) = (node.offset(), if beside { run + 1 } else { 0 });
             if run % NAMED_EVERY == 0
                 && let Named::In(named) = directory.name(&mut slab, guess, at, &self.position(&node))
