@@ -100,7 +100,7 @@ fn tables_in_recycled_memory_agree_with_a_model() {
             if representation == Representation::Vector { table } else { table.whole_key_filter(0.1) };
         let set = open(table, 1 + rng.below(2));
         let (mut versions, mut recycled) = (BTreeMap::new(), 0);
-        for rotation in 0..amount(60, 12).min(60) {
+        for rotation in 0..amount(60, 12).clamp(12, 60) {
             for _ in 0..rng.below(2 * CHUNK / 250) {
                 let (n, version) = (rng.below(2000), rng.next_u64() >> 32);
                 put(&set, n, version);
@@ -195,7 +195,7 @@ fn threads_find_what_was_written() {
         })
         .unwrap();
     let is_over = AtomicBool::new(false);
-    let rounds = amount(12_000, 1_500);
+    let rounds = amount(12_000, 1_500).max(50);
     scope(|scope| {
         let writers = [0, 1].map(|writer| {
             let set = &set;

@@ -69,13 +69,11 @@ pub fn seed_or(default: u64) -> u64 {
     number_from_env("PARANOID_TEST_SEED").unwrap_or(default)
 }
 
-/// How much to do: `PARANOID_TEST_OPS` if it is set, else one number for optimised builds and one for debug builds, of
-/// which Miri does a fiftieth.
+/// How much to do: `PARANOID_TEST_OPS` if it is set, else one number for optimised builds and one for debug builds. Of the
+/// latter, `PARANOID_TEST_PARTS` does one of so many parts, and Miri a fiftieth.
 pub fn amount(optimised: u64, debug: u64) -> u64 {
-    number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(miri) {
-        debug.div_ceil(50)
-    } else if cfg!(debug_assertions) {
-        debug
+    number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(any(miri, debug_assertions)) {
+        debug.div_ceil(number_from_env("PARANOID_TEST_PARTS").unwrap_or(if cfg!(miri) { 50 } else { 1 }))
     } else {
         optimised
     })
