@@ -73,6 +73,34 @@ fn a_batch_takes_no_more_than_it_says() {
     }
 }
 
+/// A batch for which there is no room changes nothing, also if it is the first one of its writer.
+#[test]
+fn a_batch_that_does_not_fit_changes_nothing() {
+    let mut batch = WriteBatch::new();
+    batch.put(b"one", b"1").unwrap();
+    batch.put(b"two", b"2").unwrap();
+    for representation in [Representation::SkipList, Representation::Vector] {
+        for fill in 0..400 {
+            let options = builder().seed(fill).representation(representation);
+            let table = table(options.write_buffer_size(4 << 10).hard_limit(8 << 10));
+            table.put(1, b"fill", &vec![0; usize::try_from(fill).unwrap()]).unwrap();
+            let mut writers = Vec::new();
+            for number in 1.. {
+                let (before, mut writer) = (table.len(), table.writer());
+                match writer.write_batch(10 * number, &batch) {
+                    Ok(_) => assert_eq!(table.len(), before + 2),
+                    Err(Error::MemTableFull { .. }) => {
+                        assert_eq!(table.len(), before, "{fill} bytes");
+                        break;
+                    }
+                    Err(other) => panic!("{representation:?}, {fill} bytes: {other}"),
+                }
+                writers.push(writer);
+            }
+        }
+    }
+}
+
 /// An attachment is dropped with the memory, whichever handle keeps the memory alive.
 #[test]
 fn attachments_live_as_long_as_the_memory() {

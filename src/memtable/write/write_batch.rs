@@ -302,9 +302,13 @@ fn prepare_batch<'a, C: Comparator>(
 ) -> Result<Ways<'a>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
     let mut ways = Ways::default();
-    if core.options.representation == Representation::SkipList {
-        let inserter = &mut entered.inside.inserter;
-        search_batch(core, &points, inserter, writes, Sort::Points, &mut ways)?;
+    match core.options.representation {
+        Representation::SkipList => {
+            let inserter = &mut entered.inside.inserter;
+            search_batch(core, &points, inserter, writes, Sort::Points, &mut ways)?;
+        }
+        // What is reserved below is for the entries alone.
+        Representation::Vector => entered.chain(&points.view).map(drop)?,
     }
     if writes.iter().any(|write| Sort::Ranges.holds(write)) {
         core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
