@@ -77,11 +77,11 @@ impl SyncLeader {
         Ok(())
     }
 
-    /// Forgets a failed sync, after the journal was switched: what it covered is not synced again.
+    /// Forgets a failed sync, after the journal was switched. What it covered counts as durable after a later one.
     pub(crate) fn restart(&self) {
         let mut state = self.state.lock();
         if matches!(state.role, Role::Failed(_)) {
-            (state.durable, state.role) = (self.appended(), Role::Free);
+            state.role = Role::Free;
         }
     }
 

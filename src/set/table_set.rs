@@ -303,6 +303,8 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// Takes writes again after a batch could not be finished, a sync failed, or damaged tables were
     /// [salvaged](FlushJob::salvage) and replaced. Batches with numbers from that batch on
     /// are abandoned: nobody was told that they were written, the journal is told to pass over them, and no read sees them.
+    /// Batches that were only buffered when a sync failed may be lost in a crash until their tables are flushed: a
+    /// [`FileJournal`](crate::set::FileJournal) does not sync that file again.
     /// What is before them in the same table is copied to a new one, verified. Returns the abandoned numbers, first and
     /// last; `None` if there are none. Waits until all batches that have numbers have ended. O(entries of one table);
     /// readers go on. A flush thread that failed tries again.

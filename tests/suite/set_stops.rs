@@ -110,6 +110,22 @@ fn a_failed_sync_stops_the_set() {
     assert_eq!(recovered, [1, 3]);
 }
 
+/// A resume makes nothing durable: what a failed sync covered is acknowledged as synced only after a sync that did not fail.
+#[test]
+fn a_resume_acknowledges_no_sync() {
+    let _watchdog = Watchdog::new("set_stops::a_resume_acknowledges_no_sync", 0);
+    for (batch, abandoned) in [(put(b"a", b"2"), Some((2, 2))), (WriteBatch::new(), None)] {
+        let (set, journal) = with_journal();
+        set.write(&put(b"a", b"1")).unwrap();
+        journal.0.lock().unwrap().sync_fails = Some(broken_disk());
+        assert!(is_broken_disk(&set.write_with(&batch, Durability::Synced).unwrap_err()));
+        assert_eq!(set.resume().unwrap(), abandoned);
+        set.write_with(&WriteBatch::new(), Durability::Synced).unwrap();
+        let log = journal.0.lock().unwrap();
+        assert_eq!(log.synced, log.appends);
+    }
+}
+
 /// Many writers beside one whose sync fails or panics: all return, and what was acknowledged is visible.
 #[test]
 fn writers_beside_a_stop_all_return() {
