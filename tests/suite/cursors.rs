@@ -19,7 +19,7 @@ fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> MemTable<C
     let options = MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10);
     let table =
         MemTable::with_comparator(options.seed(rng.next_u64()).build().unwrap(), C::default()).unwrap();
-    for sequence in 1..=rng.below(60) {
+    for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 60 }) {
         let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::custom(1)]);
         let value = if kind == Kind::DELETE { vec![] } else { rng.bytes(3) };
         table.insert(sequence, kind, &key(rng), &value).unwrap();
@@ -41,7 +41,7 @@ fn check<C: Order>(rng: &mut Rng, representation: Representation, replay: &str) 
     let table = filled::<C>(rng, representation);
     let rows = shown(&table);
     let mut cursor = table.owned_cursor();
-    for _ in 0..40 {
+    for _ in 0..if cfg!(miri) { 2 } else { 40 } {
         let at = key(rng);
         let before = rows.iter().rfind(|(key, _)| C::plainly(key, &at).is_lt());
         let found =
@@ -99,7 +99,7 @@ fn merged<C: Order>(operands: Operands<'_, C>) -> Merged {
 
 /// At every snapshot a cursor's operands are those of the get of its key.
 fn operands<C: Order>(table: &MemTable<C>, replay: &str) {
-    for snapshot in [5, 20, 40, 69, 70] {
+    for snapshot in [5, 20, 40, 69, 70].into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
         let mut cursor = table.owned_cursor_at(snapshot);
         cursor.first().unwrap();
         while let Some(entry) = cursor.entry().unwrap() {

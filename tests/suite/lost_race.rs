@@ -56,13 +56,17 @@ impl Script for Ambush {
     }
 }
 
+/// What Miri tries: panics at the first and at a later comparison after a lost race, no panic, and no lost race.
+const FEW: [(u32, u32); 4] = [(0, 0), (1, 2), (1, 4), (3, 0)];
+
 /// What a writer built before it lost its race is wiped before the comparator is called again: a salvage does not
 /// find it.
 #[test]
 fn a_panic_after_a_lost_race_leaves_no_entry() {
     let _watchdog = Watchdog::new("lost_race::a_panic_after_a_lost_race_leaves_no_entry", 0);
     let mut panics = 0;
-    for (after, then) in (0..6).flat_map(|after| (0..6).map(move |then| (after, then))) {
+    let all = (0..6).flat_map(|after| (0..6).map(move |then| (after, then)));
+    for (after, then) in all.filter(|plot| !cfg!(miri) || FEW.contains(plot)) {
         let comparator = Ambush { plot: Mutex::new(Plot::Over), table: OnceLock::new() };
         let table = Arc::new(
             MemTable::with_comparator(MemTableOptions::default(), Scripted::new(comparator)).unwrap(),

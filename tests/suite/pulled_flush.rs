@@ -67,7 +67,7 @@ fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> MemTable<C
     let options = MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10);
     let options = options.seed(rng.next_u64()).build().unwrap();
     let table = MemTable::with_comparator(options, C::default()).unwrap();
-    for sequence in 1..=rng.below(50) {
+    for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 50 }) {
         let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::SINGLE_DELETE]);
         let value = if kind.is_point_delete() { vec![] } else { rng.bytes(3) };
         table.insert(sequence, kind, &[*rng.pick(b"aAbBcd")], &value).unwrap();

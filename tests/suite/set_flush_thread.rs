@@ -12,15 +12,18 @@ use paranoid_memtable::set::{
 };
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
 
-use crate::support::rng::amount;
+use crate::support::rng::amount_or_few;
 use crate::support::sets::{History, read_through};
 use crate::support::watchdog::Watchdog;
 
 type Set = MemTableSet<History>;
 
+/// Under Miri, tables, budgets and numbers of writes are this many times smaller.
+const FEWER: u64 = if cfg!(miri) { 4 } else { 1 };
+
 /// Small tables, and writers that wait longer than the test may take.
 fn options() -> SetOptionsBuilder {
-    let tables = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
+    let tables = MemTableOptions::builder().write_buffer_size((64 << 10) / FEWER).build().unwrap();
     SetOptions::builder().table(tables).stall_timeout(Duration::MAX)
 }
 
@@ -71,10 +74,10 @@ fn fill(set: &Set, key: u64) -> (u64, StallCause) {
 #[test]
 fn writers_go_on_while_threads_flush() {
     let _watchdog = Watchdog::new("set_flush_thread::writers_go_on_while_threads_flush", 0);
-    let manager = WriteBufferManager::new(300 << 10).unwrap();
+    let manager = WriteBufferManager::new((300 << 10) / FEWER).unwrap();
     let sets = [(); 2].map(|()| open(options().max_write_buffer_number(2).write_buffer_manager(&manager)));
     let threads = sets.each_ref().map(start);
-    let writes = amount(2000, 400);
+    let writes = amount_or_few(2000, 400, 8);
     scope(|threads| {
         for (set, key) in sets.iter().flat_map(|set| [(set, 1), (set, 2)]) {
             threads.spawn(move || {
@@ -161,7 +164,7 @@ enum Event {
 fn nobody_waits_for_a_thread_that_is_gone() {
     let _watchdog = Watchdog::new("set_flush_thread::nobody_waits_for_a_thread_that_is_gone", 0);
     for event in [Event::Panics, Event::Fails, Event::IsClosed, Event::IsDropped] {
-        let manager = WriteBufferManager::new(150 << 10).unwrap();
+        let manager = WriteBufferManager::new((150 << 10) / FEWER).unwrap();
         let set = open(options().write_buffer_manager(&manager));
         let (begin, begun) = channel();
         let (go_on, gate) = channel::<()>();
@@ -221,15 +224,16 @@ fn nobody_waits_for_a_thread_that_is_gone() {
 #[test]
 fn a_thread_makes_room_beside_sets_without_one() {
     let _watchdog = Watchdog::new("set_flush_thread::a_thread_makes_room_beside_sets_without_one", 0);
-    let manager = WriteBufferManager::new(400 << 10).unwrap();
+    let manager = WriteBufferManager::new((400 << 10) / FEWER).unwrap();
     let sets = [(); 3].map(|()| open(options().write_buffer_manager(&manager)));
+    const BUSY: u64 = if cfg!(miri) { 15 } else { 300 };
     let [idle, other, busy] = &sets;
     let thread = start(busy);
-    for n in 1..=15 {
+    for n in 1..=15 / FEWER {
         idle.write(&put(1, n)).unwrap();
         other.write(&put(1, n)).unwrap();
     }
-    for n in 1..=300 {
+    for n in 1..=BUSY {
         busy.write(&put(1, n)).unwrap();
     }
     assert!(!busy.view().base().points.is_empty());
@@ -239,15 +243,18 @@ fn a_thread_makes_room_beside_sets_without_one() {
         idle_batches += 1;
         assert!(idle_batches < 1000);
     }
-    assert!(matches!(busy.write(&put(1, 301)), Ok(_) | Err(Error::WriteStall { .. })));
+    assert!(matches!(busy.write(&put(1, BUSY + 1)), Ok(_) | Err(Error::WriteStall { .. })));
     for set in [idle, other] {
         if let Some(job) = set.begin_flush().unwrap() {
             flush(set, job).unwrap();
         }
     }
-    busy.write(&put(1, 302)).unwrap();
+    busy.write(&put(1, BUSY + 2)).unwrap();
     thread.close().unwrap();
-    assert_eq!([value(idle, 1), value(other, 1), value(busy, 1)], [Some(15), Some(15), Some(302)]);
+    assert_eq!(
+        [value(idle, 1), value(other, 1), value(busy, 1)],
+        [Some(15 / FEWER), Some(15 / FEWER), Some(BUSY + 2)]
+    );
 }
 
 /// A set keeps its thread, and the thread its set, until it is closed; a second one is refused.

@@ -9,7 +9,7 @@ use paranoid_memtable::set::{
 };
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
 
-use crate::support::rng::amount;
+use crate::support::rng::amount_or_few;
 use crate::support::sets::{History, MemoryJournal, read_through};
 use crate::support::watchdog::Watchdog;
 
@@ -22,7 +22,10 @@ fn put(n: u64) -> WriteBatch {
 }
 
 fn options(listener: Arc<dyn Listener>) -> SetOptionsBuilder {
-    let tables = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
+    let tables = MemTableOptions::builder()
+        .write_buffer_size(if cfg!(miri) { 12 << 10 } else { 64 << 10 })
+        .build()
+        .unwrap();
     SetOptions::builder().table(tables).listener(listener).stall_timeout(Duration::MAX)
 }
 
@@ -143,7 +146,7 @@ fn a_rude_listener_harms_nobody() {
             job.install(base)
         });
         let thread = thread.unwrap();
-        let writes = amount(500, 60);
+        let writes = amount_or_few(500, 60, 8);
         scope(|threads| {
             for _ in 0..2 {
                 threads.spawn(|| {

@@ -10,7 +10,7 @@ use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Error, Kind, MemTableOptions, Representation, WriteBatch};
 
 use super::set_scans::walk;
-use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::rng::{Rng, amount_or_few, seed_or};
 use crate::support::sets::{History, Known, MemoryJournal, finish, read_through};
 use crate::support::watchdog::{Watchdog, replay_line};
 
@@ -254,11 +254,11 @@ fn a_set_is_its_history() {
     let test = "set_model::a_set_is_its_history";
     let seed = seed_or(0x5e7);
     // A million operations in an optimised build, most of them with few comparisons: two thirds of a minute.
-    for round in 0..amount(6_700, 12) {
+    for round in 0..amount_or_few(6_700, 12, 1) {
         let seed = seed.wrapping_add(round);
         let _watchdog = Watchdog::new(test, seed);
         println!("{}", replay_line(test, seed));
-        run(seed, 150, if round < 400 { 1 } else { 12 });
+        run(seed, if cfg!(miri) { 12 } else { 150 }, if round < 400 { 1 } else { 12 });
     }
 }
 
@@ -289,20 +289,23 @@ fn snapshots_of_other_sets_and_journals_that_are_missing_are_refused() {
 /// nothing.
 #[test]
 fn large_batches_have_tables_of_their_own() {
-    let tables = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(1 << 20).build().unwrap();
+    // Miri takes a second for the bytes of a few pages.
+    let unit = if cfg!(miri) { 1 << 6 } else { 1 << 10 };
+    let tables =
+        MemTableOptions::builder().write_buffer_size(64 * unit).hard_limit(1024 * unit).build().unwrap();
     let set = MemTableSet::open(SetOptions::builder().table(tables).build().unwrap(), ()).unwrap();
-    let batch_of = |bytes: usize| {
+    let batch_of = |bytes: u64| {
         let mut batch = WriteBatch::new();
-        batch.put(b"k", &vec![7; bytes]).unwrap();
+        batch.put(b"k", &vec![7; bytes as usize]).unwrap();
         batch
     };
     set.write(&batch_of(10)).unwrap();
-    set.write(&batch_of(900 << 10)).unwrap();
+    set.write(&batch_of(900 * unit)).unwrap();
     let tables = set.view().tables();
-    set.write(&batch_of(900 << 10)).unwrap();
+    set.write(&batch_of(900 * unit)).unwrap();
     assert!(set.view().tables() > tables);
     let tables = set.view().tables();
-    assert!(matches!(set.write(&batch_of(2 << 20)), Err(Error::MemTableFull { .. })));
+    assert!(matches!(set.write(&batch_of(2048 * unit)), Err(Error::MemTableFull { .. })));
     assert!(set.view().tables() <= tables + 1);
     assert_eq!(set.write(&batch_of(10)).unwrap(), 4, "no number was taken");
 }

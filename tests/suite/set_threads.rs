@@ -7,11 +7,11 @@ use std::thread::scope;
 use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, View};
 use paranoid_memtable::{MemTableOptions, WriteBatch};
 
-use crate::support::rng::{Rng, amount, scramble, seed_or};
+use crate::support::rng::{Rng, amount_or_few, scramble, seed_or};
 use crate::support::sets::{History, MemoryJournal, read_through};
 use crate::support::watchdog::{Watchdog, replay_line};
 
-const WRITERS: u64 = 3;
+const WRITERS: u64 = if cfg!(miri) { 2 } else { 3 };
 
 /// A batch: who wrote it, as its n-th, and its numbers.
 type Commit = (u64, u64, u64, u64);
@@ -130,7 +130,7 @@ fn each_snapshot_is_a_prefix_of_the_commits() {
     let journal = MemoryJournal::default();
     let options = SetOptions::builder().table(tables).journal(Arc::new(journal)).build().unwrap();
     let set = MemTableSet::open(options, History::default()).unwrap();
-    let (batches, over, done) = (amount(10_000, 2000), AtomicBool::new(false), AtomicU64::new(0));
+    let (batches, over, done) = (amount_or_few(10_000, 2000, 2), AtomicBool::new(false), AtomicU64::new(0));
     let commits = Mutex::new(vec![]);
     let seen = scope(|threads| {
         let (set, over, done, commits) = (&set, &over, &done, &commits);

@@ -14,7 +14,7 @@ use paranoid_memtable::{
     Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, Representation, TableReader, WriteBatch,
 };
 
-use crate::support::rng::{Rng, amount, scramble, seed_or};
+use crate::support::rng::{Rng, amount_or_few, scramble, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
 const WRITERS: u64 = if cfg!(miri) { 2 } else { 3 };
@@ -276,7 +276,7 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
 
 /// A reader of the mutable vector sorts all of it, so it gets fewer writes.
 fn batches(representation: Representation) -> u64 {
-    (amount(1_500, 200) / if representation == Representation::SkipList { 1 } else { 4 }).max(2)
+    (amount_or_few(1_500, 200, 2) / if representation == Representation::SkipList { 1 } else { 4 }).max(2)
 }
 
 #[test]

@@ -9,13 +9,13 @@ use paranoid_memtable::{
     TableReader,
 };
 
-use crate::support::rng::{Rng, amount, scramble, seed_or};
+use crate::support::rng::{Rng, amount_or_few, scramble, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
 const WRITERS: u64 = if cfg!(miri) { 2 } else { 4 };
 const READERS: u64 = if cfg!(miri) { 2 } else { 4 };
 /// Reads between two scans.
-const READS: u64 = if cfg!(miri) { 3 } else { 200 };
+const READS: u64 = if cfg!(miri) { 1 } else { 200 };
 const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
 
 fn options(seed: u64, representation: Representation, policy: DuplicatePolicy) -> MemTableOptions {
@@ -221,13 +221,13 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
 fn writers_and_readers() {
     let count = if cfg!(debug_assertions) { 1 } else { 3 };
     rounds("writers_and_readers", count, |seed, representation| {
-        stress(seed, representation, fewer(amount(20_000, 300), representation), None);
+        stress(seed, representation, fewer(amount_or_few(20_000, 300, 3), representation), None);
     });
 }
 
 #[test]
 fn freeze_in_the_middle() {
-    let entries = amount(4_000, 150);
+    let entries = amount_or_few(4_000, 150, 3);
     rounds("freeze_in_the_middle", 20, |seed, representation| {
         let entries = fewer(entries, representation);
         stress(seed, representation, entries, Some(scramble(seed) % (entries * WRITERS)));
@@ -239,7 +239,7 @@ fn freeze_in_the_middle() {
 #[test]
 fn replace_races() {
     const KEYS: u64 = 3;
-    let times = amount(3_000, 300);
+    let times = amount_or_few(3_000, 300, 4);
     rounds("replace_races", 3, |seed, _| {
         let table =
             &MemTable::new(options(seed, Representation::SkipList, DuplicatePolicy::Replace)).unwrap();
@@ -306,7 +306,7 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
 /// All threads write one (key, sequence number): one wins, and every thread sees the winner's entry from then on.
 #[test]
 fn one_winner() {
-    let entries = amount(5_000, 400);
+    let entries = amount_or_few(5_000, 400, 4);
     for policy in [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst] {
         rounds("one_winner", 2, |seed, _| {
             let table = &MemTable::new(options(seed, Representation::SkipList, policy)).unwrap();

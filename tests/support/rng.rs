@@ -79,6 +79,11 @@ pub fn amount(optimised: u64, debug: u64) -> u64 {
     })
 }
 
+/// As `amount`, with a number for Miri, where an insert takes a third of a second.
+pub fn amount_or_few(optimised: u64, debug: u64, few: u64) -> u64 {
+    if cfg!(miri) { number_from_env("PARANOID_TEST_OPS").unwrap_or(few) } else { amount(optimised, debug) }
+}
+
 /// The number that an environment variable has, if it is set.
 pub fn number_from_env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

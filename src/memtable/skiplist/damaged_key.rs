@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn any_one_bit_leaves_the_key_proved() {
         with_entry(|view, offset, end| {
-            for bit in 0..end * 8 {
+            for bit in (0..end * 8).step_by(if cfg!(miri) { 151 } else { 1 }) {
                 flip(view, offset, bit);
                 assert!(proves(view, offset, b"another"), "bit {bit}");
                 assert!(!proves(view, offset, fields().key), "bit {bit}");
@@ -125,7 +125,7 @@ mod tests {
     fn two_bits_of_a_key_prove_nothing() {
         with_entry(|view, offset, _| {
             let key_at = 8 * (HEADER + 16);
-            for second in 1..8 * fields().key.len() {
+            for second in (1..8 * fields().key.len()).step_by(if cfg!(miri) { 9 } else { 1 }) {
                 flip(view, offset, key_at);
                 flip(view, offset, key_at + second);
                 assert!(!view.proves(offset, |_, _| true), "bits 0 and {second}");
