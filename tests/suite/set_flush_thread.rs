@@ -19,7 +19,7 @@ use crate::support::watchdog::Watchdog;
 type Set = MemTableSet<History>;
 
 /// Under Miri, tables, budgets and numbers of writes are this many times smaller.
-const FEWER: u64 = if cfg!(miri) { 4 } else { 1 };
+const FEWER: u64 = if cfg!(miri) { 8 } else { 1 };
 
 /// Small tables, and writers that wait longer than the test may take.
 fn options() -> SetOptionsBuilder {
@@ -77,7 +77,7 @@ fn writers_go_on_while_threads_flush() {
     let manager = WriteBufferManager::new((300 << 10) / FEWER).unwrap();
     let sets = [(); 2].map(|()| open(options().max_write_buffer_number(2).write_buffer_manager(&manager)));
     let threads = sets.each_ref().map(start);
-    let writes = amount_or_few(2000, 400, 8);
+    let writes = amount_or_few(2000, 400, 4);
     scope(|threads| {
         for (set, key) in sets.iter().flat_map(|set| [(set, 1), (set, 2)]) {
             threads.spawn(move || {
@@ -226,7 +226,7 @@ fn a_thread_makes_room_beside_sets_without_one() {
     let _watchdog = Watchdog::new("set_flush_thread::a_thread_makes_room_beside_sets_without_one", 0);
     let manager = WriteBufferManager::new((400 << 10) / FEWER).unwrap();
     let sets = [(); 3].map(|()| open(options().write_buffer_manager(&manager)));
-    const BUSY: u64 = if cfg!(miri) { 15 } else { 300 };
+    const BUSY: u64 = if cfg!(miri) { 8 } else { 300 };
     let [idle, other, busy] = &sets;
     let thread = start(busy);
     for n in 1..=15 / FEWER {
