@@ -23,7 +23,7 @@ fn put(n: u64) -> WriteBatch {
 
 fn options(listener: Arc<dyn Listener>) -> SetOptionsBuilder {
     let tables = MemTableOptions::builder()
-        .write_buffer_size(if cfg!(miri) { 12 << 10 } else { 64 << 10 })
+        .write_buffer_size(if cfg!(miri) { 6 << 10 } else { 64 << 10 })
         .build()
         .unwrap();
     SetOptions::builder().table(tables).listener(listener).stall_timeout(Duration::MAX)
@@ -146,7 +146,7 @@ fn a_rude_listener_harms_nobody() {
             job.install(base)
         });
         let thread = thread.unwrap();
-        let writes = amount_or_few(500, 60, 8);
+        let writes = amount_or_few(500, 60, 4);
         scope(|threads| {
             for _ in 0..2 {
                 threads.spawn(|| {
