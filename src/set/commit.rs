@@ -92,8 +92,10 @@ pub(crate) struct Commit<B, C: Comparator> {
 /// A batch that passed all checks which do not depend on other writes.
 #[derive(Default)]
 struct Prepared<'w, 'b> {
+    /// Each with its place among the numbers of the batch.
     writes: &'w mut [Fields<'b>],
-    mode: SequenceMode,
+    /// How many numbers it takes: empty ranges take theirs.
+    numbers: u64,
     /// An upper bound of its arena bytes.
     bytes: u64,
     /// What the journal gets, without the first number.
@@ -215,7 +217,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         }
         let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
         prepared.bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
-        (prepared.writes, prepared.mode) = (writes, batch.sequence_mode());
+        let is_whole = batch.sequence_mode() == SequenceMode::WholeBatch;
+        (prepared.writes, prepared.numbers) = (writes, if is_whole { 1 } else { batch.len() as u64 });
         Ok(())
     }
 
@@ -261,8 +264,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             #[cfg(holds)]
             drop(hold);
             drop(commit);
-            for (write, number) in prepared.writes.iter_mut().zip(first..) {
-                write.sequence = if prepared.mode == SequenceMode::PerEntry { number } else { first };
+            for write in prepared.writes.iter_mut() {
+                write.sequence += first;
             }
             let written = apply_batch(core, &mut entered, prepared.writes);
             // While this thread waits for others, it holds neither a shard nor a table.
@@ -325,8 +328,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             }
             Some(first) => first,
         };
-        let count = if prepared.mode == SequenceMode::WholeBatch { 1 } else { prepared.writes.len() as u64 };
-        match first.checked_add(count - 1).filter(|last| *last <= SEQUENCE_MAX) {
+        match first.checked_add(prepared.numbers - 1).filter(|last| *last <= SEQUENCE_MAX) {
             Some(last) => Ok(Taken { first, last }),
             None => Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into())),
         }

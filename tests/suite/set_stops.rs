@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
-use paranoid_memtable::batch::SequenceMode;
+use paranoid_memtable::batch::{SequenceMode, SinkLimits};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, OnDamage, SetLookup, SetOptions};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+use paranoid_memtable::{ChecksumKind, Error, MemTable, WriteBatch};
 
 use crate::support::disk::{Plan, SimDisk};
 use crate::support::orders::{Forgetful, Script, Scripted, ScriptedLoosely};
@@ -41,6 +41,22 @@ fn is_broken_disk(error: &Error) -> bool {
         Error::Sink(cause) => cause.to_string() == "the disk is gone",
         _ => false,
     }
+}
+
+/// An empty range, as RocksDB logs it, takes its number and deletes nothing: in a set as in a table.
+#[test]
+fn an_empty_range_takes_its_number() {
+    let _watchdog = Watchdog::new("set_stops::an_empty_range_takes_its_number", 0);
+    let logged = b"\0\0\0\0\0\0\0\0\x03\0\0\0\x0f\x01x\x01x\x01\x01k\x011\x0f\x01x\x01x";
+    let batch = WriteBatch::from_bytes(logged).unwrap();
+    let table = MemTable::default();
+    table.write_batch(5, &batch).unwrap();
+    assert_eq!(table.largest_sequence(), Some(6));
+    let set = MemTableSet::open(SetOptions::builder().last_sequence(4).build().unwrap(), ()).unwrap();
+    let last = batch.check_limits(5, &SinkLimits::NONE).unwrap();
+    assert_eq!((Some(set.write(&batch).unwrap()), last), (last, Some(7)));
+    let view = set.view();
+    assert!(matches!(view.get(b"k").unwrap(), SetLookup::Value(value) if value.sequence() == 6));
 }
 
 /// No table comes after the one with the largest number: the set keeps the one that it has.
