@@ -386,7 +386,7 @@ fn a_panicking_comparator_leaves_the_table_valid() {
         let table = MemTable::with_comparator(options, Scripted::new(Fuse(Mutex::new(None)))).unwrap();
         let mut writer = table.writer();
         let mut rng = Rng::new(11);
-        let (mut panics, inserts) = (0, amount(3_000, 800));
+        let (mut panics, inserts) = (0, amount(3_000, 800).max(200));
         for n in 0..inserts {
             let (key, sequence) = (rng.below(500).to_be_bytes(), rng.below(20));
             let fuse = if n % 3 == 0 { Some(rng.below(40) as u32) } else { None };

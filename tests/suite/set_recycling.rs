@@ -260,7 +260,7 @@ fn damage_in_recycled_memory_is_noticed() {
     let _watchdog = Watchdog::new("set_recycling::damage_in_recycled_memory_is_noticed", seed);
     let mut rng = Rng::new(seed);
     let (mut met, mut free) = (0, 0);
-    for _ in 0..amount(400, 40) {
+    for _ in 0..amount(400, 40).max(10) {
         let set = open(tables().seed(7).whole_key_filter(0.1), 1);
         fill(&set, CHUNK / 2, 0);
         flush(&set);
