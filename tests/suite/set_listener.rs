@@ -1,7 +1,7 @@
 //! Listeners: what they are told and when; one that panics, one that calls the set, and many threads at once.
 
 use std::sync::{Arc, Mutex};
-use std::thread::scope;
+use std::thread::{scope, yield_now};
 use std::time::Duration;
 
 use paranoid_memtable::set::{
@@ -155,7 +155,10 @@ fn a_rude_listener_harms_nobody() {
                             match set.write(&put(n)) {
                                 Ok(_) => break,
                                 // A job that the listener dropped stops the thread.
-                                Err(Error::WriteStall { cause: StallCause::Tables, .. }) => thread.retry(),
+                                Err(Error::WriteStall { cause: StallCause::Tables, .. }) => {
+                                    thread.retry();
+                                    yield_now();
+                                }
                                 Err(other) => panic!("{other}"),
                             }
                         }

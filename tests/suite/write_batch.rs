@@ -35,7 +35,7 @@ fn contents<C: Comparator>(table: &MemTable<C>) -> Vec<(Vec<u8>, u64, u8, Vec<u8
 
 #[test]
 fn a_batch_is_its_entries_one_by_one() {
-    let (seeds, rounds) = if cfg!(miri) { (3u64, 2u64) } else { (18, 12) };
+    let (seeds, rounds, longest) = if cfg!(miri) { (3u64, 2u64, 6) } else { (18, 12, 60) };
     for seed in 0..seeds {
         let configured = match seed % 3 {
             0 => options(),
@@ -58,7 +58,7 @@ fn a_batch_is_its_entries_one_by_one() {
             batch =
                 batch.with_sequence_mode([SequenceMode::PerEntry, SequenceMode::WholeBatch][mode as usize]);
             let first = next;
-            for n in 0..random() % 60 {
+            for n in 0..random() % longest {
                 let name = if ordered == 0 { 1000 * round + n } else { (random() % 997) * 64 + n };
                 let key = name.to_be_bytes();
                 let (kind, value) = match random() % 9 {
@@ -401,7 +401,7 @@ fn a_batch_that_is_interrupted_says_what_it_left() {
     let keys = [b"q", b"k", b"b", b"m", b"K", b"z"];
     keys.iter().for_each(|key| batch.put(*key, b"batch").unwrap());
     let (mut refused, mut interrupted, mut whole) = (0, 0, 0);
-    for comparisons in 0..200 {
+    for comparisons in (0..200).step_by(if cfg!(miri) { 10 } else { 1 }) {
         let order = ScriptedLoosely::new(Forgetful::new());
         let table = MemTable::with_comparator(options().build().unwrap(), order.clone()).unwrap();
         table.put(1, b"e", b"before").unwrap();
