@@ -214,10 +214,11 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
             let there = table.len() - 40;
             partly += u64::from((1..42).contains(&there));
             go_on(&table, &batch, there as u64);
-            burns += 1;
+            // Odd, so that the table and the writer take turns.
+            burns += if cfg!(miri) && representation == Representation::SkipList { 41 } else { 1 };
         }
         // A log compares the keys of range tombstones only.
-        let least = if representation == Representation::SkipList { 10 } else { 1 };
+        let least = if representation == Representation::SkipList && !cfg!(miri) { 10 } else { 1 };
         assert!(partly > least, "{representation:?}: {partly} of {burns}");
     }
 }
