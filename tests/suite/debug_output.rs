@@ -1,4 +1,5 @@
-//! `{:?}` of every public type: no bytes of the user, no secret of the table, short, and no data race beside a writer.
+//! `{:?}` of every public type: no bytes of the user, no secret of the table, short, and no data race beside a writer. What
+//! can be copied and compared is copied and compared too, and all of it is dropped there.
 //!
 //! Miri sees the races: `.ci/full` runs this module under it, with few entries.
 
@@ -21,9 +22,11 @@ use paranoid_memtable::scan::Raw;
 use paranoid_memtable::tombstone::{Fragment, Fragmenter, RangeTombstone};
 use paranoid_memtable::*;
 
+use self::uses::*;
 use crate::support::watchdog::Watchdog;
 
 mod sets;
+mod uses;
 
 /// The modules whose names are public.
 const DOORS: [&str; 6] = [
@@ -112,6 +115,22 @@ impl Outputs {
     }
 }
 
+/// Shows a value, and uses whichever of `Clone`, `PartialEq` and `PartialOrd` its type has.
+macro_rules! show {
+    ($out:expr, $name:expr, $value:expr $(,)?) => {
+        match $value {
+            value => {
+                let used = &Used(&*value);
+                used.copy();
+                used.equal();
+                used.compare();
+                $out.show($name, value);
+            }
+        }
+    };
+}
+use show;
+
 /// Bytes that are recognised wherever they are shown.
 fn bytes(letter: u8, n: u64) -> Vec<u8> {
     let mut bytes = vec![letter; 12];
@@ -145,14 +164,14 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
     let interrupted = Error::BatchInterrupted { applied: 3, cause: Box::new(Error::Frozen) };
     let corruption = WriteBatch::from_bytes(&[letter; 3]).unwrap_err();
     let report = *corruption.corruption().unwrap();
-    out.show("Corruption", &report);
-    out.show("Place", &report.place);
+    show!(out, "Corruption", &report);
+    show!(out, "Place", &report.place);
     let many = |report| {
         let mut scrub = ScrubReport::default();
         scrub.findings = vec![report; if cfg!(miri) { 10 } else { 10_000 }];
         scrub
     };
-    out.show("ScrubReport", &many(report));
+    show!(out, "ScrubReport", &many(report));
     for error in [
         table.put(0, &key, &key).unwrap_err(),
         table.put(1 << 60, &long, &key).unwrap_err(),
@@ -166,84 +185,85 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
         Error::Sink(SinkError::from("the sink's own words").into()),
     ] {
         out.0.entry("Error").or_default().push(format!("{error}"));
-        out.show("Error", &error);
+        show!(out, "Error", &error);
     }
 }
 
 /// Shows a table and what its reads return.
 fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
-    out.show("MemTable", table);
-    out.show("TableReader", table.reader());
-    out.show("Writer", &table.writer());
-    out.show("Stats", &table.stats());
+    show!(out, "MemTable", table);
+    show!(out, "TableReader", table.reader());
+    show!(out, "Writer", &table.writer());
+    show!(out, "Stats", &table.stats());
     let key = bytes(letter, 1);
     let value = table.get(&key, u64::MAX).unwrap();
-    out.show("Lookup", &value);
+    show!(out, "Lookup", &value);
     let Lookup::Value(value) = value else { panic!("not there") };
-    out.show("ValueRef", &value);
-    out.show("PinnedValue", &value.to_pinned());
+    show!(out, "ValueRef", &value);
+    show!(out, "PinnedValue", &value.to_pinned());
     let merge = table.get(&bytes(letter, 1 << 40), u64::MAX).unwrap();
-    out.show("Lookup", &merge);
+    show!(out, "Lookup", &merge);
     let Lookup::Merge(mut operands) = merge else { panic!("no operands") };
-    out.show("Operands", &operands);
-    out.show("Operand", &operands.next().unwrap().unwrap());
-    out.show("Base", &operands.base().unwrap());
-    out.show("Base", &Base::Value(&key));
-    out.show("Lookup", &table.get(&bytes(letter, 1 << 41), u64::MAX).unwrap());
-    out.show("DeletedBy", &DeletedBy::Range);
-    out.show("Found", &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap());
+    show!(out, "Operands", &operands);
+    show!(out, "Operand", &operands.next().unwrap().unwrap());
+    show!(out, "Base", &operands.base().unwrap());
+    show!(out, "Base", &Base::Value(&key));
+    show!(out, "Lookup", &table.get(&bytes(letter, 1 << 41), u64::MAX).unwrap());
+    show!(out, "DeletedBy", &DeletedBy::Range);
+    show!(out, "Found", &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap());
     let entry = table.get_entry(&key, u64::MAX).unwrap().unwrap();
-    out.show("Entry", &entry);
-    out.show("EntryParts", &entry.parts().unwrap());
-    out.show("EntryBytes", &entry.to_bytes().unwrap());
-    out.show("PinnedEntry", &table.pin(&entry).unwrap());
-    out.show(
+    show!(out, "Entry", &entry);
+    show!(out, "EntryParts", &entry.parts().unwrap());
+    show!(out, "EntryBytes", &entry.to_bytes().unwrap());
+    show!(out, "PinnedEntry", &table.pin(&entry).unwrap());
+    show!(
+        out,
         "RangeStats",
         &table.approximate_range_stats(key.as_slice()..bytes(letter, 9).as_slice()).unwrap(),
     );
-    out.show("EntryRange", &table.range(key.as_slice()..));
-    out.show("Range", &table.range(key.as_slice()..));
+    show!(out, "EntryRange", &table.range(key.as_slice()..));
+    show!(out, "Range", &table.range(key.as_slice()..));
     let mut owned = table.owned_range(key.as_slice()..);
     owned.next_entry().unwrap();
-    out.show("OwnedRange", &owned);
-    out.show("Range", &table.range_at(u64::MAX, ..=key.as_slice()));
+    show!(out, "OwnedRange", &owned);
+    show!(out, "Range", &table.range_at(u64::MAX, ..=key.as_slice()));
     let seen = table.range_tombstones(u64::MAX).unwrap();
-    out.show("Fragments", &seen);
-    out.show("FragmentView", &seen.view(..));
-    out.show("Descending", &table.range_descending(key.as_slice()..));
-    out.show("DescendingRange", &table.range_descending(key.as_slice()..));
+    show!(out, "Fragments", &seen);
+    show!(out, "FragmentView", &seen.view(..));
+    show!(out, "Descending", &table.range_descending(key.as_slice()..));
+    show!(out, "DescendingRange", &table.range_descending(key.as_slice()..));
     let mut owned = table.owned_range_descending(..=key.as_slice());
     owned.next_entry().unwrap();
-    out.show("OwnedDescending", &owned);
+    show!(out, "OwnedDescending", &owned);
 }
 
 fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {
     let key = bytes(letter, 1);
     let mut cursor = table.cursor();
     cursor.seek(&key).unwrap();
-    out.show("Cursor", &cursor);
-    out.show("TableCursor", &cursor);
+    show!(out, "Cursor", &cursor);
+    show!(out, "TableCursor", &cursor);
     let mut cursor = table.cursor_at(u64::MAX).with_bounds(key.as_slice()..);
     cursor.first().unwrap();
-    out.show("Cursor", &cursor);
+    show!(out, "Cursor", &cursor);
     let frozen = filled(5, letter).freeze().unwrap();
     let mut owned = frozen.owned_cursor();
     owned.last().unwrap();
-    out.show("OwnedCursor", &owned);
-    out.show("ImmutableMemTable", &*frozen);
+    show!(out, "OwnedCursor", &owned);
+    show!(out, "ImmutableMemTable", &*frozen);
     let salvage = frozen.salvage();
-    out.show("Salvaged", &salvage.entries[0]);
-    out.show("Reach", &salvage.reach);
-    out.show("Salvage", &salvage);
+    show!(out, "Salvaged", &salvage.entries[0]);
+    show!(out, "Reach", &salvage.reach);
+    show!(out, "Salvage", &salvage);
     let mut progress = ScrubProgress::default();
-    out.show("ScrubReport", &frozen.scrub(|so_far| progress = so_far));
-    out.show("ScrubProgress", &progress);
+    show!(out, "ScrubReport", &frozen.scrub(|so_far| progress = so_far));
+    show!(out, "ScrubProgress", &progress);
     let mut flush = frozen.flush_iter(&[]).unwrap();
-    out.show("FlushItem", &flush.next().unwrap().unwrap());
-    out.show("FlushIter", &flush);
+    show!(out, "FlushItem", &flush.next().unwrap().unwrap());
+    show!(out, "FlushIter", &flush);
     let mut sink = Shown(out);
     let summary = frozen.flush(&[], &mut sink).unwrap();
-    out.show("FlushSummary", &summary);
+    show!(out, "FlushSummary", &summary);
 }
 
 /// Shows what a flush hands out.
@@ -252,13 +272,13 @@ struct Shown<'o>(&'o mut Outputs);
 impl FlushSink for Shown<'_> {
     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
         if !self.0.0.contains_key("FlushEntry") {
-            self.0.show("FlushEntry", &entry);
+            show!(self.0, "FlushEntry", &entry);
         }
         Ok(())
     }
     fn fragment(&mut self, fragment: Fragment<'_>) -> Result<(), SinkError> {
         if !self.0.0.contains_key("Fragment") {
-            self.0.show("Fragment", &fragment);
+            show!(self.0, "Fragment", &fragment);
         }
         Ok(())
     }
@@ -270,23 +290,23 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     for n in 0..ENTRIES {
         batch.put(&bytes(letter, n), &key).unwrap();
     }
-    out.show("WriteBatch", &batch);
-    out.show("BatchEntries", &batch.entries());
-    out.show("BatchEntry", &batch.entries().next().unwrap().unwrap());
+    show!(out, "WriteBatch", &batch);
+    show!(out, "BatchEntries", &batch.entries());
+    show!(out, "BatchEntry", &batch.entries().next().unwrap().unwrap());
     let replacing = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(1);
     let other = MemTable::new(replacing.write_buffer_size(BUFFER).build().unwrap()).unwrap();
-    out.show("BatchWritten", &other.write_batch(0, &batch).unwrap());
+    show!(out, "BatchWritten", &other.write_batch(0, &batch).unwrap());
     let inserted = other.put(0, &bytes(letter, 0), &key).unwrap();
-    out.show("Inserted", &inserted);
-    out.show("Displaced", &inserted.displaced.unwrap());
-    out.show("MemTableOptions", table.options());
-    out.show("Directory", &Directory::Auto);
-    out.show("ParanoidOptions", table.options().paranoid());
-    out.show("ParanoidOptionsBuilder", &ParanoidOptions::builder());
+    show!(out, "Inserted", &inserted);
+    show!(out, "Displaced", &inserted.displaced.unwrap());
+    show!(out, "MemTableOptions", table.options());
+    show!(out, "Directory", &Directory::Auto);
+    show!(out, "ParanoidOptions", table.options().paranoid());
+    show!(out, "ParanoidOptionsBuilder", &ParanoidOptions::builder());
     let builder = MemTableOptions::builder().prefix_filter(CappedPrefix::new(3), 0.1).seed(SEED);
-    out.show("MemTableOptionsBuilder", &builder);
-    out.show("Protected", &Protected::<Kvo>::of(&key, &key, Kind::PUT));
-    out.show("StoredProtection", &StoredProtection::of(&key, &key, 7, Kind::PUT));
+    show!(out, "MemTableOptionsBuilder", &builder);
+    show!(out, "Protected", &Protected::<Kvo>::of(&key, &key, Kind::PUT));
+    show!(out, "StoredProtection", &StoredProtection::of(&key, &key, 7, Kind::PUT));
 }
 
 fn fragments(letter: u8, out: &mut Outputs) {
@@ -294,47 +314,47 @@ fn fragments(letter: u8, out: &mut Outputs) {
     for n in 0..ENTRIES {
         fragmenter.add(bytes(letter, n), bytes(letter, n + 2), n).unwrap();
     }
-    out.show("Fragmenter", &fragmenter);
+    show!(out, "Fragmenter", &fragmenter);
     let fragments = fragmenter.finish();
-    out.show("Fragments", &fragments);
-    out.show("FragmentView", &fragments.view(..));
-    out.show("Fragment", &fragments.get(0).unwrap());
+    show!(out, "Fragments", &fragments);
+    show!(out, "FragmentView", &fragments.view(..));
+    show!(out, "Fragment", &fragments.get(0).unwrap());
     let mut cursor = fragments.view(..).cursor();
     cursor.seek(&bytes(letter, 4));
-    out.show("FragmentCursor", &cursor);
+    show!(out, "FragmentCursor", &cursor);
     let mut pairs = fragments.view(..).pairs();
     pairs.seek(&bytes(letter, 4));
-    out.show("PairCursor", &pairs);
+    show!(out, "PairCursor", &pairs);
     let tombstone = RangeTombstone::new(&Bytewise, bytes(letter, 1), bytes(letter, 2), 7).unwrap();
-    out.show("RangeTombstone", &tombstone);
+    show!(out, "RangeTombstone", &tombstone);
 }
 
 /// Small types that hold no bytes of a user.
 fn plain(out: &mut Outputs) {
-    out.show("ChecksumKind", &ChecksumKind::Xxh3);
-    out.show("Kvo", &Kvo);
-    out.show("Kvos", &Kvos);
-    out.show("Bytewise", &Bytewise);
-    out.show("KeyEquality", &KeyEquality::Bytes);
-    out.show("SharedComparator", &SharedComparator::default());
-    out.show("KeyOrder", &KeyOrder::Bytes);
-    out.show("Kind", &Kind::from_u8(0x99));
-    out.show("SequenceMode", &SequenceMode::WholeBatch);
-    out.show("RangeOrder", &RangeOrder::OfTable);
-    out.show("SinkLimits", &SinkLimits::NONE);
-    out.show("HiddenVersions", &HiddenVersions::Keep);
-    out.show("Raw", &Raw);
-    out.show("Representation", &Representation::Vector);
-    out.show("CappedPrefix", &CappedPrefix::new(3));
-    out.show("FixedPrefix", &FixedPrefix::new(3));
-    out.show("DuplicatePolicy", &DuplicatePolicy::Replace);
+    show!(out, "ChecksumKind", &ChecksumKind::Xxh3);
+    show!(out, "Kvo", &Kvo);
+    show!(out, "Kvos", &Kvos);
+    show!(out, "Bytewise", &Bytewise);
+    show!(out, "KeyEquality", &KeyEquality::Bytes);
+    show!(out, "SharedComparator", &SharedComparator::default());
+    show!(out, "KeyOrder", &KeyOrder::Bytes);
+    show!(out, "Kind", &Kind::from_u8(0x99));
+    show!(out, "SequenceMode", &SequenceMode::WholeBatch);
+    show!(out, "RangeOrder", &RangeOrder::OfTable);
+    show!(out, "SinkLimits", &SinkLimits::NONE);
+    show!(out, "HiddenVersions", &HiddenVersions::Keep);
+    show!(out, "Raw", &Raw);
+    show!(out, "Representation", &Representation::Vector);
+    show!(out, "CappedPrefix", &CappedPrefix::new(3));
+    show!(out, "FixedPrefix", &FixedPrefix::new(3));
+    show!(out, "DuplicatePolicy", &DuplicatePolicy::Replace);
     let handle = BlockHandle { offset: 1210, size: 300 };
     let base = std::num::NonZeroU32::new(77).unwrap();
     let checks = BlockChecks::with_context(ChecksumKind::Xxh3, base);
-    out.show("BlockHandle", &handle);
-    out.show("TableMagic", &TableMagic::BlockBased);
-    out.show("BlockChecks", &checks);
-    out.show("Footer", &Footer::with_context(TableMagic::BlockBased, 7, checks, handle).unwrap());
+    show!(out, "BlockHandle", &handle);
+    show!(out, "TableMagic", &TableMagic::BlockBased);
+    show!(out, "BlockChecks", &checks);
+    show!(out, "Footer", &Footer::with_context(TableMagic::BlockBased, 7, checks, handle).unwrap());
 }
 
 #[cfg(feature = "fault-injection")]
@@ -347,13 +367,13 @@ fn faults(letter: u8, out: &mut Outputs) {
     #[expect(unsafe_code, reason = "the fault injector is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
     let injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
-    out.show("FaultInjector", &injector);
-    out.show("Past", &past);
+    show!(out, "FaultInjector", &injector);
+    show!(out, "Past", &past);
     let piece = injector.pieces().iter().find(|piece| piece.region == Region::Key).unwrap();
-    out.show("Piece", piece);
-    out.show("Owner", piece.owner.as_ref().unwrap());
-    out.show("Part", &piece.part);
-    out.show("Region", &piece.region);
+    show!(out, "Piece", piece);
+    show!(out, "Owner", piece.owner.as_ref().unwrap());
+    show!(out, "Part", &piece.part);
+    show!(out, "Region", &piece.region);
 }
 
 /// Shows a value of every public type.
@@ -465,7 +485,7 @@ fn shown_beside_a_live_writer() {
             reads(table, b'Q', &mut out);
             let mut cursor = table.cursor();
             cursor.first().unwrap();
-            out.show("Cursor", &cursor);
+            show!(out, "Cursor", &cursor);
             check(&out, b'Q');
         }
         over.store(true, Ordering::Release);

@@ -8,7 +8,8 @@ use paranoid_memtable::set::{
 };
 use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
 
-use super::{Outputs, bytes, options};
+use super::uses::*;
+use super::{Outputs, bytes, options, show};
 use crate::support::disk::{Plan, SimDisk};
 
 /// What a listener is told.
@@ -37,15 +38,15 @@ impl Listener for Told {
 /// A set, and what it hands out.
 pub(super) fn sets(letter: u8, out: &mut Outputs) {
     let manager = WriteBufferManager::with_hard_cap(1 << 20, 1 << 30).unwrap();
-    out.show("WriteBufferManager", &manager);
-    out.show("WriteBufferStats", &manager.stats());
-    out.show("StallCause", &StallCause::Pinned);
-    out.show("WriteOptions", &WriteOptions::new());
+    show!(out, "WriteBufferManager", &manager);
+    show!(out, "WriteBufferStats", &manager.stats());
+    show!(out, "StallCause", &StallCause::Pinned);
+    show!(out, "WriteOptions", &WriteOptions::new());
     let builder = SetOptions::builder().table(options(1)).write_buffer_manager(&manager);
-    out.show("SetOptionsBuilder", &builder);
+    show!(out, "SetOptionsBuilder", &builder);
     let options = builder.build().unwrap();
-    out.show("SetOptions", &options);
-    out.show("Durability", &Durability::Buffered);
+    show!(out, "SetOptions", &options);
+    show!(out, "Durability", &Durability::Buffered);
     let set = MemTableSet::open(options, bytes(letter, 0)).unwrap();
     let mut batch = WriteBatch::new();
     batch.put(&bytes(letter, 1), &bytes(letter, 2)).unwrap();
@@ -53,34 +54,34 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
         batch.merge(&bytes(letter, 3), &bytes(letter, n)).unwrap();
     }
     set.write(&batch).unwrap();
-    out.show("MemTableSet", &set);
-    out.show("Snapshot", &set.snapshot());
-    out.show("SetStats", &set.stats());
+    show!(out, "MemTableSet", &set);
+    show!(out, "Snapshot", &set.snapshot());
+    show!(out, "SetStats", &set.stats());
     let view = set.view();
-    out.show("View", &view);
-    out.show("SetLookup", &view.get(&bytes(letter, 1)).unwrap());
+    show!(out, "View", &view);
+    show!(out, "SetLookup", &view.get(&bytes(letter, 1)).unwrap());
     let SetLookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
-    out.show("PendingMerge", &pending);
+    show!(out, "PendingMerge", &pending);
     let mut cursor = view.cursor().unwrap();
     let entry = cursor.first().unwrap().unwrap();
-    out.show("MergedEntry", entry);
-    out.show("SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
-    out.show("Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
-    out.show("MergingCursor", &cursor);
-    out.show("SetEvent", &event(letter));
-    out.show("FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
-    out.show("SetRange", &view.range(..).unwrap());
+    show!(out, "MergedEntry", entry);
+    show!(out, "SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
+    show!(out, "Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
+    show!(out, "MergingCursor", &cursor);
+    show!(out, "SetEvent", &event(letter));
+    show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
+    show!(out, "SetRange", &view.range(..).unwrap());
     set.switch().unwrap();
     let mut job = set.begin_flush().unwrap().unwrap();
-    out.show("SetFlush", &job.items().unwrap());
-    out.show("FlushJob", &job);
-    out.show("SalvageSummary", &SalvageSummary::default());
+    show!(out, "SetFlush", &job.items().unwrap());
+    show!(out, "FlushJob", &job);
+    show!(out, "SalvageSummary", &SalvageSummary::default());
     let disk = Arc::new(SimDisk::new(1, Plan::default()));
     let opened = FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, OnDamage::Refuse);
     let (journal, recovery) = opened.unwrap();
-    out.show("FileJournal", &journal);
-    out.show("JournalRecovery", &recovery);
-    out.show("Replayed", &recovery.replay(|_, _| Ok(())).unwrap());
-    out.show("OnDamage", &OnDamage::PassOver);
-    out.show("FileStorage", &FileStorage::new("/"));
+    show!(out, "FileJournal", &journal);
+    show!(out, "JournalRecovery", &recovery);
+    show!(out, "Replayed", &recovery.replay(|_, _| Ok(())).unwrap());
+    show!(out, "OnDamage", &OnDamage::PassOver);
+    show!(out, "FileStorage", &FileStorage::new("/"));
 }
