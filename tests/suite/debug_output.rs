@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use paranoid_memtable::Directory;
 use paranoid_memtable::batch::{RangeOrder, SequenceMode, SinkLimits};
@@ -462,7 +462,8 @@ fn nothing_shown_depends_on_bytes_or_secrets() {
 #[test]
 fn shown_beside_a_live_writer() {
     let _watchdog = Watchdog::new("debug_output::shown_beside_a_live_writer", 0);
-    let (table, over) = (&filled(3, b'Q'), &AtomicBool::new(false));
+    const OVER: u64 = u64::MAX;
+    let (table, rounds) = (&filled(3, b'Q'), &AtomicU64::new(1));
     std::thread::scope(|threads| {
         threads.spawn(move || {
             let mut writer = table.writer();
@@ -472,15 +473,19 @@ fn shown_beside_a_live_writer() {
                 if n % 16 == 0 {
                     table.delete_range(n, &bytes(b'Q', n + (1 << 31)), &bytes(b'Q', n + (1 << 32))).unwrap();
                 }
-                if over.load(Ordering::Acquire) {
+                // The table grows with the rounds, not with the time that they take. Under Miri a turn is short.
+                (0..if cfg!(miri) { 1000 } else { 1 }).for_each(|_| std::thread::yield_now());
+                while (n - (1 << 20)) / 1000 > rounds.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                if rounds.load(Ordering::Acquire) == OVER {
                     return;
                 }
-                // Under Miri a turn is short.
-                (0..if cfg!(miri) { 1000 } else { 1 }).for_each(|_| std::thread::yield_now());
             }
         });
         check(&outputs(table, b'Q'), b'Q');
         for _ in 0..LIVE_ROUNDS {
+            rounds.fetch_add(1, Ordering::Release);
             let mut out = Outputs::default();
             reads(table, b'Q', &mut out);
             let mut cursor = table.cursor();
@@ -488,6 +493,6 @@ fn shown_beside_a_live_writer() {
             show!(out, "Cursor", &cursor);
             check(&out, b'Q');
         }
-        over.store(true, Ordering::Release);
+        rounds.store(OVER, Ordering::Release);
     });
 }

@@ -138,8 +138,8 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
             }
         }
         let mut words = |words: &[AtomicU64], fresh| {
-            if let Some(first) = words.first() {
-                let address = first.as_ptr().expose_provenance();
+            if !words.is_empty() {
+                let address = words.as_ptr().expose_provenance();
                 past.note(address, read(address, size_of_val(words)), fresh);
             }
         };
@@ -320,7 +320,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
                 // ORDERING: Relaxed: nothing else runs (FAULT-1).
                 let node = (first.load(Ordering::Relaxed) >> 32) as u32;
                 let owner = owners.get(&node).filter(|_| what == FaultWords::Sorted).cloned();
-                self.add(region, part, 0, owner, first.as_ptr().expose_provenance(), size_of_val(words));
+                self.add(region, part, 0, owner, words.as_ptr().expose_provenance(), size_of_val(words));
             })?;
         }
         Ok(())
