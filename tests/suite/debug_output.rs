@@ -475,7 +475,7 @@ fn shown_beside_a_live_writer() {
                 }
                 // The table grows with the rounds, not with the time that they take. Under Miri a turn is short.
                 (0..if cfg!(miri) { 1000 } else { 1 }).for_each(|_| std::thread::yield_now());
-                while (n - (1 << 20)) / 1000 > rounds.load(Ordering::Acquire) {
+                while (n - (1 << 20)) / 200 > rounds.load(Ordering::Acquire) {
                     std::thread::yield_now();
                 }
                 if rounds.load(Ordering::Acquire) == OVER {
