@@ -14,7 +14,7 @@ use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::recycler::Recycler;
 use crate::sync::Counter;
 
-/// Least bytes for a filter: one cache line at any alignment, and its control word.
+/// Least bytes for a filter: a cache line, a line of control words and the gap between them, at any alignment.
 pub(crate) const LINES_BYTES_MIN: u64 = 440;
 
 /// The data structure that keeps a table's entries in order.
@@ -516,8 +516,8 @@ impl MemTableOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for sizes of 0 or beyond the limits, a hard limit below the write buffer size, shares out of
-    /// range or of less than 120 bytes, and for options that the representation cannot honour.
+    /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard limit below the write
+    /// buffer size, shares out of range or of less than 440 bytes, and for options that the representation cannot honour.
     pub fn build(self) -> Result<MemTableOptions> {
         let mut options = self.options;
         let refuse = |text: String| Err(Error::InvalidArgument(text));

@@ -259,7 +259,8 @@ impl<C: Comparator> MemTable<C> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`MemTable::new`].
+    /// Those of [`MemTable::new`], and `InvalidArgument` for [`Directory::On`](crate::Directory::On) with an order that
+    /// gives no images, and for filters with an equality of its own.
     pub fn with_comparator(options: MemTableOptions, comparator: C) -> Result<Self> {
         Ok(MemTable { reader: TableReader { core: Arc::new(Core::new(options, comparator)?) } })
     }

@@ -82,7 +82,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// An empty set whose keys are ordered by `comparator`.
     ///
     /// # Errors
-    /// Those of [`open`](MemTableSet::open).
+    /// Those of [`open`](MemTableSet::open) and of [`MemTable::with_comparator`](crate::MemTable::with_comparator).
     pub fn with_comparator(options: SetOptions, comparator: C, base: B) -> Result<Self> {
         let shared = Shared::open(options, comparator, Arc::new(base))?;
         Ok(MemTableSet { shared: Arc::new(shared) })
