@@ -34,6 +34,8 @@ const VERSION_WITH_CONTEXT: u32 = 6;
 
 const LEGACY_PLAIN: u64 = 0x4f34_18eb_7a8f_13b8;
 const LEGACY_BLOCK_BASED: u64 = 0xdb47_7524_8b80_fb57;
+/// Of tables in Pebble's own formats.
+const PEBBLE: u64 = u64::from_le_bytes([0xf0, 0x9f, 0xaa, 0xb3, 0xf0, 0x9f, 0xaa, 0xb3]);
 const EXTENDED_MAGIC: u32 = u32::from_le_bytes([0x3e, 0x00, 0x7a, 0x00]);
 
 const HANDLES_LEN: usize = 40;
@@ -85,8 +87,7 @@ impl Footer {
     /// Length of the longest footer in bytes: read so many from the end of a file before [`Footer::decode`].
     pub const LEN_MAX: usize = LEN;
 
-    /// A footer of format versions 0 to 5, which names the index block. Version 0 exists for plain tables only,
-    /// version 1 for plain and cuckoo tables.
+    /// A footer of format versions 0 to 5, which names the index block. Version 0 exists for plain tables only.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -112,7 +113,7 @@ impl Footer {
         if magic == TableMagic::BlockBased && format_version == 0 {
             return Err(LEGACY_BLOCK_BASED_REFUSED);
         }
-        let known = format_version == 0 && magic == TableMagic::Plain || supported(magic, format_version);
+        let known = format_version == 0 && magic == TableMagic::Plain || supported(format_version);
         if !known || format_version >= VERSION_WITH_CONTEXT {
             return Err(wrong_version(magic, format_version, "a footer with an index"));
         }
@@ -145,7 +146,7 @@ impl Footer {
         checks: BlockChecks,
         metaindex: BlockHandle,
     ) -> Result<Footer> {
-        if format_version < VERSION_WITH_CONTEXT || !supported(magic, format_version) {
+        if format_version < VERSION_WITH_CONTEXT || !supported(format_version) {
             return Err(wrong_version(magic, format_version, "a footer with a context"));
         }
         if checks.context_base().is_none() {
@@ -267,11 +268,11 @@ impl Footer {
     ///
     /// # Errors
     /// `Corruption` whose `offset` is counted in the file, for: a file too short, an unknown magic number, format
-    /// version or checksum kind, a malformed handle, a block that ends after the footer, padding that is not zero; in
+    /// version (also a later one that one flipped bit explains) or checksum kind, a malformed handle, a block that ends after the footer, padding that is not zero; in
     /// versions 6 and 7 also a wrong extended magic, a base of zero, and a checksum that does not agree (`offset` is
     /// then that of the footer's first byte, and `flipped_bit` names the one bit whose flip explains the damage, if
-    /// there is one). `NotSupported` for block-based tables of version 0 and for reserved bytes that a later format
-    /// sets. `InvalidArgument` for a `tail` that is longer than the file, or too short although the file is not.
+    /// there is one). `NotSupported` for block-based tables of version 0 (LevelDB's), for Pebble's own tables, for
+    /// versions 8 to 255 and for reserved bytes that a later format sets. `InvalidArgument` for a `tail` that is longer than the file, or too short although the file is not.
     pub fn decode(tail: &[u8], file_size: u64) -> Result<Footer> {
         let tail_len = tail.len() as u64;
         if tail_len > file_size || tail.len() < LEN && tail_len < file_size {
@@ -287,6 +288,7 @@ impl Footer {
         let magic = match u64::from_le_bytes(*magic) {
             LEGACY_PLAIN => return decode_version_0(old, file_size - LEN_VERSION_0 as u64),
             LEGACY_BLOCK_BASED => return Err(LEGACY_BLOCK_BASED_REFUSED),
+            PEBBLE => return Err(Error::NotSupported("tables of Pebble's own formats")),
             number => match TableMagic::ALL.into_iter().find(|magic| magic.number() == number) {
                 Some(magic) => magic,
                 None => return Err(unknown_magic(number, magic_at)),
@@ -297,8 +299,8 @@ impl Footer {
         };
         let at = file_size - LEN as u64;
         let version = u32_at(bytes, VERSION_AT);
-        if !supported(magic, version) {
-            return Err(corrupt(at + VERSION_AT as u64, VERSION_MAX.into(), version.into()));
+        if !supported(version) {
+            return Err(unknown_version(bytes, magic, at));
         }
         let Some(kind) = ChecksumKind::from_number(bytes[0]) else {
             return Err(corrupt(at, ChecksumKind::Xxh3.as_u8().into(), bytes[0].into()));
@@ -421,12 +423,9 @@ fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// Whether `magic` has this format version, among those whose footer is 53 bytes long.
-const fn supported(magic: TableMagic, version: u32) -> bool {
-    match magic {
-        TableMagic::BlockBased => 2 <= version && version <= VERSION_MAX,
-        TableMagic::Plain | TableMagic::Cuckoo => 1 <= version && version <= VERSION_MAX,
-    }
+/// Whether this is a format version whose footer is 53 bytes long.
+const fn supported(version: u32) -> bool {
+    1 <= version && version <= VERSION_MAX
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -434,7 +433,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     field.map_or(0, |field| u32::from_le_bytes(*field))
 }
 
-const LEGACY_BLOCK_BASED_REFUSED: Error = Error::NotSupported("block-based tables of format version 0");
+const LEGACY_BLOCK_BASED_REFUSED: Error =
+    Error::NotSupported("block-based tables of format version 0 (LevelDB's tables)");
 
 #[cold]
 fn corrupt(offset: u64, expected: u64, found: u64) -> Error {
@@ -448,6 +448,27 @@ fn unknown_magic(found: u64, at: u64) -> Error {
     let mut report =
         Corruption::new(Place::Encoding, at, near.unwrap_or(TableMagic::BlockBased.number()), found);
     report.flipped_bit = near.map(|number| u64::from((number ^ found).trailing_zeros()));
+    report.into()
+}
+
+/// A version that this crate does not know is a later one, unless one flipped bit explains it.
+#[cold]
+fn unknown_version(bytes: &[u8; LEN], magic: TableMagic, at: u64) -> Error {
+    let version = u32_at(bytes, VERSION_AT);
+    let mut report =
+        Corruption::new(Place::Encoding, at + VERSION_AT as u64, VERSION_MAX.into(), version.into());
+    for bit in 0..u32::BITS {
+        let known = version ^ 1 << bit;
+        let mut unflipped = *bytes;
+        unflipped[VERSION_AT..VERSION_AT + 4].copy_from_slice(&known.to_le_bytes());
+        if supported(known) && Footer::decode(&unflipped, at + LEN as u64).is_ok() {
+            (report.expected, report.flipped_bit) = (known.into(), Some(bit.into()));
+            return report.into();
+        }
+    }
+    if magic == TableMagic::BlockBased && (VERSION_MAX + 1..=u8::MAX.into()).contains(&version) {
+        return Error::NotSupported("block-based tables of a format version after 7");
+    }
     report.into()
 }
 

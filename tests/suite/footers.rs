@@ -31,7 +31,7 @@ fn all_footers() -> Vec<(Footer, Vec<u8>)> {
     for kind in ChecksumKind::ALL.iter().copied() {
         footers.push(with_index(TableMagic::Plain, 1, kind));
         footers.push(with_index(TableMagic::Cuckoo, 1, kind));
-        footers.extend((2..=5).map(|version| with_index(TableMagic::BlockBased, version, kind)));
+        footers.extend((1..=5).map(|version| with_index(TableMagic::BlockBased, version, kind)));
         footers.extend((6..=7).map(|version| with_context(version, kind)));
     }
     footers.into_iter().map(|footer| (footer, footer.encode(FOOTER_OFFSET).unwrap())).collect()
@@ -190,15 +190,47 @@ fn unknown_magic_and_version_are_corruption() {
     assert_eq!((report.expected, report.found), (0x88e2_41b7_85f4_cff7, 0x88e2_41b7_85f4_cfe7));
     bytes[45..].fill(0xee);
     assert_eq!(corruption(decode(&bytes)).flipped_bit, None);
-    for version in [0, 1, 8, 9, 255, 1 << 24, u32::MAX] {
-        let mut bytes = clean.clone();
-        bytes[41..45].copy_from_slice(&version.to_le_bytes());
-        let report = corruption(decode(&bytes));
+    for version in [0, 256, 1 << 24, u32::MAX] {
+        let report = corruption(decode(&with_version(&clean, version)));
         assert_eq!((report.offset, report.found), (FOOTER_OFFSET + 41, u64::from(version)));
     }
-    let mut bytes = clean;
+}
+
+fn with_version(footer: &[u8], version: u32) -> Vec<u8> {
+    let mut bytes = footer.to_vec();
+    bytes[41..45].copy_from_slice(&version.to_le_bytes());
+    bytes
+}
+
+fn refused(bytes: &[u8]) -> &'static str {
+    match decode(bytes) {
+        Err(Error::NotSupported(feature)) => feature,
+        other => panic!("not refused by name: {other:?}"),
+    }
+}
+
+/// Intact files of others are no damage, and one flipped bit of ours is not another format.
+#[test]
+fn other_formats_are_refused_by_name() {
+    let clean = with_context(7, ChecksumKind::Xxh3).encode(FOOTER_OFFSET).unwrap();
+    let old = with_index(TableMagic::BlockBased, 5, ChecksumKind::Xxh3).encode(FOOTER_OFFSET).unwrap();
+    let mut bytes = clean.clone();
     bytes[45..].copy_from_slice(&LEGACY_BLOCK_BASED.to_le_bytes());
-    assert!(matches!(decode(&bytes), Err(Error::NotSupported(_))));
+    assert!(refused(&bytes).contains("LevelDB"));
+    bytes[45..].copy_from_slice(b"\xf0\x9f\xaa\xb3\xf0\x9f\xaa\xb3");
+    assert!(refused(&bytes).contains("Pebble"));
+    for version in [8, 9, 40, 255] {
+        // 9 is also 1 with a flipped bit.
+        for footer in [&clean, &old].into_iter().take(if version == 9 { 1 } else { 2 }) {
+            assert!(refused(&with_version(footer, version)).contains("format version after 7"), "{version}");
+        }
+    }
+    for (footer, known) in [(clean, 7), (old, 5)] {
+        for bit in 3..8 {
+            let report = corruption(decode(&with_version(&footer, known ^ 1 << bit)));
+            assert_eq!((report.expected, report.flipped_bit), (u64::from(known), Some(bit)));
+        }
+    }
 }
 
 #[test]
@@ -285,7 +317,6 @@ fn footers_that_make_no_sense_are_refused() {
     let indexed = |magic, version, kind| Footer::with_index(magic, version, kind, METAINDEX, INDEX);
     assert!(matches!(indexed(TableMagic::BlockBased, 0, Crc32c), Err(Error::NotSupported(_))));
     for (magic, version, kind) in [
-        (TableMagic::BlockBased, 1, Crc32c),
         (TableMagic::BlockBased, 6, Crc32c),
         (TableMagic::BlockBased, 8, Crc32c),
         (TableMagic::Cuckoo, 0, Crc32c),
