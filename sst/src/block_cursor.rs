@@ -6,8 +6,10 @@
 //!   packed word: restarts (28 bits) | values stored apart (1) | hint (1) | 0 (1) | hash index present (1)
 //! ```
 //! * SST-BLOCK-CURSOR-1: every length and offset is checked against the bytes that are there before it is used.
-//! * SST-BLOCK-CURSOR-2: a cursor copies no more than one key, and no key is longer than the block.
-//! * SST-BLOCK-CURSOR-3: each step goes on in the block or ends; a search reads each restart at most once.
+//! * SST-BLOCK-CURSOR-2: no key is longer than the block, and the keys of a walk together have at most 128 bytes for each
+//!   byte of the block. A restart interval up to 128 cannot make more of them, and writers here have no longer one.
+//! * SST-BLOCK-CURSOR-3: each step goes on in the block or ends; a search reads each restart at most once. A walk back
+//!   reads each entry twice: what lies between a restart and the place is kept, within the same bound.
 //!
 //! One owner at a time. Not promised: that keys ascend; callers that need it check it.
 
@@ -19,6 +21,11 @@ use crate::error::Damage;
 
 /// Bytes of a block's trailer in the file.
 pub(crate) const TRAILER_LEN: u64 = 5;
+
+/// Most entries from one whole key to the next that a block may have so that its keys are within the bound.
+pub(crate) const RESTART_INTERVAL_MAX: u32 = EXPANSION_MAX as u32;
+const EXPANSION_MAX: usize = 128;
+const EXPANSION_BASE: usize = 4096;
 
 const RESTARTS_MASK: u32 = (1 << 28) - 1;
 const VALUES_APART: u32 = 1 << 28;
@@ -67,6 +74,22 @@ struct Head {
     value: (usize, usize),
 }
 
+/// An entry at which a cursor stands, without its key.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stand {
+    /// Where the entry starts.
+    at: usize,
+    /// Where the next entry starts.
+    next: usize,
+    /// Number of leading key bytes that the entry shares with the one before it.
+    shared: usize,
+    /// Where the entry's value lies in the block.
+    value: (usize, usize),
+    handle: BlockHandle,
+    /// Bytes that the keys up to the end of the walk may have (SST-BLOCK-CURSOR-2).
+    left: usize,
+}
+
 /// A position in a block.
 #[derive(Debug, Clone)]
 pub(crate) struct BlockCursor<B> {
@@ -74,38 +97,21 @@ pub(crate) struct BlockCursor<B> {
     parts: Parts,
     form: ValueForm,
     key_len_min: usize,
-    /// Where the entry starts at which the cursor stands.
-    at: usize,
-    /// Where the next entry starts.
-    next: usize,
+    stand: Stand,
     key: Vec<u8>,
-    /// Number of leading key bytes that the entry shares with the one before it.
-    shared: usize,
-    /// Where the entry's value lies in the block.
-    pub(crate) value: (usize, usize),
-    handle: BlockHandle,
     /// Whether it stands at an entry.
     pub(crate) valid: bool,
+    /// The entries from a restart up to the one that the last step back left, each with the place of its key in `passed_keys`.
+    passed: Vec<(Stand, usize)>,
+    passed_keys: Vec<u8>,
 }
 
 impl<B: AsRef<[u8]>> BlockCursor<B> {
     /// A cursor that stands nowhere. Keys shorter than `key_len_min` are damage.
     pub(crate) fn new(bytes: B, form: ValueForm, key_len_min: usize) -> Result<Self, Damage> {
-        let parts = parts(bytes.as_ref())?;
-        let handle = BlockHandle::default();
-        Ok(BlockCursor {
-            bytes,
-            parts,
-            form,
-            key_len_min,
-            at: 0,
-            next: 0,
-            key: vec![],
-            shared: 0,
-            value: (0, 0),
-            handle,
-            valid: false,
-        })
+        let (parts, stand, key) = (parts(bytes.as_ref())?, Stand::default(), vec![]);
+        let (passed, passed_keys) = (vec![], vec![]);
+        Ok(BlockCursor { bytes, parts, form, key_len_min, stand, key, valid: false, passed, passed_keys })
     }
 
     /// The entry's key.
@@ -115,13 +121,18 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
 
     /// The entry's value; of a handle without length, its bytes.
     pub(crate) fn value(&self) -> &[u8] {
-        self.bytes.as_ref().get(self.value.0..self.value.1).unwrap_or_default()
+        self.bytes.as_ref().get(self.stand.value.0..self.stand.value.1).unwrap_or_default()
+    }
+
+    /// Where the entry's value lies in the block.
+    pub(crate) fn value_at(&self) -> usize {
+        self.stand.value.0
     }
 
     /// The entry's value as a handle.
     pub(crate) fn handle(&self) -> Result<BlockHandle, Damage> {
         match self.form {
-            ValueForm::DeltaHandles => Ok(self.handle),
+            ValueForm::DeltaHandles => Ok(self.stand.handle),
             ValueForm::Plain => {
                 take_handle(self.value()).map(|(handle, _)| handle).ok_or(Damage("no handle"))
             }
@@ -151,25 +162,27 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
     /// Goes to the entry at `next`. `false`: there is none.
     pub(crate) fn advance(&mut self) -> Result<bool, Damage> {
         self.valid = false;
-        if self.next >= self.parts.entries_end {
+        if self.stand.next >= self.parts.entries_end {
             return Ok(false);
         }
-        let head = self.head(self.next)?;
-        self.at = self.next;
+        let head = self.head(self.stand.next)?;
+        self.stand.at = self.stand.next;
         if head.shared > self.key.len() {
             return Err(Damage("a key that shares more than the one before has"));
         }
-        self.shared = head.shared;
+        self.stand.shared = head.shared;
         self.key.truncate(head.shared);
         self.key.extend_from_slice(&self.bytes.as_ref()[head.key.0..head.key.1]);
         if self.key.len() < self.key_len_min {
             return Err(Damage("a key that is too short"));
         }
-        self.value = head.value;
-        self.next = head.value.1;
+        self.stand.value = head.value;
+        self.stand.next = head.value.1;
         if self.form == ValueForm::DeltaHandles {
             self.take_delta(head.shared)?;
         }
+        let left = self.stand.left.checked_sub(self.key.len());
+        self.stand.left = left.ok_or(Damage("keys that share more than 128 times the block"))?;
         self.valid = true;
         Ok(true)
     }
@@ -177,22 +190,22 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
     /// Reads a handle that has no length before it.
     fn take_delta(&mut self, shared: usize) -> Result<(), Damage> {
         let damage = Damage("a handle that is none");
-        let rest = &self.bytes.as_ref()[self.next..self.parts.entries_end];
+        let rest = &self.bytes.as_ref()[self.stand.next..self.parts.entries_end];
         let left = if shared == 0 {
             let (handle, left) = take_handle(rest).ok_or(damage)?;
-            self.handle = handle;
+            self.stand.handle = handle;
             left.len()
         } else {
             let (delta, left) = take_varint(rest).ok_or(damage)?;
-            let BlockHandle { offset, size } = self.handle;
+            let BlockHandle { offset, size } = self.stand.handle;
             let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER_LEN));
             let offset = next.ok_or(damage)?;
-            self.handle =
+            self.stand.handle =
                 BlockHandle { offset, size: size.checked_add_signed(unzigzag(delta)).ok_or(damage)? };
             left.len()
         };
-        self.next = self.parts.entries_end - left;
-        self.value.1 = self.next;
+        self.stand.next = self.parts.entries_end - left;
+        self.stand.value.1 = self.stand.next;
         Ok(())
     }
 
@@ -202,7 +215,8 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
 
     /// Makes the next step lead to the first entry of a restart.
     fn rewind(&mut self, index: usize) {
-        self.next = self.restart(index);
+        self.stand.next = self.restart(index);
+        self.stand.left = self.bytes.as_ref().len() * EXPANSION_MAX + EXPANSION_BASE;
         self.key.clear();
         self.valid = false;
     }
@@ -210,7 +224,7 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
     /// Goes to the first entry.
     pub(crate) fn first(&mut self) -> Result<bool, Damage> {
         self.rewind(0);
-        if self.next != 0 {
+        if self.stand.next != 0 {
             return Err(Damage("the first restart is not the first entry"));
         }
         self.advance()
@@ -222,10 +236,10 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         if self.parts.entries_end == 0 {
             return Ok(false);
         }
-        if self.next >= self.parts.entries_end {
+        if self.stand.next >= self.parts.entries_end {
             return Err(Damage("a restart after the last entry"));
         }
-        while self.advance()? && self.next < self.parts.entries_end {}
+        while self.advance()? && self.stand.next < self.parts.entries_end {}
         Ok(true)
     }
 
@@ -260,24 +274,46 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         Ok(false)
     }
 
-    /// Goes to the entry before the one at which the cursor stands. O(log restarts + restart interval).
+    /// Goes to the entry before the one at which the cursor stands. O(log restarts + restart interval), and O(1) if the
+    /// last step went back as well.
     pub(crate) fn prev(&mut self) -> Result<bool, Damage> {
-        let end = self.at;
+        let end = self.stand.at;
         self.valid = false;
         if end == 0 {
             return Ok(false);
         }
+        if self.passed.last().is_none_or(|(stand, _)| stand.next != end) {
+            self.pass_up_to(end)?;
+        }
+        match self.passed.pop() {
+            Some((stand, key_at)) if stand.next == end => {
+                self.stand = stand;
+                self.key.clear();
+                self.key.extend_from_slice(&self.passed_keys[key_at..]);
+                self.passed_keys.truncate(key_at);
+                self.valid = true;
+                Ok(true)
+            }
+            _ => Err(Damage("entries that do not lead to the one after them")),
+        }
+    }
+
+    /// Keeps the entries from the last restart before `end` up to there.
+    fn pass_up_to(&mut self, end: usize) -> Result<(), Damage> {
         let (mut low, mut high) = (0, self.parts.restarts);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.restart(middle) < end { low = middle + 1 } else { high = middle }
         }
         self.rewind(low.saturating_sub(1));
-        while self.next < end && self.advance()? {}
-        if !self.valid || self.next != end {
-            return Err(Damage("entries that do not lead to the one after them"));
+        self.passed.clear();
+        self.passed_keys.clear();
+        while self.stand.next < end && self.advance()? {
+            self.passed.push((self.stand, self.passed_keys.len()));
+            self.passed_keys.extend_from_slice(&self.key);
         }
-        Ok(true)
+        self.valid = false;
+        Ok(())
     }
 }
 
@@ -292,8 +328,8 @@ impl RestartCheck {
     /// Called at each entry of the walk.
     #[inline]
     pub(crate) fn meet<B: AsRef<[u8]>>(&mut self, cursor: &BlockCursor<B>) -> Result<(), Damage> {
-        if self.next < cursor.parts.restarts && cursor.restart(self.next) == cursor.at {
-            if cursor.shared != 0 {
+        if self.next < cursor.parts.restarts && cursor.restart(self.next) == cursor.stand.at {
+            if cursor.stand.shared != 0 {
                 return Err(Damage("a restart whose key is not whole"));
             }
             self.next += 1;

@@ -1,26 +1,42 @@
 //! Compression of blocks: the type byte, and bytes back with their size bounded.
 //!
 //! ```text
-//!   type 0: the block        type 4, 5 (lz4): raw size (varint32) | lz4 block
+//!   type 0: the block        1 (snappy): a snappy block, which begins with its raw size
+//!   4, 5 (lz4): raw size (varint32; 8 bytes in format version 1) | lz4 block        7 (zstd): raw size (varint32) | frame
 //! ```
 //! * SST-COMPRESSION-1: a compressed block is kept only if it is at most 7/8 of the raw one, as RocksDB does.
-//! * SST-COMPRESSION-2: the raw size that a block states is believed only as far as lz4 can reach (255 times), so no
-//!   input makes the reader allocate more than that.
+//! * SST-COMPRESSION-2: the raw size that a block states is believed only as far as its format can reach, before memory
+//!   is taken: snappy 22 times, lz4 255 times, zstd 2^15 times (four bytes are a block of 128 KiB).
 //!
-//! Pure functions; any thread.
+//! Pure functions; any thread. Not promised: that zstd's decoder takes no more than that. A frame that lies about its
+//! size makes it take up to 2^17 times the stored bytes before it is refused.
 
 use std::borrow::Cow;
 
-#[cfg(feature = "lz4")]
-use crate::coding::{put_varint, take_varint32};
+use crate::coding::{take_varint32, u64_at};
 use crate::options::Compression;
 
 /// Type byte of blocks that are not compressed.
 pub(crate) const RAW: u8 = 0;
-#[cfg(feature = "lz4")]
-const LZ4: [u8; 2] = [4, 5];
-#[cfg(feature = "lz4")]
-const EXPANSION_MAX: usize = 255;
+const SNAPPY: u8 = 1;
+const LZ4: u8 = 4;
+const LZ4_HC: u8 = 5;
+const ZSTD: u8 = 7;
+
+/// The first format version whose lz4 blocks are those of [`Compression::compress`].
+pub(crate) const PORTABLE_VERSION: u32 = 2;
+
+/// RocksDB's types and their names in the properties block.
+const NAMES: [(u8, &str); 8] = [
+    (RAW, "NoCompression"),
+    (SNAPPY, "Snappy"),
+    (2, "Zlib"),
+    (3, "BZip2"),
+    (LZ4, "LZ4"),
+    (LZ4_HC, "LZ4HC"),
+    (6, "Xpress"),
+    (ZSTD, "ZSTD"),
+];
 
 /// Why a block was not decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +44,6 @@ pub(crate) enum Refusal {
     /// The type is not known.
     Unknown,
     /// The bytes are not what this type makes.
-    #[cfg(feature = "lz4")]
     Damaged,
 }
 
@@ -37,44 +52,117 @@ impl Compression {
     pub(crate) fn property(self) -> &'static str {
         match self {
             Compression::None => "NoCompression",
+            #[cfg(feature = "snappy")]
+            Compression::Snappy => "Snappy",
             #[cfg(feature = "lz4")]
             Compression::Lz4 => "LZ4",
+            #[cfg(feature = "zstd")]
+            Compression::Zstd => "ZSTD",
         }
     }
 
     /// The bytes to store for a block, and their type (SST-COMPRESSION-1).
     pub(crate) fn compress(self, raw: &[u8]) -> (Cow<'_, [u8]>, u8) {
-        match self {
-            Compression::None => (Cow::Borrowed(raw), RAW),
-            #[cfg(feature = "lz4")]
-            Compression::Lz4 => {
-                let mut stored = Vec::with_capacity(raw.len() / 2);
-                put_varint(&mut stored, raw.len() as u64);
-                stored.extend_from_slice(&lz4_flex::block::compress(raw));
-                let kept = raw.len() <= u32::MAX as usize && stored.len() <= raw.len() - raw.len() / 8;
-                if kept { (Cow::Owned(stored), LZ4[0]) } else { (Cow::Borrowed(raw), RAW) }
+        let packed: Option<(Vec<u8>, u8)> = match self {
+            Compression::None => None,
+            #[cfg(feature = "snappy")]
+            Compression::Snappy => {
+                snap::raw::Encoder::new().compress_vec(raw).ok().map(|stored| (stored, SNAPPY))
             }
+            #[cfg(feature = "lz4")]
+            Compression::Lz4 => Some((after_size(raw, &lz4_flex::block::compress(raw)), LZ4)),
+            #[cfg(feature = "zstd")]
+            Compression::Zstd => {
+                use ruzstd::encoding::{CompressionLevel::Fastest, compress_to_vec};
+                Some((after_size(raw, &compress_to_vec(raw, Fastest)), ZSTD))
+            }
+        };
+        let (fits, most) = (raw.len() <= u32::MAX as usize, raw.len() - raw.len() / 8);
+        match packed {
+            Some((stored, kind)) if fits && stored.len() <= most => (Cow::Owned(stored), kind),
+            _ => (Cow::Borrowed(raw), RAW),
         }
     }
 }
 
-/// Decompresses a stored block of this type (SST-COMPRESSION-2).
-pub(crate) fn decompress(stored: &[u8], compression: u8) -> Result<Cow<'_, [u8]>, Refusal> {
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+fn after_size(raw: &[u8], packed: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(packed.len() + 5);
+    crate::coding::put_varint(&mut stored, raw.len() as u64);
+    stored.extend_from_slice(packed);
+    stored
+}
+
+/// Whether blocks of this type are read. The features decide.
+fn is_readable(compression: u8) -> bool {
     match compression {
-        RAW => Ok(Cow::Borrowed(stored)),
-        #[cfg(feature = "lz4")]
-        kind if LZ4.contains(&kind) => {
-            let (len, packed) = take_varint32(stored).ok_or(Refusal::Damaged)?;
-            let len = len as usize;
-            if len > packed.len().saturating_mul(EXPANSION_MAX) {
-                return Err(Refusal::Damaged);
-            }
-            let mut raw = vec![0; len];
-            match lz4_flex::block::decompress_into(packed, &mut raw) {
-                Ok(written) if written == len => Ok(Cow::Owned(raw)),
-                _ => Err(Refusal::Damaged),
-            }
-        }
-        _ => Err(Refusal::Unknown),
+        RAW => true,
+        SNAPPY => cfg!(feature = "snappy"),
+        LZ4 | LZ4_HC => cfg!(feature = "lz4"),
+        ZSTD => cfg!(feature = "zstd"),
+        _ => false,
     }
+}
+
+/// A type of compression as messages name it.
+pub(crate) fn name(compression: u8) -> String {
+    let known = NAMES.iter().find(|(kind, _)| *kind == compression);
+    format!("compression {} (type {compression})", known.map_or("of another", |(_, name)| name))
+}
+
+/// What a file's property says of its blocks that is not read here. RocksDB writes one of its names or, from format
+/// version 7 on, who compresses and the types in hexadecimal digits: `BuiltinV2;0407;`.
+pub(crate) fn unreadable(property: &str) -> Option<String> {
+    let kinds: Vec<u8> = match property.split_once(';') {
+        Some(("" | "BuiltinV2", kinds)) => {
+            let digits = kinds.trim_end_matches(';').as_bytes().chunks(2);
+            let kind = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+            digits.map(|pair| kind(pair).unwrap_or(u8::MAX)).collect()
+        }
+        None => match NAMES.iter().find(|(_, name)| *name == property) {
+            Some((kind, _)) => vec![*kind],
+            None if property.is_empty() => vec![],
+            None => return Some(format!("compression {property}")),
+        },
+        Some(_) => return Some(format!("compression by {property}")),
+    };
+    kinds.into_iter().find(|kind| !is_readable(*kind)).map(name)
+}
+
+/// Decompresses a stored block of this type, from a file of this format version (SST-COMPRESSION-2).
+pub(crate) fn decompress(stored: &[u8], compression: u8, version: u32) -> Result<Cow<'_, [u8]>, Refusal> {
+    if compression == RAW {
+        return Ok(Cow::Borrowed(stored));
+    }
+    if !is_readable(compression) {
+        return Err(Refusal::Unknown);
+    }
+    expand(stored, compression, version).map(Cow::Owned).ok_or(Refusal::Damaged)
+}
+
+fn expand(stored: &[u8], compression: u8, version: u32) -> Option<Vec<u8>> {
+    let (len, rest) = match compression {
+        LZ4 | LZ4_HC if version < PORTABLE_VERSION => (u64_at(stored, 0)?, &stored[8..]),
+        _ => take_varint32(stored).map(|(len, rest)| (u64::from(len), rest))?,
+    };
+    let (packed, reach) = match compression {
+        SNAPPY => (stored, 22),
+        ZSTD => (rest, 1 << 15),
+        _ => (rest, 255),
+    };
+    let len = usize::try_from(len).ok().filter(|len| *len <= packed.len().saturating_mul(reach))?;
+    let mut raw = vec![0; len];
+    let written: Option<usize> = match compression {
+        #[cfg(feature = "snappy")]
+        SNAPPY => snap::raw::Decoder::new().decompress(packed, &mut raw).ok(),
+        #[cfg(feature = "lz4")]
+        LZ4 | LZ4_HC => lz4_flex::block::decompress_into(packed, &mut raw).ok(),
+        #[cfg(feature = "zstd")]
+        ZSTD => ruzstd::decoding::FrameDecoder::new().decode_all(packed, &mut raw).ok(),
+        _ => {
+            raw.clear();
+            None
+        }
+    };
+    (written == Some(len)).then_some(raw)
 }

@@ -292,7 +292,10 @@ impl TableCursor {
         act: impl FnOnce(&mut BlockCursor<BlockBytes>) -> Result<bool, Damage>,
     ) -> Result<bool> {
         let Some(loaded) = &mut self.data else { return Ok(false) };
-        let result = act(&mut loaded.cursor);
+        let result = act(&mut loaded.cursor).and_then(|found| match split(loaded.cursor.key()) {
+            Some((_, packed)) if found => self.table.inner.check_sequence(packed).map(|()| found),
+            _ => Ok(found),
+        });
         match result {
             Ok(found) => Ok(found),
             Err(damage) => {

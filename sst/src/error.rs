@@ -77,7 +77,7 @@ pub enum BlockKind {
     Properties,
     /// The index.
     Index,
-    /// The Bloom filter.
+    /// A filter: the Bloom filter that is asked, or one that is only verified.
     Filter,
     /// The range tombstones.
     RangeDeletions,
@@ -85,6 +85,8 @@ pub enum BlockKind {
     Dictionary,
     /// A block of entries.
     Data,
+    /// Named in the metaindex by a name that says nothing to this reader.
+    Other,
 }
 
 /// Where a file does not hold what was written to it. No bytes of keys or values.

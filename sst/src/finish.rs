@@ -28,6 +28,8 @@ use crate::writer::{Purpose, SortedTableWriter, seal};
 
 /// Names in the metaindex.
 pub(crate) const FILTER: &[u8] = b"fullfilter.rocksdb.BuiltinBloomFilter";
+/// How the names of filters begin: full ones, those of blocks or of prefixes, partitioned ones.
+pub(crate) const FILTERS: [&[u8]; 3] = [b"fullfilter.", b"filter.", b"partitionedfilter."];
 pub(crate) const INDEX: &[u8] = b"rocksdb.index";
 pub(crate) const PROPERTIES: &[u8] = b"rocksdb.properties";
 pub(crate) const RANGE_DELETIONS: &[u8] = b"rocksdb.range_del";
@@ -184,7 +186,7 @@ impl<S: Storage> SortedTableWriter<S> {
         for (name, text) in [
             (properties::COMPARATOR, properties::BYTEWISE),
             ("rocksdb.column.family.name", family.name.as_str()),
-            ("rocksdb.compression", options.compression.property()),
+            (properties::COMPRESSION, options.compression.property()),
             ("rocksdb.compression_options", COMPRESSION_OPTIONS),
             ("rocksdb.merge.operator", "nullptr"),
             ("rocksdb.prefix.extractor.name", "nullptr"),

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 
 use paranoid_memtable::ChecksumKind;
 
+use crate::block_cursor::RESTART_INTERVAL_MAX;
 use crate::error::{Error, Result};
 
 /// Largest block size that can be asked for. A single entry may make a block larger.
@@ -22,6 +23,12 @@ pub enum Compression {
     /// By lz4, where that saves an eighth or more. Feature `lz4`.
     #[cfg(feature = "lz4")]
     Lz4,
+    /// By snappy, where that saves an eighth or more. Feature `snappy`.
+    #[cfg(feature = "snappy")]
+    Snappy,
+    /// By zstd at its fastest, where that saves an eighth or more. Feature `zstd`.
+    #[cfg(feature = "zstd")]
+    Zstd,
 }
 
 /// How the index shortens the keys that stand between two blocks.
@@ -144,9 +151,9 @@ setters! {
     block_size: u32 => block_size;
     /// A block ends early, this many per cent before its size, if the next entry would make it larger. Default 10.
     block_size_deviation: u32 => block_size_deviation;
-    /// Number of entries of a data block from one key that is stored whole to the next. Default 16.
+    /// Number of entries of a data block from one key that is stored whole to the next, 1 to 128. Default 16.
     block_restart_interval: u32 => block_restart_interval;
-    /// Number of entries of the index from one key that is stored whole to the next. Default 1.
+    /// Number of entries of the index from one key that is stored whole to the next, 1 to 128. Default 1.
     index_block_restart_interval: u32 => index_block_restart_interval;
     /// How separators are shortened.
     index_shortening: IndexShortening => index_shortening;
@@ -172,12 +179,13 @@ impl SortedTableOptionsBuilder {
         let options = self.options;
         let (bits, percent) = (options.bloom_millibits, options.block_size_deviation);
         let intervals = [options.block_restart_interval, options.index_block_restart_interval];
+        let wrong = intervals.into_iter().find(|interval| !(1..=RESTART_INTERVAL_MAX).contains(interval));
         for (holds, what, value) in [
             ((2..=6).contains(&options.format_version), "format version", options.format_version),
             (options.checksum <= ChecksumKind::Xxh3, "checksum kind", options.checksum.as_u8().into()),
             ((1..=BLOCK_SIZE_MAX).contains(&options.block_size), "block size", options.block_size),
             (percent <= 100, "block size deviation", percent),
-            (!intervals.contains(&0), "restart interval", 0),
+            (wrong.is_none(), "restart interval", wrong.unwrap_or(0)),
             (
                 options.context_base.is_none() || options.format_version >= 6,
                 "a context base with format version",

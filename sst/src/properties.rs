@@ -1,8 +1,7 @@
 //! The properties block: names and values, in order of names.
 //!
 //! * SST-PROPERTIES-1: names ascend and differ. A number is a varint of 64 bits, a `fixed` one is little-endian.
-//! * SST-PROPERTIES-2: memory is bounded by the block: what shared prefixes blow up beyond 64 times its size is
-//!   refused.
+//! * SST-PROPERTIES-2: memory is bounded by the block (SST-BLOCK-CURSOR-2).
 //!
 //! Plain data; any thread.
 
@@ -16,6 +15,7 @@ use crate::error::Damage;
 pub(crate) const INDEX_TYPE: &str = "rocksdb.block.based.table.index.type";
 pub(crate) const INDEX_KEY_IS_USER_KEY: &str = "rocksdb.index.key.is.user.key";
 pub(crate) const INDEX_VALUE_IS_DELTA: &str = "rocksdb.index.value.is.delta.encoded";
+pub(crate) const COMPRESSION: &str = "rocksdb.compression";
 pub(crate) const COMPARATOR: &str = "rocksdb.comparator";
 pub(crate) const NUM_ENTRIES: &str = "rocksdb.num.entries";
 pub(crate) const NUM_RANGE_DELETIONS: &str = "rocksdb.num.range-deletions";
@@ -28,10 +28,6 @@ pub(crate) const GLOBAL_SEQUENCE: &str = "rocksdb.external_sst_file.global_seqno
 pub(crate) const WHOLE_KEY_FILTERING: &str = "rocksdb.block.based.table.whole.key.filtering";
 pub(crate) const PREFIX_FILTERING: &str = "rocksdb.block.based.table.prefix.filtering";
 pub(crate) const BYTEWISE: &str = "leveldb.BytewiseComparator";
-
-/// How many bytes names and values may have, for each byte of the block they come from.
-pub(crate) const EXPANSION_MAX: usize = 64;
-pub(crate) const EXPANSION_BASE: usize = 4096;
 
 /// What a file says about itself.
 ///
@@ -108,18 +104,15 @@ impl Properties {
     pub(crate) fn decode(block: &[u8]) -> Result<Properties, Damage> {
         let mut cursor = BlockCursor::new(block, ValueForm::Plain, 0)?;
         let mut properties = Properties::default();
-        let mut left = block.len() * EXPANSION_MAX + EXPANSION_BASE;
         let mut more = cursor.first()?;
         while more {
             let (name, value) = (cursor.key(), cursor.value());
-            let taken = name.len() + value.len();
-            left = left.checked_sub(taken).ok_or(Damage("names that never end"))?;
             let ascends = properties.values.last_key_value().is_none_or(|(last, _)| last.as_slice() < name);
             if !ascends {
                 return Err(Damage("names that do not ascend"));
             }
             if name == GLOBAL_SEQUENCE.as_bytes() {
-                properties.global_sequence_at = Some(cursor.value.0);
+                properties.global_sequence_at = Some(cursor.value_at());
             }
             properties.values.insert(name.to_vec(), value.to_vec());
             more = cursor.advance()?;

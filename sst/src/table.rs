@@ -20,12 +20,13 @@ use paranoid_memtable::format::{BlockHandle, Footer};
 
 use crate::block_builder::ValueForm;
 use crate::block_cursor::{BlockCursor, take_handle};
+use crate::compression;
 use crate::cursor::TableCursor;
 use crate::error::{BlockKind, Damage, Error, Result};
 use crate::filter;
-use crate::finish::{DICTIONARY, FILTER, INDEX, PROPERTIES, RANGE_DELETIONS};
+use crate::finish::{DICTIONARY, FILTER, FILTERS, INDEX, PROPERTIES, RANGE_DELETIONS};
 use crate::index_builder::IndexForm;
-use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN};
+use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN, sequence_of};
 use crate::properties::{self, Properties};
 use crate::source::{BlockBytes, TableSource};
 use crate::storage::{Disk, Storage};
@@ -81,14 +82,21 @@ struct Names {
     properties: Option<BlockHandle>,
     range_deletions: Option<BlockHandle>,
     dictionary: Option<BlockHandle>,
+    /// Those that are verified and not used.
+    others: Vec<(BlockKind, BlockHandle)>,
 }
 
 impl SortedTable {
     /// Opens a file. Reads all of it but the data blocks: O(bytes of index, filter, properties and range deletions).
     ///
+    /// The property `rocksdb.comparator` names the order of keys. A file without it (RocksDB has written it since 2015) is
+    /// taken for one in the order of bytes: in another order gets would miss keys, and `verify` says that they do not
+    /// ascend.
+    ///
     /// # Errors
-    /// `Io`; `Corruption` with file, offset and block; `NotSupported` for an intact file of another table format, order
-    /// of keys or index.
+    /// `Io`; `Corruption` with file, offset and block; `NotSupported`, by name, for an intact file of another table format
+    /// (LevelDB's, Pebble's, a later version), order of keys or index, and for one whose properties state a compression
+    /// that this build does not read.
     pub fn open(path: impl AsRef<Path>) -> Result<SortedTable> {
         let path = path.as_ref();
         SortedTable::from_source(path, Disk.open(path).map_err(Error::io("open", path))?)
@@ -206,7 +214,11 @@ impl TableFile {
             index_form,
             filter,
             tombstones: Tombstones::new(list),
-            named: named.into_iter().filter_map(|(kind, handle)| Some((kind, handle?))).collect(),
+            named: named
+                .into_iter()
+                .filter_map(|(kind, handle)| Some((kind, handle?)))
+                .chain(names.others)
+                .collect(),
             global_sequence,
             properties,
             base: self,
@@ -239,8 +251,16 @@ impl TableFile {
             return Err(self.not_supported(format!("comparator {}", comparator.escape_ascii())));
         }
         let kind = properties.fixed32(properties::INDEX_TYPE).unwrap_or(0);
-        if kind > 1 {
-            return Err(self.not_supported(format!("index type {kind}")));
+        let name = match kind {
+            0 | 1 => None,
+            2 => Some("index of two levels (type 2)".into()),
+            3 => Some("index with first keys (type 3)".into()),
+            _ => Some(format!("index type {kind}")),
+        };
+        let compression =
+            String::from_utf8_lossy(properties.get(properties::COMPRESSION).unwrap_or_default());
+        if let Some(feature) = name.or_else(|| compression::unreadable(&compression)) {
+            return Err(self.not_supported(feature));
         }
         let version = properties.number(properties::FORMAT_VERSION).unwrap_or(0);
         let stored = u64::from(self.footer.format_version());
@@ -293,19 +313,17 @@ fn read_names(block: &[u8]) -> Result<Names, Damage> {
         if last.as_deref().is_some_and(|last| last >= cursor.key()) {
             return Err(Damage("names that do not ascend"));
         }
-        let place = match cursor.key() {
-            FILTER => Some(&mut names.filter),
-            INDEX => Some(&mut names.index),
-            PROPERTIES => Some(&mut names.properties),
-            RANGE_DELETIONS => Some(&mut names.range_deletions),
-            DICTIONARY => Some(&mut names.dictionary),
-            _ => None,
-        };
-        if let Some(place) = place {
-            match take_handle(cursor.value()) {
-                Some((handle, [])) => *place = Some(handle),
-                _ => return Err(Damage("no handle")),
+        let Some((handle, [])) = take_handle(cursor.value()) else { return Err(Damage("no handle")) };
+        match cursor.key() {
+            FILTER => names.filter = Some(handle),
+            INDEX => names.index = Some(handle),
+            PROPERTIES => names.properties = Some(handle),
+            RANGE_DELETIONS => names.range_deletions = Some(handle),
+            DICTIONARY => names.dictionary = Some(handle),
+            name if FILTERS.iter().any(|start| name.starts_with(start)) => {
+                names.others.push((BlockKind::Filter, handle));
             }
+            _ => names.others.push((BlockKind::Other, handle)),
         }
         last = Some(cursor.key().to_vec());
         more = cursor.advance()?;
@@ -325,6 +343,14 @@ impl Inner {
     pub(crate) fn index_cursor(&self) -> Result<BlockCursor<BlockBytes>, Damage> {
         let key_len_min = if self.index_form.user_keys { 0 } else { TAIL_LEN };
         BlockCursor::new(self.index.clone(), self.index_form.values, key_len_min)
+    }
+
+    /// Refuses an entry of an ingested file that has a sequence number of its own: all of them have the global one.
+    pub(crate) fn check_sequence(&self, packed: u64) -> Result<(), Damage> {
+        match self.global_sequence {
+            Some(_) if sequence_of(packed) != 0 => Err(Damage("a sequence number in an ingested file")),
+            _ => Ok(()),
+        }
     }
 
     /// Makes a report about the index.

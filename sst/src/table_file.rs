@@ -17,7 +17,7 @@ use paranoid_memtable::ChecksumKind;
 use paranoid_memtable::format::{BlockHandle, Footer, TableMagic};
 
 use crate::block_cursor::TRAILER_LEN;
-use crate::compression::{Refusal, decompress};
+use crate::compression::{self, Refusal, decompress};
 use crate::error::{BlockKind, Corruption, Damage, Error, Result};
 use crate::properties::Properties;
 use crate::source::{BlockBytes, TableSource};
@@ -71,16 +71,15 @@ impl TableFile {
     pub(crate) fn fetch(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
         let mut bytes = self.stored(kind, handle)?;
         let verified = self.footer.checks().verify(bytes.as_ref(), handle.offset);
-        let (block, compression) = verified.map_err(|error| foreign(&self.file, kind, error))?;
+        let (block, packing) = verified.map_err(|error| foreign(&self.file, kind, error))?;
         let len = block.len();
-        match decompress(block, compression) {
+        match decompress(block, packing, self.footer.format_version()) {
             Ok(Cow::Borrowed(_)) => {
                 bytes.truncate(len);
                 Ok(bytes)
             }
             Ok(Cow::Owned(raw)) => Ok(raw.into()),
-            Err(Refusal::Unknown) => Err(self.not_supported(format!("compression type {compression}"))),
-            #[cfg(feature = "lz4")]
+            Err(Refusal::Unknown) => Err(self.not_supported(compression::name(packing))),
             Err(Refusal::Damaged) => {
                 Err(self.damaged(kind, handle)(Damage("a block that does not decompress")))
             }
@@ -112,6 +111,11 @@ impl TableFile {
 fn read_footer(file: &Arc<Path>, source: &TableSource) -> Result<Footer> {
     let len = source.len();
     let tail_len = len.min(Footer::LEN_MAX as u64);
+    if tail_len < Footer::LEN_MAX as u64 {
+        let what =
+            if len == 0 { "a file of 0 bytes is too short" } else { "a file that is too short for a footer" };
+        return Err(Damage(what).in_file(file, BlockKind::Footer, 0));
+    }
     let tail = source.read(len - tail_len, tail_len).map_err(Error::io("read", file))?;
     let not_supported = |feature| Error::NotSupported { file: Arc::clone(file), feature };
     let footer = Footer::decode(tail.as_ref(), len).map_err(|error| match error {

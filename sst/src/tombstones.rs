@@ -14,7 +14,6 @@ use crate::block_builder::ValueForm;
 use crate::block_cursor::BlockCursor;
 use crate::error::{Damage, Result};
 use crate::internal_key::{TAIL_LEN, kind_of, sequence_of, split};
-use crate::properties::{EXPANSION_BASE, EXPANSION_MAX};
 
 /// Soft limit of the memtable, which grows as it must.
 const WRITE_BUFFER_SIZE: u64 = 64 << 10;
@@ -76,15 +75,15 @@ impl Tombstones {
 /// Reads a block. With a global sequence number every tombstone has that one.
 pub(crate) fn read(block: &[u8], global: Option<SequenceNumber>) -> Result<Vec<Tombstone>, Damage> {
     let mut cursor = BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)?;
-    let mut left = block.len() * EXPANSION_MAX + EXPANSION_BASE;
     let mut list = vec![];
     let mut more = cursor.first()?;
     while more {
-        let taken = cursor.key().len() + cursor.value().len();
-        left = left.checked_sub(taken).ok_or(Damage("range deletions that never end"))?;
         let (start, packed) = split(cursor.key()).ok_or(Damage("a key that is too short"))?;
         if kind_of(packed) != Kind::RANGE_DELETE {
             return Err(Damage("an entry that is no range deletion"));
+        }
+        if global.is_some() && sequence_of(packed) != 0 {
+            return Err(Damage("a sequence number in an ingested file"));
         }
         let sequence = global.unwrap_or(sequence_of(packed));
         list.push((start.to_vec(), cursor.value().to_vec(), sequence));

@@ -1,12 +1,13 @@
 //! `verify`: every block of a file, every entry, and what the blocks say about each other.
 //!
-//! * SST-VERIFY-1: all blocks are read from the source again and their checksums compared.
+//! * SST-VERIFY-1: all blocks are read from the source again and their checksums compared, also those whose names say
+//!   nothing to this reader.
 //! * SST-VERIFY-2: keys strictly ascend inside and between blocks; separators stand between; restarts are where
 //!   entries begin; an index of user keys has no user key on both sides of a separator.
 //! * SST-VERIFY-3: the filter denies no key; counts and sums of lengths are those of the properties.
 //! * SST-VERIFY-4: blocks do not overlap. Bytes outside of all blocks are counted, not checked.
 //!
-//! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file has.
+//! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file has, 128 times at most.
 
 use paranoid_memtable::SequenceNumber;
 use paranoid_memtable::format::BlockHandle;
@@ -184,14 +185,11 @@ impl Pass<'_> {
         if !DATA_KINDS.contains(&kind_of(packed).as_u8()) {
             return Err(Damage("an unknown kind"));
         }
-        let global = self.table.inner.global_sequence;
-        if global.is_some() && sequence_of(packed) != 0 {
-            return Err(Damage("a sequence number in an ingested file"));
-        }
+        self.table.inner.check_sequence(packed)?;
         if !self.table.may_hold(user_key) {
             return Err(Damage("a key that the filter denies"));
         }
-        let sequence = global.unwrap_or(sequence_of(packed));
+        let sequence = self.table.inner.global_sequence.unwrap_or(sequence_of(packed));
         self.report.meet(user_key, packed, data.value(), sequence);
         self.report.entries += 1;
         self.last.clear();

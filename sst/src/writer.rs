@@ -23,7 +23,7 @@ use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::block_builder::{BlockBuilder, ValueForm};
 use crate::chain;
-use crate::compression::{Refusal, decompress};
+use crate::compression::{PORTABLE_VERSION, Refusal, decompress};
 use crate::error::{BlockKind, Damage, Error, Result};
 use crate::filter::FilterBuilder;
 use crate::index_builder::IndexBuilder;
@@ -349,10 +349,9 @@ pub(crate) fn seal<'a>(
 ) -> Result<Sealed<'a>, Damage> {
     let (stored, kind) = compression.compress(raw);
     let trailer = checks.trailer(&stored, kind, offset);
-    let sum = match decompress(&stored, kind) {
+    let sum = match decompress(&stored, kind, PORTABLE_VERSION) {
         Ok(block) => chain::compare(&block, digests)?,
         Err(Refusal::Unknown) => return Err(Damage("a compression that cannot be read")),
-        #[cfg(feature = "lz4")]
         Err(Refusal::Damaged) => return Err(Damage("a block that does not decompress")),
     };
     Ok((stored, trailer, sum))

@@ -11,6 +11,7 @@ mod rng;
 #[allow(unreachable_pub, dead_code, reason = "shared by path")]
 mod watchdog;
 
+mod by_hand;
 mod disk;
 mod model;
 mod tools;
@@ -25,4 +26,5 @@ mod merging;
 mod reader;
 mod rocksdb;
 mod vectors;
+mod wild;
 mod writer;

@@ -2,7 +2,9 @@
 
 use paranoid_memtable::tombstone::Fragmenter;
 use paranoid_memtable::{Bytewise, ChecksumKind};
-use paranoid_sst::{IndexShortening, SortedTable, SortedTableOptions, SortedTableOptionsBuilder};
+use paranoid_sst::{
+    Compression, IndexShortening, SortedTable, SortedTableOptions, SortedTableOptionsBuilder, TableLookup,
+};
 
 use crate::model::{Model, Row, file_in, folder, hex};
 use crate::rng::{Rng, amount, seed_or};
@@ -156,42 +158,84 @@ fn a_million_entries() {
     entries_agree(&many, &file_in(&folder), SortedTableOptions::builder(), sst_dump.as_deref());
 }
 
+/// The compressions that this build has, with the names that `ldb` gives to those that it reads.
+const COMPRESSIONS: &[(Compression, &[&str])] = &[
+    #[cfg(feature = "lz4")]
+    (Compression::Lz4, &["lz4", "lz4hc"]),
+    #[cfg(feature = "snappy")]
+    (Compression::Snappy, &["snappy"]),
+    #[cfg(feature = "zstd")]
+    (Compression::Zstd, &["zstd"]),
+];
+
 /// Blocks that compression makes smaller by an eighth or more are compressed, others are not: in one file.
-#[cfg(feature = "lz4")]
 #[test]
 fn compressed_blocks_among_others() {
     let seed = seed_or(0x124);
     let _watchdog = Watchdog::new("rocksdb::compressed_blocks_among_others", seed);
     let sst_dump = tools::find("sst_dump");
     let mut rng = Rng::new(seed);
-    let new = || SortedTableOptions::builder().compression(paranoid_sst::Compression::Lz4);
     let mut model = Model::random(&mut rng, amount(3_000, 600));
     for (number, row) in model.rows.iter_mut().enumerate() {
         if number % 200 < 120 && row.kind == paranoid_memtable::Kind::PUT {
             row.value = vec![number as u8; 100];
         }
     }
-    for version in 2..=6 {
-        let options = new().format_version(version);
-        agrees(&model, options, sst_dump.as_deref().filter(|_| version <= 5));
+    for (compression, _) in COMPRESSIONS {
+        let new = || SortedTableOptions::builder().compression(*compression);
+        for version in 2..=6 {
+            let options = new().format_version(version);
+            agrees(&model, options, sst_dump.as_deref().filter(|_| version <= 5));
+        }
+        let folder = folder();
+        let path = file_in(&folder);
+        let small = model.write(&path, new());
+        std::fs::remove_file(&path).unwrap();
+        assert!(small.file_size < model.write(&path, SortedTableOptions::builder()).file_size);
+        // Under a checksum that checks nothing: bytes that do not decompress, and sizes that are wrong.
+        std::fs::remove_file(&path).unwrap();
+        model.write(&path, new().checksum(ChecksumKind::None));
+        let whole = std::fs::read(&path).unwrap();
+        for _ in 0..amount(20_000, 500) {
+            let mut bytes = whole.clone();
+            let at = rng.index(bytes.len() - 53);
+            bytes[at] ^= 1 << rng.below(8);
+            let source = paranoid_sst::TableSource::memory(std::sync::Arc::new(bytes));
+            if let Ok(table) = SortedTable::from_source("flipped", source) {
+                let _ = table.verify();
+            }
+        }
     }
-    let folder = folder();
-    let path = file_in(&folder);
-    let small = model.write(&path, new());
-    let mut bytes = std::fs::read(&path).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    assert!(small.file_size < model.write(&path, SortedTableOptions::builder()).file_size);
-    // Under a checksum that checks nothing: bytes that do not decompress, and sizes that are wrong.
-    std::fs::remove_file(&path).unwrap();
-    model.write(&path, new().checksum(ChecksumKind::None));
-    let whole = std::fs::read(&path).unwrap();
-    for _ in 0..amount(20_000, 2_000) {
-        bytes.clone_from(&whole);
-        let at = rng.index(bytes.len() - 53);
-        bytes[at] ^= 1 << rng.below(8);
-        let source = paranoid_sst::TableSource::memory(std::sync::Arc::new(bytes.clone()));
-        if let Ok(table) = SortedTable::from_source("lz4", source) {
-            let _ = table.verify();
+}
+
+/// What RocksDB compressed is read: every entry, and by gets.
+#[test]
+fn blocks_that_rocksdb_compressed() {
+    let _watchdog = Watchdog::new("rocksdb::blocks_that_rocksdb_compressed", 0);
+    let (Some(ldb), Some(sst_dump)) = (tools::find("ldb"), tools::find("sst_dump")) else { return };
+    let lines: String =
+        (0..900).map(|n| format!("key{n:04} ==> {}\n", format!("{n} ").repeat(n % 40))).collect();
+    for name in COMPRESSIONS.iter().flat_map(|(_, names)| *names) {
+        let folder = folder();
+        let database = format!("--db={}", folder.path().display());
+        let compression = format!("--compression_type={name}");
+        let arguments =
+            [&database, "--create_if_missing", &compression, "--disable_wal", "--block_size=3000", "load"];
+        tools::output(&ldb, &arguments, &lines);
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+        let path = files.into_iter().find(|path| path.extension().is_some_and(|end| end == "sst")).unwrap();
+        let table = SortedTable::open(&path).unwrap();
+        let report = table.verify().unwrap();
+        let raw: usize = rows_of(&table).iter().map(|row| row.key.len() + row.value.len()).sum();
+        assert!(report.data_size < raw as u64, "{name}: nothing was compressed");
+        let rows = rows_of(&table);
+        assert!(
+            rows.len() == 900 && rows == tools::scan(&sst_dump, &path),
+            "{name}: sst_dump's scan differs"
+        );
+        for row in rows {
+            let wanted = TableLookup::Value { sequence: row.sequence, value: row.value };
+            assert_eq!(table.get(&row.key, u64::MAX).unwrap(), wanted, "{name}");
         }
     }
 }
