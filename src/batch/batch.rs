@@ -614,9 +614,9 @@ impl WriteBatch {
     /// Reads an encoded batch, checks all of it, and copies it. The copy has no digests:
     /// [`from_verified`](Self::from_verified) gives it some. O(length).
     ///
-    /// What RocksDB writes is read as RocksDB applies it. Log data (`PutLogData`) stays in the bytes and is no entry. An
-    /// empty range, whose ends are equal, is an entry that takes its sequence number and deletes nothing. A range that
-    /// ends before its start is refused by the table, which knows the order of keys.
+    /// What RocksDB writes is read as RocksDB applies it. Log data (`PutLogData`) and the `Noop` of a transaction stay
+    /// in the bytes and are no entries. An empty range, whose ends are equal, is an entry that takes its sequence number
+    /// and deletes nothing. A range that ends before its start is refused by the table, which knows the order of keys.
     ///
     /// # Errors
     /// `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header, an unknown tag, a

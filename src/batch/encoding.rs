@@ -6,6 +6,7 @@
 //!   record:  tag (1) | varint32 length | key | varint32 length | value
 //!            0 delete, 7 single delete: key only        15 range delete: start and end
 //!            1 put, 2 merge, 0x80.. custom: both        3 log data: one slice, no entry, not counted
+//!            13 no operation (first in a transaction's batch): nothing, no entry, not counted
 //! ```
 //! * BATCH-ENCODING-1: every offset is compared with the end of the bytes, and every length with the bytes that
 //!   remain, before anything is read.
@@ -29,7 +30,9 @@ pub(super) const HEADER_LEN: usize = 12;
 pub(super) const COUNT_AT: usize = 8;
 
 /// What RocksDB's `PutLogData` adds: bytes for readers of the log.
-pub(super) const LOG_DATA: Kind = Kind::from_u8(3);
+const LOG_DATA: u8 = 3;
+/// What RocksDB leaves where a transaction may put its mark later.
+const NOOP: u8 = 13;
 
 /// A record of RocksDB's that this crate cannot apply (BATCH-ENCODING-4), as errors name it.
 #[cold]
@@ -43,17 +46,22 @@ fn foreign(tag: u8) -> Option<&'static str> {
         0x0a => "EndPrepareXID, record 0x0a of a RocksDB write batch",
         0x0b => "CommitXID, record 0x0b of a RocksDB write batch",
         0x0c => "RollbackXID, record 0x0c of a RocksDB write batch",
-        0x0d => "Noop (of a two-phase commit), record 0x0d of a RocksDB write batch",
         0x0e => "ColumnFamilyRangeDeletion, record 0x0e of a RocksDB write batch",
         0x10 => "ColumnFamilyBlobIndex, record 0x10 of a RocksDB write batch",
         0x11 => "BlobIndex, record 0x11 of a RocksDB write batch",
-        0x12 => "BeginPersistedPrepareXID, record 0x12 of a RocksDB write batch",
-        0x13 => "BeginUnprepareXID, record 0x13 of a RocksDB write batch",
-        0x14 => "DeletionWithTimestamp, record 0x14 of a RocksDB write batch",
-        0x15 => "CommitXIDAndTimestamp, record 0x15 of a RocksDB write batch",
-        0x16 => "WideColumnEntity, record 0x16 of a RocksDB write batch",
-        0x17 => "ColumnFamilyWideColumnEntity, record 0x17 of a RocksDB write batch",
-        0x18 => "ValuePreferredSeqno, record 0x18 of a RocksDB write batch",
+        0x12 => {
+            "BeginPersistedPrepareXID, record 0x12 of a RocksDB write batch; of a Pebble batch SetWithDelete"
+        }
+        0x13 => "BeginUnprepareXID, record 0x13 of a RocksDB write batch; of a Pebble batch RangeKeyDelete",
+        0x14 => {
+            "DeletionWithTimestamp, record 0x14 of a RocksDB write batch; of a Pebble batch RangeKeyUnset"
+        }
+        0x15 => "CommitXIDAndTimestamp, record 0x15 of a RocksDB write batch; of a Pebble batch RangeKeySet",
+        0x16 => "WideColumnEntity, record 0x16 of a RocksDB write batch; of a Pebble batch IngestSST",
+        0x17 => {
+            "ColumnFamilyWideColumnEntity, record 0x17 of a RocksDB write batch; of a Pebble batch DeleteSized"
+        }
+        0x18 => "ValuePreferredSeqno, record 0x18 of a RocksDB write batch; of a Pebble batch Excise",
         0x19 => "ColumnFamilyValuePreferredSeqno, record 0x19 of a RocksDB write batch",
         _ => return None,
     })
@@ -138,7 +146,7 @@ fn append_slice(buffer: &mut Vec<u8>, bytes: &[u8]) {
     buffer.extend_from_slice(bytes);
 }
 
-/// One decoded record: an entry, or [`LOG_DATA`] with its bytes as the value. Deletes and single deletes have an empty
+/// One decoded record: an entry, or of a kind that is not known: log data with its bytes as the value, no operation. Deletes and single deletes have an empty
 /// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record<'b> {
@@ -189,13 +197,19 @@ impl<'b> Records<'b> {
         Ok(Some(Record { kind, key, value }))
     }
 
-    /// A record that is no entry: log data, or an error.
+    /// A record that is no entry: log data, no operation, or an error.
     #[cold]
     fn other(&mut self, tag_at: usize, tag: u8) -> Result<Record<'b>> {
-        if Kind::from_u8(tag) == LOG_DATA {
-            return Ok(Record { kind: LOG_DATA, key: &[], value: self.slice()? });
-        }
-        Err(foreign(tag).map_or_else(|| damage(tag_at, 0, u64::from(tag)), Error::NotSupported))
+        let value = match tag {
+            LOG_DATA => self.slice()?,
+            NOOP => &[],
+            _ => {
+                return Err(
+                    foreign(tag).map_or_else(|| damage(tag_at, 0, u64::from(tag)), Error::NotSupported)
+                );
+            }
+        };
+        Ok(Record { kind: Kind::from_u8(tag), key: &[], value })
     }
 
     #[inline]

@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::batch::encoding::{COUNT_AT, Header, LOG_DATA, Record, Records, damage};
+use crate::batch::encoding::{COUNT_AT, Header, Record, Records, damage};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::integrity::digest::{Kvo, Protected, key_part, value_part};
@@ -100,14 +100,14 @@ pub struct BatchEntries<'b> {
 /// Reads the entries of a batch whose header agreed.
 pub(crate) struct EntryReader<'b> {
     buffer: &'b [u8],
-    /// One per record, log data included, or none at all.
+    /// One per record, those that are no entries included, or none at all.
     caller_digests: &'b [Protected<Kvo>],
     protection: CallerDigests,
     header: Header,
     records: Records<'b>,
     /// Entries handed out.
     read: u32,
-    /// Records passed: entries and log data.
+    /// Records passed: entries and others.
     passed: usize,
 }
 
@@ -125,7 +125,7 @@ impl<'b> EntryReader<'b> {
         Ok(EntryReader { buffer, caller_digests, protection, header, records, read: 0, passed: 0 })
     }
 
-    /// Verifies all records and returns the digest of each, log data included: the batch's own, or one that is
+    /// Verifies all records and returns the digest of each, also of those that are no entries: the batch's own, or one that is
     /// computed here if the batch has none. O(length).
     pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvo>>> {
         let mut digests = Vec::with_capacity(self.caller_digests.len());
@@ -135,19 +135,19 @@ impl<'b> EntryReader<'b> {
         self.end().map(|()| digests)
     }
 
-    /// The next entry, with log data skipped; `None` at the end of the bytes. Not to be called after that, or after an error.
+    /// The next entry; records that are none are skipped. `None` at the end of the bytes. Not to be called after that, or after an error.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
         loop {
             match self.step_record()? {
                 None => return self.end().map(|()| None),
-                Some(record) if record.kind == LOG_DATA => {}
+                Some(record) if !record.kind.is_known() => {}
                 entry => return Ok(entry),
             }
         }
     }
 
-    /// The next record, log data included.
+    /// The next record, an entry or not.
     #[inline(always)]
     fn step_record(&mut self) -> Result<Option<BatchEntry<'b>>> {
         let at = self.records.offset();
@@ -157,7 +157,7 @@ impl<'b> EntryReader<'b> {
         let caller_digest = self.check_caller_digest(at, kind, key_part, value)?;
         self.passed += 1;
         // Does not overflow, because a batch with this many entries has failed the check of its count before.
-        self.read = self.read.saturating_add(u32::from(kind != LOG_DATA));
+        self.read = self.read.saturating_add(u32::from(kind.is_known()));
         Ok(Some(BatchEntry { kind, key, value, key_part, caller_digest }))
     }
 
