@@ -73,6 +73,7 @@ impl Trace {
                 return Err(at(format!("longer than {LINE_MAX} bytes: this is no trace")));
             }
             let line = std::str::from_utf8(&raw).map_err(|_| at("not text".into()))?.trim_end();
+            let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { line };
             match &columns {
                 None => columns = Some(Columns::of(line).map_err(at)?),
                 Some(_) if line.is_empty() => {}
@@ -83,7 +84,13 @@ impl Trace {
             }
         }
         if trace.requests.is_empty() {
-            return Err(": holds no requests".into());
+            let skipped = match trace.skipped {
+                0 => String::new(),
+                lines => format!(
+                    ": all {lines} lines are skipped, their op is no read or write in hexadecimal digits"
+                ),
+            };
+            return Err(format!(": holds no requests{skipped}"));
         }
         Ok(trace)
     }
@@ -146,6 +153,15 @@ mod tests {
         let read = Request { op: Op::Read, size: 0, lbn: u64::MAX };
         assert_eq!(trace.requests, [write, read]);
         assert_eq!(trace.skipped, 1);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_column_and_skipped_lines_are_counted() {
+        let trace = Trace::read("\u{feff}op,size,lbn\n2a,512,7\n".as_bytes()).unwrap();
+        assert_eq!(trace.requests, [Request { op: Op::Write, size: 512, lbn: 7 }]);
+        // Opcodes as decimal numbers: 42 is a write, and means something else in hexadecimal digits.
+        let text = error("op,size,lbn\n42,512,7\n40,512,7\n");
+        assert!(text.contains("all 2 lines are skipped"), "{text}");
     }
 
     #[test]
