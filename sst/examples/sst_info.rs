@@ -1,28 +1,30 @@
-//! What `sst_dump` shows, without RocksDB: `cargo run --release -p paranoid-sst --example sst_info -- FILE [--scan]`.
+//! What `sst_dump` shows, without RocksDB: `cargo run --release -p paranoid-sst --example sst_info -- FILE.. [--scan]`.
 //!
-//! Verifies the whole file first. Ends with 0 if it is intact, with 1 if it is damaged, with 2 if it cannot be read.
+//! Verifies each file first. One file is shown whole; of several, or of the files in a folder, each has a line, and a
+//! summary ends them. Ends with 0 if all are intact, with 1 if one is damaged, with 2 if one cannot be read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use paranoid_sst::{BlockKind, Error, SortedTable};
 
-/// Shows a table file: footer, blocks, properties, range deletions, and on demand every entry.
+/// Shows a table file: footer, blocks, properties, range deletions, and on demand every entry. Of several: a line each.
 #[derive(Parser)]
 struct Arguments {
-    /// The file.
-    file: PathBuf,
+    /// Files; a folder stands for the .sst and .ldb files in it
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
     /// Print every entry as well.
     #[arg(long)]
     scan: bool,
 }
 
-fn show(arguments: &Arguments) -> Result<(), Error> {
-    let table = SortedTable::open(&arguments.file)?;
+fn show(file: &Path, arguments: &Arguments) -> Result<(), Error> {
+    let table = SortedTable::open(file)?;
     let report = table.verify()?;
     let footer = table.footer();
-    println!("file             {} ({} bytes)", arguments.file.display(), report.file_size);
+    println!("file             {} ({} bytes)", file.display(), report.file_size);
     println!("format version   {}, checksum {}", footer.format_version(), footer.checks().kind());
     println!("entries          {} in {} data blocks", report.entries, report.data_blocks);
     println!("range deletions  {}", report.range_deletions);
@@ -67,13 +69,77 @@ fn scan(table: &SortedTable) -> Result<(), Error> {
     Ok(())
 }
 
-fn main() -> ExitCode {
-    sigpipe::reset();
-    match show(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("sst_info: {error}");
-            ExitCode::from(if error.corruption().is_some() { 1 } else { 2 })
+/// Every file of a folder, or the file itself.
+fn files_of(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let mut files = vec![];
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|end| end == "sst" || end == "ldb") {
+            files.push(file);
         }
     }
+    files.sort();
+    Ok(files)
+}
+
+/// A line for each file and a summary. Returns the exit code.
+fn list(files: &[PathBuf]) -> u8 {
+    let (mut intact, mut damaged, mut unread, mut entries) = (0, 0, 0, 0);
+    for file in files {
+        match SortedTable::open(file).and_then(|table| Ok((table.verify()?, table))) {
+            Ok((report, table)) => {
+                intact += 1;
+                entries += report.entries;
+                let version = table.footer().format_version();
+                let compression = table.properties().get("rocksdb.compression").unwrap_or_default();
+                let (points, ranges) = (report.entries, report.range_deletions);
+                print!("ok            {}: {} bytes, version {version}, ", file.display(), report.file_size);
+                println!("{} {points} entries, {ranges} range deletions", compression.escape_ascii());
+            }
+            Err(error) => {
+                let is_damage = error.corruption().is_some();
+                *if is_damage { &mut damaged } else { &mut unread } += 1;
+                println!("{} {error}", if is_damage { "DAMAGED      " } else { "not read     " });
+            }
+        }
+    }
+    println!(
+        "{} files: {intact} intact with {entries} entries, {damaged} damaged, {unread} not read",
+        files.len()
+    );
+    match (damaged, unread) {
+        (0, 0) => 0,
+        (0, _) => 2,
+        _ => 1,
+    }
+}
+
+fn main() -> ExitCode {
+    sigpipe::reset();
+    let arguments = Arguments::parse();
+    let mut files = vec![];
+    for path in &arguments.files {
+        match files_of(path) {
+            Ok(more) => files.extend(more),
+            Err(error) => {
+                eprintln!("sst_info: {}: {error}", path.display());
+                return ExitCode::from(2);
+            }
+        }
+    }
+    if let ([file], [path]) = (&files[..], &arguments.files[..])
+        && file == path
+    {
+        return match show(file, &arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("sst_info: {error}");
+                ExitCode::from(if error.corruption().is_some() { 1 } else { 2 })
+            }
+        };
+    }
+    ExitCode::from(list(&files))
 }

@@ -89,9 +89,8 @@ struct Names {
 impl SortedTable {
     /// Opens a file. Reads all of it but the data blocks: O(bytes of index, filter, properties and range deletions).
     ///
-    /// The property `rocksdb.comparator` names the order of keys. A file without it (RocksDB has written it since 2015) is
-    /// taken for one in the order of bytes: in another order gets would miss keys, and `verify` says that they do not
-    /// ascend.
+    /// The property `rocksdb.comparator` names the order of keys. A file without it, as old ones are, is taken
+    /// for one in the order of bytes: in another order gets would miss keys, and `verify` says that they do not ascend.
     ///
     /// # Errors
     /// `Io`; `Corruption` with file, offset and block; `NotSupported`, by name, for an intact file of another table format

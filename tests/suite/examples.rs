@@ -245,6 +245,26 @@ fn db_bench_keeps_and_finds_a_journal() {
     }
 }
 
+/// A line for each file of a folder, and a summary.
+#[test]
+fn sst_info_lists_a_folder() {
+    let Some(program) = example("sst_info") else { return };
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../sst/tests/data");
+    let folder = std::env::temp_dir().join(format!("paranoid-sst-info-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    for name in ["format-version-1.sst", "old-filter-damaged.sst", "pebble-magic.sst"] {
+        fs::copy(data.join(name), folder.join(name)).unwrap();
+    }
+    fs::write(folder.join("LOG"), b"no table").unwrap();
+    let (code, out, error) = run(&program, &[folder.to_str().unwrap()]);
+    fs::remove_dir_all(&folder).unwrap();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((code, lines.len()), (Some(1), 4), "{out}{error}");
+    for (line, start) in lines.iter().zip(["ok ", "DAMAGED ", "not read ", "3 files: 1 intact "]) {
+        assert!(line.starts_with(start), "{out}");
+    }
+}
+
 /// Every example that `cargo test` builds has `--help`, and ends without a panic when its output is closed.
 #[test]
 fn examples_have_help_and_survive_a_closed_output() {

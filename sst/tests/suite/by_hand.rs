@@ -42,6 +42,11 @@ impl ByHand {
         self.names.insert(name.to_vec(), handle);
     }
 
+    /// Gives a block another name.
+    pub(crate) fn renamed(&mut self, name: &[u8], other: &[u8]) {
+        self.names.insert(other.to_vec(), self.names[name]);
+    }
+
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let properties: Vec<_> = std::mem::take(&mut self.properties).into_iter().collect();
         self.named(b"rocksdb.properties", &block(&properties));

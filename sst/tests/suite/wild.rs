@@ -165,6 +165,16 @@ fn blocks_with_other_names_are_verified() {
     }
 }
 
+/// A block is read once, whatever the number of its names: else reading could take the square of the file.
+#[test]
+fn a_block_has_one_name() {
+    let table = open(file(|file| {
+        file.named(b"some.block", b"its bytes");
+        file.renamed(b"some.block", b"some.other");
+    }));
+    assert_eq!(damage(table.unwrap().verify()).1, "blocks that overlap");
+}
+
 /// Every entry of a file that is to be ingested has the global sequence number: one that has its own is none of them.
 #[test]
 fn an_ingested_file_with_sequence_numbers_is_refused() {
