@@ -23,8 +23,8 @@ use crate::error::Damage;
 pub(crate) const TRAILER_LEN: u64 = 5;
 
 /// Most entries from one whole key to the next that a block may have so that its keys are within the bound.
-pub(crate) const RESTART_INTERVAL_MAX: u32 = EXPANSION_MAX as u32;
-const EXPANSION_MAX: usize = 128;
+pub(crate) const RESTART_INTERVAL_MAX: u32 = 128;
+const EXPANSION_MAX: usize = RESTART_INTERVAL_MAX as usize;
 const EXPANSION_BASE: usize = 4096;
 
 const RESTARTS_MASK: u32 = (1 << 28) - 1;
@@ -353,4 +353,55 @@ pub(crate) fn take_handle(bytes: &[u8]) -> Option<(BlockHandle, &[u8])> {
     let (offset, rest) = take_varint(bytes)?;
     let (size, rest) = take_varint(rest)?;
     Some((BlockHandle { offset, size }, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::block_builder::BlockBuilder;
+
+    /// Counts how often it is looked at: at least once for each entry that is read.
+    struct Counting<'a>(Vec<u8>, &'a Cell<usize>);
+
+    impl AsRef<[u8]> for Counting<'_> {
+        fn as_ref(&self) -> &[u8] {
+            self.1.set(self.1.get() + 1);
+            &self.0
+        }
+    }
+
+    /// With one restart each step back would read all entries before it again.
+    #[test]
+    fn a_walk_back_reads_each_entry_a_few_times() {
+        const ENTRIES: usize = 3000;
+        let mut builder = BlockBuilder::new(u32::MAX, ValueForm::Plain);
+        (0..ENTRIES).for_each(|n| builder.add(format!("key{n:05}").as_bytes(), b"value"));
+        let looks = Cell::new(0);
+        let block = Counting(builder.finish().to_vec(), &looks);
+        let mut cursor = BlockCursor::new(block, ValueForm::Plain, 0).unwrap();
+        let mut more = cursor.last().unwrap();
+        for n in (0..ENTRIES).rev() {
+            assert!(more && cursor.key() == format!("key{n:05}").as_bytes());
+            assert_eq!(cursor.value(), b"value");
+            more = cursor.prev().unwrap();
+        }
+        assert!(!more && !cursor.valid);
+        assert!(looks.get() < 20 * ENTRIES, "{} looks at {ENTRIES} entries", looks.get());
+    }
+
+    #[test]
+    fn keys_are_bounded_by_their_block() {
+        for (entries, holds) in [(100, true), (3000, false)] {
+            let mut builder = BlockBuilder::new(u32::MAX, ValueForm::Plain);
+            (0..entries).for_each(|n| builder.add(format!("{}{n:05}", "k".repeat(2000)).as_bytes(), b""));
+            let mut cursor = BlockCursor::new(builder.finish(), ValueForm::Plain, 0).unwrap();
+            let mut step = cursor.first();
+            while step == Ok(true) {
+                step = cursor.advance();
+            }
+            assert_eq!(step.is_ok(), holds, "{step:?}");
+        }
+    }
 }

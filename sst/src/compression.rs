@@ -26,16 +26,16 @@ const ZSTD: u8 = 7;
 /// The first format version whose lz4 blocks are those of [`Compression::compress`].
 pub(crate) const PORTABLE_VERSION: u32 = 2;
 
-/// RocksDB's types and their names in the properties block.
-const NAMES: [(u8, &str); 8] = [
-    (RAW, "NoCompression"),
-    (SNAPPY, "Snappy"),
-    (2, "Zlib"),
-    (3, "BZip2"),
-    (LZ4, "LZ4"),
-    (LZ4_HC, "LZ4HC"),
-    (6, "Xpress"),
-    (ZSTD, "ZSTD"),
+/// RocksDB's types, their names in the properties block, and whether they are read: the features decide.
+const TYPES: [(u8, &str, bool); 8] = [
+    (RAW, "NoCompression", true),
+    (SNAPPY, "Snappy", cfg!(feature = "snappy")),
+    (2, "Zlib", false),
+    (3, "BZip2", false),
+    (LZ4, "LZ4", cfg!(feature = "lz4")),
+    (LZ4_HC, "LZ4HC", cfg!(feature = "lz4")),
+    (6, "Xpress", false),
+    (ZSTD, "ZSTD", cfg!(feature = "zstd")),
 ];
 
 /// Why a block was not decompressed.
@@ -93,21 +93,14 @@ fn after_size(raw: &[u8], packed: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Whether blocks of this type are read. The features decide.
 fn is_readable(compression: u8) -> bool {
-    match compression {
-        RAW => true,
-        SNAPPY => cfg!(feature = "snappy"),
-        LZ4 | LZ4_HC => cfg!(feature = "lz4"),
-        ZSTD => cfg!(feature = "zstd"),
-        _ => false,
-    }
+    TYPES.iter().any(|(kind, _, is_readable)| *kind == compression && *is_readable)
 }
 
 /// A type of compression as messages name it.
 pub(crate) fn name(compression: u8) -> String {
-    let known = NAMES.iter().find(|(kind, _)| *kind == compression);
-    format!("compression {} (type {compression})", known.map_or("of another", |(_, name)| name))
+    let known = TYPES.iter().find(|(kind, ..)| *kind == compression);
+    format!("compression {} (type {compression})", known.map_or("of another kind", |(_, name, _)| name))
 }
 
 /// What a file's property says of its blocks that is not read here. RocksDB writes one of its names or, from format
@@ -119,8 +112,8 @@ pub(crate) fn unreadable(property: &str) -> Option<String> {
             let kind = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
             digits.map(|pair| kind(pair).unwrap_or(u8::MAX)).collect()
         }
-        None => match NAMES.iter().find(|(_, name)| *name == property) {
-            Some((kind, _)) => vec![*kind],
+        None => match TYPES.iter().find(|(_, name, _)| *name == property) {
+            Some((kind, ..)) => vec![*kind],
             None if property.is_empty() => vec![],
             None => return Some(format!("compression {property}")),
         },

@@ -104,7 +104,7 @@ fn compressions_and_indexes_are_refused_by_name_at_open() {
         ("Xpress", "compression Xpress (type 6)"),
         ("ZSTDNotFinal", "compression ZSTDNotFinal"),
         ("BuiltinV2;02;", "compression Zlib (type 2)"),
-        ("BuiltinV2;80;", "compression of another (type 128)"),
+        ("BuiltinV2;80;", "compression of another kind (type 128)"),
         ("Ours;07;", "compression by Ours;07;"),
     ] {
         assert_eq!(refused(property("compression", value.as_bytes())), wanted);
