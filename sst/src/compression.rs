@@ -151,11 +151,22 @@ fn expand(stored: &[u8], compression: u8, version: u32) -> Option<Vec<u8>> {
         #[cfg(feature = "lz4")]
         LZ4 | LZ4_HC => lz4_flex::block::decompress_into(packed, &mut raw).ok(),
         #[cfg(feature = "zstd")]
-        ZSTD => ruzstd::decoding::FrameDecoder::new().decode_all(packed, &mut raw).ok(),
+        ZSTD => one_frame(packed, &mut raw),
         _ => {
             raw.clear();
             None
         }
     };
     (written == Some(len)).then_some(raw)
+}
+
+/// A second frame would make the decoder take memory for a window that is compared with nothing.
+#[cfg(feature = "zstd")]
+fn one_frame(mut packed: &[u8], raw: &mut [u8]) -> Option<usize> {
+    use ruzstd::decoding::{BlockDecodingStrategy::All, FrameDecoder};
+    let mut decoder = FrameDecoder::new();
+    decoder.init(&mut packed).ok()?;
+    decoder.decode_blocks(&mut packed, All).ok()?;
+    let fits = packed.is_empty() && decoder.can_collect() == raw.len();
+    fits.then(|| std::io::Read::read(&mut decoder, raw).ok())?
 }

@@ -142,6 +142,39 @@ fn a_block_of_an_unread_type_is_refused_by_name() {
     assert_eq!(refused(table.get(b"key0000", 9)), "compression Zlib (type 2)");
 }
 
+/// A block of one zstd frame, made by hand: its bytes lie in it as they are.
+#[cfg(feature = "zstd")]
+#[test]
+fn a_zstd_block_is_one_frame_of_the_stated_size() {
+    let frame = |bytes: &[u8]| {
+        let start = [
+            0x28,
+            0xb5,
+            0x2f,
+            0xfd,
+            0x20,
+            bytes.len() as u8,
+            1 | (bytes.len() as u8) << 3,
+            bytes.len() as u8 >> 5,
+            0,
+        ];
+        [&start, bytes].concat()
+    };
+    let with = |size: usize, frames: &[u8]| {
+        let mut file = ByHand::new(5, ChecksumKind::Xxh3);
+        file.data(&entries(1)[0].0, &[&[size as u8][..], frames].concat(), 7);
+        open(file.finish()).unwrap().verify()
+    };
+    let raw = block(&entries(1));
+    assert_eq!(with(raw.len(), &frame(&raw)).unwrap().entries, 1);
+    let wrong = (BlockKind::Data, "a block that does not decompress");
+    for size in [0, raw.len() - 1, raw.len() + 1, 127] {
+        assert_eq!(damage(with(size, &frame(&raw))), wrong, "{size}");
+    }
+    let two = [frame(&raw[..9]), frame(&raw[9..])].concat();
+    assert_eq!(damage(with(raw.len(), &two)), wrong);
+}
+
 /// Every block that the metaindex names is verified, whatever its name says to this reader.
 #[test]
 fn blocks_with_other_names_are_verified() {
