@@ -196,7 +196,7 @@ fn compressed_blocks_among_others() {
         std::fs::remove_file(&path).unwrap();
         model.write(&path, new().checksum(ChecksumKind::None));
         let whole = std::fs::read(&path).unwrap();
-        for _ in 0..amount(20_000, 500) {
+        for _ in 0..amount(5_000, 500) {
             let mut bytes = whole.clone();
             let at = rng.index(bytes.len() - 53);
             bytes[at] ^= 1 << rng.below(8);
