@@ -1,21 +1,67 @@
-//! RocksDB's Bloom filter, which reads one cache line per key (format version 5 and up).
+//! RocksDB's full Bloom filters, which read one cache line per key: two forms, and the trailer says which.
 //!
 //! ```text
-//!   line | line | ... (64 bytes each) | ff 00 probes 00 00
-//!   line of a key: high half of (low 32 bits of hash x lines); bits in it: high 32 bits of hash, multiplied a probe
+//!   format version 5 and up:  line | line | .. (64 bytes each) | ff 00 probes 00 00
+//!     line of a key: high half of (low 32 bits of XXPH3 x lines); bits in it: high 32 bits, multiplied a probe
+//!   format versions 2 to 4:   line | line | .. (a power of two) | probes | lines (4)
+//!     line of a key: `BloomHash` mod lines; bits in it: the hash, and its rotation added a probe
 //! ```
 //! * SST-FILTER-1: a filter block is never shorter than one line: RocksDB reads 0 to 5 bytes as "matches nothing".
 //! * SST-FILTER-2: an unknown or damaged filter answers "maybe".
+//! * SST-FILTER-3: a file gets the form that the oldest reader of its format version knows. One that does not know
+//!   the form takes its marker for a number of probes, and denies keys that are there.
 //!
 //! A builder has one owner; queries are pure functions. Not promised: resistance against chosen keys.
 
-/// The hash that filters are asked with.
-pub(crate) use crate::xxph3::xxph3 as hash;
+use crate::coding::u32_at;
+use crate::xxph3::xxph3;
 
 const LINE: usize = 64;
 const TRAILER: usize = 5;
 const MARKER: [u8; 2] = [0xff, 0x00];
 const FACTOR: u32 = 0x9e37_79b9;
+/// Most bits of a filter of the old form, before they are rounded up to lines.
+const OLD_BITS_MAX: u64 = 0xffff_0000;
+
+/// The form of a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Format versions up to 4.
+    Old,
+    /// Format version 5 and up.
+    New,
+}
+
+impl Form {
+    #[inline]
+    fn hash(self, user_key: &[u8]) -> u64 {
+        match self {
+            Form::Old => bloom_hash(user_key).into(),
+            Form::New => xxph3(user_key),
+        }
+    }
+}
+
+/// RocksDB's `BloomHash`. The bytes after the last whole word are signed.
+fn bloom_hash(key: &[u8]) -> u32 {
+    const SEED: u32 = 0xbc9f_1d34;
+    const M: u32 = 0xc6a4_a793;
+    let mix = |hash: u32, word: u32, shift: u32| {
+        let hash = hash.wrapping_add(word).wrapping_mul(M);
+        hash ^ hash >> shift
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "RocksDB counts in 32 bits")]
+    let start = SEED ^ (key.len() as u32).wrapping_mul(M);
+    let words = key.chunks_exact(4);
+    let rest = words.remainder();
+    let hash = words.filter_map(|word| u32_at(word, 0)).fold(start, |hash, word| mix(hash, word, 16));
+    if rest.is_empty() {
+        return hash;
+    }
+    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
+    let word = rest.iter().rev().fold(0u32, |word, byte| (word << 8).wrapping_add(signed(*byte)));
+    mix(hash, word, 24)
+}
 
 /// Probes by thousandths of bits per key: RocksDB's table.
 #[rustfmt::skip]
@@ -32,42 +78,84 @@ fn probes(millibits: u32) -> u32 {
     }
 }
 
-/// Calls `visit` with the byte and the bit of every probe; `lines` is not 0. Stops at the first `false`.
-#[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "halves of the hash; places are below the filter's length"
-)]
-fn visit_bits(hash: u64, lines: usize, probes: u32, mut visit: impl FnMut(usize, u8) -> bool) -> bool {
-    let line = (u64::from(hash as u32) * lines as u64) >> 32;
-    let start = line as usize * LINE;
-    let mut bits = (hash >> 32) as u32;
-    for _ in 0..probes {
-        let bit = bits >> 23;
-        if !visit(start + (bit >> 3) as usize, 1 << (bit & 7)) {
-            return false;
-        }
-        bits = bits.wrapping_mul(FACTOR);
+/// What a trailer says of the bits before it.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    form: Form,
+    probes: u32,
+    /// At least 1.
+    lines: usize,
+    /// Bytes of a line: a power of two, [`LINE`] in the new form.
+    line_len: usize,
+}
+
+impl Shape {
+    /// The shape of a block, and its bits. `None`: of no form that is known, or damaged.
+    fn of(block: &[u8]) -> Option<(Shape, &[u8])> {
+        let (bits, trailer) = block.split_last_chunk::<TRAILER>()?;
+        let (form, probes, lines) = match *trailer {
+            [0xff, 0, probes @ 1..=30, 0, 0] => (Form::New, probes, bits.len() / LINE),
+            [probes @ 1..=127, ..] => (Form::Old, probes, u32_at(trailer, 1)? as usize),
+            _ => return None,
+        };
+        let line_len = bits.len().checked_div(lines)?;
+        let whole = line_len.is_power_of_two() && line_len * lines == bits.len();
+        whole.then_some((Shape { form, probes: probes.into(), lines, line_len }, bits))
     }
-    true
+
+    fn trailer(&self) -> [u8; TRAILER] {
+        let (probes, lines) = (self.probes.to_le_bytes()[0], self.lines.to_le_bytes());
+        match self.form {
+            Form::Old => [probes, lines[0], lines[1], lines[2], lines[3]],
+            Form::New => [MARKER[0], MARKER[1], probes, 0, 0],
+        }
+    }
+
+    /// Calls `visit` with the byte and the bit of every probe. Stops at the first `false`.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "halves of the hash; places are below the filter's length"
+    )]
+    fn visit_bits(&self, hash: u64, mut visit: impl FnMut(usize, u8) -> bool) -> bool {
+        let (line, mut word) = match self.form {
+            Form::Old => (hash as usize % self.lines, hash as u32),
+            Form::New => (((u64::from(hash as u32) * self.lines as u64) >> 32) as usize, (hash >> 32) as u32),
+        };
+        let delta = word.rotate_right(17);
+        for _ in 0..self.probes {
+            let (bit, next) = match self.form {
+                Form::Old => (u64::from(word) & (8 * self.line_len as u64 - 1), word.wrapping_add(delta)),
+                Form::New => (u64::from(word >> 23), word.wrapping_mul(FACTOR)),
+            };
+            if !visit(line * self.line_len + (bit >> 3) as usize, 1 << (bit & 7)) {
+                return false;
+            }
+            word = next;
+        }
+        true
+    }
 }
 
 /// Collects hashes, since the filter's size follows from their number.
 #[derive(Debug)]
 pub(crate) struct FilterBuilder {
+    form: Form,
     millibits: u32,
     hashes: Vec<u64>,
 }
 
 impl FilterBuilder {
-    pub(crate) fn new(millibits: u32) -> Self {
-        FilterBuilder { millibits, hashes: vec![] }
+    /// A filter for a file of this format version (SST-FILTER-3).
+    pub(crate) fn new(millibits: u32, format_version: u32) -> Self {
+        let form = if format_version < 5 { Form::Old } else { Form::New };
+        FilterBuilder { form, millibits, hashes: vec![] }
     }
 
     /// Adds a user key. Versions of one key come one after the other and count once.
     #[inline]
     pub(crate) fn add(&mut self, user_key: &[u8]) {
-        let hash = hash(user_key);
+        let hash = self.form.hash(user_key);
         if self.hashes.last() != Some(&hash) {
             self.hashes.push(hash);
         }
@@ -78,38 +166,46 @@ impl FilterBuilder {
         self.hashes.len() as u64
     }
 
+    fn shape(&self) -> Shape {
+        let keys = self.len();
+        let (lines, probes) = match self.form {
+            Form::Old => {
+                let bits_per_key = (self.millibits + 500) / 1000;
+                let bits = (keys * u64::from(bits_per_key)).min(OLD_BITS_MAX);
+                // An odd number, so that all bits of a hash decide about its line.
+                (bits.div_ceil(8 * LINE as u64) | 1, (bits_per_key * 69 / 100).clamp(1, 30))
+            }
+            Form::New => {
+                let bytes = (u128::from(keys) * u128::from(self.millibits)).div_ceil(8000);
+                let lines = bytes.div_ceil(LINE as u128).clamp(1, u128::from(u32::MAX) / LINE as u128);
+                (u64::try_from(lines).unwrap_or(1), probes(self.millibits))
+            }
+        };
+        Shape { form: self.form, probes, lines: usize::try_from(lines).unwrap_or(1), line_len: LINE }
+    }
+
     /// The block, if there is any key (SST-FILTER-1).
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
         if self.hashes.is_empty() {
             return None;
         }
-        let bytes = (self.hashes.len() as u128 * u128::from(self.millibits)).div_ceil(8000);
-        let lines = bytes.div_ceil(LINE as u128).clamp(1, u128::from(u32::MAX) / LINE as u128);
-        let lines = usize::try_from(lines).unwrap_or(1);
-        let probes = probes(self.millibits);
-        let mut block = vec![0; lines * LINE + TRAILER];
+        let shape = self.shape();
+        let mut block = vec![0; shape.lines * LINE];
         for hash in self.hashes {
-            visit_bits(hash, lines, probes, |byte, bit| {
+            shape.visit_bits(hash, |byte, bit| {
                 block[byte] |= bit;
                 true
             });
         }
-        let trailer = lines * LINE;
-        block[trailer..trailer + 2].copy_from_slice(&MARKER);
-        block[trailer + 2] = probes.to_le_bytes()[0];
+        block.extend_from_slice(&shape.trailer());
         Some(block)
     }
 }
 
-/// Whether the file of this filter block may hold a user key of this hash.
-pub(crate) fn may_hold(block: &[u8], hash: u64) -> bool {
-    let Some((bits, trailer)) = block.split_last_chunk::<TRAILER>() else { return true };
-    let probes = u32::from(trailer[2]);
-    let known = trailer[..2] == MARKER && trailer[3..] == [0, 0] && (1..=30).contains(&probes);
-    if !known || bits.is_empty() || !bits.len().is_multiple_of(LINE) {
-        return true;
-    }
-    visit_bits(hash, bits.len() / LINE, probes, |byte, bit| bits[byte] & bit != 0)
+/// Whether the file of this filter block may hold a user key.
+pub(crate) fn may_hold(block: &[u8], user_key: &[u8]) -> bool {
+    let Some((shape, bits)) = Shape::of(block) else { return true };
+    shape.visit_bits(shape.form.hash(user_key), |byte, bit| bits[byte] & bit != 0)
 }
 
 #[cfg(test)]
@@ -121,21 +217,58 @@ mod tests {
         for (keys, millibits) in
             [(1usize, 10_000), (7, 1_000), (5_000, 10_000), (3_000, 60_000), (900, 24_000)]
         {
-            let mut builder = FilterBuilder::new(millibits);
-            (0..keys).for_each(|key| builder.add(&key.to_le_bytes()));
-            let block = builder.finish().unwrap();
-            assert!((0..keys).all(|key| may_hold(&block, hash(&key.to_le_bytes()))));
-            let denied =
-                (keys..keys + 2000).filter(|key| !may_hold(&block, hash(&key.to_le_bytes()))).count();
-            assert!(denied > 0 && (millibits < 10_000 || denied > 1900), "{denied} of 2000");
+            for version in [4, 5] {
+                let mut builder = FilterBuilder::new(millibits, version);
+                (0..keys).for_each(|key| builder.add(&key.to_le_bytes()));
+                let block = builder.finish().unwrap();
+                assert!((0..keys).all(|key| may_hold(&block, &key.to_le_bytes())));
+                let denied = (keys..keys + 2000).filter(|key| !may_hold(&block, &key.to_le_bytes())).count();
+                assert!(denied > 0 && (millibits < 10_000 || denied > 1900), "{denied} of 2000");
+            }
         }
-        assert!(FilterBuilder::new(10_000).finish().is_none());
+        assert!(FilterBuilder::new(10_000, 5).finish().is_none());
     }
 
     #[test]
     fn what_is_not_known_says_maybe() {
-        for block in [&[][..], &[0; 5], &[0; 69], &[0xff; 4], &[1; 70]] {
-            assert!(may_hold(block, 7), "{block:?}");
+        let no_line = [&[0; 64][..], &[6, 0, 0, 0, 0]].concat();
+        let odd_lines = [&[0; 96][..], &[6, 1, 0, 0, 0]].concat();
+        for block in [&[][..], &[0; 5], &[0; 69], &[0xff; 4], &[1; 70], &no_line, &odd_lines] {
+            assert!(may_hold(block, b"key"), "{block:?}");
         }
+    }
+
+    /// Values of RocksDB's own tests (`util/hash_test.cc`).
+    #[test]
+    fn bloom_hashes() {
+        for (key, hash) in [
+            (&b""[..], 3_164_544_308u32),
+            (b"\x08", 422_599_524),
+            (b"\x9a", 3_195_034_349),
+            (b"\x52\xd5", 3_854_228_105),
+            (b"\x56\xdc\xd6", 2_157_698_265),
+            (b"\x1e\x84\xaf\x2d", 3_315_003_572),
+            (b"\xb7\x46\xbb\x77\xce", 2_048_907_743),
+        ] {
+            assert_eq!(bloom_hash(key), hash, "{key:?}");
+        }
+    }
+
+    /// Processors with lines of 128 bytes wrote files, too.
+    #[test]
+    fn lines_of_other_processors() {
+        let (lines, line_len, probes) = (3usize, 128usize, 6);
+        let mut block = vec![0; lines * line_len];
+        let shape = Shape { form: Form::Old, probes, lines, line_len };
+        let set = |key: u32| {
+            shape.visit_bits(Form::Old.hash(&key.to_le_bytes()), |byte, bit| {
+                block[byte] |= bit;
+                true
+            })
+        };
+        (0..200).map(set).for_each(drop);
+        block.extend_from_slice(&shape.trailer());
+        assert!((0..200u32).all(|key| may_hold(&block, &key.to_le_bytes())));
+        assert!((200..400u32).filter(|key| !may_hold(&block, &key.to_le_bytes())).count() > 190);
     }
 }

@@ -141,7 +141,8 @@ macro_rules! setters {
 }
 
 setters! {
-    /// RocksDB's format version, 2 to 6. Default 5: every RocksDB since 6.6 opens it.
+    /// RocksDB's format version, 2 to 6. Default 5: every RocksDB since 6.27 opens it, since 6.6 if the checksum is not XXH3.
+    /// Older readers need a lower version and the checksum `Crc32c`; Pebble, in stores of its oldest format, version 2.
     format_version: u32 => format_version;
     /// The checksum of every block. Default XXH3; `Crc32` is refused: RocksDB does not have it.
     checksum: ChecksumKind => checksum;

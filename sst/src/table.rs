@@ -171,10 +171,7 @@ impl SortedTable {
     /// `false` is certain as long as the filter in memory is intact; without a filter the answer is `true`.
     #[must_use]
     pub fn may_hold(&self, user_key: &[u8]) -> bool {
-        self.inner
-            .filter
-            .as_ref()
-            .is_none_or(|block| filter::may_hold(block.as_ref(), filter::hash(user_key)))
+        self.inner.filter.as_ref().is_none_or(|block| filter::may_hold(block.as_ref(), user_key))
     }
 }
 

@@ -174,7 +174,8 @@ impl<S: Storage> SortedTableWriter<S> {
             last_key: vec![],
             key: vec![],
             index: IndexBuilder::new(&options),
-            filter: (options.bloom_millibits > 0).then(|| FilterBuilder::new(options.bloom_millibits)),
+            filter: (options.bloom_millibits > 0)
+                .then(|| FilterBuilder::new(options.bloom_millibits, options.format_version)),
             ranges: BlockBuilder::new(1, ValueForm::Plain),
             range_digests: vec![],
             counts: Counts::default(),

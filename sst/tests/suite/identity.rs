@@ -18,7 +18,7 @@ fn tables(folder: &Path) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "sst")).collect()
 }
 
-fn block<'a>(bytes: &'a [u8], table: &SortedTable, wanted: BlockKind) -> &'a [u8] {
+pub(crate) fn block<'a>(bytes: &'a [u8], table: &SortedTable, wanted: BlockKind) -> &'a [u8] {
     let handle = table.blocks().find(|(kind, _)| *kind == wanted).unwrap().1;
     &bytes[handle.offset as usize..][..handle.size as usize]
 }
@@ -49,12 +49,9 @@ fn agree(theirs: &Path, version: u32, kind: ChecksumKind, sst_dump: &Path) {
             (block(&their_bytes, &table, BlockKind::Index), block(&our_bytes, &ours, BlockKind::Index));
         assert!(their_index == our_index, "index, version {version}");
     }
-    // Before version 5 RocksDB writes filters of another form.
-    if version >= 5 {
-        let (their_filter, our_filter) =
-            (block(&their_bytes, &table, BlockKind::Filter), block(&our_bytes, &ours, BlockKind::Filter));
-        assert!(their_filter == our_filter, "filter");
-    }
+    let (their_filter, our_filter) =
+        (block(&their_bytes, &table, BlockKind::Filter), block(&our_bytes, &ours, BlockKind::Filter));
+    assert!(their_filter == our_filter, "filter, version {version}");
     if table.range_tombstones().next().is_some() {
         let (their_ranges, our_ranges) = (
             block(&their_bytes, &table, BlockKind::RangeDeletions),

@@ -1,6 +1,6 @@
 //! The suite: one binary, one module per subject.
 //!
-//! `rocksdb` and `adoption` ask RocksDB's own programs. They come with Debian's package `rocksdb-tools`; without them
+//! `rocksdb`, `adoption` and `gets` ask RocksDB's own programs and its library. They come with Debian's package `rocksdb-tools`; without them
 //! those tests say so and pass, unless `PARANOID_SST_TOOLS=required` is set, as the gate does.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
@@ -20,6 +20,7 @@ mod adoption;
 mod chain;
 mod crash;
 mod damage;
+mod gets;
 mod identity;
 mod ingest;
 mod merging;

@@ -1,5 +1,7 @@
 //! RocksDB's programs: where they are, and what they print.
 
+use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,7 +24,12 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 
 /// Runs a program and returns its output; panics if it does not end with 0.
 pub(crate) fn run(program: &Path, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+    run_with(program, arguments, Stdio::null())
+}
+
+/// As [`run`], with a standard input.
+pub(crate) fn run_with<A: AsRef<OsStr> + Debug>(program: &Path, arguments: &[A], input: Stdio) -> String {
+    let output = Command::new(program).args(arguments).stdin(input).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
     assert!(output.status.success(), "{} {arguments:?}: {}\n{text}", program.display(), output.status);
