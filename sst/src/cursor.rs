@@ -5,7 +5,8 @@
 //!                         `-> entry, entry, [entry], entry
 //! ```
 //! * SST-CURSOR-1: blocks ascend in the file as their entries do: a walk visits no byte twice and therefore ends.
-//! * SST-CURSOR-2: after an error the cursor stands nowhere, and may seek again.
+//! * SST-CURSOR-2: after an error the cursor stands nowhere, and may seek again. On an entry of a kind that is not read
+//!   it stands unseen: the move there is refused, a step from there goes on.
 //!
 //! One owner at a time; `Send`. A cursor holds its table.
 
@@ -14,7 +15,7 @@ use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::block_cursor::{BlockCursor, TRAILER_LEN};
 use crate::error::{BlockKind, Damage, Result};
-use crate::internal_key::{SEQUENCE_MAX, kind_of, sequence_of, split};
+use crate::internal_key::{DATA_KINDS, SEQUENCE_MAX, kind_of, sequence_of, split};
 use crate::source::BlockBytes;
 use crate::table::SortedTable;
 
@@ -119,16 +120,27 @@ impl TableCursor {
     /// The entry at which the cursor stands. O(1): nothing is copied.
     #[must_use]
     pub fn entry(&self) -> Option<TableEntry<'_>> {
+        self.stored().filter(|entry| DATA_KINDS.contains(&entry.kind))
+    }
+
+    /// The entry at which the cursor stands, of whatever kind.
+    pub(crate) fn stored(&self) -> Option<TableEntry<'_>> {
         let cursor = &self.data.as_ref().filter(|data| data.cursor.valid)?.cursor;
         let (user_key, packed) = split(cursor.key())?;
         let sequence = self.table.inner.global_sequence.unwrap_or(sequence_of(packed));
         Some(TableEntry { user_key, sequence, kind: kind_of(packed), value: cursor.value() })
     }
 
+    /// The end of a move: refuses an entry of a kind that is not read.
+    fn shown(&self) -> Result<()> {
+        let foreign = self.stored().filter(|entry| !DATA_KINDS.contains(&entry.kind));
+        foreign.map_or(Ok(()), |entry| Err(self.table.inner.not_read(entry.kind)))
+    }
+
     /// Whether the cursor is on an entry.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.data.as_ref().is_some_and(|data| data.cursor.valid)
+        self.entry().is_some()
     }
 
     /// The block in which the cursor stands: its offset and size in the file in bytes, without the trailer.
@@ -140,9 +152,11 @@ impl TableCursor {
     /// Goes to the first entry, or nowhere if there is none. One block is read and verified.
     ///
     /// # Errors
-    /// `Corruption`, `Io`, `NotSupported`. The cursor stands nowhere then.
+    /// `Corruption`, `Io`: the cursor stands nowhere then. `NotSupported`, with number and name, at an entry of a kind that
+    /// is not read: a step goes on from there.
     pub fn first(&mut self) -> Result<()> {
-        self.enter(BlockCursor::first, Way::Forward, None)
+        self.enter(BlockCursor::first, Way::Forward, None)?;
+        self.shown()
     }
 
     /// Goes to the last entry, or nowhere if there is none. One block is read and verified.
@@ -150,7 +164,8 @@ impl TableCursor {
     /// # Errors
     /// As [`first`](Self::first).
     pub fn last(&mut self) -> Result<()> {
-        self.enter(BlockCursor::last, Way::Backward, None)
+        self.enter(BlockCursor::last, Way::Backward, None)?;
+        self.shown()
     }
 
     /// Goes to the first entry of `user_key` with at most this sequence number, or to the first entry of a later key.
@@ -159,6 +174,12 @@ impl TableCursor {
     /// # Errors
     /// As [`first`](Self::first).
     pub fn seek(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.find(user_key, sequence)?;
+        self.shown()
+    }
+
+    /// As [`seek`](Self::seek), to an entry of whatever kind.
+    pub(crate) fn find(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.seek_place(&Place { user_key, sequence: sequence.min(SEQUENCE_MAX), after_equal: false })
     }
 
@@ -169,7 +190,7 @@ impl TableCursor {
     /// As [`first`](Self::first).
     pub fn seek_for_prev(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.seek_place(&Place { user_key, sequence, after_equal: true })?;
-        if self.is_valid() { self.prev() } else { self.last() }
+        if self.stored().is_some() { self.prev() } else { self.last() }
     }
 
     /// Goes to the next entry, or nowhere after the last one.
@@ -178,7 +199,13 @@ impl TableCursor {
     /// As [`first`](Self::first).
     #[expect(clippy::should_implement_trait, reason = "a cursor: the entry is asked for apart from the step")]
     pub fn next(&mut self) -> Result<()> {
-        if !self.is_valid() {
+        self.step()?;
+        self.shown()
+    }
+
+    /// As [`next`](Self::next), to an entry of whatever kind.
+    pub(crate) fn step(&mut self) -> Result<()> {
+        if self.stored().is_none() {
             return Ok(());
         }
         if self.in_data(BlockCursor::advance)? {
@@ -193,11 +220,11 @@ impl TableCursor {
     /// # Errors
     /// As [`first`](Self::first).
     pub fn prev(&mut self) -> Result<()> {
-        if !self.is_valid() || self.in_data(BlockCursor::prev)? {
-            return Ok(());
+        if self.stored().is_some() && !self.in_data(BlockCursor::prev)? {
+            let left = self.block();
+            self.enter(BlockCursor::prev, Way::Backward, left)?;
         }
-        let left = self.block();
-        self.enter(BlockCursor::prev, Way::Backward, left)
+        self.shown()
     }
 
     fn seek_place(&mut self, place: &Place<'_>) -> Result<()> {

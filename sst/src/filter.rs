@@ -18,10 +18,8 @@ use crate::xxph3::xxph3;
 
 const LINE: usize = 64;
 const TRAILER: usize = 5;
-const MARKER: [u8; 2] = [0xff, 0x00];
 const FACTOR: u32 = 0x9e37_79b9;
-/// Most bits of a filter of the old form, before they are rounded up to lines.
-const OLD_BITS_MAX: u64 = 0xffff_0000;
+const LINE_BITS: u64 = 8 * LINE as u64;
 
 /// The form of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +53,8 @@ fn bloom_hash(key: &[u8]) -> u32 {
     let words = key.chunks_exact(4);
     let rest = words.remainder();
     let hash = words.filter_map(|word| u32_at(word, 0)).fold(start, |hash, word| mix(hash, word, 16));
-    if rest.is_empty() {
-        return hash;
-    }
-    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
-    let word = rest.iter().rev().fold(0u32, |word, byte| (word << 8).wrapping_add(signed(*byte)));
-    mix(hash, word, 24)
+    let add = |word: u32, byte: &u8| (word << 8).wrapping_add(i32::from(byte.cast_signed()).cast_unsigned());
+    if rest.is_empty() { hash } else { mix(hash, rest.iter().rev().fold(0, add), 24) }
 }
 
 /// Probes by thousandths of bits per key: RocksDB's table.
@@ -107,7 +101,7 @@ impl Shape {
         let (probes, lines) = (self.probes.to_le_bytes()[0], self.lines.to_le_bytes());
         match self.form {
             Form::Old => [probes, lines[0], lines[1], lines[2], lines[3]],
-            Form::New => [MARKER[0], MARKER[1], probes, 0, 0],
+            Form::New => [0xff, 0, probes, 0, 0],
         }
     }
 
@@ -166,31 +160,27 @@ impl FilterBuilder {
         self.hashes.len() as u64
     }
 
-    fn shape(&self) -> Shape {
-        let keys = self.len();
-        let (lines, probes) = match self.form {
-            Form::Old => {
-                let bits_per_key = (self.millibits + 500) / 1000;
-                let bits = (keys * u64::from(bits_per_key)).min(OLD_BITS_MAX);
-                // An odd number, so that all bits of a hash decide about its line.
-                (bits.div_ceil(8 * LINE as u64) | 1, (bits_per_key * 69 / 100).clamp(1, 30))
-            }
-            Form::New => {
-                let bytes = (u128::from(keys) * u128::from(self.millibits)).div_ceil(8000);
-                let lines = bytes.div_ceil(LINE as u128).clamp(1, u128::from(u32::MAX) / LINE as u128);
-                (u64::try_from(lines).unwrap_or(1), probes(self.millibits))
-            }
-        };
-        Shape { form: self.form, probes, lines: usize::try_from(lines).unwrap_or(1), line_len: LINE }
-    }
-
     /// The block, if there is any key (SST-FILTER-1).
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
         if self.hashes.is_empty() {
             return None;
         }
-        let shape = self.shape();
-        let mut block = vec![0; shape.lines * LINE];
+        let (lines, probes) = match self.form {
+            Form::Old => {
+                let bits_per_key = (self.millibits + 500) / 1000;
+                // RocksDB counts in 32 bits.
+                let bits = (self.len() * u64::from(bits_per_key)).min(0xffff_0000);
+                // An odd number, so that all bits of a hash decide about its line.
+                (bits.div_ceil(LINE_BITS) | 1, (bits_per_key * 69 / 100).clamp(1, 30))
+            }
+            Form::New => {
+                let lines = self.len().saturating_mul(self.millibits.into()).div_ceil(1000 * LINE_BITS);
+                (lines.clamp(1, u64::from(u32::MAX) / LINE as u64), probes(self.millibits))
+            }
+        };
+        let lines = usize::try_from(lines).unwrap_or(1);
+        let shape = Shape { form: self.form, probes, lines, line_len: LINE };
+        let mut block = vec![0; lines * LINE];
         for hash in self.hashes {
             shape.visit_bits(hash, |byte, bit| {
                 block[byte] |= bit;

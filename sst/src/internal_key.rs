@@ -19,9 +19,22 @@ pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 /// The kind of shortened separators: RocksDB's type for seeks, the largest of the kinds in data blocks.
 pub(crate) const SEEK_KIND: u8 = 0x18;
 
-/// The kinds of RocksDB's data blocks. 0x11 and up are read, never written: blob index, deletion with timestamp, wide
-/// column, value with preferred sequence number.
-pub(crate) const DATA_KINDS: [u8; 8] = [0, 1, 2, 7, 0x11, 0x14, 0x16, 0x18];
+/// The kinds of data blocks that are read and written.
+pub(crate) const DATA_KINDS: [Kind; 4] = [Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE];
+
+/// The name of a kind that a data block of RocksDB or Pebble may hold and that is not read.
+pub(crate) const fn foreign_name(kind: Kind) -> &'static str {
+    match kind.as_u8() {
+        15 => "a range deletion among entries",
+        17 => "RocksDB's blob index",
+        18 => "Pebble's set with delete",
+        20 => "RocksDB's deletion with timestamp",
+        22 => "RocksDB's wide columns",
+        23 => "Pebble's sized delete",
+        24 => "RocksDB's value with preferred sequence number",
+        _ => "without a name here",
+    }
+}
 
 /// Sequence number and kind as one number.
 pub(crate) const fn pack(sequence: SequenceNumber, kind: u8) -> u64 {

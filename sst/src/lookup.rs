@@ -73,8 +73,8 @@ impl SortedTable {
     /// only where merge operands go on in the next one. Any thread.
     ///
     /// # Errors
-    /// `Corruption` with file, offset and block; `Io`; `NotSupported` for kinds of values that are not read here (blob
-    /// indexes, wide columns, timestamps).
+    /// `Corruption` with file, offset and block; `Io`; `NotSupported`, with number and name, for an entry of a kind that is
+    /// not read (blob index, wide columns, Pebble's own kinds).
     pub fn get(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<TableLookup> {
         let covering = self.covering_tombstone(user_key, snapshot)?;
         let none = match covering {
@@ -85,9 +85,10 @@ impl SortedTable {
             return Ok(none);
         }
         let mut cursor = self.cursor();
-        cursor.seek(user_key, snapshot)?;
+        // Entries of other keys may be of any kind.
+        cursor.find(user_key, snapshot)?;
         let mut operands = vec![];
-        while let Some(entry) = cursor.entry().filter(|entry| entry.user_key == user_key) {
+        while let Some(entry) = cursor.stored().filter(|entry| entry.user_key == user_key) {
             // In an ingested file range deletions have the sequence number of the entries and delete none of them.
             if covering.is_some_and(|covering| covering > entry.sequence) {
                 break;
@@ -97,16 +98,14 @@ impl SortedTable {
             return Ok(match entry.kind {
                 Kind::MERGE => {
                     operands.push((sequence, value()));
-                    cursor.next()?;
+                    cursor.step()?;
                     continue;
                 }
                 Kind::PUT if operands.is_empty() => TableLookup::Value { sequence, value: value() },
                 Kind::PUT => TableLookup::Merge { operands, base: MergeBase::Value(value()) },
                 Kind::DELETE => answer(operands, MergeBase::Deleted, deleted(DeletedBy::Point)),
                 Kind::SINGLE_DELETE => answer(operands, MergeBase::Deleted, deleted(DeletedBy::Single)),
-                kind => {
-                    return Err(self.inner.base.not_supported(format!("an entry of {kind:?}")));
-                }
+                kind => return Err(self.inner.not_read(kind)),
             });
         }
         let base = if covering.is_some() { MergeBase::Deleted } else { MergeBase::Below };

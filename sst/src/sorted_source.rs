@@ -9,11 +9,10 @@
 use std::sync::Arc;
 
 use paranoid_memtable::set::{Cover, SortedSource, SourceKey};
-use paranoid_memtable::{Error as MemtableError, Kind, Result, SequenceNumber};
+use paranoid_memtable::{Error as MemtableError, Result, SequenceNumber};
 
-use crate::cursor::TableCursor;
+use crate::cursor::{TableCursor, TableEntry};
 use crate::error::Error;
-use crate::limits::limits;
 
 impl From<Error> for MemtableError {
     fn from(error: Error) -> Self {
@@ -26,54 +25,46 @@ impl From<Error> for MemtableError {
 
 impl TableCursor {
     /// Where a move led.
-    fn here(&self) -> Result<Option<SourceKey<'_>>> {
-        let Some(entry) = self.entry() else { return Ok(None) };
-        if entry.kind == Kind::RANGE_DELETE || !limits().kinds.contains(&entry.kind) {
-            return Err(self
-                .table()
-                .inner
-                .base
-                .not_supported(format!("an entry of {:?}", entry.kind))
-                .into());
-        }
-        Ok(Some(SourceKey { user_key: entry.user_key, sequence: entry.sequence, kind: entry.kind }))
+    fn here(&self) -> Option<SourceKey<'_>> {
+        let TableEntry { user_key, sequence, kind, .. } = self.entry()?;
+        Some(SourceKey { user_key, sequence, kind })
     }
 }
 
 impl SortedSource for TableCursor {
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<SourceKey<'_>>> {
         TableCursor::seek(self, key, sequence)?;
-        self.here()
+        Ok(self.here())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>> {
         TableCursor::seek_for_prev(self, key, SequenceNumber::MAX)?;
-        self.here()
+        Ok(self.here())
     }
 
     fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>> {
         TableCursor::seek_for_prev(self, key, 0)?;
-        self.here()
+        Ok(self.here())
     }
 
     fn first(&mut self) -> Result<Option<SourceKey<'_>>> {
         TableCursor::first(self)?;
-        self.here()
+        Ok(self.here())
     }
 
     fn last(&mut self) -> Result<Option<SourceKey<'_>>> {
         TableCursor::last(self)?;
-        self.here()
+        Ok(self.here())
     }
 
     fn next(&mut self) -> Result<Option<SourceKey<'_>>> {
         TableCursor::next(self)?;
-        self.here()
+        Ok(self.here())
     }
 
     fn prev(&mut self) -> Result<Option<SourceKey<'_>>> {
         TableCursor::prev(self)?;
-        self.here()
+        Ok(self.here())
     }
 
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {

@@ -15,8 +15,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::SequenceNumber;
 use paranoid_memtable::format::{BlockHandle, Footer};
+use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::block_builder::ValueForm;
 use crate::block_cursor::{BlockCursor, take_handle};
@@ -26,7 +26,7 @@ use crate::error::{BlockKind, Damage, Error, Result};
 use crate::filter;
 use crate::finish::{DICTIONARY, FILTER, FILTERS, INDEX, PROPERTIES, RANGE_DELETIONS};
 use crate::index_builder::IndexForm;
-use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN, sequence_of};
+use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN, foreign_name, sequence_of};
 use crate::properties::{self, Properties};
 use crate::source::{BlockBytes, TableSource};
 use crate::storage::{Disk, Storage};
@@ -319,6 +319,8 @@ fn read_names(block: &[u8]) -> Result<Names, Damage> {
             name if FILTERS.iter().any(|start| name.starts_with(start)) => {
                 names.others.push((BlockKind::Filter, handle));
             }
+            // Pebble names the block of its range deletions twice.
+            _ if names.range_deletions == Some(handle) => {}
             _ => names.others.push((BlockKind::Other, handle)),
         }
         last = Some(cursor.key().to_vec());
@@ -339,6 +341,12 @@ impl Inner {
     pub(crate) fn index_cursor(&self) -> Result<BlockCursor<BlockBytes>, Damage> {
         let key_len_min = if self.index_form.user_keys { 0 } else { TAIL_LEN };
         BlockCursor::new(self.index.clone(), self.index_form.values, key_len_min)
+    }
+
+    /// Refuses an entry that is none of [`DATA_KINDS`](crate::internal_key::DATA_KINDS).
+    #[cold]
+    pub(crate) fn not_read(&self, kind: Kind) -> Error {
+        self.base.not_supported(format!("an entry of kind {} ({})", kind.as_u8(), foreign_name(kind)))
     }
 
     /// Refuses an entry of an ingested file that has a sequence number of its own: all of them have the global one.

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use paranoid_memtable::read::DeletedBy;
-use paranoid_memtable::{Kind, SequenceNumber};
-use paranoid_sst::{MergeBase, SortedTable, SortedTableOptions, TableCursor, TableLookup, TableSource};
+use paranoid_memtable::set::SortedSource;
+use paranoid_memtable::{ChecksumKind, Kind, SequenceNumber};
+use paranoid_sst::{
+    Error, MergeBase, Result, SortedTable, SortedTableOptions, TableCursor, TableLookup, TableSource,
+};
 
 use crate::model::{Model, Row, file_in, folder};
 use crate::rng::{Rng, amount, seed_or};
@@ -129,4 +132,103 @@ fn gets_and_cursors_agree_with_the_model() {
             assert_eq!(found.unwrap(), wanted(&model, key, u64::MAX));
         }
     }
+}
+
+fn open(bytes: Vec<u8>) -> SortedTable {
+    SortedTable::from_source("memory", TableSource::memory(Arc::new(bytes))).unwrap()
+}
+
+/// Kinds that RocksDB and Pebble have in data blocks and that are not read: number, and what messages call it.
+const FOREIGN: [(u8, &str); 7] = [
+    (15, "range deletion"),
+    (17, "blob index"),
+    (18, "set with delete"),
+    (20, "deletion with timestamp"),
+    (22, "wide columns"),
+    (23, "sized delete"),
+    (24, "preferred sequence number"),
+];
+
+/// Whoever meets an entry of a kind that is not read is told so; other keys are read, and cursors go on behind it.
+#[test]
+fn kinds_that_are_not_read_are_refused_by_number_and_name() {
+    let row =
+        |key: &[u8], sequence| Row { key: key.to_vec(), sequence, kind: Kind::PUT, value: b"1".to_vec() };
+    let model = Model::from_rows(vec![row(b"a", 9), row(b"b", 8), row(b"c", 7)]);
+    let folder = folder();
+    model.write(&file_in(&folder), SortedTableOptions::builder().checksum(ChecksumKind::None));
+    let mut bytes = std::fs::read(file_in(&folder)).unwrap();
+    // Three lengths and a key of one byte stand before the kind of each entry, eight bytes of number and kind and a value
+    // of one byte behind it.
+    let kind_of_b = 4 + 13;
+    assert_eq!(bytes[kind_of_b..][..2], [1, 8]);
+    bytes[4] = Kind::MERGE.as_u8();
+    for kind in (0..=255).map(Kind::from_u8) {
+        bytes[kind_of_b] = kind.as_u8();
+        let table = open(bytes.clone());
+        if [Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE].contains(&kind) {
+            table.verify().unwrap();
+            table.get(b"b", 9).unwrap();
+            continue;
+        }
+        let name = FOREIGN.iter().find(|(number, _)| *number == kind.as_u8()).map_or("", |(_, name)| name);
+        let refused = |error: Option<Error>, asked: &str| match error {
+            Some(Error::NotSupported { feature, .. }) => {
+                assert!(feature.contains(&format!("kind {} (", kind.as_u8())), "{asked}: {feature}");
+                assert!(feature.contains(name), "{asked}: {feature}");
+            }
+            other => panic!("{asked} {kind:?}: {other:?}"),
+        };
+        refused(table.verify().err(), "verify");
+        refused(table.get(b"b", 9).err(), "get");
+        assert!(matches!(table.get(b"a", 9).unwrap(), TableLookup::Merge { base: MergeBase::Below, .. }));
+        assert!(matches!(table.get(b"c", 9).unwrap(), TableLookup::Value { .. }));
+        assert_eq!(table.get(b"b", 7).unwrap(), TableLookup::NotFound);
+        assert_eq!(table.get(b"aa", 9).unwrap(), TableLookup::NotFound);
+        cursor_passes(&table, &refused);
+    }
+}
+
+/// Every move to the entry of `b` is refused, and the next one goes on.
+fn cursor_passes(table: &SortedTable, refused: &dyn Fn(Option<Error>, &str)) {
+    type Move = fn(&mut TableCursor) -> Result<()>;
+    let moves: [(&str, Move, Move, Move); 4] = [
+        ("next", TableCursor::first, TableCursor::next, TableCursor::next),
+        ("prev", TableCursor::last, TableCursor::prev, TableCursor::next),
+        ("seek", TableCursor::last, |cursor| cursor.seek(b"b", 9), TableCursor::next),
+        ("seek_for_prev", TableCursor::first, |cursor| cursor.seek_for_prev(b"bb", 9), TableCursor::next),
+    ];
+    for (name, before, there, on) in moves {
+        let mut cursor = table.cursor();
+        before(&mut cursor).unwrap();
+        refused(there(&mut cursor).err(), name);
+        assert!(!cursor.is_valid() && cursor.entry().is_none());
+        on(&mut cursor).unwrap();
+        assert_eq!(cursor.entry().unwrap().user_key, b"c");
+        refused(cursor.prev().err(), "prev");
+        cursor.prev().unwrap();
+        assert_eq!(cursor.entry().unwrap().user_key, b"a");
+    }
+    let mut source = table.cursor();
+    assert!(SortedSource::seek(&mut source, b"b", 9).is_err());
+    assert_eq!(SortedSource::next(&mut source).unwrap().unwrap().user_key, b"c");
+}
+
+/// A store of Pebble 1.1 was told to delete from `b` to `d`, and flushed: the file has a data block without entries.
+#[test]
+fn a_flush_of_range_deletions_alone_by_pebble() {
+    let table = open(include_bytes!("../data/pebble_range_deletion.sst").to_vec());
+    let report = table.verify().unwrap();
+    assert_eq!((report.entries, report.range_deletions, report.data_blocks), (0, 1, 1));
+    assert_eq!((report.unaccounted_bytes, report.sequences), (0, Some((10, 10))));
+    let deleted = TableLookup::Deleted { sequence: 10, by: DeletedBy::Range };
+    assert_eq!(table.get(b"c", 10).unwrap(), deleted);
+    assert_eq!(table.get(b"d", 10).unwrap(), TableLookup::NotFound);
+    let mut cursor = table.cursor();
+    for step in [TableCursor::first, TableCursor::last, TableCursor::next, TableCursor::prev] {
+        step(&mut cursor).unwrap();
+        assert!(!cursor.is_valid());
+    }
+    cursor.seek(b"c", 10).unwrap();
+    assert!(!cursor.is_valid());
 }
