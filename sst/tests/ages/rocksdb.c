@@ -6,7 +6,6 @@
  * Keys come as hexadecimal digits, one a line; the value of a key is the key. After `get` a second line says how many
  * keys the filter alone denied. cc -o rocksdb rocksdb.c -ldl; RocksDB's headers are not needed. */
 #include <dlfcn.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +64,7 @@ static void *options_with(const char *table) {
     char text[200], *error = NULL;
     void *base = rocksdb_options_create(), *options = rocksdb_options_create();
     snprintf(text, sizeof text,
-             "compression=kNoCompression;block_based_table_factory={filter_policy=bloomfilter:10:false;%s}", table);
+             "compression=kNoCompression;block_based_table_factory={%s}", table);
     rocksdb_get_options_from_string(base, text, options, &error), check(error);
     rocksdb_options_set_create_if_missing(options, 1);
     rocksdb_options_enable_statistics(options);
@@ -95,7 +94,7 @@ static void write_file(const char *path, const char *table) {
 
 static void get_all(const char *folder, const char *file) {
     char *error = NULL;
-    void *options = options_with(""), *read = rocksdb_readoptions_create();
+    void *options = options_with("filter_policy=bloomfilter:10:false"), *read = rocksdb_readoptions_create();
     void *database = rocksdb_open(options, folder, &error);
     check(error);
     void *ingest = rocksdb_ingestexternalfileoptions_create();

@@ -1,7 +1,7 @@
 // Pebble with format version 2, which its oldest stores have: writes table files, or ingests one and asks for every key
 // by Get. Input and output are those of ../rocksdb.c.
 //
-//	pebble write FILE            < keys
+//	pebble write FILE OPTIONS    < keys
 //	pebble get FOLDER FILE       < keys
 //	pebble ranges FOLDER                    a store whose only table holds one range deletion
 package main
@@ -46,13 +46,16 @@ func open(folder string) *pebble.DB {
 	return db
 }
 
-func write(path string) {
+func write(path, options string) {
+	var bits int
+	_, err := fmt.Sscanf(options, "filter_policy=bloomfilter:%d", &bits)
+	check(err)
 	file, err := vfs.Default.Create(path)
 	check(err)
-	options := sstable.WriterOptions{
-		Compression: pebble.NoCompression, FilterPolicy: bloom.FilterPolicy(10), TableFormat: sstable.TableFormatRocksDBv2,
+	form := sstable.WriterOptions{
+		Compression: pebble.NoCompression, FilterPolicy: bloom.FilterPolicy(bits), TableFormat: sstable.TableFormatRocksDBv2,
 	}
-	writer := sstable.NewWriter(objstorageprovider.NewFileWritable(file), options)
+	writer := sstable.NewWriter(objstorageprovider.NewFileWritable(file), form)
 	for _, key := range keys() {
 		check(writer.Set(key, key))
 	}
@@ -96,7 +99,7 @@ func ranges(folder string) {
 func main() {
 	switch os.Args[1] {
 	case "write":
-		write(os.Args[2])
+		write(os.Args[2], os.Args[3])
 	case "get":
 		get(os.Args[2], os.Args[3])
 	case "ranges":
