@@ -1,17 +1,18 @@
 //! Control words: words that decide answers, each with a check in another cache line.
 //!
 //! ```text
-//!   line 0        | salt | v0 | v1 | v2 | ... |        salt: from the table's secret and the name of these words
+//!   line 0        | v0 | v1 | v2 | ... |
 //!   ...
-//!   line n        | c0   | c1 | c2 | ...      |        check of word i: v + salt + (i + 1) * STEP
+//!   line n        | c0 | c1 | c2 | ... |        check of word i: v + salt + (i + 1) * STEP
 //! ```
 //! * CONTROL-WORD-1: a word is set at most once after construction, from 0 to its value: check first, value second. A
 //!   reader that sees the value therefore sees its check as well.
 //! * CONTROL-WORD-2: a word of 0 whose check disagrees is either being set or damaged; a reader cannot tell which.
 //!   `get` reports damage. `get_so_far` returns 0, and its caller must give the right answer with 0 in both cases.
 //! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the table's secret), not
-//!   to where it lies, for tables move. So a word or a line that was copied from another place, value and check
-//!   exchanged, or words of another table do not agree.
+//!   to where it lies, for tables move. So a word or a line that was copied from another place, all values and checks
+//!   of another structure, value and check exchanged, or words of another table do not agree. Words do not store the
+//!   salt: a reader makes it from the secret and the name of the structure that it reads for.
 //! * CONTROL-WORD-4: a value and its check never share a cache line. A line that went back to what it held before (a
 //!   store that never reached memory) disagrees with its other line.
 //!
@@ -37,23 +38,36 @@ fn mark(index: usize) -> u64 {
     (index as u64 + 1).wrapping_mul(STEP)
 }
 
+/// What the checks of all words of one name contain (CONTROL-WORD-3).
+#[derive(Clone, Copy)]
+pub(crate) struct Salt(pub(crate) u64);
+
+impl Salt {
+    /// Each structure of a table has another `name`.
+    #[inline(always)]
+    pub(crate) const fn new(secret: Secret, name: u64) -> Salt {
+        Salt(secret.mask ^ splitmix(name))
+    }
+}
+
+/// Does not print the salt, because the secret can be made from it.
+impl std::fmt::Debug for Salt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Salt")
+    }
+}
+
 /// `N` control words.
 pub(crate) struct ControlWords<const N: usize> {
-    front: Front<N>,
-    checks: Checks<N>,
+    values: Lines<N>,
+    checks: Lines<N>,
 }
 
+/// Words on cache lines of their own.
 #[repr(C, align(64))]
-struct Front<const N: usize> {
-    /// Never changes. If it is damaged, no word agrees with its check.
-    salt: AtomicU64,
-    values: [AtomicU64; N],
-}
+struct Lines<const N: usize>([AtomicU64; N]);
 
-#[repr(C, align(64))]
-struct Checks<const N: usize>([AtomicU64; N]);
-
-const _: () = assert!(align_of::<Front<1>>() == LINE && align_of::<Checks<1>>() == LINE, "G4");
+const _: () = assert!(align_of::<Lines<1>>() == LINE, "G4");
 
 /// Does not print the words, because one of them is the table's secret.
 impl<const N: usize> std::fmt::Debug for ControlWords<N> {
@@ -63,72 +77,71 @@ impl<const N: usize> std::fmt::Debug for ControlWords<N> {
 }
 
 impl<const N: usize> ControlWords<N> {
-    /// `N` words of 0. Each structure of a table passes another `name`, so that their checks differ.
-    pub(crate) fn new(secret: Secret, name: u64) -> Self {
-        let salt = splitmix(secret.mask ^ splitmix(secret.factor ^ name));
-        let checks = std::array::from_fn(|index| AtomicU64::new(salt.wrapping_add(mark(index))));
+    /// `N` words of 0.
+    pub(crate) fn new(salt: Salt) -> Self {
+        let checks = std::array::from_fn(|index| AtomicU64::new(salt.0.wrapping_add(mark(index))));
         let values = std::array::from_fn(|_| AtomicU64::new(0));
-        ControlWords { front: Front { salt: AtomicU64::new(salt), values }, checks: Checks(checks) }
+        ControlWords { values: Lines(values), checks: Lines(checks) }
     }
 
-    /// The salt, which a reader of several words loads once.
+    /// A word, believed whatever its check says.
     #[inline(always)]
-    pub(crate) fn salt(&self) -> u64 {
+    pub(crate) fn unchecked(&self, index: usize) -> u64 {
         // ORDERING: Relaxed: set before the words were shared, and never after.
-        self.front.salt.load(Ordering::Relaxed)
+        self.values.0[index].load(Ordering::Relaxed)
     }
 
     /// Sets a word that was 0 (CONTROL-WORD-1).
-    pub(crate) fn set(&self, index: usize, value: u64) {
-        let check = value.wrapping_add(self.salt()).wrapping_add(mark(index));
+    pub(crate) fn set(&self, salt: Salt, index: usize, value: u64) {
+        let check = value.wrapping_add(salt.0).wrapping_add(mark(index));
         // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: what the value announces is visible before
         // it.
         self.checks.0[index].store(check, Ordering::Release);
         // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: the check is visible before the value.
-        self.front.values[index].store(value, Ordering::Release);
+        self.values.0[index].store(value, Ordering::Release);
     }
 
     /// A word, and the difference between its check and what the check should be: 0 if they agree. The differences of
     /// several words can be tested with one branch.
     #[inline(always)]
-    pub(crate) fn get_with_mismatch(&self, salt: u64, index: usize) -> (u64, u64) {
+    pub(crate) fn get_with_mismatch(&self, salt: Salt, index: usize) -> (u64, u64) {
         // ORDERING: Acquire pairs with the Release stores in `set`.
-        let value = self.front.values[index].load(Ordering::Acquire);
+        let value = self.values.0[index].load(Ordering::Acquire);
         // ORDERING: Relaxed: ordered after the Acquire load above, whose Release partner stored this first.
         let check = self.checks.0[index].load(Ordering::Relaxed);
-        (value, check ^ value.wrapping_add(salt).wrapping_add(mark(index)))
+        (value, check ^ value.wrapping_add(salt.0).wrapping_add(mark(index)))
     }
 
     /// A word whose check agrees, or a report of damage.
     #[inline(always)]
-    pub(crate) fn get(&self, index: usize) -> Result<u64, Corruption> {
-        let (value, mismatch) = self.get_with_mismatch(self.salt(), index);
-        if mismatch == 0 { Ok(value) } else { Err(self.damage(index, value)) }
+    pub(crate) fn get(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {
+        let (value, mismatch) = self.get_with_mismatch(salt, index);
+        if mismatch == 0 { Ok(value) } else { Err(self.damage(salt, index, value)) }
     }
 
     /// A word that may not be set yet: 0 is returned without looking at its check (CONTROL-WORD-2).
     #[inline(always)]
-    pub(crate) fn get_so_far(&self, index: usize) -> Result<u64, Corruption> {
-        let (value, mismatch) = self.get_with_mismatch(self.salt(), index);
-        if mismatch == 0 || value == 0 { Ok(value) } else { Err(self.damage(index, value)) }
+    pub(crate) fn get_so_far(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {
+        let (value, mismatch) = self.get_with_mismatch(salt, index);
+        if mismatch == 0 || value == 0 { Ok(value) } else { Err(self.damage(salt, index, value)) }
     }
 
     /// All words, for scrubs and the fault injector.
-    pub(crate) fn words(&self) -> Words<'_> {
-        Words { salt: &self.front.salt, values: &self.front.values, checks: &self.checks.0 }
+    pub(crate) fn words(&self, salt: Salt) -> Words<'_> {
+        Words { salt, values: &self.values.0, checks: &self.checks.0 }
     }
 
     #[cold]
-    fn damage(&self, index: usize, value: u64) -> Corruption {
+    fn damage(&self, salt: Salt, index: usize, value: u64) -> Corruption {
         // ORDERING: Relaxed: for a report.
-        damage(self.salt(), index, value, self.checks.0[index].load(Ordering::Relaxed))
+        damage(salt, index, value, self.checks.0[index].load(Ordering::Relaxed))
     }
 }
 
 /// Any number of control words, borrowed.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'a> {
-    salt: &'a AtomicU64,
+    salt: Salt,
     values: &'a [AtomicU64],
     checks: &'a [AtomicU64],
 }
@@ -138,10 +151,9 @@ impl<'a> Words<'a> {
     pub(crate) fn damages(self) -> impl Iterator<Item = Corruption> + 'a {
         self.values.iter().zip(self.checks).enumerate().filter_map(move |(index, (value, check))| {
             // ORDERING: Relaxed: nothing is being set while such a pass runs, or it looks again.
-            let loads = [self.salt, value, check].map(|word| word.load(Ordering::Relaxed));
-            let [salt, value, check] = loads;
-            let agrees = check == value.wrapping_add(salt).wrapping_add(mark(index));
-            (!agrees).then(|| damage(salt, index, value, check))
+            let [value, check] = [value, check].map(|word| word.load(Ordering::Relaxed));
+            let agrees = check == value.wrapping_add(self.salt.0).wrapping_add(mark(index));
+            (!agrees).then(|| damage(self.salt, index, value, check))
         })
     }
 
@@ -150,17 +162,16 @@ impl<'a> Words<'a> {
         self.damages().next().map_or(Ok(()), Err)
     }
 
-    /// For the fault injector: the words of the lines that hold salt and values, then those of the lines that hold
-    /// the checks, padding included.
+    /// For the fault injector: the values, then the checks.
     #[cfg(feature = "fault-injection")]
-    pub(crate) fn runs(self) -> [Vec<&'a AtomicU64>; 2] {
-        [std::iter::once(self.salt).chain(self.values).collect(), self.checks.iter().collect()]
+    pub(crate) fn runs(self) -> [&'a [AtomicU64]; 2] {
+        [self.values, self.checks]
     }
 }
 
 #[cold]
-fn damage(salt: u64, index: usize, value: u64, check: u64) -> Corruption {
-    let expected = check.wrapping_sub(salt).wrapping_sub(mark(index));
+fn damage(salt: Salt, index: usize, value: u64, check: u64) -> Corruption {
+    let expected = check.wrapping_sub(salt.0).wrapping_sub(mark(index));
     let mut report = Corruption::new(Place::Control, 8 * index as u64, expected, value);
     let difference = value ^ expected;
     if difference.is_power_of_two() {

@@ -117,16 +117,19 @@ impl<C: Comparator> Core<C> {
         [&self.points, &self.tombstones, &self.accelerators, &self.shards]
     }
 
-    /// Calls `visit` with every group of control words.
+    /// Calls `visit` with every group of control words: with those of the arena alone if its secret is damaged.
     pub(crate) fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
         visit(self.arena.control.words());
-        self.side_structures().into_iter().for_each(|side| side.each_control(visit));
+        if let Ok(secret) = self.arena.control.secret() {
+            self.side_structures().into_iter().for_each(|side| side.each_control(secret, visit));
+        }
     }
 
     /// Compares every control word but those of the writer shards with its check. Call it while no word is being set.
     pub(crate) fn check_control(&self) -> Result<(), Corruption> {
         let mut checked = self.arena.control.words().check();
-        self.accelerators.each_control(&mut |words| checked = checked.and_then(|()| words.check()));
+        let secret = self.arena.control.secret()?;
+        self.accelerators.each_control(secret, &mut |words| checked = checked.and_then(|()| words.check()));
         checked
     }
 

@@ -14,6 +14,7 @@
 
 use crate::error::Corruption;
 use crate::integrity::control_word::Words;
+use crate::integrity::tag::Secret;
 use crate::memtable::skiplist::arena::Arena;
 #[cfg(feature = "fault-injection")]
 use crate::sync::AtomicU64;
@@ -30,8 +31,8 @@ pub(crate) type VisitWords<'v> = dyn FnMut(FaultWords, &[AtomicU64]) + 'v;
 
 /// A structure beside the list of entries. Most have only some of these, so all methods do nothing by default.
 pub(crate) trait SideStructure {
-    /// Calls `visit` with each group of control words.
-    fn each_control(&self, _visit: &mut dyn FnMut(Words<'_>)) {}
+    /// Calls `visit` with each group of control words, as those of a table with this secret.
+    fn each_control(&self, _secret: Secret, _visit: &mut dyn FnMut(Words<'_>)) {}
 
     /// Bytes of heap memory. Memory in the arena is counted there.
     fn heap_bytes(&self) -> u64 {

@@ -3,7 +3,8 @@
 //!
 //! Every 16 aligned bytes and every line of 64 bytes over every other one, every pair of words exchanged, every bit,
 //! each word and line as it was before each write: in release builds all of them, in debug builds a share that
-//! `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not, of both representations.
+//! `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not, of both representations. Longer
+//! copies, which take along all words and checks of a filter or a writer shard, have a test of their own.
 
 use paranoid_memtable::fault::{FaultInjector, Part};
 use paranoid_memtable::{Bytewise, Error, MemTable, Representation, WriteBatch};
@@ -95,14 +96,8 @@ fn faults(model: &Model, frozen: Frozen) -> Vec<Fault> {
     let injector = open(&table);
     let pieces = control_pieces(&injector);
     let mut faults = Vec::new();
-    let starts = |len: usize| pieces.iter().copied().filter(move |_| len > 0);
     for (len, step) in [(16, 2), (64, 8)] {
-        let aligned = |piece: &usize| injector.place_in_line(*piece).is_multiple_of(step);
-        let starts: Vec<usize> = starts(len).filter(aligned).collect();
-        for from in &starts {
-            let others = starts.iter().filter(|to| *to != from);
-            faults.extend(others.map(|to| Fault::Copy { from: *from, to: *to, len }));
-        }
+        faults.extend(copies(&injector, len, step));
     }
     for (index, left) in pieces.iter().enumerate() {
         let others =
@@ -113,6 +108,14 @@ fn faults(model: &Model, frozen: Frozen) -> Vec<Fault> {
         pieces.iter().flat_map(|piece| (0..8 * injector.bytes(*piece).len()).map(move |bit| (*piece, bit)));
     faults.extend(bits.map(|(piece, bit)| Fault::Flip { piece, bit }));
     faults
+}
+
+/// Every place of the control block copied over every other one; places stand `step` words apart.
+fn copies(injector: &FaultInjector<'_, Bytewise>, len: usize, step: usize) -> Vec<Fault> {
+    let aligned = |piece: &usize| injector.place_in_line(*piece).is_multiple_of(step);
+    let starts: Vec<usize> = control_pieces(injector).into_iter().filter(aligned).collect();
+    let pairs = starts.iter().flat_map(|from| starts.iter().map(move |to| (*from, *to)));
+    pairs.filter(|(from, to)| from != to).map(|(from, to)| Fault::Copy { from, to, len }).collect()
 }
 
 fn strike(injector: &mut FaultInjector<'_, Bytewise>, fault: Fault) -> (Area, Kind) {
@@ -134,19 +137,23 @@ fn strike(injector: &mut FaultInjector<'_, Bytewise>, fault: Fault) -> (Area, Ki
 }
 
 fn try_stages(test: &str, stages: &[Stage]) {
-    let seed = seed_or(29);
     for stage in stages {
-        let _watchdog = Watchdog::new(test, seed);
         let model = model_of(stage);
-        let share = if cfg!(debug_assertions) { stage.share.0 } else { stage.share.1 };
         let faults = faults(&model, stage.frozen);
         assert!(faults.len() > 5000, "{}", faults.len());
-        for fault in faults.iter().skip(seed as usize % share).step_by(share) {
-            let verdict = run_fault(&model, stage.frozen, |injector| strike(injector, *fault));
-            let (_, _, verdict) = verdict.unwrap();
-            let fine = verdict.wrong.is_none() && verdict.endless.is_none();
-            assert!(fine, "{fault:?}, {stage:?}, seed {seed:#x}: {verdict:?}");
-        }
+        try_faults(test, stage, &model, &faults);
+    }
+}
+
+fn try_faults(test: &str, stage: &Stage, model: &Model, faults: &[Fault]) {
+    let seed = seed_or(29);
+    let _watchdog = Watchdog::new(test, seed);
+    let share = if cfg!(debug_assertions) { stage.share.0 } else { stage.share.1 };
+    for fault in faults.iter().skip(seed as usize % share).step_by(share) {
+        let verdict = run_fault(model, stage.frozen, |injector| strike(injector, *fault));
+        let (_, _, verdict) = verdict.unwrap();
+        let fine = verdict.wrong.is_none() && verdict.endless.is_none();
+        assert!(fine, "{fault:?}, {stage:?}, seed {seed:#x}: {verdict:?}");
     }
 }
 
@@ -164,6 +171,28 @@ fn no_place_of_a_large_tables_control_block_stands_for_another() {
 #[test]
 fn no_control_word_of_filters_index_and_chains_stands_for_another() {
     try_stages("control::no_control_word_of_filters_index_and_chains_stands_for_another", &STAGES[6..]);
+}
+
+/// Words move together with their checks where a copy is long enough: 64 to 512 bytes, whole lines.
+#[test]
+fn no_group_of_control_words_stands_for_another() {
+    let stages = [
+        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (41, 1)) },
+        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::Before, (41, 1)) },
+        Stage { representation: Representation::Vector, ..stage(20, Frozen::After, (41, 1)) },
+    ];
+    for stage in stages {
+        let model = model_of(&stage);
+        let table = model.table().unwrap();
+        if stage.frozen == Frozen::Before {
+            table.freeze().unwrap();
+        }
+        let injector = open(&table);
+        let faults: Vec<Fault> =
+            [128, 192, 256, 384, 512].into_iter().flat_map(|len| copies(&injector, len, 8)).collect();
+        drop(injector);
+        try_faults("control::no_group_of_control_words_stands_for_another", &stage, &model, &faults);
+    }
 }
 
 /// What some pieces held before a write.

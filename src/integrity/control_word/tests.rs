@@ -7,10 +7,14 @@ use super::*;
 
 const WORDS: usize = 46;
 
-fn words(seed: u64, name: u64) -> ControlWords<WORDS> {
-    let words = ControlWords::new(Secret::from_seed(seed), name);
+fn salt(seed: u64, name: u64) -> Salt {
+    Salt::new(Secret::from_seed(seed), name)
+}
+
+fn words(salt: Salt) -> ControlWords<WORDS> {
+    let words = ControlWords::new(salt);
     for index in (0..WORDS).step_by(2) {
-        words.set(index, splitmix(index as u64) >> (index % 40));
+        words.set(salt, index, splitmix(index as u64) >> (index % 40));
     }
     words
 }
@@ -18,13 +22,14 @@ fn words(seed: u64, name: u64) -> ControlWords<WORDS> {
 /// Checks are what the picture says, and what is shown of words holds none of them.
 #[test]
 fn checks_are_sums_and_words_are_not_shown() {
-    let words = words(5, 3);
-    let salt = words.salt();
+    let salt = salt(5, 3);
+    let words = words(salt);
     // ORDERING: Relaxed: one thread.
     let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
     for index in 0..WORDS {
-        let sum =
-            u128::from(words.get(index).unwrap()) + u128::from(salt) + (index as u128 + 1) * 0x0131_7a65;
+        let sum = u128::from(words.get(salt, index).unwrap())
+            + u128::from(salt.0)
+            + (index as u128 + 1) * 0x0131_7a65;
         assert_eq!(u128::from(load(&words.checks.0[index])), sum % (1 << 64));
     }
     assert_eq!(format!("{words:?}"), "ControlWords { words: 46, .. }");
@@ -33,68 +38,82 @@ fn checks_are_sums_and_words_are_not_shown() {
 /// A report names the word, what its check says, what it holds, and the bit if it is one.
 #[test]
 fn a_changed_word_is_reported_by_name() {
-    let words = words(6, 0);
+    let salt = salt(6, 0);
+    let words = words(salt);
     for (index, bit) in (0..WORDS).flat_map(|index| (0..64).map(move |bit| (index, bit))) {
-        let clean = words.get(index).unwrap();
+        let clean = words.get(salt, index).unwrap();
         for (change, flipped_bit) in [(1 << bit, Some(bit)), (1 << bit | 1 << ((bit + 1) % 64), None)] {
             // ORDERING: Relaxed: one thread.
-            words.front.values[index].store(clean ^ change, Ordering::Relaxed);
+            words.values.0[index].store(clean ^ change, Ordering::Relaxed);
             let mut wanted = Corruption::new(Place::Control, 8 * index as u64, clean, clean ^ change);
             wanted.flipped_bit = flipped_bit;
-            assert_eq!(words.get(index), Err(wanted));
-            assert_eq!(words.words().damages().collect::<Vec<_>>(), [wanted]);
-            assert_eq!(words.words().check(), Err(wanted));
+            assert_eq!(words.get(salt, index), Err(wanted));
+            assert_eq!(words.words(salt).damages().collect::<Vec<_>>(), [wanted]);
+            assert_eq!(words.words(salt).check(), Err(wanted));
         }
         // ORDERING: Relaxed: one thread.
-        words.front.values[index].store(clean, Ordering::Relaxed);
+        words.values.0[index].store(clean, Ordering::Relaxed);
     }
-    assert_eq!(words.words().damages().count(), 0);
+    assert_eq!(words.words(salt).damages().count(), 0);
+}
+
+/// CONTROL-WORD-3: all words of another structure or table, values and checks, in the place of these.
+#[test]
+fn no_word_of_another_structure_is_believed() {
+    for other in [salt(1, 7), salt(2, 0)] {
+        let words = words(other);
+        assert!((0..WORDS).all(|index| words.get(salt(1, 0), index).is_err()));
+        assert_eq!(words.words(salt(1, 0)).damages().count(), WORDS);
+        words.words(other).check().unwrap();
+    }
 }
 
 /// CONTROL-WORD-3: a value with its check, and a check alone, taken from every word of these words and of others.
 #[test]
 fn no_word_agrees_with_the_check_of_another() {
-    let own = words(1, 0);
-    for other in [words(1, 0), words(1, 7), words(2, 0)] {
+    let salt = self::salt(1, 0);
+    let own = words(salt);
+    for other in [salt, self::salt(1, 7), self::salt(2, 0)].map(words) {
         for (from, to) in (0..WORDS).flat_map(|from| (0..WORDS).map(move |to| (from, to))) {
             // ORDERING: Relaxed: one thread.
             let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-            let taken = (load(&other.front.values[from]), load(&other.checks.0[from]));
-            let kept = (load(&own.front.values[to]), load(&own.checks.0[to]));
+            let taken = (load(&other.values.0[from]), load(&other.checks.0[from]));
+            let kept = (load(&own.values.0[to]), load(&own.checks.0[to]));
             if taken == kept {
                 continue;
             }
             for (value, check) in [taken, (taken.1, taken.0), (kept.1, kept.0), (kept.0, taken.1)] {
                 // ORDERING: Relaxed: one thread.
-                own.front.values[to].store(value, Ordering::Relaxed);
+                own.values.0[to].store(value, Ordering::Relaxed);
                 // ORDERING: Relaxed: one thread.
                 own.checks.0[to].store(check, Ordering::Relaxed);
-                let agrees = own.get(to).is_ok() || own.words().check().is_ok();
+                let agrees = own.get(salt, to).is_ok() || own.words(salt).check().is_ok();
                 assert!(!agrees || (value, check) == kept, "{from} over {to}");
             }
             // ORDERING: Relaxed: one thread.
-            own.front.values[to].store(kept.0, Ordering::Relaxed);
+            own.values.0[to].store(kept.0, Ordering::Relaxed);
             // ORDERING: Relaxed: one thread.
             own.checks.0[to].store(kept.1, Ordering::Relaxed);
         }
     }
-    own.words().check().unwrap();
+    own.words(salt).check().unwrap();
 }
 
 /// CONTROL-WORD-2, CONTROL-WORD-4: a store that never arrived, of the value or of the check.
 #[test]
 fn half_of_a_set_is_not_believed() {
-    let words = ControlWords::<2>::new(Secret::from_seed(3), 0);
+    let salt = salt(3, 0);
+    let words = ControlWords::<2>::new(salt);
     // ORDERING: Relaxed: one thread.
     let old = words.checks.0[1].load(Ordering::Relaxed);
-    assert_eq!((words.get(1), words.get_so_far(1)), (Ok(0), Ok(0)));
-    words.set(1, 5);
-    assert_eq!((words.get(1), words.get_so_far(1)), (Ok(5), Ok(5)));
+    assert_eq!((words.get(salt, 1), words.get_so_far(salt, 1)), (Ok(0), Ok(0)));
+    words.set(salt, 1, 5);
+    assert_eq!((words.get(salt, 1), words.get_so_far(salt, 1)), (Ok(5), Ok(5)));
     // ORDERING: Relaxed: one thread.
-    words.front.values[1].store(0, Ordering::Relaxed);
-    assert_eq!((words.get(1).unwrap_err().expected, words.get_so_far(1)), (5, Ok(0)));
-    words.set(1, 5);
+    words.values.0[1].store(0, Ordering::Relaxed);
+    assert_eq!((words.get(salt, 1).unwrap_err().expected, words.get_so_far(salt, 1)), (5, Ok(0)));
+    words.set(salt, 1, 5);
     // ORDERING: Relaxed: one thread.
     words.checks.0[1].store(old, Ordering::Relaxed);
-    assert!(words.get(1).is_err() && words.get_so_far(1).is_err());
+    assert!(words.get(salt, 1).is_err() && words.get_so_far(salt, 1).is_err());
 }

@@ -144,8 +144,11 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
             }
         };
         core.each_control(&mut |control| {
-            let halves = control.runs().into_iter().flatten();
-            halves.for_each(|word| words(std::slice::from_ref(word), Fresh::Made));
+            control
+                .runs()
+                .into_iter()
+                .flatten()
+                .for_each(|word| words(std::slice::from_ref(word), Fresh::Made));
         });
         let on_heap = |what: FaultWords| what.home() == Home::Heap;
         for side in core.side_structures() {
@@ -345,7 +348,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         let mut starts = Vec::new();
         for run in words.runs() {
             starts.push(self.pieces.len());
-            for word in &run {
+            for word in run {
                 let address = word.as_ptr().expose_provenance();
                 self.add(Region::Control, Part::Control, 0, None, address, UNIT);
             }
@@ -353,8 +356,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
             let line = UNIT * LINE_WORDS;
             self.add(Region::Padding, Part::Control, 0, None, end, end.next_multiple_of(line) - end);
         }
-        // The salt is before the values and has no check.
-        let (values, checks) = (starts[0] + 1, starts[1]);
+        let (values, checks) = (starts[0], starts[1]);
         self.checks.extend((values..checks).zip(checks..self.pieces.len()).filter(|(value, check)| {
             [value, check].iter().all(|piece| self.pieces[**piece].region == Region::Control)
         }));

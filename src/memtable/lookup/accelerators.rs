@@ -10,8 +10,9 @@ use std::sync::Arc;
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
+use crate::integrity::tag::Secret;
 use crate::key::{Comparator, KeyEquality};
-use crate::memtable::lookup::filter::{Answer, Bits, Filter, Holds};
+use crate::memtable::lookup::filter::{Answer, Bits, Filter, KEYS, PREFIXES};
 use crate::memtable::lookup::statistics::{Event, Statistics};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::prefix::PrefixExtractor;
@@ -23,8 +24,8 @@ use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Accelerators {
-    keys: Option<Filter>,
-    prefixes: Option<(Filter, Arc<dyn PrefixExtractor>)>,
+    keys: Option<Filter<KEYS>>,
+    prefixes: Option<(Filter<PREFIXES>, Arc<dyn PrefixExtractor>)>,
     pub(crate) statistics: Option<Statistics>,
 }
 
@@ -45,12 +46,10 @@ impl Accelerators {
             ));
         }
         let mut sub = SubChunk::default();
-        let mut filter = |bytes: Option<u64>, holds| {
-            bytes.map(|bytes| Filter::new(arena, &mut sub, bytes, holds)).transpose()
-        };
-        let keys = filter(options.key_filter_bytes, Holds::Keys)?;
+        let keys = options.key_filter_bytes.map(|bytes| Filter::new(arena, &mut sub, bytes)).transpose()?;
         let prefixes =
-            filter(options.prefix_filter_bytes, Holds::Prefixes)?.zip(options.prefix_extractor.clone());
+            options.prefix_filter_bytes.map(|bytes| Filter::new(arena, &mut sub, bytes)).transpose()?;
+        let prefixes = prefixes.zip(options.prefix_extractor.clone());
         let statistics = options.counts_reads().then(Statistics::new);
         Ok(Accelerators { keys, prefixes, statistics })
     }
@@ -79,12 +78,12 @@ impl Accelerators {
 
     /// The bits of this key in the filter that point reads use: that of whole keys, if there is one.
     #[inline(always)]
-    pub(crate) fn bits(&self, key: &[u8], key_part: u64) -> Option<Bits> {
+    pub(crate) fn bits(&self, secret: Secret, key: &[u8], key_part: u64) -> Option<Bits> {
         if let Some(filter) = &self.keys {
-            return filter.bits(key_part);
+            return filter.bits(secret, key_part);
         }
         let (filter, extractor) = self.prefixes.as_ref()?;
-        filter.bits(hash_of(extractor.prefix(key)?))
+        filter.bits(secret, hash_of(extractor.prefix(key)?))
     }
 
     /// Whether entries may have keys that start with these bytes.
@@ -98,8 +97,8 @@ impl Accelerators {
 
     /// The structures that exist.
     fn structures(&self) -> impl Iterator<Item = &dyn SideStructure> {
-        let filters = self.keys.iter().chain(self.prefixes.iter().map(|(filter, _)| filter));
-        filters.map(|filter| filter as &dyn SideStructure)
+        let keys = self.keys.iter().map(|filter| filter as &dyn SideStructure);
+        keys.chain(self.prefixes.iter().map(|(filter, _)| filter as &dyn SideStructure))
     }
 
     #[inline(always)]
@@ -111,8 +110,8 @@ impl Accelerators {
 }
 
 impl SideStructure for Accelerators {
-    fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
-        self.structures().for_each(|structure| structure.each_control(visit));
+    fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
+        self.structures().for_each(|structure| structure.each_control(secret, visit));
     }
 
     /// Filters are in the arena; counters are not.

@@ -20,9 +20,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Place, Result};
-use crate::integrity::control_word::Words;
+use crate::error::{Corruption, Result};
+use crate::integrity::control_word::{Salt, Words};
 use crate::integrity::hash::{mix, splitmix};
+use crate::integrity::tag::Secret;
 use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, lost};
 #[cfg(feature = "fault-injection")]
 use crate::memtable::side_structure::{FaultWords, VisitWords};
@@ -40,14 +41,10 @@ const WORD_FIELD: u32 = 3;
 
 const _: () = assert!(1 << FIELD == u64::BITS && 1 << WORD_FIELD == LINE_WORDS);
 
-/// What a filter contains (FILTER-4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holds {
-    /// Whole user keys.
-    Keys,
-    /// Their prefixes.
-    Prefixes,
-}
+/// What a filter contains (FILTER-4): whole user keys.
+pub(crate) const KEYS: usize = 0;
+/// Prefixes of user keys.
+pub(crate) const PREFIXES: usize = 1;
 
 /// The answer of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +55,11 @@ pub(crate) enum Answer {
     Perhaps,
 }
 
-/// See the head of the file.
+/// See the head of the file. A constant says what it holds, because a field could be copied together with the control
+/// words.
 #[derive(Debug)]
-pub(crate) struct Filter {
+pub(crate) struct Filter<const HOLDS: usize> {
     lines: Lines,
-    holds: Holds,
 }
 
 /// The bits of a key in a filter.
@@ -75,19 +72,24 @@ pub(crate) struct Bits {
     mask: u64,
 }
 
-impl Filter {
+impl<const HOLDS: usize> Filter<HOLDS> {
     /// An empty filter of at most `bytes` bytes.
-    pub(crate) fn new(arena: &Arena, sub: &mut SubChunk, bytes: u64, holds: Holds) -> Result<Filter> {
-        Ok(Filter { lines: Lines::carve(arena, sub, bytes)?, holds })
+    pub(crate) fn new(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Self> {
+        Ok(Filter { lines: Lines::carve(arena, sub, bytes, HOLDS as u64)? })
+    }
+
+    #[inline(always)]
+    fn salt(secret: Secret) -> Salt {
+        Salt::new(secret, HOLDS as u64)
     }
 
     /// The bits of a key or prefix with this K. `None` if the filter's control words are damaged.
     #[inline(always)]
-    pub(crate) fn bits(&self, key_part: u64) -> Option<Bits> {
+    pub(crate) fn bits(&self, secret: Secret, key_part: u64) -> Option<Bits> {
         const SALTS: [u64; 2] = [splitmix(201), splitmix(202)];
         const SPREAD: u64 = splitmix(203) | 1;
-        let hash = mix(key_part, SALTS[self.holds as usize]);
-        let line = self.lines.pick(hash)?;
+        let hash = mix(key_part, SALTS[HOLDS]);
+        let line = self.lines.pick(Self::salt(secret), hash)?;
         let fields = hash.wrapping_mul(SPREAD) >> (u64::BITS - WORD_FIELD - FIELD * PROBES);
         let mask = (0..PROBES).fold(0, |mask, probe| mask | 1 << ((fields >> (FIELD * probe)) % 64));
         let place = (fields >> (FIELD * PROBES)) as usize % LINE_WORDS;
@@ -97,7 +99,7 @@ impl Filter {
     /// Adds a key or prefix (FILTER-1).
     #[inline]
     pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
-        let Bits { line, place, mask } = self.bits(key_part).ok_or_else(lost)?;
+        let Bits { line, place, mask } = self.bits(view.secret, key_part).ok_or_else(lost)?;
         line.prefetch(view);
         let word = line.word(view, place).ok_or_else(lost)?;
         // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if another thread set
@@ -113,17 +115,17 @@ impl Filter {
     /// Whether an entry may have the key or prefix with this K (FILTER-2).
     #[inline(always)]
     pub(crate) fn ask(&self, view: &View<'_>, key_part: u64) -> Answer {
-        match self.bits(key_part) {
+        match self.bits(view.secret, key_part) {
             Some(bits) => bits.ask(view),
             None => Answer::Perhaps,
         }
     }
 }
 
-impl SideStructure for Filter {
+impl<const HOLDS: usize> SideStructure for Filter<HOLDS> {
     /// Place and number of the lines.
-    fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
-        visit(self.lines.control_words());
+    fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
+        visit(self.lines.control_words(Self::salt(secret)));
     }
 
     /// Compares every line with its control word. O(lines).
@@ -133,12 +135,14 @@ impl SideStructure for Filter {
         settle: &mut Settle<'_>,
         report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
-        self.lines.scrub(&arena.view()?, Place::Filter, settle, report)
+        let view = arena.view()?;
+        self.lines.scrub(&view, Self::salt(view.secret), settle, report)
     }
 
     #[cfg(feature = "fault-injection")]
     fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
-        self.lines.each_word(&arena.view()?, &mut |words| visit(FaultWords::Filter, words))
+        let view = arena.view()?;
+        self.lines.each_word(&view, Self::salt(view.secret), &mut |words| visit(FaultWords::Filter, words))
     }
 }
 
@@ -168,12 +172,12 @@ impl Bits {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
+    use crate::error::Place;
     use crate::integrity::digest::{Width, key_part};
-    use crate::integrity::tag::Secret;
     use crate::memtable::skiplist::arena::ArenaOptions;
 
-    fn filter_in(arena: &Arena) -> Filter {
-        Filter::new(arena, &mut SubChunk::default(), 2000, Holds::Keys).unwrap()
+    fn filter_in(arena: &Arena) -> Filter<KEYS> {
+        Filter::new(arena, &mut SubChunk::default(), 2000).unwrap()
     }
 
     fn arena() -> Arena {
@@ -195,9 +199,9 @@ mod tests {
             found
         };
         assert_eq!(scrub(), []);
-        let lines = filter.lines.count().unwrap();
+        let lines = filter.lines.count(Filter::<KEYS>::salt(view.secret)).unwrap();
         assert!((20..=2000 / 64).contains(&lines));
-        for place in filter.lines.every_word(&view) {
+        for place in filter.lines.every_word(&view, Filter::<KEYS>::salt(view.secret)) {
             // ORDERING: Relaxed: one thread.
             let clean = place.load(Ordering::Relaxed);
             let flips = (0..64).map(|bit| clean ^ 1 << bit);

@@ -26,7 +26,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::control_word::{ControlWords, Words};
+use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::hash::{fold, splitmix};
 use crate::integrity::tag::Secret;
 use crate::memtable::options::LINES_BYTES_MIN;
@@ -100,8 +100,8 @@ fn sum(secret: Secret, words: &[u64; LINE_WORDS]) -> u64 {
 }
 
 impl Lines {
-    /// Takes at most `bytes` from the arena (LINES-1).
-    pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Lines> {
+    /// Takes at most `bytes` from the arena (LINES-1). Lines of one table have different names.
+    pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64, name: u64) -> Result<Lines> {
         if bytes < LINES_BYTES_MIN {
             return Err(Error::InvalidArgument(format!(
                 "{bytes} bytes hold no line of a filter: at least {LINES_BYTES_MIN}"
@@ -116,33 +116,35 @@ impl Lines {
         let (address, _) = view.locate(reservation.start()).ok_or_else(lost)?;
         let pad = address.wrapping_neg() % (LINE_WORDS * UNIT) / UNIT;
         let pad = u32::try_from(pad).map_err(|_| lost())?;
-        let place = ControlWords::new(view.secret, u64::from(reservation.start()));
-        place.set(START, u64::from(reservation.start() + pad));
-        place.set(COUNT, count);
+        let salt = Salt::new(view.secret, name);
+        let place = ControlWords::new(salt);
+        place.set(salt, START, u64::from(reservation.start() + pad));
+        place.set(salt, COUNT, count);
         Ok(Lines { place })
     }
 
-    /// The line of a hash, chosen by its high bits. `None` if the control words are damaged (LINES-3).
+    /// The line of a hash, chosen by its high bits. `None` if the control words are damaged, or not those of the lines
+    /// that have this salt (LINES-3).
     #[inline(always)]
-    pub(crate) fn pick(&self, hash: u64) -> Option<Line> {
-        let (start, count) = (self.place.get(START).ok()?, self.place.get(COUNT).ok()?);
+    pub(crate) fn pick(&self, salt: Salt, hash: u64) -> Option<Line> {
+        let (start, count) = (self.place.get(salt, START).ok()?, self.place.get(salt, COUNT).ok()?);
         let index = ((u128::from(hash) * u128::from(count)) >> 64) as u64;
         line_at(start, count, index).filter(|_| start != 0 && count != 0)
     }
 
     /// Number of lines.
-    pub(crate) fn count(&self) -> Result<u64, Corruption> {
-        self.place.get(COUNT)
+    pub(crate) fn count(&self, salt: Salt) -> Result<u64, Corruption> {
+        self.place.get(salt, COUNT)
     }
 
     /// Line `index`, counted from 0.
-    pub(crate) fn line(&self, index: u64) -> Result<Line, Corruption> {
-        line_at(self.place.get(START)?, self.count()?, index).ok_or_else(lost)
+    pub(crate) fn line(&self, salt: Salt, index: u64) -> Result<Line, Corruption> {
+        line_at(self.place.get(salt, START)?, self.count(salt)?, index).ok_or_else(lost)
     }
 
     /// The control words of place and number of the lines.
-    pub(crate) fn control_words(&self) -> Words<'_> {
-        self.place.words()
+    pub(crate) fn control_words(&self, salt: Salt) -> Words<'_> {
+        self.place.words(salt)
     }
 
     /// Verifies each line: reports a control word that disagrees. `settle` waits for the writers at work, because a line
@@ -150,14 +152,14 @@ impl Lines {
     pub(crate) fn scrub(
         &self,
         view: &View<'_>,
-        place: Place,
+        salt: Salt,
         settle: &mut dyn FnMut(),
         report: &mut dyn FnMut(Corruption),
     ) -> Result<(), Corruption> {
-        let count = self.count()?;
+        let count = self.count(salt)?;
         for index in 0..count {
-            let line = self.line(index)?;
-            let look = || line.damage(view, place);
+            let line = self.line(salt, index)?;
+            let look = || line.damage(view);
             let mut found = look();
             for _ in 0..SETTLE_ROUNDS {
                 let Some(before) = found else { break };
@@ -173,11 +175,11 @@ impl Lines {
         }
         // Control words of no line.
         for index in count..control_lines(count) * LINE_WORDS as u64 {
-            let control = self.line(index)?.control;
+            let control = self.line(salt, index)?.control;
             // ORDERING: Relaxed: no thread writes there.
             let found = view.word(control).ok_or_else(lost)?.load(Ordering::Relaxed);
             if found != 0 {
-                report(named(Corruption::new(place, bytes_of(control), 0, found), found));
+                report(named(Corruption::new(Place::Filter, bytes_of(control), 0, found), found));
             }
         }
         Ok(())
@@ -185,9 +187,10 @@ impl Lines {
 
     /// Every word and control word, for tests.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn every_word<'a>(&self, view: &View<'a>) -> Vec<&'a AtomicU64> {
-        let lines: Vec<Line> =
-            (0..self.count().expect("lines")).map(|index| self.line(index).expect("a line")).collect();
+    pub(crate) fn every_word<'a>(&self, view: &View<'a>, salt: Salt) -> Vec<&'a AtomicU64> {
+        let lines: Vec<Line> = (0..self.count(salt).expect("lines"))
+            .map(|index| self.line(salt, index).expect("a line"))
+            .collect();
         let words = lines
             .iter()
             .flat_map(|line| (0..LINE_WORDS).map(|place| line.word(view, place).expect("a word")));
@@ -199,17 +202,18 @@ impl Lines {
     pub(crate) fn each_word(
         &self,
         view: &View<'_>,
+        salt: Salt,
         visit: &mut dyn FnMut(&[AtomicU64]),
     ) -> Result<(), Corruption> {
-        let count = self.count()?;
+        let count = self.count(salt)?;
         for index in 0..count {
-            let line = self.line(index)?;
+            let line = self.line(salt, index)?;
             for place in 0..LINE_WORDS {
                 visit(std::slice::from_ref(line.word(view, place).ok_or_else(lost)?));
             }
         }
         for index in 0..control_lines(count) * LINE_WORDS as u64 {
-            let control = view.word(self.line(index)?.control).ok_or_else(lost)?;
+            let control = view.word(self.line(salt, index)?.control).ok_or_else(lost)?;
             visit(std::slice::from_ref(control));
         }
         Ok(())
@@ -287,7 +291,7 @@ impl Line {
 
     /// The report for a line whose control word disagrees, with the one flipped bit that explains it, if there is
     /// one.
-    fn damage(self, view: &View<'_>, place: Place) -> Option<Corruption> {
+    fn damage(self, view: &View<'_>) -> Option<Corruption> {
         let (words, control) = self.load(view)?;
         let sum = sum(view.secret, &words);
         let difference = sum ^ control;
@@ -301,12 +305,12 @@ impl Line {
             };
             if let Some(bit) = (0..u64::BITS).find(flipped) {
                 let change = 1 << bit;
-                let report = Corruption::new(place, bytes_of(self.unit(at)), word ^ change, word);
+                let report = Corruption::new(Place::Filter, bytes_of(self.unit(at)), word ^ change, word);
                 return Some(named(report, change));
             }
         }
         let at = if difference.is_power_of_two() { self.control } else { self.first };
-        Some(named(Corruption::new(place, bytes_of(at), sum, control), difference))
+        Some(named(Corruption::new(Place::Filter, bytes_of(at), sum, control), difference))
     }
 
     /// Prefetches the line and its control word.

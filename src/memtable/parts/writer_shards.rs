@@ -26,7 +26,7 @@
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::control_word::{ControlWords, Words};
+use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::tag::Secret;
 use crate::key::Kind;
 use crate::memtable::parts::vector::new_chain;
@@ -216,6 +216,8 @@ pub(crate) struct WriterShard {
     inside: Mutex<Inside>,
     counters: Counters,
     control: Control,
+    /// The salt of the control words, for their only writer. Readers make it anew.
+    salt: Salt,
     /// 1 while a `Writer` owns the shard.
     leased: AtomicU64,
     /// The number of the thread that is inside, plus one; 0 without one (WRITER-SHARDS-4).
@@ -240,38 +242,44 @@ impl Drop for Entered<'_> {
 impl Entered<'_> {
     /// The shard's chain, which is made if it does not exist. Only the owner of the lock sets it.
     pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
-        let control = &self.shard.control;
+        let WriterShard { control, salt, .. } = self.shard;
         // No other thread sets it, so a 0 whose check disagrees is damage.
-        let known = control.get(CHAIN)?;
+        let known = control.get(*salt, CHAIN)?;
         if known != 0 {
             #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
             return Ok(known as u32);
         }
         let sentinel = new_chain(view, &mut self.inside.inserter.sub)?;
-        control.set(CHAIN, u64::from(sentinel));
+        control.set(*salt, CHAIN, u64::from(sentinel));
         Ok(sentinel)
     }
 
     /// Counts a write.
     #[inline]
     pub(crate) fn count(&self, change: &Totals, sequence: u64) {
-        let control = &self.shard.control;
+        let WriterShard { control, salt, .. } = self.shard;
         self.shard.counters.add(change, sequence);
-        let (known, mismatch) = control.get_with_mismatch(control.salt(), LARGEST_POINT);
+        let (known, mismatch) = control.get_with_mismatch(*salt, LARGEST_POINT);
         // A damaged word is left as it is, and readers take it for the largest possible number.
         if sequence > known && mismatch == 0 && change.range_deletes == 0 {
-            control.set(LARGEST_POINT, sequence);
+            control.set(*salt, LARGEST_POINT, sequence);
         }
     }
 }
 
+/// The salt of the control words of shard `number`; filters have smaller names.
+fn salt_of(secret: Secret, number: usize) -> Salt {
+    Salt::new(secret, 1 << 32 | number as u64)
+}
+
 impl WriterShard {
     fn new(frozen: Gate, secret: Secret, number: usize) -> Self {
+        let salt = salt_of(secret, number);
         WriterShard {
             inside: Mutex::new(Inside { frozen, inserter: Inserter::default() }),
             counters: Counters::new(),
-            // Ranges of the arena have smaller names.
-            control: ControlWords::new(secret, 1 << 32 | number as u64),
+            control: ControlWords::new(salt),
+            salt,
             leased: AtomicU64::new(0),
             holder: AtomicU64::new(0),
         }
@@ -305,10 +313,10 @@ impl WriterShard {
 
     /// The chain's sentinel, 0 without one. Waits for a writer that is setting it, so that a zeroed word is not taken
     /// for none.
-    fn chain_when_idle(&self) -> Result<u64, Corruption> {
-        self.control.get(CHAIN).or_else(|_| {
+    fn chain_when_idle(&self, salt: Salt) -> Result<u64, Corruption> {
+        self.control.get(salt, CHAIN).or_else(|_| {
             self.wait_out_writer();
-            self.control.get(CHAIN)
+            self.control.get(salt, CHAIN)
         })
     }
 
@@ -485,7 +493,11 @@ impl WriterShards {
     /// Largest sequence number of a point entry; 0 without any. One that is being stored, or is damaged, counts as
     /// the largest possible number.
     pub(crate) fn largest_point(&self) -> u64 {
-        self.fold(0, |largest, shard| largest.max(shard.control.get(LARGEST_POINT).unwrap_or(u64::MAX)))
+        let largest = self.fold((0, 0), |(number, largest), shard| {
+            let own = shard.control.get(salt_of(self.secret, number), LARGEST_POINT);
+            (number + 1, largest.max(own.unwrap_or(u64::MAX)))
+        });
+        largest.1
     }
 
     fn fold<T>(&self, start: T, add: impl Fn(T, &WriterShard) -> T) -> T {
@@ -495,13 +507,10 @@ impl WriterShards {
 
     /// The sentinels of all chains; 0 for a shard without one.
     pub(crate) fn chains(&self) -> Vec<Result<u32, Corruption>> {
-        let chain = |shard: &WriterShard| {
-            #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
-            let chain = shard.chain_when_idle().map(|chain| chain as u32);
-            chain
-        };
         self.fold(Vec::new(), |mut chains, shard| {
-            chains.push(chain(shard));
+            let chain = shard.chain_when_idle(salt_of(self.secret, chains.len()));
+            #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
+            chains.push(chain.map(|chain| chain as u32));
             chains
         })
     }
@@ -516,11 +525,12 @@ impl WriterShards {
 
 impl SideStructure for WriterShards {
     /// The control words of every shard.
-    fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
+    fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
         // Cloned, so that the registry's lock is free: a visitor may wait for writers.
         let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
-        self.first.iter().for_each(|shard| visit(shard.control.words()));
-        more.iter().for_each(|shard| visit(shard.control.words()));
+        let shards = self.first.iter().chain(more.iter().map(|shard| &**shard));
+        let words = shards.enumerate().map(|(number, shard)| shard.control.words(salt_of(secret, number)));
+        words.for_each(visit);
     }
 
     /// Shards made beyond the first ones.

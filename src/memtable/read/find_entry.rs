@@ -107,7 +107,7 @@ fn locate_by_filter<'a, C: Comparator>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Spot<'a>>> {
-    let bits = core.accelerators.bits(key, hash_of(key));
+    let bits = core.accelerators.bits(search.view().secret, key, hash_of(key));
     if is_filtered(core, search.view(), bits) {
         return Ok(None);
     }

@@ -91,7 +91,7 @@ fn sift_group<C: Comparator, K: AsRef<[u8]>>(
 ) {
     for (key, bits) in keys.iter().zip(&mut *bits) {
         let key = key.as_ref();
-        *bits = core.accelerators.bits(key, hash_of(key));
+        *bits = core.accelerators.bits(search.view().secret, key, hash_of(key));
         bits.iter().for_each(|bits| bits.prefetch(search.view()));
     }
     for (stage, bits) in stages.iter_mut().zip(bits) {

@@ -15,7 +15,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "the shape is packed")]
 
 use crate::error::{Corruption, Place};
-use crate::integrity::control_word::{ControlWords, Words};
+use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::digest::Width;
 use crate::integrity::tag::Secret;
 
@@ -30,37 +30,39 @@ pub(crate) const CHUNKS_MAX: usize = (32 - SHIFT_MIN + 1) as usize;
 pub(crate) struct ControlWord(usize);
 
 impl ControlWord {
-    pub(crate) const MASK: ControlWord = ControlWord(0);
-    pub(crate) const FACTOR: ControlWord = ControlWord(1);
-    pub(crate) const SHAPE: ControlWord = ControlWord(2);
+    /// The salt of all of them. If it is damaged, no word agrees with its check.
+    const SALT: ControlWord = ControlWord(0);
+    pub(crate) const MASK: ControlWord = ControlWord(1);
+    pub(crate) const FACTOR: ControlWord = ControlWord(2);
+    pub(crate) const SHAPE: ControlWord = ControlWord(3);
     /// 1 once the table has a range tombstone.
-    pub(crate) const HAS_RANGES: ControlWord = ControlWord(6);
+    pub(crate) const HAS_RANGES: ControlWord = ControlWord(7);
     /// 1 once damage kept a tombstone of the list out of the live index.
-    pub(crate) const INDEX_LOST: ControlWord = ControlWord(8);
+    pub(crate) const INDEX_LOST: ControlWord = ControlWord(9);
     /// 1 once frozen.
-    pub(crate) const FROZEN: ControlWord = ControlWord(9);
+    pub(crate) const FROZEN: ControlWord = ControlWord(10);
 
     /// Address of a chunk.
     pub(crate) const fn base(index: usize) -> ControlWord {
         match index {
-            0 => ControlWord(3),
-            1 => ControlWord(4),
-            _ => ControlWord(6 + 2 * index),
+            0 => ControlWord(4),
+            1 => ControlWord(5),
+            _ => ControlWord(7 + 2 * index),
         }
     }
 
     /// Units of a chunk.
     pub(crate) const fn units(index: usize) -> ControlWord {
         match index {
-            0 => ControlWord(7),
-            1 => ControlWord(5),
-            _ => ControlWord(7 + 2 * index),
+            0 => ControlWord(8),
+            1 => ControlWord(6),
+            _ => ControlWord(8 + 2 * index),
         }
     }
 }
 
 const COUNT: usize = ControlWord::units(CHUNKS_MAX - 1).0 + 1;
-/// The name of these words: no stretch of an arena starts there, and no shard has this number.
+/// The name of these words: no filter and no shard has this one.
 const NAME: u64 = u64::MAX;
 
 /// The list that a head belongs to.
@@ -116,7 +118,9 @@ pub(crate) struct Control {
 impl Control {
     /// All words 0 but those that are known from the start.
     pub(crate) fn new(secret: Secret, shape: Shape) -> Control {
-        let control = Control { words: ControlWords::new(secret, NAME) };
+        let salt = Salt::new(secret, NAME);
+        let control = Control { words: ControlWords::new(salt) };
+        control.words.set(salt, ControlWord::SALT.0, salt.0);
         control.set(ControlWord::MASK, secret.mask);
         control.set(ControlWord::FACTOR, secret.factor);
         control.set(ControlWord::SHAPE, shape.0);
@@ -126,30 +130,30 @@ impl Control {
     /// A word whose check agrees, or a report of damage.
     #[inline(always)]
     pub(crate) fn get(&self, word: ControlWord) -> Result<u64, Corruption> {
-        self.words.get(word.0)
+        self.words.get(self.salt(), word.0)
     }
 
     /// A word that may not be set yet: 0 is returned without looking at its check.
     #[inline(always)]
     pub(crate) fn get_so_far(&self, word: ControlWord) -> Result<u64, Corruption> {
-        self.words.get_so_far(word.0)
+        self.words.get_so_far(self.salt(), word.0)
     }
 
-    /// The salt of the checks.
+    /// The salt of the checks, which a reader of several words loads once.
     #[inline(always)]
-    pub(crate) fn salt(&self) -> u64 {
-        self.words.salt()
+    pub(crate) fn salt(&self) -> Salt {
+        Salt(self.words.unchecked(ControlWord::SALT.0))
     }
 
     /// A word, and the difference between its check and what the check should be: 0 if they agree.
     #[inline(always)]
-    pub(crate) fn get_with_mismatch(&self, salt: u64, word: ControlWord) -> (u64, u64) {
+    pub(crate) fn get_with_mismatch(&self, salt: Salt, word: ControlWord) -> (u64, u64) {
         self.words.get_with_mismatch(salt, word.0)
     }
 
     /// The shape, and the difference between its check and what the check should be: 0 if they agree.
     #[inline(always)]
-    pub(crate) fn shape_with_mismatch(&self, salt: u64) -> (Shape, u64) {
+    pub(crate) fn shape_with_mismatch(&self, salt: Salt) -> (Shape, u64) {
         let (shape, mismatch) = self.get_with_mismatch(salt, ControlWord::SHAPE);
         (Shape(shape), mismatch)
     }
@@ -166,7 +170,7 @@ impl Control {
 
     /// Sets a word that was 0. Threads that set one word at a time set it to one value.
     pub(crate) fn set(&self, word: ControlWord, value: u64) {
-        self.words.set(word.0, value);
+        self.words.set(self.salt(), word.0, value);
     }
 
     /// Sets the head of a list, while the table is being made.
@@ -180,6 +184,6 @@ impl Control {
 
     /// All words, for scrubs and the fault injector.
     pub(crate) fn words(&self) -> Words<'_> {
-        self.words.words()
+        self.words.words(self.salt())
     }
 }

@@ -11,6 +11,11 @@ use crate::memtable::skiplist::arena::ArenaOptions;
 const LINE_COUNT: usize = 9;
 const LINES: u64 = LINE_COUNT as u64;
 const STEPS: u64 = 240;
+const NAME: u64 = 5;
+
+fn salt(view: &View<'_>) -> Salt {
+    Salt::new(view.secret, NAME)
+}
 
 fn arena(seed: u64) -> Arena {
     let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(seed));
@@ -30,10 +35,10 @@ impl<'a> Life<'a> {
     fn new(arena: &'a Arena) -> Self {
         let bytes = PAD_MAX + (LINES + GAP + control_lines(LINES)) * LINE_BYTES;
         let (lines, view) =
-            (Lines::carve(arena, &mut SubChunk::default(), bytes).unwrap(), arena.view().unwrap());
-        assert_eq!(lines.count(), Ok(LINES));
+            (Lines::carve(arena, &mut SubChunk::default(), bytes, NAME).unwrap(), arena.view().unwrap());
+        assert_eq!(lines.count(salt(&view)), Ok(LINES));
         let mut stretches: Vec<Vec<&AtomicU64>> = Vec::new();
-        for word in lines.every_word(&view) {
+        for word in lines.every_word(&view, salt(&view)) {
             let line = |word: &AtomicU64| std::ptr::from_ref(word).addr() / 64;
             match stretches.last_mut().filter(|last| line(last[0]) == line(word)) {
                 Some(last) => last.push(word),
@@ -58,7 +63,8 @@ impl<'a> Life<'a> {
 
     /// A change of a word as an index makes it (an exchange) or as a filter does (bits are added).
     fn change(&mut self, random: u64) {
-        let (line, place) = (self.lines.line(random % LINES).unwrap(), (random >> 8) as usize % LINE_WORDS);
+        let (line, place) =
+            (self.lines.line(salt(&self.view), random % LINES).unwrap(), (random >> 8) as usize % LINE_WORDS);
         let (from, to) = step(line.word(&self.view, place).unwrap(), place, random);
         self.record();
         line.account(&self.view, place, from, to).unwrap();
@@ -67,7 +73,7 @@ impl<'a> Life<'a> {
 
     /// Writes one word and its account, without noting it in the history.
     fn write(&self, line: u64, place: usize, random: u64) {
-        let line = self.lines.line(line).unwrap();
+        let line = self.lines.line(salt(&self.view), line).unwrap();
         let (from, to) = step(line.word(&self.view, place).unwrap(), place, random);
         line.account(&self.view, place, from, to).unwrap();
     }
@@ -75,7 +81,7 @@ impl<'a> Life<'a> {
     /// The lines whose control word agrees.
     fn believed(&self) -> Vec<bool> {
         let believed = |index| {
-            let line = self.lines.line(index).unwrap();
+            let line = self.lines.line(salt(&self.view), index).unwrap();
             // ORDERING: Relaxed: one thread.
             line.read(&self.view).is_some()
         };
@@ -85,7 +91,7 @@ impl<'a> Life<'a> {
     fn findings(&self) -> usize {
         let mut found = 0;
         let mut report = |_| found += 1;
-        self.lines.scrub(&self.view, Place::Filter, &mut || (), &mut report).unwrap();
+        self.lines.scrub(&self.view, salt(&self.view), &mut || (), &mut report).unwrap();
         found
     }
 
