@@ -58,6 +58,7 @@ impl std::fmt::Debug for Salt {
 }
 
 /// `N` control words.
+#[repr(C)]
 pub(crate) struct ControlWords<const N: usize> {
     values: Lines<N>,
     checks: Lines<N>,

@@ -18,9 +18,25 @@ use super::support::watchdog::Watchdog;
 /// What is done to the control block; numbers are indexes of pieces.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    Copy { from: usize, to: usize, len: usize },
-    Swap { left: usize, right: usize },
-    Flip { piece: usize, bit: usize },
+    Copy {
+        from: usize,
+        to: usize,
+        len: usize,
+    },
+    /// So many lines of the block, each over the line that stands as far after the target.
+    CopyLines {
+        from: usize,
+        to: usize,
+        count: usize,
+    },
+    Swap {
+        left: usize,
+        right: usize,
+    },
+    Flip {
+        piece: usize,
+        bit: usize,
+    },
 }
 
 /// A table's life up to the damage.
@@ -96,8 +112,14 @@ fn faults(model: &Model, frozen: Frozen) -> Vec<Fault> {
     let injector = open(&table);
     let pieces = control_pieces(&injector);
     let mut faults = Vec::new();
+    let starts = |len: usize| pieces.iter().copied().filter(move |_| len > 0);
     for (len, step) in [(16, 2), (64, 8)] {
-        faults.extend(copies(&injector, len, step));
+        let aligned = |piece: &usize| injector.place_in_line(*piece).is_multiple_of(step);
+        let starts: Vec<usize> = starts(len).filter(aligned).collect();
+        for from in &starts {
+            let others = starts.iter().filter(|to| *to != from);
+            faults.extend(others.map(|to| Fault::Copy { from: *from, to: *to, len }));
+        }
     }
     for (index, left) in pieces.iter().enumerate() {
         let others =
@@ -110,19 +132,18 @@ fn faults(model: &Model, frozen: Frozen) -> Vec<Fault> {
     faults
 }
 
-/// Every place of the control block copied over every other one; places stand `step` words apart.
-fn copies(injector: &FaultInjector<'_, Bytewise>, len: usize, step: usize) -> Vec<Fault> {
-    let aligned = |piece: &usize| injector.place_in_line(*piece).is_multiple_of(step);
-    let starts: Vec<usize> = control_pieces(injector).into_iter().filter(aligned).collect();
-    let pairs = starts.iter().flat_map(|from| starts.iter().map(move |to| (*from, *to)));
-    pairs.filter(|(from, to)| from != to).map(|(from, to)| Fault::Copy { from, to, len }).collect()
-}
-
 fn strike(injector: &mut FaultInjector<'_, Bytewise>, fault: Fault) -> (Area, Kind) {
     let (piece, kind) = match fault {
         Fault::Copy { from, to, len } => {
             injector.copy(from, to, len);
             (to, Kind::Copy)
+        }
+        Fault::CopyLines { from, to, count } => {
+            let lines = lines(injector);
+            for (from, to) in lines[from..].iter().zip(&lines[to..]).take(count) {
+                injector.copy_pieces(from[0], to[0], from.len().min(to.len()));
+            }
+            (lines[to][0], Kind::Copy)
         }
         Fault::Swap { left, right } => {
             injector.swap(left, right);
@@ -173,25 +194,33 @@ fn no_control_word_of_filters_index_and_chains_stands_for_another() {
     try_stages("control::no_control_word_of_filters_index_and_chains_stands_for_another", &STAGES[6..]);
 }
 
-/// Words move together with their checks where a copy is long enough: 64 to 512 bytes, whole lines.
+/// Words move together with their checks where a copy is long enough: 2 to 8 lines of 64 bytes. Whole filters and shards, which
+/// are two lines each at the end of the list, over each other: always all of them.
 #[test]
 fn no_group_of_control_words_stands_for_another() {
+    let test = "control::no_group_of_control_words_stands_for_another";
     let stages = [
-        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (41, 1)) },
-        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::Before, (41, 1)) },
-        Stage { representation: Representation::Vector, ..stage(20, Frozen::After, (41, 1)) },
+        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (499, 1)) },
+        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::Before, (997, 1)) },
+        Stage { representation: Representation::Vector, ..stage(20, Frozen::After, (499, 1)) },
     ];
     for stage in stages {
         let model = model_of(&stage);
         let table = model.table().unwrap();
-        if stage.frozen == Frozen::Before {
-            table.freeze().unwrap();
-        }
-        let injector = open(&table);
-        let faults: Vec<Fault> =
-            [128, 192, 256, 384, 512].into_iter().flat_map(|len| copies(&injector, len, 8)).collect();
-        drop(injector);
-        try_faults("control::no_group_of_control_words_stands_for_another", &stage, &model, &faults);
+        let lines = lines(&open(&table)).len();
+        let groups = lines - 2 * if stage.accelerators == Accelerators::Filters { 10 } else { 8 };
+        let pairs = (0..lines).flat_map(|from| (0..lines).map(move |to| (from, to)));
+        let pairs = pairs.filter(|(from, to)| from != to);
+        let copies = |(from, to)| [2, 3, 4, 6, 8].map(|count| Fault::CopyLines { from, to, count });
+        let is_whole = |fault: &Fault| match *fault {
+            Fault::CopyLines { from, to, count: 2 } => {
+                [from, to].iter().all(|line| *line >= groups && (line - groups) % 2 == 0)
+            }
+            _ => false,
+        };
+        let (whole, others): (Vec<Fault>, Vec<Fault>) = pairs.flat_map(copies).partition(is_whole);
+        try_faults(test, &Stage { share: (1, 1), ..stage }, &model, &whole);
+        try_faults(test, &stage, &model, &others);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
+use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::repair::ScrubReport;
 use paranoid_memtable::{MemTable, MemTableOptions, Representation};
 
@@ -98,5 +99,46 @@ fn write_until_frozen(table: &MemTable, mut rng: Rng, id: u64) {
         if written.is_err() {
             return;
         }
+    }
+}
+
+/// Every word of the tombstone index that is not zero, padding and records to come included: a flipped bit changes no answer,
+/// and a scrub reports it.
+#[test]
+fn a_scrub_reports_every_flip_in_the_tombstone_index() {
+    let _watchdog = Watchdog::new("scrub_and_freeze::a_scrub_reports_every_flip_in_the_tombstone_index", 0);
+    for (ranges, is_frozen) in [(1_u64, false), (5, false), (40, false), (40, true), (75, true)] {
+        let table = table(7, Representation::SkipList);
+        for number in 0..ranges {
+            let (start, end) = (number * 7 % 50, number * 7 % 50 + 1 + number % 9);
+            let key = |number: u64| number.reverse_bits().to_le_bytes();
+            let (start, end) = (key(start << 56).min(key(end << 56)), key(start << 56).max(key(end << 56)));
+            table.delete_range(number + 1, &start, &end).unwrap();
+        }
+        table.maintain();
+        if is_frozen {
+            table.freeze().unwrap();
+        }
+        // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
+        #[expect(unsafe_code, reason = "opens the fault injector")]
+        let mut injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
+        let step = if cfg!(debug_assertions) { 61 } else { 5 };
+        for piece in 0..injector.pieces().len() {
+            if injector.pieces()[piece].region != Region::TombstoneIndex {
+                continue;
+            }
+            let bytes = injector.bytes(piece);
+            let words = bytes.chunks(8).enumerate().filter(|(_, word)| **word != [0; 8]);
+            for bit in words
+                .map(|(word, _)| 64 * word)
+                .flat_map(|first| (first + piece % step..first + 64).step_by(step))
+            {
+                injector.flip(piece, bit);
+                let found = table.scrub(|_| ()).findings;
+                assert!(!found.is_empty(), "{ranges} ranges, frozen: {is_frozen}, piece {piece}, bit {bit}");
+                injector.undo();
+            }
+        }
+        nothing_found(&table.scrub(|_| ()));
     }
 }

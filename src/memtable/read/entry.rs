@@ -2,6 +2,8 @@
 //!
 //! * ENTRY-1: bytes are copied first, and the copy is verified, so that the caller gets exactly the bytes that were
 //!   checked.
+//! * ENTRY-2: a getter that can fail verifies all that it returns, when it is called, against the value digest, which covers
+//!   key, sequence number, kind and value. The key digest was for the search; damage to it alone is the scrub's to report.
 //!
 //! Any thread.
 
@@ -17,7 +19,11 @@ use crate::memtable::core::Core;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Pinned, Verified};
 
-/// An entry as stored. Its key is verified; its value is verified by the methods that return it.
+/// An entry as stored. Key, sequence number and kind were verified by the call that returned the entry; a getter that
+/// returns a `Result` verifies all that it returns when it is called.
+///
+/// A stored digest that is damaged where what it covers is not is none of the getters' findings: a scrub reports it, and so
+/// does the next search for the entry.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, MemTable};
@@ -74,7 +80,7 @@ impl<'a> Entry<'a> {
         self.entry.node().lengths().value_len()
     }
 
-    /// The value, verified now. O(length).
+    /// The value, verified now together with the key. O(length).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;

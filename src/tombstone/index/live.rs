@@ -266,7 +266,8 @@ impl LiveIndex {
             return;
         };
         let CheckedPrefix { common_prefix, checks } = tree.log.common_prefix();
-        for checked in [tree.verify_counters(wait), common_prefix.verify(checks)] {
+        let counters = tree.verify_counters(wait);
+        for checked in [counters, common_prefix.verify(checks), self.verify_unwritten(tree, wait)] {
             if let Err(corruption) = checked {
                 report(corruption);
             }
@@ -276,6 +277,20 @@ impl LiveIndex {
                 report(corruption);
             }
         }
+    }
+
+    /// Verifies the records that nobody has begun.
+    fn verify_unwritten(&self, tree: &Tree, wait: &mut dyn FnMut()) -> Checked<()> {
+        let count = || self.tally.extent(self.checks).map(|extent| extent.count);
+        let mut begun = count()?;
+        while let Some((index, damaged)) = tree.log.first_written(begun) {
+            wait();
+            begun = count()?;
+            if index >= begun {
+                return Err(damaged);
+            }
+        }
+        Ok(())
     }
 
     /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.

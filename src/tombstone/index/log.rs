@@ -314,6 +314,21 @@ impl Log {
         record.ok_or_else(|| damage(u64::from(index) * RECORD_BYTES, 0, self.checks.pending(index)))
     }
 
+    /// The first record from number `from` on that does not read as unwritten, with the report if nobody has begun it.
+    pub(crate) fn first_written(&self, from: u32) -> Option<(u32, Corruption)> {
+        let unwritten = self.records.items().filter(|(index, _)| *index >= from);
+        for (index, RecordWords(words)) in unwritten {
+            for (word, expected) in words.iter().zip(self.pending(index).0) {
+                // ORDERING: relaxed; the caller waits for writers before it believes that nobody has begun the record.
+                let (found, expected) = (word.load(Ordering::Relaxed), expected.load(Ordering::Relaxed));
+                if found != expected {
+                    return Some((index, damage(u64::from(index) * RECORD_BYTES, expected, found)));
+                }
+            }
+        }
+        None
+    }
+
     /// Calls `judge` with a verified copy of one key of `record`.
     #[inline(always)]
     pub(crate) fn with_key<R>(

@@ -327,6 +327,14 @@ impl CoverageNode {
             let (piece, _) = self.piece(checks, Cover { records: cover, skip: head.bounds.skip }, at)?;
             digest = checks.digest(digest, piece.prefix, piece.refs());
         }
+        let len = usize::try_from(head.len).unwrap_or(usize::MAX);
+        for at in len..self.blocks.len() * RUN {
+            let Some(block) = self.blocks.get(at / RUN) else { break };
+            let padding = (block.prefix(at), block.refs(at), block.check(at));
+            if padding != (u64::MAX, 0, 0) {
+                return Err(damage(cover, u64::MAX, padding.0));
+            }
+        }
         let (outer, inner) = self.fences();
         for (fences, step) in [(inner, RUN), (outer, RUN * RUN)] {
             for (number, fence) in (1..).zip(fences) {
