@@ -54,14 +54,21 @@ pub enum Error {
         /// Longest value that this table takes, in bytes.
         max: u64,
     },
-    /// The entry would exceed the table's hard limit, its address space, or the machine's memory. The table stays
-    /// usable: a smaller entry may still fit, and reads are not affected.
+    /// The entry would exceed the table's hard limit or its address space. The table stays usable: a smaller entry may
+    /// still fit, and reads are not affected.
     #[error("memtable is full: {needed} bytes needed, {remaining} remain")]
     MemTableFull {
         /// Bytes that the refused entry needs.
         needed: u64,
         /// Bytes left below the hard limit.
         remaining: u64,
+    },
+    /// The operating system refused memory for the table, which is not full. The table stays usable: what fits the
+    /// memory that it has may still be written, and reads are not affected.
+    #[error("the system refused memory for {needed} bytes")]
+    MemoryRefused {
+        /// Bytes that the refused entry needs.
+        needed: u64,
     },
     /// The entries would make a write batch longer than its `max_bytes`. The batch is unchanged.
     #[error("the batch is full: {needed} bytes needed, the limit is {max}")]
@@ -77,6 +84,13 @@ pub enum Error {
     DuplicateEntry {
         /// The sequence number of both entries.
         sequence: u64,
+    },
+    /// Two entries of a batch have one user key, and all entries of the batch get one sequence number. The batch is
+    /// refused.
+    #[error("entry {entry} of the batch has the user key of an earlier one and the same sequence number")]
+    DuplicateInBatch {
+        /// The later one of the two, counted from 0.
+        entry: u64,
     },
     /// The table is frozen and takes no more writes.
     #[error("the memtable is frozen")]

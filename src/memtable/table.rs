@@ -139,7 +139,7 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// `MemTableFull` if the system has no memory for the first chunk.
+    /// `MemoryRefused` if the system has no memory for the first chunk.
     pub fn new(options: MemTableOptions) -> Result<Self> {
         Self::with_comparator(options, Bytewise)
     }
@@ -529,7 +529,7 @@ impl<C: Comparator> MemTable<C> {
     ///
     /// # Errors
     /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that ends before its start
-    /// in this table's order; the text names the entry), `DuplicateEntry` for two entries of one key that share the batch's only sequence
+    /// in this table's order; the text names the entry), `DuplicateInBatch` for two entries of one key that share the batch's only sequence
     /// number, `Corruption` if the batch was damaged in memory.
     pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
         // With a first sequence number of 0 none of them overflows.

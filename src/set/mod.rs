@@ -121,10 +121,11 @@
 //!
 //! | error | what it means | what to do |
 //! | --- | --- | --- |
-//! | `InvalidArgument`, `KeyTooLarge`, `ValueTooLarge`, `DuplicateEntry` | the batch is refused; nothing is changed | mend the batch |
+//! | `InvalidArgument`, `KeyTooLarge`, `ValueTooLarge`, `DuplicateInBatch` | the batch is refused; nothing is changed | mend the batch |
 //! | `Corruption` from a write | the batch was damaged before it had numbers | make it anew |
 //! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
-//! | `MemTableFull` | the batch fits no empty table, or the system has no memory | split it, or flush |
+//! | `MemTableFull` | the batch fits no empty table | split it |
+//! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
 //! | [`WriteStall`](crate::Error::WriteStall) | a budget is used up, its [`StallCause`] says which; nothing is changed | flush, and write again; drop what pins memory |
 //! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
 //! | [`ReadOnly`](crate::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal; if `resume` answers `Corruption`, first [`salvage`](FlushJob::salvage) |

@@ -72,7 +72,7 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// `MemTableFull` if the system has no memory for the first chunk, and errors of the journal.
+    /// `MemoryRefused` if the system has no memory for the first chunk, and errors of the journal.
     pub fn open(options: SetOptions, base: B) -> Result<Self> {
         Self::with_comparator(options, Bytewise, base)
     }
@@ -205,7 +205,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// ```
     ///
     /// # Errors
-    /// `MemTableFull` if the system has no memory for a table, `WriteStall` if there may be no further one, errors of
+    /// `MemoryRefused` if the system has no memory for a table, `WriteStall` if there may be no further one, errors of
     /// [`Journal::switch`](crate::set::Journal::switch), and `ReadOnly`.
     pub fn switch(&self) -> Result<usize> {
         self.shared.switch()?;

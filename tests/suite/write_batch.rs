@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use paranoid_memtable::batch::{RangeOrder, SequenceMode};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::integrity::Protected;
+use paranoid_memtable::set::{MemTableSet, SetOptions};
 use paranoid_memtable::{
     Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, Representation, WriteBatch,
 };
@@ -119,7 +120,7 @@ fn what_can_be_refused_is_refused_before_the_first_link() {
     assert!(matches!(tombstone, Error::DuplicateEntry { sequence: 9 }), "{tombstone}");
     assert!(matches!(refused(&table, u64::MAX, &batch_of(Kind::PUT, b"x", b"")), Error::InvalidArgument(_)));
     let twice = batch_of(Kind::PUT, b"first", b"2").with_sequence_mode(SequenceMode::WholeBatch);
-    assert!(matches!(refused(&table, 20, &twice), Error::DuplicateEntry { sequence: 20 }));
+    assert!(matches!(refused(&table, 20, &twice), Error::DuplicateInBatch { entry: 1 }));
     let full = refused(&table, 30, &batch_of(Kind::PUT, b"big", &vec![7; 400 << 10]));
     assert!(matches!(full, Error::MemTableFull { .. }), "{full}");
     table.write_batch(30, &batch_of(Kind::PUT, b"small", b"")).unwrap();
@@ -377,7 +378,7 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
     twice.put(b"k", b"1").unwrap();
     twice.put(b"K", b"2").unwrap();
     assert!(forward.check_batch(&twice).is_ok());
-    assert!(matches!(blind.check_batch(&twice), Err(Error::DuplicateEntry { .. })));
+    assert!(matches!(blind.check_batch(&twice), Err(Error::DuplicateInBatch { entry: 1 })));
     // What the table holds does not matter.
     forward.put(0, b"k", b"there").unwrap();
     assert!(forward.check_batch(&twice).is_ok());
@@ -418,7 +419,7 @@ fn a_batch_that_is_interrupted_says_what_it_left() {
                 assert!(matches!(*cause, Error::DuplicateEntry { sequence: 2 }), "{cause}");
                 applied as usize
             }
-            Err(Error::DuplicateEntry { sequence: 2 }) => 0,
+            Err(Error::DuplicateEntry { sequence: 2 } | Error::DuplicateInBatch { .. }) => 0,
             Err(error) => panic!("{error}"),
         };
         match applied {
@@ -434,4 +435,27 @@ fn a_batch_that_is_interrupted_says_what_it_left() {
         }
     }
     assert!(refused > 0 && interrupted > 0 && whole > 0, "{refused} {interrupted} {whole}");
+}
+
+/// Two entries of one key and one sequence number: the error names the later entry, whether or not the number is known yet.
+#[test]
+fn a_key_twice_in_a_batch_of_one_number_is_named() {
+    let mut batch = WriteBatch::new().with_range_order(RangeOrder::OfTable);
+    for key in [b"a", b"b", b"c"] {
+        batch.put(key, b"1").unwrap();
+    }
+    batch.delete_range(b"b", b"d").unwrap();
+    batch.put(b"b", b"2").unwrap();
+    batch.put(b"b", b"3").unwrap();
+    let batch = batch.with_sequence_mode(SequenceMode::WholeBatch);
+    let (table, set) = (MemTable::default(), MemTableSet::open(SetOptions::default(), ()).unwrap());
+    for error in [
+        table.check_batch(&batch).unwrap_err(),
+        table.write_batch(7, &batch).unwrap_err(),
+        set.write(&batch).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::DuplicateInBatch { entry: 4 }), "{error:?}");
+        assert!(error.to_string().starts_with("entry 4 of the batch has the user key of an earlier one"));
+    }
+    assert_eq!((table.len(), set.snapshot().sequence()), (0, 0));
 }

@@ -128,10 +128,11 @@ impl Arena {
             #[cfg(loom)]
             model: model::Words::new(),
         };
-        if !arena.ensure_chunk(0, shift, 1)? {
-            return Err(arena.full(u64::from(FIRST_UNITS)));
+        match arena.ensure_chunk(0, shift, 1)? {
+            Chunk::There => Ok(arena),
+            Chunk::TooSmall => Err(arena.full(u64::from(FIRST_UNITS))),
+            Chunk::Refused => Err(refused(u64::from(FIRST_UNITS))),
         }
-        Ok(arena)
     }
 
     /// A view: the checked control values, which an operation reads once.
@@ -256,9 +257,14 @@ impl Arena {
     /// Hands out at least `units`, or the rest of them if the units from `adjacent` on are free. Takes a lock only to
     /// make a chunk.
     fn hand_out(&self, units: u64, left: u64, adjacent: u32, wish: u64, shift: u32) -> Result<(u32, u32)> {
+        let mut is_refused = false;
         for (index, used) in self.used.iter().enumerate() {
-            if !self.ensure_chunk(index, shift, units)? {
-                continue;
+            match self.ensure_chunk(index, shift, units)? {
+                Chunk::There => {}
+                chunk => {
+                    is_refused |= chunk == Chunk::Refused;
+                    continue;
+                }
             }
             let (first, capacity) = (chunk_start(index, shift), self.control.get(ControlWord::units(index))?);
             loop {
@@ -283,7 +289,8 @@ impl Arena {
                 self.handed.fetch_sub(take, Ordering::Relaxed);
             }
         }
-        Err(self.full(units))
+        let is_below_limit = units.saturating_mul(UNIT as u64) <= self.remaining_bytes();
+        Err(if is_refused && is_below_limit { refused(units) } else { self.full(units) })
     }
 
     /// Counts `wish` units as handed out, or `least` if the limit allows no more.
@@ -300,24 +307,26 @@ impl Arena {
         None
     }
 
-    /// Makes chunk `index` if it does not exist. `false` if it cannot hold `need` units, or the system has no memory.
-    fn ensure_chunk(&self, index: usize, shift: u32, need: u64) -> Result<bool> {
+    /// Makes chunk `index` if it does not exist, for an entry of `need` units.
+    fn ensure_chunk(&self, index: usize, shift: u32, need: u64) -> Result<Chunk> {
         let base = ControlWord::base(index);
         if self.control.get_so_far(base)? != 0 {
-            return Ok(true);
+            return Ok(Chunk::There);
         }
         let start = chunk_start(index, shift);
         let end = if index == 0 { u64::from(FIRST_UNITS) } else { chunk_start(index + 1, shift) };
         // One unit short of 2^32, so that an end fits 32 bits.
         let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
+        let mut outcome = Chunk::TooSmall;
         let mut owners = self.owners.lock();
         // Only the owner of this lock sets bases, so a base of 0 whose check disagrees is damage, not a chunk being
         // made.
         while self.control.get(base)? == 0 {
             // Chunk 0 is made in full or not at all.
             if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
-                return Ok(false);
+                return Ok(outcome);
             }
+            outcome = Chunk::Refused;
             if let Some((memory, address)) = take_or_allocate(&self.recycler, index, units as usize * UNIT) {
                 owners.push(memory);
                 self.control.set(ControlWord::units(index), units);
@@ -325,7 +334,7 @@ impl Arena {
             }
             units /= 2;
         }
-        Ok(true)
+        Ok(Chunk::There)
     }
 
     /// Has the system back memory of the newest chunk ahead of writers; called by a background thread, so that
@@ -403,6 +412,21 @@ impl Drop for Arena {
     fn drop(&mut self) {
         hand_on(&self.recycler, &self.owners, &self.used);
     }
+}
+
+/// Whether a chunk can take an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    There,
+    /// Its place in the address space has no room for the entry.
+    TooSmall,
+    /// The system refused its memory.
+    Refused,
+}
+
+#[cold]
+fn refused(units: u64) -> Error {
+    Error::MemoryRefused { needed: units.saturating_mul(UNIT as u64) }
 }
 
 /// Ranges of units as (first unit, number), and the damage that hides further ones.

@@ -151,7 +151,7 @@ pub(crate) fn read_batch<'b, C: Comparator>(
         number += 1;
     }
     if batch.sequence_mode() == SequenceMode::WholeBatch {
-        compare_batch(core, writes)?;
+        compare_batch(core, batch, writes)?;
     }
     Ok(())
 }
@@ -182,7 +182,7 @@ fn refuses_duplicates<C: Comparator>(core: &Core<C>, sort: Sort) -> bool {
 }
 
 /// Looks for equal keys inside a batch whose entries share one sequence number.
-fn compare_batch<C: Comparator>(core: &Core<C>, writes: &[Fields<'_>]) -> Result<()> {
+fn compare_batch<C: Comparator>(core: &Core<C>, batch: &WriteBatch, writes: &[Fields<'_>]) -> Result<()> {
     for sort in [Sort::Points, Sort::Ranges] {
         if !refuses_duplicates(core, sort) {
             continue;
@@ -193,11 +193,21 @@ fn compare_batch<C: Comparator>(core: &Core<C>, writes: &[Fields<'_>]) -> Result
             if let [left, right] = pair
                 && core.comparator.compare(left.key, right.key).is_eq()
             {
-                return Err(Error::DuplicateEntry { sequence: left.sequence });
+                return Err(Error::DuplicateInBatch { entry: place_of(batch, right.key)? });
             }
         }
     }
     Ok(())
+}
+
+/// The number of the entry whose key is stored there, counted from 0.
+#[cold]
+fn place_of(batch: &WriteBatch, key: &[u8]) -> Result<u64> {
+    let (mut entries, mut number) = (batch.reader()?, 0);
+    while entries.step()?.is_some_and(|entry| !std::ptr::eq(entry.key(), key)) {
+        number += 1;
+    }
+    Ok(number)
 }
 
 /// Searches the places of all entries of one list, and refuses duplicates.
