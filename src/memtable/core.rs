@@ -25,13 +25,14 @@ use crate::memtable::parts::ground::Ground;
 use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::point_entries::PointEntries;
 use crate::memtable::parts::range_tombstones::RangeTombstones;
-use crate::memtable::parts::writer_shards::{Totals, WriterShards};
+use crate::memtable::parts::writer_shards::{Inside, Totals, WriterShards};
 use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::search::Search;
 use crate::sync::{AtomicU64, Mutex};
 use crate::tombstone::index::query::Question;
+use crate::tombstone::index::tree::Load;
 
 /// Everything that the handles of a table share.
 pub(crate) struct Core<C> {
@@ -150,7 +151,36 @@ impl<C: Comparator> Core<C> {
     /// Bytes of allocated memory: arena that writers were given, accelerators, tombstone indexes, and this struct.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         let sides: u64 = self.side_structures().into_iter().map(SideStructure::heap_bytes).sum();
-        self.arena.handed_bytes() + sides + size_of::<Core<C>>() as u64
+        self.arena.room.handed_bytes() + sides + size_of::<Core<C>>() as u64
+    }
+
+    /// Bytes of allocated memory once the table is frozen, at most: what engines weigh.
+    pub(crate) fn bytes_once_frozen(&self) -> u64 {
+        let Totals { entries, range_deletes, .. } = self.shards.totals();
+        let points = entries.saturating_sub(range_deletes);
+        let added = self.side_structures().into_iter().map(|side| side.freeze_bytes(points));
+        self.allocated_bytes() + added.sum::<u64>()
+    }
+
+    /// Takes room for writes that need so many bytes of the arena, and whose range tombstones load the indexes so: all
+    /// of it or nothing.
+    pub(crate) fn reserve(&self, inside: &mut Inside, bytes: u64, load: Load) -> Result<()> {
+        self.tombstones.reserve(&self.arena, &mut inside.index_room, load)?;
+        let reserved = self.arena.reserve(&mut inside.inserter.sub, bytes);
+        reserved.map_err(|error| self.refuse(inside, load, error))
+    }
+
+    /// The error of writes that the arena refused after the indexes had room for them.
+    #[cold]
+    pub(crate) fn refuse(&self, inside: &mut Inside, load: Load, error: Error) -> Error {
+        self.tombstones.give_back(&self.arena, &mut inside.index_room);
+        match error {
+            Error::MemTableFull { needed, .. } => Error::MemTableFull {
+                needed: needed.saturating_add(self.tombstones.bytes_for(load)),
+                remaining: self.arena.room.remaining_bytes(),
+            },
+            other => other,
+        }
     }
 }
 

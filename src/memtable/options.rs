@@ -312,7 +312,9 @@ impl MemTableOptionsBuilder {
     }
 
     /// Hard limit of allocated memory in bytes (default: the addressing limit, 32 GiB). Inserts beyond it return
-    /// `MemTableFull`.
+    /// `MemTableFull` and change nothing. Counted are entries and filters, and for range tombstones what their index may
+    /// take and what the freeze may add for them, before it is there: some 30 KiB for the first one, then up to 1.2 KiB each
+    /// (less from 16 384 on). Not counted: the table's own struct, and the sorted array of a frozen `Vector` table.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions};

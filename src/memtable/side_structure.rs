@@ -39,6 +39,11 @@ pub(crate) trait SideStructure {
         0
     }
 
+    /// Bytes of heap memory that the freeze of a table with so many point entries will add, at most; 0 once it is done.
+    fn freeze_bytes(&self, _points: u64) -> u64 {
+        0
+    }
+
     /// Verifies everything but control words, and reports what disagrees after writers at work have left: words may disagree
     /// while one writes. An error is damage that ended the scrub of this structure.
     fn scrub(

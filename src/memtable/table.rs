@@ -45,6 +45,7 @@ use crate::memtable::write::write_batch::{BatchWritten, Writes, read_batch, writ
 use crate::memtable::write::writer::{Inserted, with_slices, write, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragment::fragments::Fragments;
+use crate::tombstone::index::tree::Load;
 
 /// The reading side of a table, mutable or frozen: see [`MemTable::reader`] and [`ImmutableMemTable::reader`].
 ///
@@ -556,7 +557,7 @@ impl<C: Comparator> MemTable<C> {
         if options.range_deletions_max > 0 && self.num_range_deletes() >= options.range_deletions_max {
             return true;
         }
-        self.allocated_bytes() >= options.write_buffer_size
+        self.core().bytes_once_frozen() >= options.write_buffer_size
     }
 
     /// Does background work, so that inserts need not: merges the tombstone index, looks at some pages of the directory, and
@@ -706,7 +707,8 @@ macro_rules! reads {
         }
 
         /// Bytes of allocated memory: arena given to writers, side structures, and the table itself. Never shrinks.
-        /// `should_flush` and the hard limit count these bytes. A writer takes up to 256 KiB at a time and touches
+        /// `should_flush` counts these bytes and what a freeze will add, and the hard limit does so but for the table itself
+        /// and for the array of a frozen `Vector` table, which has 8 bytes an entry. A writer takes up to 256 KiB at a time and touches
         /// them only when it uses them, so a small table occupies less; see [`used_bytes`](Self::used_bytes). Memory
         /// that [`maintain`](crate::MemTable::maintain) backs ahead counts once writers take it.
         #[must_use]
@@ -733,7 +735,8 @@ macro_rules! reads {
             $self.allocated_bytes().saturating_sub($self.core().shards.unused_bytes())
         }
 
-        /// Bytes between the allocated memory and the hard limit, as `MemTableFull` reports them.
+        /// Bytes below the hard limit, as `MemTableFull` reports them: that limit without the allocated memory, and without
+        /// what range tombstones may still add to it, most of them at the freeze.
         ///
         /// ```
         /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -744,11 +747,11 @@ macro_rules! reads {
         /// ```
         #[must_use]
         pub fn remaining(&$self) -> u64 {
-            $self.core().arena.remaining_bytes()
+            $self.core().arena.room.remaining_bytes()
         }
 
-        /// Whether an entry of these lengths, at any tower height, is within the table's limits and fits below the
-        /// hard limit. After `true` an insert is not refused for its size, unless other writers take the room
+        /// Whether an entry of these lengths that is no range tombstone, at any tower height, is within the table's limits
+        /// and fits below the hard limit. After `true` an insert is not refused for its size, unless other writers take the room
         /// meanwhile or the machine runs out of memory. After `false` the entry may still fit the space that its
         /// writer has taken ahead.
         ///
@@ -766,6 +769,31 @@ macro_rules! reads {
             let MemTableOptions { key_len_max, value_len_max, .. } = $self.core().options;
             let in_limits = key_len <= key_len_max && value_len <= value_len_max;
             in_limits && !$self.is_frozen() && entry_bytes_max(key_len, value_len) <= $self.remaining()
+        }
+
+        /// Whether a range tombstone with bounds of these lengths fits, as [`can_fit`](Self::can_fit) says of other
+        /// entries: with what it adds to the index of range tombstones, and to the one that the freeze will build.
+        ///
+        /// ```
+        /// use paranoid_memtable::{MemTable, MemTableOptions};
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let options = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(64 << 10).build()?;
+        /// let table = MemTable::new(options)?;
+        /// let mut sequence = 0;
+        /// while table.can_fit_range_delete(1, 1) {
+        ///     sequence += 1;
+        ///     table.delete_range(sequence, b"a", b"b")?;
+        /// }
+        /// assert!(sequence > 9 && table.delete_range(sequence + 1, b"a", b"b").is_err());
+        /// table.freeze()?;
+        /// assert!(table.allocated_bytes() < 80 << 10);
+        /// # Ok(()) }
+        /// ```
+        #[must_use]
+        pub fn can_fit_range_delete(&$self, start_len: u64, end_len: u64) -> bool {
+            let beside = || $self.core().tombstones.bytes_for(Load::of(start_len, end_len));
+            let is_small = start_len.max(end_len) <= $self.core().options.key_len_max && $self.can_fit(start_len, end_len);
+            is_small && entry_bytes_max(start_len, end_len).saturating_add(beside()) <= $self.remaining()
         }
 
         /// Keeps a value alive as long as the table's memory, such as a permit of a memory budget or a lock on a log

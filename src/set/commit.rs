@@ -31,10 +31,11 @@ use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::core::frozen;
+use crate::memtable::parts::range_tombstones::bytes_max;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::table::MemTable;
-use crate::memtable::write::write_batch::{Writes, apply_batch, read_batch};
+use crate::memtable::write::write_batch::{Writes, apply_batch, load, read_batch};
 use crate::set::journal::Journal;
 use crate::set::listener::{Reports, SetEvent};
 use crate::set::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
@@ -45,6 +46,7 @@ use crate::set::sync_leader::SyncLeader;
 use crate::set::tables::{Slot, Tables};
 use crate::set::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
 use crate::sync::{Alone, Mutex};
+use crate::tombstone::index::tree::Load;
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
@@ -98,6 +100,8 @@ struct Prepared<'w, 'b> {
     numbers: u64,
     /// An upper bound of its arena bytes.
     bytes: u64,
+    /// What its range tombstones add to the indexes of a table.
+    load: Load,
     /// What the journal gets, without the first number.
     encoded: Option<Vec<u8>>,
     /// The first number of a replay.
@@ -217,6 +221,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         }
         let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
         prepared.bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
+        prepared.load = load(writes);
         let is_whole = batch.sequence_mode() == SequenceMode::WholeBatch;
         (prepared.writes, prepared.numbers) = (writes, if is_whole { 1 } else { batch.len() as u64 });
         Ok(())
@@ -244,13 +249,13 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         self.admit(&commit)?;
         let Taken { first, last } = self.numbers(&commit, prepared)?;
         prepared.tried = commit.tables.active.bytes.id();
-        self.ask_sometimes(&mut commit, prepared.bytes)?;
+        self.ask_sometimes(&mut commit, prepared)?;
         loop {
             let (slot, mut leased) = (commit.active.get(), None);
             let core = slot.table.core();
             let Some(mut entered) = core.shards.enter_free(&mut leased) else { return Err(frozen()) };
             let bytes = prepared.bytes.saturating_add(BATCH_BYTES);
-            match core.arena.reserve(&mut entered.inside.inserter.sub, bytes) {
+            match core.reserve(&mut entered.inside, bytes, prepared.load) {
                 Ok(()) => {}
                 Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
                     drop(entered);
@@ -372,11 +377,12 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to
     /// be flushed.
-    fn ask_sometimes(&self, commit: &mut Commit<B, C>, bytes: u64) -> Result<()> {
+    fn ask_sometimes(&self, commit: &mut Commit<B, C>, prepared: &Prepared<'_, '_>) -> Result<()> {
         let step = self.model.options().write_buffer_size() / QUESTIONS;
+        let bytes = prepared.bytes.saturating_add(bytes_max(prepared.load));
         commit.unasked = commit.unasked.saturating_add(bytes);
         if commit.unasked >= step {
-            self.ask(commit, bytes)?;
+            self.ask(commit, prepared.bytes)?;
             commit.unasked = 0;
         }
         Ok(())
@@ -433,7 +439,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
         self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
-        sealed.bytes.seal(sealed.table.allocated_bytes(), &commit.tables.active.bytes);
+        sealed.bytes.seal(sealed.table.core().bytes_once_frozen(), &commit.tables.active.bytes);
         Ok(())
     }
 

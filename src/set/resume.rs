@@ -125,7 +125,7 @@ fn set_aside<B, C: Comparator + Clone>(
     let next = shared.next_slot(commit)?;
     slot.last.close(first - 1);
     exchange(shared, commit, &next, first);
-    slot.bytes.seal(slot.table.allocated_bytes(), &next.bytes);
+    slot.bytes.seal(slot.table.core().bytes_once_frozen(), &next.bytes);
     commit.closed = commit.last;
     commit.refusal = Some(cause.clone());
     commit.damaged = commit.damaged.max(Some(slot.number));

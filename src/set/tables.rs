@@ -64,9 +64,9 @@ impl<C: Comparator> Slot<C> {
         Arc::new(Slot { number, table, last: LastNumber::new(), bytes })
     }
 
-    /// Counts the table's bytes, and says where it is on its way. O(writers).
+    /// Counts the table's bytes, as a freeze leaves them, and says where it is on its way. O(writers).
     pub(crate) fn count(&self, phase: Phase) {
-        self.bytes.count(phase, self.table.allocated_bytes());
+        self.bytes.count(phase, self.table.core().bytes_once_frozen());
     }
 }
 

@@ -27,13 +27,13 @@ fn table(options: MemTableOptionsBuilder) -> MemTable {
 
 /// Everything that a failing insert must leave as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Counters {
-    numbers: [u64; 6],
+pub(crate) struct Counters {
+    pub(crate) numbers: [u64; 6],
     sequences: (Option<u64>, Option<u64>),
-    raw: Vec<(Vec<u8>, u64, Vec<u8>)>,
+    pub(crate) raw: Vec<(Vec<u8>, u64, Vec<u8>)>,
 }
 
-fn counters<C: Comparator>(table: &TableReader<C>) -> Counters {
+pub(crate) fn counters<C: Comparator>(table: &TableReader<C>) -> Counters {
     let raw = table.range(..).map(|entry| {
         let entry = entry.unwrap();
         (entry.user_key().to_vec(), entry.sequence(), entry.value().unwrap().to_vec())

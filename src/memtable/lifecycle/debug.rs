@@ -146,7 +146,7 @@ shown! {
     "PairCursor": impl [C: Comparator] PairCursor<'_, C>, |cursor| { "sequence": cursor.sequence() }
     "Fragmenter": impl [C] Fragmenter<C>, |_| {}
 
-    "Arena": impl [] Arena, |arena| { "handed_bytes": arena.handed_bytes() }
+    "Arena": impl [] Arena, |arena| { "handed_bytes": arena.room.handed_bytes() }
     "Memory": impl [] Memory, |_| {}
     "Recycler": impl [] Recycler, |_| {}
     "Secret": impl [] Secret, |_| {}

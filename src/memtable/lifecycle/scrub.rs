@@ -257,7 +257,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         let mut met: Vec<Met> = Vec::new();
         let mut left: Option<Verified<'a>> = None;
         let (mut at, mut intact) = (search.sentinel, search.sentinel);
-        let room = search.view.arena().handed_bytes() / HEADER as u64;
+        let room = search.view.arena().room.handed_bytes() / HEADER as u64;
         while (met.len() as u64) < room {
             let next = match search.linked(at) {
                 Ok(next) => next,

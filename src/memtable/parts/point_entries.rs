@@ -139,6 +139,12 @@ impl SideStructure for PointEntries {
         self.sorted.get().map_or(0, |sorted| sorted.bytes())
     }
 
+    /// The sorted array of a `Vector` table: a word an entry.
+    fn freeze_bytes(&self, points: u64) -> u64 {
+        let is_due = self.representation == Representation::Vector && self.sorted.get().is_none();
+        if is_due { points * size_of::<u64>() as u64 } else { 0 }
+    }
+
     #[cfg(feature = "fault-injection")]
     fn fault_words(&self, _arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
         let words = self.sorted.get().into_iter().flat_map(|sorted| sorted.words());

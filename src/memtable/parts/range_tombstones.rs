@@ -10,6 +10,8 @@
 //! sequence number 0 deletes nothing.
 //!
 //! * RANGE-TOMBSTONES-1: a damaged index costs speed; an answer is `Corruption` only if the truth is damaged too.
+//! * RANGE-TOMBSTONES-2: before a tombstone is written, the table's limit has counted what both indexes may take with it:
+//!   the live one, and the one that the freeze will build. What the freeze builds besides belongs into `frozen_bytes_max`.
 //!
 //! Any thread; readers never wait.
 
@@ -33,9 +35,11 @@ use crate::memtable::skiplist::layout::HEADER;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
+use crate::sync::Mutex;
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::{Asked, Question};
+use crate::tombstone::index::tree::{Built, Load};
 
 /// Start, end and sequence number of a tombstone of the list.
 type Tombstone<'a> = (&'a [u8], &'a [u8], SequenceNumber);
@@ -48,13 +52,26 @@ pub(crate) struct RangeTombstones {
     pub(crate) live: LiveIndex,
     /// The index of the frozen table, once it is built.
     frozen: OnceLock<FrozenTombstones>,
+    /// What the limit has counted (RANGE-TOMBSTONES-2).
+    counted: Mutex<Load>,
+}
+
+/// The most bytes that the freeze adds for so many tombstones (RANGE-TOMBSTONES-2).
+fn frozen_bytes_max(load: Load) -> u64 {
+    load.bytes_max(Built::AtOnce)
+}
+
+/// The most bytes that tombstones take outside of the arena, now and once the table is frozen.
+pub(crate) fn bytes_max(load: Load) -> u64 {
+    load.bytes_max(Built::OneByOne) + frozen_bytes_max(load)
 }
 
 impl RangeTombstones {
     pub(crate) fn new(arena: &Arena, options: &MemTableOptions, secret: Secret) -> Result<Self> {
         let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
         let list = List::new(arena, Head::Ranges, checks.0, checks.1)?;
-        Ok(RangeTombstones { list, live: LiveIndex::new(secret), frozen: OnceLock::new() })
+        let (live, frozen) = (LiveIndex::new(secret), OnceLock::new());
+        Ok(RangeTombstones { list, live, frozen, counted: Mutex::default() })
     }
 
     /// A search among the tombstones by start.
@@ -64,6 +81,36 @@ impl RangeTombstones {
         ground: Ground<'t, C>,
     ) -> Result<Search<'t, C>, Corruption> {
         Ok(self.list.search(Head::Ranges, ground.arena.view()?, ground.comparator))
+    }
+
+    /// Makes the room of a writer at least `wanted`, or leaves it as it is (RANGE-TOMBSTONES-2). O(log n).
+    pub(crate) fn reserve(&self, arena: &Arena, room: &mut Load, wanted: Load) -> Result<()> {
+        let missing = wanted.without(*room);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut counted = self.counted.lock();
+        let after = counted.plus(missing);
+        arena.room.count_beside(bytes_max(*counted), bytes_max(after))?;
+        (*counted, *room) = (after, room.plus(missing));
+        Ok(())
+    }
+
+    /// Bytes that the limit would count for so much more.
+    pub(crate) fn bytes_for(&self, more: Load) -> u64 {
+        let counted = self.counted.lock();
+        bytes_max(counted.plus(more)) - bytes_max(*counted)
+    }
+
+    /// Gives back the room of a writer whose write was refused.
+    #[cold]
+    pub(crate) fn give_back(&self, arena: &Arena, room: &mut Load) {
+        let mut counted = self.counted.lock();
+        let after = counted.without(std::mem::take(room));
+        // Less is never refused.
+        if arena.room.count_beside(bytes_max(*counted), bytes_max(after)).is_ok() {
+            *counted = after;
+        }
     }
 
     /// Adds a tombstone of the list to the live index. If that fails, or the comparator panics, the list answers from
@@ -212,7 +259,7 @@ impl RangeTombstones {
         let mut tombstones = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
         let mut next = Ordered::find(&search, &Target::extreme(Side::Start)).map(|around| around.after);
         // The number of steps is bounded by the entries that fit the arena, wherever damaged links lead.
-        let room = ground.arena.handed_bytes() / HEADER as u64;
+        let room = ground.arena.room.handed_bytes() / HEADER as u64;
         let mut from = END;
         for _ in 0..=room {
             let at = match next {
@@ -272,6 +319,10 @@ impl SideStructure for RangeTombstones {
     /// Both indexes.
     fn heap_bytes(&self) -> u64 {
         self.live.allocated_bytes() + self.frozen.get().map_or(0, FrozenTombstones::allocated_bytes)
+    }
+
+    fn freeze_bytes(&self, _points: u64) -> u64 {
+        if self.frozen.get().is_some() { 0 } else { frozen_bytes_max(*self.counted.lock()) }
     }
 
     /// Verifies both indexes.

@@ -36,6 +36,7 @@ use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
+use crate::tombstone::index::tree::Load;
 
 /// Number of shards that exist from the start.
 #[cfg(not(loom))]
@@ -191,6 +192,8 @@ pub(crate) struct Inside {
     frozen: Gate,
     /// The writer's sub-chunk and splice.
     pub(crate) inserter: Inserter,
+    /// What the writer may add to the tombstone indexes: it is counted already.
+    pub(crate) index_room: Load,
 }
 
 /// Whether the gate admits writes.
@@ -276,7 +279,7 @@ impl WriterShard {
     fn new(frozen: Gate, secret: Secret, number: usize) -> Self {
         let salt = salt_of(secret, number);
         WriterShard {
-            inside: Mutex::new(Inside { frozen, inserter: Inserter::default() }),
+            inside: Mutex::new(Inside { frozen, ..Inside::default() }),
             counters: Counters::new(),
             control: ControlWords::new(salt),
             salt,

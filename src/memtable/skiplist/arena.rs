@@ -36,6 +36,7 @@ use crate::memtable::skiplist::control_block::{CHUNKS_MAX, Control, ControlWord,
 use crate::memtable::skiplist::layout::UNIT;
 use crate::memtable::skiplist::memory::{Memory, mapping_of};
 use crate::memtable::skiplist::recycler::{Recycler, hand_on, take_or_allocate};
+use crate::memtable::skiplist::room::Room;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -53,9 +54,7 @@ pub(crate) struct Arena {
     pub(crate) control: Control,
     /// Number of units handed out per chunk, from its start.
     used: [AtomicU64; CHUNKS_MAX],
-    /// Number of units handed out of all chunks; at most `limit`.
-    handed: AtomicU64,
-    limit: u64,
+    pub(crate) room: Room,
     owners: Mutex<Vec<Memory>>,
     /// Who has chunks of earlier arenas, and gets those of this one.
     pub(crate) recycler: Weak<Recycler>,
@@ -121,8 +120,7 @@ impl Arena {
         let arena = Arena {
             control: Control::new(options.secret, Shape::new(options.width, shift)),
             used: std::array::from_fn(|_| AtomicU64::new(RESERVED_UNITS)),
-            handed: AtomicU64::new(RESERVED_UNITS),
-            limit: (options.hard_limit / UNIT as u64).min(1 << 32),
+            room: Room::new(options.hard_limit, RESERVED_UNITS),
             owners: Mutex::new(Vec::new()),
             recycler: Weak::new(),
             #[cfg(loom)]
@@ -130,7 +128,7 @@ impl Arena {
         };
         match arena.ensure_chunk(0, shift, 1)? {
             Chunk::There => Ok(arena),
-            Chunk::TooSmall => Err(arena.full(u64::from(FIRST_UNITS))),
+            Chunk::TooSmall => Err(arena.room.full(u64::from(FIRST_UNITS))),
             Chunk::Refused => Err(refused(u64::from(FIRST_UNITS))),
         }
     }
@@ -194,22 +192,6 @@ impl Arena {
             frame: Frame { base, end, first, start, units, shape, secret, width, arena },
             arena: self,
         })
-    }
-
-    /// Bytes handed out to writers, including the unused rest of their sub-chunks.
-    pub(crate) fn handed_bytes(&self) -> u64 {
-        // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
-        self.handed.load(Ordering::Relaxed) * UNIT as u64
-    }
-
-    /// Bytes between those handed out and the hard limit.
-    pub(crate) fn remaining_bytes(&self) -> u64 {
-        (self.limit * UNIT as u64).saturating_sub(self.handed_bytes())
-    }
-
-    fn full(&self, units: u64) -> Error {
-        let needed = units.saturating_mul(UNIT as u64);
-        Error::MemTableFull { needed, remaining: self.remaining_bytes() }
     }
 
     /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up. O(1).
@@ -279,32 +261,17 @@ impl Arena {
                 }
                 let exact = index == 0 || units > wish / 2;
                 let take = if exact { missing } else { wish.max(missing).min(room) };
-                let take = self.admit(take, missing).ok_or_else(|| self.full(units))?;
+                let take = self.room.admit(take, missing).ok_or_else(|| self.room.full(units))?;
                 // ORDERING: Relaxed on both sides: as for the load.
                 let swapped = used.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
                 if swapped.is_ok() || planted(Bug::BumpLosesRace) {
                     return Ok(((first + next) as u32, take as u32));
                 }
-                // ORDERING: Relaxed: undoes the admission; a count only.
-                self.handed.fetch_sub(take, Ordering::Relaxed);
+                self.room.give_back(take);
             }
         }
-        let is_below_limit = units.saturating_mul(UNIT as u64) <= self.remaining_bytes();
-        Err(if is_refused && is_below_limit { refused(units) } else { self.full(units) })
-    }
-
-    /// Counts `wish` units as handed out, or `least` if the limit allows no more.
-    fn admit(&self, wish: u64, least: u64) -> Option<u64> {
-        for units in [wish, least] {
-            // ORDERING: Relaxed: a count only; exclusiveness comes from the chunk's own number.
-            let admitted = self.handed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |handed| {
-                (handed + units <= self.limit).then_some(handed + units)
-            });
-            if admitted.is_ok() {
-                return Some(units);
-            }
-        }
-        None
+        let is_below_limit = units.saturating_mul(UNIT as u64) <= self.room.remaining_bytes();
+        Err(if is_refused && is_below_limit { refused(units) } else { self.room.full(units) })
     }
 
     /// Makes chunk `index` if it does not exist, for an entry of `need` units.

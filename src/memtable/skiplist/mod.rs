@@ -21,6 +21,7 @@ pub(crate) mod parked;
 pub(crate) mod placement;
 pub(crate) mod read_ahead;
 pub(crate) mod recycler;
+pub(crate) mod room;
 pub(crate) mod search;
 pub(crate) mod staged_search;
 pub(crate) mod upkeep;

@@ -110,7 +110,7 @@ impl<C: Comparator> Search<'_, C> {
         let directory = self.directory();
         let (mut slab, mut guess, mut at, mut run) = (SubChunk::default(), LeafSlot::NONE, self.sentinel, 0);
         directory.forget();
-        for _ in 0..self.view.arena().handed_bytes() / HEADER as u64 {
+        for _ in 0..self.view.arena().room.handed_bytes() / HEADER as u64 {
             let Some(node) = self.next_intact(at) else { return };
             let beside = node.offset().abs_diff(at) <= NEAR_UNITS;
             (at, run) = (node.offset(), if beside { run + 1 } else { 0 });

@@ -154,7 +154,7 @@ impl<'a> View<'a> {
     fn walk(&self, sentinel: u32, from: u32, sought: u32, succ: u32) -> Walked {
         let (mut at, mut met) = (from, from == sought);
         // The bound ends walks along links that match their tags by chance.
-        for _ in 0..=self.arena().handed_bytes() / HEADER as u64 {
+        for _ in 0..=self.arena().room.handed_bytes() / HEADER as u64 {
             match self.try_link(at, 0) {
                 None => return Walked::Broken,
                 Some(next) if next == succ && met => return Walked::Met(at),

@@ -68,7 +68,7 @@ fn maintain_backs_no_more_than_the_table_holds() {
         assert_eq!(resident(&table, 1), small, "a small table stays as it is");
         for megabytes in [1, 2, 3, 10, 20] {
             next = fill(&table, next, megabytes << 20);
-            let handed = table.core().arena.handed_bytes();
+            let handed = table.core().arena.room.handed_bytes();
             let (allocated, used) = (table.allocated_bytes(), table.used_bytes());
             let before = resident(&table, 1);
             table.maintain();

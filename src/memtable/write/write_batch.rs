@@ -38,6 +38,7 @@ use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
 use crate::memtable::skiplist::staged_search::find_many;
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
+use crate::tombstone::index::tree::Load;
 
 /// The result of writing a batch.
 ///
@@ -320,14 +321,24 @@ fn prepare_batch<'a, C: Comparator>(
         // What is reserved below is for the entries alone.
         Representation::Vector => entered.chain(&points.view).map(drop)?,
     }
+    let mut beside = Load::default();
     if writes.iter().any(|write| Sort::Ranges.holds(write)) {
+        beside = load(writes);
         core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
         let inserter = &mut entered.inside.inserter;
         search_batch(core, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
     }
     let bytes = writes.iter().map(|write| entry_bytes(&points, write, core.options.duplicates)).sum();
-    core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+    core.reserve(&mut entered.inside, bytes, beside)?;
     Ok(ways)
+}
+
+/// What the range tombstones of a batch add to the indexes.
+pub(crate) fn load(writes: &[Fields<'_>]) -> Load {
+    let ranges = writes.iter().filter(|write| Sort::Ranges.holds(write));
+    ranges.fold(Load::default(), |load, write| {
+        load.plus(Load::of(write.key.len() as u64, write.value.len() as u64))
+    })
 }
 
 /// Writes a batch inside a shard.

@@ -25,6 +25,7 @@ use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::Site;
 use crate::memtable::skiplist::search::{Bracket, Search};
 use crate::planted::{Bug, planted};
+use crate::tombstone::index::tree::Load;
 
 /// The result of an insert.
 ///
@@ -184,8 +185,16 @@ fn apply_range<C: Comparator>(
         DuplicatePolicy::KeepFirst => DuplicatePolicy::KeepFirst,
         DuplicatePolicy::Reject | DuplicatePolicy::Replace => DuplicatePolicy::Reject,
     };
+    let load = Load::of(write.key.len() as u64, write.value.len() as u64);
+    core.tombstones.reserve(&core.arena, &mut entered.inside.index_room, load)?;
     let inserter = &mut entered.inside.inserter;
-    let placement = core.tombstones.list.insert(&search, inserter, write, policy)?;
+    let placement = core.tombstones.list.insert(&search, inserter, write, policy);
+    let placement = placement.map_err(|error| core.refuse(&mut entered.inside, load, error))?;
+    let room = &mut entered.inside.index_room;
+    match placement {
+        Placement::Linked { .. } => *room = room.without(load),
+        Placement::Kept => core.tombstones.give_back(&core.arena, room),
+    }
     let mut inserted = Inserted { bytes: 0, displaced: None };
     if matches!(placement, Placement::Linked { .. }) {
         // The flag is set first: from here on reads ask the index, which lacks only tombstones whose insert has not

@@ -49,8 +49,8 @@ const _: () =
 const RECORD_WORDS: usize = 6;
 const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
 /// Records of the first segments. A multiple of a block, so that no block straddles segments.
-const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
-const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
+pub(crate) const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
+pub(crate) const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
 const COUNTS: u32 = 1;
 const KEY_WORDS: u32 = 2;
 

@@ -27,12 +27,10 @@ use crate::tombstone::index::common_prefix::{CheckedPrefix, Lift};
 use crate::tombstone::index::counter::Extent;
 use crate::tombstone::index::log::Log;
 use crate::tombstone::index::node::{Builder, CoverageNode, Head, NOBODY, Piece, SequenceSpan};
-use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, SummaryNode, Tree};
+use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, SUMMARY_RECORDS_MAX, SummaryNode, Tree};
 
 /// Most pieces that one step reads.
 pub(crate) const STEP_PIECES: u32 = 256;
-/// Above so many records only `finish` builds a summary node (MERGE-4).
-const SUMMARY_RECORDS_MAX: u32 = 1 << 14;
 
 type Checked<T> = std::result::Result<T, Corruption>;
 

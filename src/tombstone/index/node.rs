@@ -165,6 +165,13 @@ impl CoverageNode {
         (size_of_val(&*self.blocks) + size_of_val(&*self.fences)) as u64
     }
 
+    /// The most bytes that a node over so many records allocates: each has two boundaries.
+    pub(crate) fn bytes_max(records: u64) -> u64 {
+        let blocks = (2 * records).div_ceil(RUN as u64);
+        let fences = blocks.saturating_sub(1);
+        blocks * size_of::<Block>() as u64 + 8 * (fences + fences / RUN as u64)
+    }
+
     /// Outer and inner fences.
     #[inline(always)]
     fn fences(&self) -> (&[AtomicU64], &[AtomicU64]) {

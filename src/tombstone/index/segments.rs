@@ -87,6 +87,12 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         self.run(index, len)
     }
 
+    /// Bytes of the segments of the first `items` items.
+    pub(crate) fn bytes_max(items: u64) -> u64 {
+        let last = u32::try_from(items).unwrap_or(u32::MAX).checked_sub(1).map(Self::spot);
+        last.map_or(0, |spot| (spot.first + spot.len) * size_of::<T>() as u64)
+    }
+
     /// The first place at or after `index` where `len` items fit into one segment: `index` itself, or the start of a
     /// later segment.
     pub(crate) fn fit(index: u32, len: u64) -> Option<u32> {

@@ -17,11 +17,11 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Corruption;
-use crate::sync::Published;
+use crate::sync::{AtomicU64, Published};
 use crate::tombstone::index::checks::{Checks, damage, pair};
 use crate::tombstone::index::common_prefix::CommonPrefix;
 use crate::tombstone::index::counter::Counter;
-use crate::tombstone::index::log::Log;
+use crate::tombstone::index::log::{FIRST_KEY_WORDS, FIRST_RECORDS, Log, RecordWords};
 use crate::tombstone::index::node::CoverageNode;
 use crate::tombstone::index::segments::Segments;
 
@@ -31,6 +31,10 @@ pub(crate) const BLOCK: u32 = if cfg!(loom) { 2 } else { 8 };
 const RADIX_BITS: u32 = 2;
 const RADIX: u32 = 1 << RADIX_BITS;
 const SUMMARIES: u32 = 3;
+/// Above so many records only a merge that is the last one builds a summary node.
+pub(crate) const SUMMARY_RECORDS_MAX: u32 = 1 << 14;
+/// More summary nodes than an index of so many records gets, each a ninth larger than the one before.
+const SUMMARY_NODES_MAX: u64 = 80;
 
 /// The name of a node: number `index` of its level, over records from `index * RADIX^level * BLOCK` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +99,71 @@ impl NodeId {
             to -= 1 << (RADIX_BITS * level);
             Some(node)
         })
+    }
+}
+
+/// How much an index holds, or has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Load {
+    records: u64,
+    key_words: u64,
+}
+
+/// How an index gets its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Built {
+    /// While tombstones arrive: nodes of all levels, and summary nodes again and again.
+    OneByOne,
+    /// From all tombstones at once: nodes from level 1 on, and one summary node over everything.
+    AtOnce,
+}
+
+impl Load {
+    /// One tombstone.
+    pub(crate) fn of(start_len: u64, end_len: u64) -> Load {
+        // Each key with its hash.
+        Load { records: 1, key_words: start_len.div_ceil(8) + end_len.div_ceil(8) + 2 }
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.records == 0 && self.key_words == 0
+    }
+
+    pub(crate) fn plus(self, more: Load) -> Load {
+        Load { records: self.records + more.records, key_words: self.key_words + more.key_words }
+    }
+
+    /// What is left without `less`.
+    pub(crate) fn without(self, less: Load) -> Load {
+        let records = self.records.saturating_sub(less.records);
+        Load { records, key_words: self.key_words.saturating_sub(less.key_words) }
+    }
+
+    /// The most bytes that an index of so much allocates.
+    pub(crate) fn bytes_max(self, built: Built) -> u64 {
+        let Load { records, key_words } = self;
+        if records == 0 {
+            return 0;
+        }
+        let block = u64::from(BLOCK);
+        // A pair of keys that does not fit into the rest of a segment begins the next one, which may be twice as long.
+        let keys = 3 * key_words + u64::from(FIRST_KEY_WORDS);
+        let stored = size_of::<Tree>() as u64
+            + Segments::<RecordWords, FIRST_RECORDS>::bytes_max(records)
+            + keys * size_of::<AtomicU64>() as u64
+            + Segments::<Published<CoverageNode>, 4>::bytes_max(records / block)
+            + Segments::<Published<CoverageNode>, 4>::bytes_max(records / (2 * block))
+            + Segments::<Published<SummaryNode>, 4>::bytes_max(SUMMARY_NODES_MAX);
+        let first = if built == Built::OneByOne { 0 } else { 1 };
+        let spans = (first..).map(|level| block << (RADIX_BITS * level)).take_while(|span| *span <= records);
+        let nodes: u64 = spans.map(|span| records / span * CoverageNode::bytes_max(span)).sum();
+        let summaries = match built {
+            // Each covers at least a ninth more than the one before.
+            Built::OneByOne => 9 * CoverageNode::bytes_max(records.min(SUMMARY_RECORDS_MAX.into())),
+            // At most three blocks have a node of their own.
+            Built::AtOnce => CoverageNode::bytes_max(records) + 3 * CoverageNode::bytes_max(block),
+        };
+        stored + nodes + summaries
     }
 }
 

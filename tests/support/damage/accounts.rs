@@ -23,6 +23,7 @@ impl Trial<'_> {
             && table.allocated_bytes() >= table.used_bytes()
             && table.remaining() > 0
             && !table.can_fit(0, u64::MAX)
+            && !table.can_fit_range_delete(0, u64::MAX)
             && table.smallest_sequence() == smallest
             && table.largest_sequence() == Some(model.newest())
             && table.stats() == table.stats()

@@ -41,6 +41,7 @@ const READS: &[&str] = &[
     "used_bytes",
     "remaining",
     "can_fit",
+    "can_fit_range_delete",
     "attach",
     "stats",
     "smallest_sequence",

@@ -54,7 +54,7 @@ impl<'a, C: Comparator> Pages<'_, 'a, C> {
     /// Every page that the root and neighbours lead to, level by level from above.
     pub(crate) fn pages(&self) -> impl Iterator<Item = Standing> {
         // Neighbours that name each other in a ring would never end.
-        let room = self.view.arena().handed_bytes() / (8 * WORDS as u64);
+        let room = self.view.arena().room.handed_bytes() / (8 * WORDS as u64);
         std::iter::successors(self.first(), |at| self.after(*at)).take(room as usize)
     }
 
