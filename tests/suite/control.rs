@@ -214,7 +214,7 @@ fn no_group_of_control_words_stands_for_another() {
         let copies = |(from, to)| [2, 3, 4, 6, 8].map(|count| Fault::CopyLines { from, to, count });
         let is_whole = |fault: &Fault| match *fault {
             Fault::CopyLines { from, to, count: 2 } => {
-                [from, to].iter().all(|line| *line >= groups && (line - groups) % 2 == 0)
+                [from, to].iter().all(|line| *line >= groups && (line - groups).is_multiple_of(2))
             }
             _ => false,
         };
