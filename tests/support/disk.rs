@@ -1,5 +1,6 @@
-//! A simulated disk for a journal: at a crash whatever was not synced may be lost, be there in part, or be there without
-//! what was written before it, names of files as well as bytes.
+//! A simulated disk for a journal: at a power cut whatever was not synced may be lost, be there in part, or be there without
+//! what was written before it, names of files as well as bytes. A sync that fails leaves pages that are read back right, count as
+//! written and are not on the disk: later syncs report success and write nothing of them, also after a restart of the process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,16 +15,74 @@ pub const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Default)]
 struct Inode {
-    /// What the file held since the last sync, that moment first. The last one is what is read.
+    /// What is read.
+    cache: Vec<u8>,
+    /// Sectors of the cache that a failed sync did not write and that no later sync writes unless they change, and what the disk has
+    /// instead.
+    lost: BTreeMap<usize, Vec<u8>>,
+    /// What may be on the disk: what the last sync left there first, then what was to be written since.
     versions: Vec<Vec<u8>>,
-    /// A sync failed: later ones report success and write nothing.
-    is_lost: bool,
 }
 
 impl Inode {
-    fn bytes(&self) -> &Vec<u8> {
-        self.versions.last().expect("a file has bytes")
+    fn of(bytes: Vec<u8>) -> Inode {
+        Inode { cache: bytes.clone(), lost: BTreeMap::new(), versions: vec![bytes] }
     }
+
+    fn sector(bytes: &[u8], number: usize) -> &[u8] {
+        bytes.get(number * SECTOR..).map_or(&[], |rest| &rest[..rest.len().min(SECTOR)])
+    }
+
+    /// What the disk has once all that counts as unwritten is written. The file ends there with its last sector that was written.
+    fn to_be_written(&self) -> Vec<u8> {
+        let mut bytes = self.cache.clone();
+        for (number, on_disk) in self.lost.iter().rev() {
+            let at = number * SECTOR;
+            if at + SECTOR >= bytes.len() {
+                bytes.truncate(at + on_disk.len());
+            }
+            let end = bytes.len().min(at + SECTOR);
+            let there = &mut bytes[at..end];
+            there.fill(0);
+            there.iter_mut().zip(on_disk).for_each(|(byte, on_disk)| *byte = *on_disk);
+        }
+        bytes
+    }
+
+    /// Changes what is read, from the first sector that is not as it was.
+    fn change(&mut self, bytes: Vec<u8>) {
+        if self.cache != bytes {
+            let same = self.cache.iter().zip(&bytes).take_while(|(old, new)| old == new).count();
+            self.lost.split_off(&(same / SECTOR));
+            self.cache = bytes;
+        }
+        self.versions.push(self.to_be_written());
+    }
+
+    fn synced(&mut self) {
+        self.versions = vec![self.to_be_written()];
+    }
+
+    /// A sync failed: of the sectors that are not on the disk all, or some, count as written.
+    fn sync_failed(&mut self, rng: &mut Rng) {
+        let loses_all = rng.one_in(2);
+        for number in 0..self.cache.len().div_ceil(SECTOR) {
+            let on_disk = Inode::sector(&self.versions[0], number);
+            if on_disk != Inode::sector(&self.cache, number) && (loses_all || rng.one_in(2)) {
+                self.lost.insert(number, on_disk.to_vec());
+            }
+        }
+        self.versions.push(self.to_be_written());
+    }
+}
+
+/// What ends between two lives of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The process: the system's cache stays, with what a failed sync left in it.
+    Process,
+    /// The power: what is not on the disk is gone.
+    Power,
 }
 
 #[derive(Debug, Clone)]
@@ -34,13 +93,15 @@ enum Naming {
 
 type Names = BTreeMap<String, usize>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct State {
     inodes: Vec<Inode>,
     names: Names,
     synced_names: Names,
     /// Changes of names since the directory was synced, in order.
     pending: Vec<Naming>,
+    /// A sync of the directory failed: until a name changes later ones report success and write nothing.
+    names_are_lost: bool,
     steps: u64,
     rng: Rng,
     plan: Plan,
@@ -49,7 +110,7 @@ struct State {
 /// What goes wrong, and when.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
-    /// The machine stops before this step.
+    /// The process or the machine stops before this step.
     pub crash_at: Option<u64>,
     /// One append, sync or truncation in so many fails.
     pub fails_one_in: Option<u64>,
@@ -77,36 +138,44 @@ impl State {
         Ok(())
     }
 
-    /// A step that may fail while the machine runs on.
-    fn risky_step(&mut self) -> io::Result<()> {
-        self.step()?;
+    /// Whether a step fails while the machine runs on.
+    fn fails(&mut self) -> io::Result<()> {
         match self.plan.fails_one_in {
             Some(n) if self.rng.one_in(n) => Err(io::Error::other("the device failed")),
             _ => Ok(()),
         }
     }
 
+    fn risky_step(&mut self) -> io::Result<()> {
+        self.step().and_then(|()| self.fails())
+    }
+
     fn find(&self, name: &str) -> io::Result<usize> {
         self.names.get(name).copied().ok_or(io::ErrorKind::NotFound.into())
     }
 
+    fn rename(&mut self, naming: Naming) {
+        change(&mut self.names, &naming);
+        self.pending.push(naming);
+        self.names_are_lost = false;
+    }
+
     fn write(&mut self, inode: usize, bytes: &[u8]) -> io::Result<()> {
-        let used: usize = self.names.values().map(|inode| self.inodes[*inode].bytes().len()).sum();
+        let used: usize = self.names.values().map(|inode| self.inodes[*inode].cache.len()).sum();
         let room = self.plan.capacity.map_or(bytes.len(), |capacity| capacity.saturating_sub(used));
         let written = &bytes[..bytes.len().min(room)];
-        let mut version = self.inodes[inode].bytes().clone();
-        version.extend_from_slice(written);
-        self.inodes[inode].versions.push(version);
+        let inode = &mut self.inodes[inode];
+        inode.change([inode.cache.as_slice(), written].concat());
         if written.len() < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }
 
-/// What of a file is there after a crash.
+/// What of a file is there after a power cut.
 fn survivor(inode: &Inode, rng: &mut Rng) -> Vec<u8> {
     let versions = &inode.versions;
     match rng.below(4) {
-        // All of it, as if only the process had ended, or as far as some moment.
-        0 => return inode.bytes().clone(),
+        // All of it, or as far as some moment.
+        0 => return inode.to_be_written(),
         1 => return rng.pick(versions).clone(),
         _ => {}
     }
@@ -134,10 +203,11 @@ impl SimDisk {
         let (mut inodes, mut names) = (vec![], Names::new());
         for (name, bytes) in files {
             names.insert(name, inodes.len());
-            inodes.push(Inode { versions: vec![bytes], is_lost: false });
+            inodes.push(Inode::of(bytes));
         }
         let (synced_names, rng) = (names.clone(), Rng::new(seed));
-        let state = State { inodes, names, synced_names, pending: vec![], steps: 0, rng, plan };
+        let (pending, names_are_lost) = (vec![], false);
+        let state = State { inodes, names, synced_names, pending, names_are_lost, steps: 0, rng, plan };
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
@@ -161,10 +231,20 @@ impl SimDisk {
     /// All files as they are read now.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let state = self.state();
-        state.names.iter().map(|(name, inode)| (name.clone(), state.inodes[*inode].bytes().clone())).collect()
+        state.names.iter().map(|(name, inode)| (name.clone(), state.inodes[*inode].cache.clone())).collect()
     }
 
-    /// What there is after a crash, up to `rng` where nothing was synced.
+    /// The disk that the next life finds, with calls and a plan of its own. What this disk's files are asked later changes nothing there.
+    pub fn after(&self, end: End, rng: &mut Rng) -> SimDisk {
+        if end == End::Power {
+            return SimDisk::with_files(self.after_crash(rng), rng.next_u64(), Plan::default());
+        }
+        let (rng, plan) = (Rng::new(rng.next_u64()), Plan::default());
+        let state = State { steps: 0, rng, plan, ..self.state().clone() };
+        SimDisk(Arc::new(Mutex::new(state)))
+    }
+
+    /// What there is after a power cut, up to `rng` where nothing was synced.
     pub fn after_crash(&self, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
         let state = self.state();
         let mut names = state.synced_names.clone();
@@ -202,22 +282,22 @@ impl StorageFile for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        let done = state.risky_step();
-        let inode = self.inode;
-        if done.is_ok() && !state.inodes[inode].is_lost {
-            let bytes = state.inodes[inode].bytes().clone();
-            state.inodes[inode].versions = vec![bytes];
+        state.step()?;
+        let done = state.fails();
+        let State { inodes, rng, .. } = &mut *state;
+        match done {
+            Ok(()) => inodes[self.inode].synced(),
+            Err(_) => inodes[self.inode].sync_failed(rng),
         }
-        state.inodes[inode].is_lost |= done.is_err();
         done
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.state();
         state.risky_step()?;
-        let mut version = state.inodes[self.inode].bytes().clone();
-        version.truncate(len as usize);
-        state.inodes[self.inode].versions.push(version);
+        let mut bytes = state.inodes[self.inode].cache.clone();
+        bytes.truncate(len as usize);
+        state.inodes[self.inode].change(bytes);
         Ok(())
     }
 }
@@ -236,10 +316,8 @@ impl Storage for SimDisk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let inode = state.inodes.len();
-        state.inodes.push(Inode { versions: vec![vec![]], is_lost: false });
-        let naming = Naming::Link(name.into(), inode);
-        change(&mut state.names, &naming);
-        state.pending.push(naming);
+        state.inodes.push(Inode::of(vec![]));
+        state.rename(Naming::Link(name.into(), inode));
         Ok(Box::new(SimFile { disk: self.clone(), inode }))
     }
 
@@ -253,24 +331,26 @@ impl Storage for SimDisk {
         let mut state = self.state();
         state.step()?;
         let inode = state.find(name)?;
-        Ok(state.inodes[inode].bytes().clone())
+        Ok(state.inodes[inode].cache.clone())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         state.step()?;
         state.find(name)?;
-        let naming = Naming::Unlink(name.into());
-        change(&mut state.names, &naming);
-        state.pending.push(naming);
+        state.rename(Naming::Unlink(name.into()));
         Ok(())
     }
 
     fn sync_dir(&self) -> io::Result<()> {
         let mut state = self.state();
-        state.risky_step()?;
-        state.synced_names = state.names.clone();
-        state.pending.clear();
-        Ok(())
+        state.step()?;
+        let done = state.fails();
+        state.names_are_lost |= done.is_err();
+        if !state.names_are_lost {
+            state.synced_names = state.names.clone();
+            state.pending.clear();
+        }
+        done
     }
 }

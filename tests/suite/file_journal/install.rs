@@ -9,7 +9,7 @@ use std::sync::Arc;
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, OnDamage, SetOptions, Storage};
 use paranoid_memtable::{ChecksumKind, Error, Kind, MemTableOptions, WriteBatch};
 
-use crate::support::disk::{Plan, SimDisk};
+use crate::support::disk::{End, Plan, SimDisk};
 use crate::support::rng::{Rng, amount, seed_or};
 use crate::support::sets::{History, Version, read_through};
 use crate::support::watchdog::{Watchdog, replay_line};
@@ -129,16 +129,20 @@ impl Engine {
             add_table(&mut base, &bytes)
                 .ok_or_else(|| io(std::io::Error::other(format!("{name} is torn"))))?;
         }
+        let set = MemTableSet::open(SetOptions::default(), History::default())?;
+        let mut engine = Engine { disk: disk.clone(), set, forgets, tables, next_file };
+        // Only the system's cache may have the manifest that was read, and the journal forgets what its tables hold.
+        engine.write_manifest(last)?;
         let storage = Arc::new(disk.clone());
         let (journal, recovery) =
             FileJournal::open_in(storage, last, ChecksumKind::Crc32c, OnDamage::Refuse)?;
         let table = MemTableOptions::builder().write_buffer_size(16 << 10).build()?;
         let options =
             SetOptions::builder().table(table).first_table(journal.next_table()).last_sequence(last);
-        let set = MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?;
-        let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop))?;
-        set.skip_to(replayed.last_sequence)?;
-        Ok(Engine { disk: disk.clone(), set, forgets, tables, next_file })
+        engine.set = MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?;
+        let replayed = recovery.replay(|_, batch| engine.set.replay(&batch).map(drop))?;
+        engine.set.skip_to(replayed.last_sequence)?;
+        Ok(engine)
     }
 
     fn write_file(&mut self, kind: &str, bytes: &[u8]) -> Result<String, Error> {
@@ -156,6 +160,12 @@ impl Engine {
         Ok(name)
     }
 
+    fn write_manifest(&mut self, last_sequence: u64) -> Result<(), Error> {
+        let mut fields = vec![last_sequence.to_be_bytes().to_vec()];
+        fields.extend(self.tables.iter().map(|name| name.clone().into_bytes()));
+        self.write_file("manifest", &sealed(&fields)).map(drop)
+    }
+
     /// A flush into a table file and a new manifest, and its install.
     fn flush(&mut self) -> Result<(), Error> {
         let Some(mut job) = self.set.begin_flush()? else { return Ok(()) };
@@ -164,9 +174,7 @@ impl Engine {
         let bytes = table_file(&flushed);
         let name = self.write_file("table", &bytes)?;
         self.tables.push(name);
-        let mut fields = vec![job.last_sequence().to_be_bytes().to_vec()];
-        fields.extend(self.tables.iter().map(|name| name.clone().into_bytes()));
-        self.write_file("manifest", &sealed(&fields))?;
+        self.write_manifest(job.last_sequence())?;
         let mut base = History::clone(self.set.view().base());
         add_table(&mut base, &bytes);
         job.install(base)
@@ -256,7 +264,8 @@ fn crash(seed: u64, forgets: Forgets) -> Result<(), String> {
                 }
             }
         }
-        disk = SimDisk::with_files(disk.after_crash(&mut rng), rng.next_u64(), Plan::default());
+        let end = *rng.pick(&[End::Process, End::Power, End::Power]);
+        disk = disk.after(end, &mut rng);
     }
     let engine = Engine::open(&disk, forgets).map_err(|error| format!("at last: {error}"))?;
     engine.compare(&mut written)
