@@ -5,7 +5,7 @@ use std::sync::Arc;
 use paranoid_memtable::set::{FileJournal, Journal, OnDamage};
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
-use crate::support::disk::{Plan, SECTOR, SimDisk};
+use crate::support::disk::{End, Plan, SECTOR, SimDisk};
 use crate::support::rng::{Rng, amount, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
@@ -210,7 +210,7 @@ fn crash(seed: u64) -> Result<(), String> {
     let fails_one_in = [None, None, Some(40), Some(12)][rng.index(4)];
     let mut engine = Engine { next: 1, ..Engine::default() };
     let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
-    for _ in 0..3 {
+    for _ in 0..4 {
         disk.set_plan(Plan { crash_at: Some(rng.below(150)), fails_one_in: None, capacity: None });
         if let Some(journal) = recover(&disk, &mut engine)? {
             let crash_at = Some(disk.steps() + rng.below(100));
@@ -223,7 +223,8 @@ fn crash(seed: u64) -> Result<(), String> {
                 engine.work(&journal, &disk, &mut rng);
             }
         }
-        disk = SimDisk::with_files(disk.after_crash(&mut rng), rng.next_u64(), Plan::default());
+        let end = *rng.pick(&[End::Process, End::Power, End::Power]);
+        disk = disk.after(end, &mut rng);
     }
     recover(&disk, &mut engine).map(drop)
 }
