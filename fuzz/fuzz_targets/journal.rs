@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use paranoid_memtable::set::{FileJournal, Journal, OnDamage};
+use paranoid_memtable::set::{FileJournal, Journal, RecoveryMode};
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
 #[path = "../../tests/support/mod.rs"]
@@ -53,9 +53,9 @@ fn name(number: u8) -> String {
 }
 
 /// Opens the journal of these files and reads it.
-fn read(files: &Files, on_damage: OnDamage) -> Result<(FileJournal, SimDisk, Vec<Logged>), Error> {
+fn read(files: &Files, mode: RecoveryMode) -> Result<(FileJournal, SimDisk, Vec<Logged>), Error> {
     let disk = SimDisk::with_files(files.clone(), 1, Plan::default());
-    let (journal, recovery) = FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, on_damage)?;
+    let (journal, recovery) = FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, mode)?;
     let mut found = vec![];
     let replayed = recovery.replay(|sequence, batch| {
         found.push((sequence, batch.as_bytes().to_vec()));
@@ -69,7 +69,7 @@ fn read(files: &Files, on_damage: OnDamage) -> Result<(FileJournal, SimDisk, Vec
 
 /// A journal that took these steps: its files, and what a recovery must hand out.
 fn written(steps: &[Step]) -> (Files, Vec<Logged>) {
-    let (journal, disk, _) = read(&Files::new(), OnDamage::Refuse).expect("an empty directory");
+    let (journal, disk, _) = read(&Files::new(), RecoveryMode::TolerateCorruptedTailRecords).expect("an empty directory");
     let mut logged: Vec<Logged> = vec![];
     let mut next = 1;
     journal.switch(journal.next_table()).expect("a file");
@@ -124,8 +124,8 @@ fuzz_target!(|input: (Vec<Step>, Vec<Change>)| {
     let (whole, logged) = written(&steps);
     let mut files = whole.clone();
     changes.iter().take(16).for_each(|it| change(&mut files, it));
-    let saved = read(&files, OnDamage::PassOver);
-    let opened = read(&files, OnDamage::Refuse);
+    let saved = read(&files, RecoveryMode::SkipAnyCorrupted);
+    let opened = read(&files, RecoveryMode::TolerateCorruptedTailRecords);
     if files == whole {
         assert_eq!(opened.as_ref().expect("nothing is damaged").2, logged);
     }
@@ -139,7 +139,7 @@ fuzz_target!(|input: (Vec<Step>, Vec<Change>)| {
         journal.append(&batch(last + 1, 3)).expect("a record");
         journal.sync().expect("durable");
         drop(journal);
-        let again = read(&disk.files(), OnDamage::PassOver).expect("it was opened").2;
+        let again = read(&disk.files(), RecoveryMode::SkipAnyCorrupted).expect("it was opened").2;
         let numbers = |batches: &[Logged]| batches.iter().map(|batch| batch.0).collect::<Vec<_>>();
         assert_eq!([numbers(&found), vec![last + 1]].concat(), numbers(&again), "what was recovered stays");
     }

@@ -201,7 +201,10 @@ pub(crate) mod view;
 pub(crate) mod write_buffer_manager;
 
 pub use crate::error::StallCause;
-pub use file_journal::{FileJournal, FileStorage, JournalRecovery, OnDamage, Replayed, Storage, StorageFile};
+pub use file_journal::{
+    FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed,
+    Storage, StorageFile,
+};
 pub use flush_job::FlushJob;
 pub use flush_merge::SetFlush;
 pub use flush_thread::FlushThread;

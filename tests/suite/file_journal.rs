@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use paranoid_memtable::set::{
-    Durability, FileJournal, Journal, MemTableSet, OnDamage, Replayed, SetLookup, SetOptions,
+    Durability, FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, Replayed, SetLookup,
+    SetOptions,
 };
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
@@ -32,11 +33,10 @@ fn batch(sequence: u64, value: &[u8]) -> Vec<u8> {
 fn read(
     disk: &SimDisk,
     last: u64,
-    on_damage: OnDamage,
+    mode: RecoveryMode,
 ) -> Result<(FileJournal, Replayed, Vec<Logged>), Error> {
     let mut found = vec![];
-    let (journal, recovery) =
-        FileJournal::open_in(Arc::new(disk.clone()), last, ChecksumKind::Xxh3, on_damage)?;
+    let (journal, recovery) = FileJournal::open_in(Arc::new(disk.clone()), last, ChecksumKind::Xxh3, mode)?;
     let keep = |sequence, batch: WriteBatch| {
         assert_eq!((batch.sequence(), batch.protection_bytes()), (sequence, 8));
         found.push((sequence, batch.as_bytes().to_vec()));
@@ -55,6 +55,14 @@ fn disk_of(files: &Files) -> SimDisk {
     SimDisk::with_files(files.clone(), 1, Plan::default())
 }
 
+/// The files that have batches.
+fn journals(disk: &SimDisk) -> Files {
+    disk.files().into_iter().filter(|(name, _)| name.ends_with(".journal")).collect()
+}
+
+/// Bytes of a file before its first record: the header, and the mark of a sector.
+const FIRST: usize = SECTOR + 2;
+
 /// When a journal under test is synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Syncs {
@@ -66,7 +74,7 @@ enum Syncs {
 /// Two files: batches 1 to 6 in the first, 7 to 10 in the second, with long values and values of zeros among them.
 fn two_files(syncs: Syncs) -> (Files, Vec<Logged>) {
     let disk = empty_disk();
-    let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+    let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     let mut rng = Rng::new(7);
     let mut logged = vec![];
     for sequence in 1..=10 {
@@ -92,19 +100,19 @@ fn two_files(syncs: Syncs) -> (Files, Vec<Logged>) {
 fn what_was_appended_is_replayed() {
     for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
         let (files, logged) = two_files(syncs);
-        assert_eq!(files.keys().collect::<Vec<_>>(), ["000001.journal", "000002.journal"]);
-        for on_damage in [OnDamage::Refuse, OnDamage::PassOver] {
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["000001.journal", "000002.journal", "journal.synced"]);
+        for mode in [RecoveryMode::TolerateCorruptedTailRecords, RecoveryMode::SkipAnyCorrupted] {
             let disk = disk_of(&files);
-            let (journal, replayed, found) = read(&disk, 0, on_damage).unwrap();
+            let (journal, replayed, found) = read(&disk, 0, mode).unwrap();
             assert_eq!(found, logged);
             assert_eq!((replayed.last_sequence, replayed.cut_bytes, journal.next_table()), (10, 0, 3));
             assert!(replayed.findings.is_empty());
-            assert_eq!(disk.files(), files, "a replay appends nothing");
+            assert_eq!(journals(&disk), journals(&disk_of(&files)), "a replay appends nothing");
             // A second journal goes on after the first.
             journal.switch(3).unwrap();
             journal.append(&batch(11, b"more")).unwrap();
             journal.sync().unwrap();
-            let (_, _, found) = read(&disk, 0, on_damage).unwrap();
+            let (_, _, found) = read(&disk, 0, mode).unwrap();
             assert_eq!(found.len(), 11);
         }
     }
@@ -115,31 +123,34 @@ fn what_the_engine_has_is_not_replayed() {
     let (files, logged) = two_files(Syncs::EachBatch);
     for last in 0..=12 {
         let disk = disk_of(&files);
-        let (_, replayed, found) = read(&disk, last, OnDamage::Refuse).unwrap();
+        let (_, replayed, found) = read(&disk, last, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
         assert_eq!(found, logged[(last as usize).min(10)..]);
         assert_eq!(replayed.last_sequence, last.max(10));
         // A file whose batches are all in the engine's files is not needed.
         assert_eq!(disk.files().contains_key("000001.journal"), last < 6);
     }
     let disk = disk_of(&files);
-    let (journal, ..) = read(&disk, 6, OnDamage::Refuse).unwrap();
+    let (journal, ..) = read(&disk, 6, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     journal.switch(3).unwrap();
     journal.append(&batch(11, b"more")).unwrap();
     journal.obsolete_before(3).unwrap();
-    assert_eq!(disk.files().keys().collect::<Vec<_>>(), ["000003.journal"]);
-    assert_eq!(read(&disk, 10, OnDamage::Refuse).unwrap().2.len(), 1);
+    assert_eq!(journals(&disk).keys().collect::<Vec<_>>(), ["000003.journal"]);
+    assert_eq!(
+        read(&disk_of(&disk.files()), 10, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2.len(),
+        1
+    );
     // Without the engine's files batches are missing, and that is no torn tail: a later record says so.
     journal.sync().unwrap();
     journal.append(&batch(12, b"more")).unwrap();
-    let error = read(&disk, 9, OnDamage::Refuse).unwrap_err();
+    let error = read(&disk_of(&disk.files()), 9, RecoveryMode::TolerateCorruptedTailRecords).unwrap_err();
     assert!(matches!(&error, Error::DamagedFile { file, .. } if file == "000002.journal"), "{error}");
-    assert_eq!(read(&disk, 9, OnDamage::PassOver).unwrap().2.len(), 2);
+    assert_eq!(read(&disk_of(&disk.files()), 9, RecoveryMode::SkipAnyCorrupted).unwrap().2.len(), 2);
 }
 
 #[test]
 fn misuse_is_an_invalid_argument() {
     let disk = empty_disk();
-    let (journal, ..) = read(&disk, 5, OnDamage::Refuse).unwrap();
+    let (journal, ..) = read(&disk, 5, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     let refused =
         |result: Result<(), Error>| assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
     refused(journal.append(&batch(6, b"")));
@@ -157,15 +168,20 @@ fn misuse_is_an_invalid_argument() {
     empty.set_sequence(7);
     journal.append(empty.as_bytes()).unwrap();
     journal.append(&batch(7, b"")).unwrap();
-    assert_eq!(read(&disk, 5, OnDamage::Refuse).unwrap().2.len(), 3);
-    let none = FileJournal::open_in(Arc::new(disk), 0, ChecksumKind::None, OnDamage::Refuse);
+    assert_eq!(read(&disk, 5, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2.len(), 3);
+    let none = FileJournal::open_in(
+        Arc::new(disk),
+        0,
+        ChecksumKind::None,
+        RecoveryMode::TolerateCorruptedTailRecords,
+    );
     assert!(matches!(none, Err(Error::InvalidArgument(_))));
 }
 
 #[test]
 fn abandoned_numbers_are_passed_over() {
     let disk = empty_disk();
-    let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+    let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     journal.switch(1).unwrap();
     for sequence in 1..=5 {
         journal.append(&batch(sequence, b"v")).unwrap();
@@ -173,21 +189,21 @@ fn abandoned_numbers_are_passed_over() {
     journal.switch(2).unwrap();
     journal.abandon(3, 9).unwrap();
     journal.append(&batch(10, b"v")).unwrap();
-    let (_, replayed, found) = read(&disk, 0, OnDamage::Refuse).unwrap();
+    let (_, replayed, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     let numbers: Vec<u64> = found.iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!((numbers.as_slice(), replayed.last_sequence), ([1, 2, 10].as_slice(), 10));
 }
 
 /// Checks a journal that was damaged: nothing wrong is handed out, and what was not hit is saved.
 fn check_damaged(files: &Files, logged: &[Logged], file: &str, at: usize, text: &str) {
-    let salvaged = read(&disk_of(files), 0, OnDamage::PassOver).unwrap();
+    let salvaged = read(&disk_of(files), 0, RecoveryMode::SkipAnyCorrupted).unwrap();
     let lost: Vec<u64> =
         logged.iter().filter(|batch| !salvaged.2.contains(batch)).map(|(sequence, _)| *sequence).collect();
     assert!(
         lost.len() <= 1 && salvaged.2.iter().all(|batch| logged.contains(batch)),
         "{text}: {lost:?} lost"
     );
-    match read(&disk_of(files), 0, OnDamage::Refuse) {
+    match read(&disk_of(files), 0, RecoveryMode::TolerateCorruptedTailRecords) {
         Ok((_, replayed, found)) => {
             // One copy of a header is enough, and the last record may be one that was not written whole.
             assert_eq!(found, logged[..logged.len() - lost.len()], "{text}");
@@ -236,86 +252,97 @@ fn every_flipped_byte_is_harmless_or_refused() {
 #[test]
 fn what_was_saved_is_saved_again() {
     let (mut files, logged) = two_files(Syncs::EachBatch);
-    files.get_mut("000002.journal").unwrap()[200] ^= 4;
+    files.get_mut("000002.journal").unwrap()[FIRST + 50] ^= 4;
     for last in [0, 6] {
         let disk = disk_of(&files);
-        let (journal, _, saved) = read(&disk, last, OnDamage::PassOver).unwrap();
+        let (journal, _, saved) = read(&disk, last, RecoveryMode::SkipAnyCorrupted).unwrap();
         let wanted = logged.iter().filter(|logged| logged.0 > last && logged.0 != 7);
         assert!(saved.iter().eq(wanted));
         journal.switch(journal.next_table()).unwrap();
         journal.append(&batch(11, b"more")).unwrap();
         journal.sync().unwrap();
-        let (_, _, again) = read(&disk, last, OnDamage::PassOver).unwrap();
+        let (_, _, again) = read(&disk, last, RecoveryMode::SkipAnyCorrupted).unwrap();
         assert!(again[..saved.len()] == saved && again.len() == saved.len() + 1, "{} batches", again.len());
     }
 }
 
 /// The batches whose records end within this many bytes of the second file.
 fn whole_within(logged: &[Logged], len: usize) -> usize {
-    // After the header.
-    let (mut end, mut whole) = (136, 6);
+    // 510 bytes of each sector are records; no sector has a single byte of a head.
+    let (mut end, mut whole) = (0, 6);
     for (_, batch) in &logged[6..] {
         end += batch.len() + 28;
-        // Filler, where a sector would have one byte of the record, or of the head of 23 bytes that follows.
-        while end % SECTOR == 1 || (end + 23) % SECTOR == 1 {
-            end += 1;
-        }
-        whole += usize::from(end <= len);
+        end += usize::from(end % 510 == 509);
+        let in_file = SECTOR + end / 510 * SECTOR + if end % 510 == 0 { 0 } else { 2 + end % 510 };
+        whole += usize::from(in_file <= len);
     }
     whole
 }
 
 #[test]
-fn a_tail_cut_at_any_length_is_cut_to_whole_records() {
-    let _watchdog = Watchdog::new("file_journal::a_tail_cut_at_any_length_is_cut_to_whole_records", 0);
+fn a_tail_cut_at_any_length_is_cut_to_whole_records_or_refused_if_it_was_synced() {
+    let _watchdog = Watchdog::new("file_journal::a_tail_cut_at_any_length", 0);
     for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
         let (files, logged) = two_files(syncs);
         for len in 0..=files["000002.journal"].len() {
             let mut cut = files.clone();
             cut.get_mut("000002.journal").unwrap().truncate(len);
-            let disk = disk_of(&cut);
             let whole = whole_within(&logged, len);
-            let (journal, replayed, found) = read(&disk, 0, OnDamage::Refuse).unwrap();
+            if syncs != Syncs::Never {
+                let refused = read(&disk_of(&cut), 0, RecoveryMode::TolerateCorruptedTailRecords);
+                assert_eq!(refused.is_err(), whole < 10, "{syncs:?}, {len} bytes");
+                // What nothing knows of was not synced.
+                cut.remove("journal.synced");
+                if syncs == Syncs::EachBatch && whole < 7 {
+                    continue;
+                }
+            }
+            let disk = disk_of(&cut);
+            let (journal, replayed, found) =
+                read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
             assert_eq!(found, logged[..whole], "{syncs:?}, {len} bytes");
-            assert!(replayed.findings.is_empty() && replayed.last_sequence == whole as u64);
+            assert!(replayed.findings.iter().all(|it| it.reason == FindingReason::TornTail));
+            assert_eq!(replayed.findings.is_empty(), replayed.cut_bytes == 0, "{syncs:?}, {len} bytes");
+            assert_eq!(replayed.last_sequence, whole as u64);
             // What was cut is gone, so that later files do not make it look like damage.
             journal.switch(3).unwrap();
             journal.append(&batch(11, b"more")).unwrap();
             journal.sync().unwrap();
-            let (_, replayed, found) = read(&disk, 0, OnDamage::Refuse).unwrap();
+            let (_, replayed, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
             assert_eq!((found.len(), replayed.cut_bytes), (whole + 1, 0), "{syncs:?}, {len} bytes");
         }
     }
 }
 
-/// What stands before a file that was synced must be there; before one that was not, it may be gone together with it.
+/// What stands before a file that was synced must be there; before one that was not, it may be gone together with it, which
+/// is reported.
 #[test]
 fn a_file_cut_in_the_middle_of_the_journal_is_refused_if_it_was_synced() {
     let _watchdog = Watchdog::new("file_journal::a_file_cut_in_the_middle_of_the_journal_is_refused", 0);
     for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
         let (files, logged) = two_files(syncs);
+        let check = |files: &Files, reason: FindingReason, text: &str| match (
+            syncs,
+            read(&disk_of(files), 0, RecoveryMode::TolerateCorruptedTailRecords),
+        ) {
+            (Syncs::EachBatch | Syncs::Once, Err(Error::DamagedFile { file, .. })) => {
+                assert_eq!(file, "000001.journal");
+            }
+            (Syncs::Never, Ok((_, replayed, found))) => {
+                assert_eq!(found, logged[..found.len()]);
+                assert!(found.len() < 6 && replayed.cut_bytes > 0, "{text}: {replayed:?}");
+                assert!(replayed.findings.iter().all(|it| it.reason == reason), "{text}: {replayed:?}");
+            }
+            (_, other) => panic!("{syncs:?}, {text}: {other:?}"),
+        };
         for len in (0..files["000001.journal"].len()).step_by(3) {
             let mut cut = files.clone();
             cut.get_mut("000001.journal").unwrap().truncate(len);
-            // Nothing in the second file says that it was synced unless a later record does.
-            match (syncs, read(&disk_of(&cut), 0, OnDamage::Refuse)) {
-                (Syncs::EachBatch, Err(Error::DamagedFile { file, .. })) => {
-                    assert_eq!(file, "000001.journal")
-                }
-                (Syncs::Once | Syncs::Never, Ok((_, _, found))) => {
-                    assert_eq!(found, logged[..found.len()]);
-                    assert!(found.len() < 6);
-                }
-                (_, other) => panic!("{syncs:?}, {len}: {other:?}"),
-            }
+            check(&cut, FindingReason::TornTail, &format!("{len} bytes"));
         }
         let mut gone = files.clone();
         gone.remove("000001.journal");
-        match (syncs, read(&disk_of(&gone), 0, OnDamage::Refuse)) {
-            (Syncs::EachBatch, Err(Error::DamagedFile { file, .. })) => assert_eq!(file, "000001.journal"),
-            (Syncs::Once | Syncs::Never, Ok((_, _, found))) => assert!(found.is_empty()),
-            (_, other) => panic!("{syncs:?}: {other:?}"),
-        }
+        check(&gone, FindingReason::Missing, "gone");
     }
 }
 
@@ -324,7 +351,7 @@ fn a_file_cut_in_the_middle_of_the_journal_is_refused_if_it_was_synced() {
 fn a_moved_or_stale_record_does_not_verify() {
     let write = || {
         let disk = empty_disk();
-        let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+        let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
         journal.switch(1).unwrap();
         for sequence in 1..=3 {
             journal.append(&batch(sequence, b"twenty bytes of value")).unwrap();
@@ -334,8 +361,8 @@ fn a_moved_or_stale_record_does_not_verify() {
     };
     let (one, other) = (write(), write());
     let bytes = &one["000001.journal"];
-    let len = (bytes.len() - 136) / 3;
-    let (first, second) = (136..136 + len, 136 + len..136 + 2 * len);
+    let len = (bytes.len() - FIRST) / 3;
+    let (first, second) = (FIRST..FIRST + len, FIRST + len..FIRST + 2 * len);
     let mut swapped = bytes.clone();
     swapped[first.clone()].copy_from_slice(&bytes[second.clone()]);
     swapped[second.clone()].copy_from_slice(&bytes[first]);
@@ -343,11 +370,11 @@ fn a_moved_or_stale_record_does_not_verify() {
     stale[second.clone()].copy_from_slice(&other["000001.journal"][second]);
     for bytes in [swapped, stale] {
         let files = Files::from([("000001.journal".into(), bytes)]);
-        let error = read(&disk_of(&files), 0, OnDamage::Refuse).unwrap_err();
+        let error = read(&disk_of(&files), 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap_err();
         assert!(matches!(error, Error::DamagedFile { .. }), "{error}");
     }
     let renamed = Files::from([("000002.journal".into(), bytes.clone())]);
-    assert!(read(&disk_of(&renamed), 0, OnDamage::Refuse).is_err());
+    assert!(read(&disk_of(&renamed), 0, RecoveryMode::TolerateCorruptedTailRecords).is_err());
 }
 
 #[test]
@@ -355,7 +382,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
     let mut refused = 0;
     for capacity in (100..4000).step_by(13) {
         let disk = empty_disk();
-        let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+        let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
         disk.set_plan(Plan { capacity: Some(capacity), ..Plan::default() });
         let mut kept = vec![];
         let mut is_full = |result: Result<(), Error>| match result {
@@ -385,7 +412,11 @@ fn a_full_disk_is_an_error_and_no_loss() {
         let next = batch(kept.len() as u64 + 1, b"after");
         journal.append(&next).unwrap();
         kept.push((kept.len() as u64 + 1, next));
-        assert_eq!(read(&disk, 0, OnDamage::Refuse).unwrap().2, kept, "capacity {capacity}");
+        assert_eq!(
+            read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2,
+            kept,
+            "capacity {capacity}"
+        );
     }
     assert!(refused > 150, "{refused}");
 }
@@ -397,7 +428,7 @@ fn syncs_beside_appends_cover_what_came_before_them() {
     let seed = seed_or(0x5ec);
     let _watchdog = Watchdog::new(test, seed);
     let disk = SimDisk::new(seed, Plan::default());
-    let (journal, ..) = read(&disk, 0, OnDamage::Refuse).unwrap();
+    let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     journal.switch(1).unwrap();
     let (journal, commit, synced) = (&journal, &Mutex::new(0u64), &Mutex::new(vec![]));
     std::thread::scope(|threads| {
@@ -424,7 +455,7 @@ fn syncs_beside_appends_cover_what_came_before_them() {
     let mut rng = Rng::new(seed);
     for _ in 0..20 {
         let crashed = disk_of(&disk.after_crash(&mut rng));
-        let (_, _, found) = read(&crashed, 0, OnDamage::Refuse).unwrap();
+        let (_, _, found) = read(&crashed, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
         assert_eq!(
             found.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(),
             (1..=found.len() as u64).collect::<Vec<_>>()
@@ -444,7 +475,8 @@ fn a_set_finds_what_it_acknowledged() {
     for run in 0..12 {
         let storage = Arc::new(disk.clone());
         let (journal, recovery) =
-            FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, OnDamage::Refuse).unwrap();
+            FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords)
+                .unwrap();
         let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
         let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
         let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();

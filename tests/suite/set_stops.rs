@@ -9,7 +9,7 @@ use std::thread::scope;
 
 use paranoid_memtable::batch::{SequenceMode, SinkLimits};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
-use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, OnDamage, SetLookup, SetOptions};
+use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetLookup, SetOptions};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{ChecksumKind, Error, MemTable, WriteBatch};
 
@@ -309,7 +309,10 @@ fn a_set_that_stops_again_and_again_loses_nothing() {
 fn a_recovery_passes_over_what_was_abandoned() {
     let _watchdog = Watchdog::new("set_stops::a_recovery_passes_over_what_was_abandoned", 0);
     let disk = Arc::new(SimDisk::new(1, Plan::default()));
-    let open = || FileJournal::open_in(disk.clone(), 0, ChecksumKind::Xxh3, OnDamage::Refuse).unwrap();
+    let open = || {
+        FileJournal::open_in(disk.clone(), 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords)
+            .unwrap()
+    };
     let options = |journal: FileJournal| {
         let first = journal.next_table();
         SetOptions::builder().first_table(first).journal(Arc::new(journal)).build().unwrap()
@@ -348,7 +351,9 @@ fn a_recovery_passes_over_what_was_abandoned() {
 fn a_failed_sync_before_an_append_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_failed_sync_before_an_append_stops_the_set", 0);
     let disk = Arc::new(SimDisk::new(1, Plan::default()));
-    let (journal, _) = FileJournal::open_in(disk.clone(), 0, ChecksumKind::Xxh3, OnDamage::Refuse).unwrap();
+    let (journal, _) =
+        FileJournal::open_in(disk.clone(), 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords)
+            .unwrap();
     let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
     let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
     set.write(&put(b"a", b"1")).unwrap();
@@ -391,8 +396,10 @@ fn a_full_disk_is_an_error_and_no_loss() {
     let mut refused = 0;
     for capacity in (200..3000).step_by(71) {
         let disk = Arc::new(SimDisk::new(1, Plan::default()));
-        let open =
-            |disk: Arc<SimDisk>| FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, OnDamage::Refuse).unwrap();
+        let open = |disk: Arc<SimDisk>| {
+            FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords)
+                .unwrap()
+        };
         let (journal, _) = open(disk.clone());
         let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
         let set = MemTableSet::open(options.build().unwrap(), History::default()).unwrap();

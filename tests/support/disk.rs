@@ -89,6 +89,7 @@ pub enum End {
 enum Naming {
     Link(String, usize),
     Unlink(String),
+    Rename(String, String, usize),
 }
 
 type Names = BTreeMap<String, usize>;
@@ -126,6 +127,10 @@ fn change(names: &mut Names, naming: &Naming) {
     match naming {
         Naming::Link(name, inode) => drop(names.insert(name.clone(), *inode)),
         Naming::Unlink(name) => drop(names.remove(name)),
+        Naming::Rename(from, to, inode) => {
+            names.remove(from);
+            names.insert(to.clone(), *inode);
+        }
     }
 }
 
@@ -339,6 +344,14 @@ impl Storage for SimDisk {
         state.step()?;
         state.find(name)?;
         state.rename(Naming::Unlink(name.into()));
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.step()?;
+        let inode = state.find(from)?;
+        state.rename(Naming::Rename(from.into(), to.into(), inode));
         Ok(())
     }
 

@@ -6,21 +6,24 @@
 //!   sync          older files that are not durable, this one, the directory, in this order
 //! ```
 //! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is durable, with the names of
-//!   the files and all earlier files.
+//!   the files and all earlier files. Then a note says so in a file of its own (`evidence`).
 //! * FILE-JOURNAL-2: an append that failed half-way is cut off, and the cut is synced before the next append; if it cannot
-//!   be cut off, the file takes nothing more.
+//!   be cut off, the file takes nothing more before it was written anew.
 //! * FILE-JOURNAL-3: after a sync that failed, by `sync` or before an append, nothing is appended to the file or synced in it again,
-//!   and the set stops. The next file's
-//!   header says what is not known to be durable, so that a recovery does not take it for damage; that header is durable
-//!   before the switch returns.
+//!   and the set stops. The next switch writes anew what is not durable, in new files under the old names: what survives a
+//!   crash stays a prefix of what was appended.
 //! * FILE-JOURNAL-4: the header of a file says where the file before it ends, so a file that could not be created and may
-//!   be there after a crash ends the newest one: that takes nothing more.
+//!   be there after a crash ends the newest one: that takes nothing more before the other one is gone.
+//! * FILE-JOURNAL-5: of the files that are not durable the newest ones alone are open. An older one that was never synced is
+//!   written anew by the next sync: if the system could not write it while it was closed, opening it again need not tell.
 //!
 //! Any thread may call any method. Appends wait for each other, and syncs for each other, but an append does not wait for
-//! a sync. Not promised: that two journals may have one directory at once.
+//! a sync. Locks are taken in the order `syncing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
+//! while the machine lost its power, and with it the notes about that since the last switch.
 
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -32,11 +35,13 @@ use crate::format::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
 use crate::planted::{Bug, planted};
+use crate::set::file_journal::evidence::{Evidence, Note};
 use crate::set::file_journal::format::{
     At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word,
 };
-use crate::set::file_journal::recovery::{JournalRecovery, OnDamage, Start};
-use crate::set::file_journal::storage::{FileStorage, Storage, StorageFile};
+use crate::set::file_journal::recovery::{JournalRecovery, RecoveryMode, Start};
+use crate::set::file_journal::scan::write_verified_anew;
+use crate::set::file_journal::storage::{FileStorage, Storage, StorageFile, remove_if_there, sync_dir};
 use crate::set::journal::Journal;
 use crate::sync::Mutex;
 
@@ -46,6 +51,9 @@ const COUNT_AT: usize = 8;
 
 /// Largest buffer for records that is kept between appends.
 const SCRATCH_LEN_MAX: usize = 1 << 20;
+
+/// Most files that are open at once.
+const OPEN_FILES_MAX: usize = 16;
 
 /// Whether a file takes more.
 #[derive(Debug, Clone)]
@@ -62,7 +70,8 @@ enum Health {
 struct OpenFile {
     header: FileHeader,
     name: String,
-    file: Arc<dyn StorageFile>,
+    /// `None` if it was closed (FILE-JOURNAL-5).
+    file: Option<Arc<dyn StorageFile>>,
     /// Bytes that count, and those of them that are durable together with the file's name and all that comes before them.
     written: u64,
     durable: u64,
@@ -70,8 +79,14 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    fn durable_end(&self) -> At {
-        At { table: self.header.table, offset: self.durable }
+    /// The file if nothing failed about it.
+    fn file(&self) -> Result<&Arc<dyn StorageFile>> {
+        let closed = || Error::io("append to", &self.name)(io::ErrorKind::NotFound.into());
+        self.file.as_ref().ok_or_else(closed)
+    }
+
+    fn is_durable(&self) -> bool {
+        self.durable >= self.written && matches!(self.health, Health::Sound)
     }
 }
 
@@ -85,8 +100,8 @@ struct State {
     previous: Option<At>,
     next_table: u64,
     last_sequence: SequenceNumber,
-    /// A sync that failed, and from where on nothing is known to be durable, until the next switch.
-    failure: Option<(Error, At)>,
+    /// A sync that failed, until the next switch.
+    failure: Option<Error>,
     scratch: Vec<u8>,
     /// The table of a file that could not be created, and that may be there after a crash.
     left: Option<u64>,
@@ -95,7 +110,7 @@ struct State {
 impl State {
     /// The error of a sync that failed.
     fn working(&self) -> Result<()> {
-        self.failure.as_ref().map_or(Ok(()), |(error, _)| Err(error.clone()))
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     fn current(&mut self) -> Result<&mut OpenFile> {
@@ -114,9 +129,10 @@ impl State {
         let current = self.current()?;
         let record = NewRecord { kind, payload, offset: current.written, durable: current.durable };
         encode(&mut scratch, &current.header.checks, &record);
-        if let Err(error) = current.file.append(&scratch) {
+        let file = Arc::clone(current.file()?);
+        if let Err(error) = file.append(&scratch) {
             let error = Error::io("append to", &current.name)(error);
-            current.health = match current.file.truncate(current.written) {
+            current.health = match file.truncate(current.written) {
                 Ok(()) => Health::Unsettled,
                 Err(_) => Health::Closed(error.clone()),
             };
@@ -137,39 +153,42 @@ impl State {
             Health::Closed(error) => return Err(error.clone()),
             Health::Unsettled => {}
         }
-        let name = current.name.clone();
-        match current.file.sync() {
+        match current.file()?.sync() {
             Ok(()) => current.health = Health::Sound,
-            Err(error) => return Err(self.sync_failed(&name, error)),
+            Err(error) => {
+                let error = Error::io("sync", &current.name)(error);
+                return Err(self.sync_failed(error));
+            }
         }
         Ok(())
     }
 
     /// Notes a sync that failed (FILE-JOURNAL-3).
     #[cold]
-    fn sync_failed(&mut self, name: &str, error: io::Error) -> Error {
-        let error = Error::io("sync", name)(error);
-        let from = self.files.first().map_or(At { table: 0, offset: 0 }, OpenFile::durable_end);
-        self.failure.get_or_insert((error, from)).0.clone()
+    fn sync_failed(&mut self, error: Error) -> Error {
+        self.failure.get_or_insert(error).clone()
     }
 
-    /// What a sync has to make durable, as it is now.
-    fn not_durable(&self) -> Result<Vec<OpenFile>> {
+    /// What a sync has to make durable, as it is now, and the last sequence number of that.
+    fn not_durable(&self) -> Result<(Vec<OpenFile>, SequenceNumber)> {
         self.working()?;
-        let is_open =
-            |file: &&OpenFile| file.durable < file.written || matches!(file.health, Health::Unsettled);
-        Ok(self.files.iter().filter(is_open).cloned().collect())
+        let files = self.files.iter().filter(|file| !file.is_durable()).cloned().collect();
+        Ok((files, self.last_sequence))
     }
 
-    /// Notes what a sync made durable.
-    fn synced(&mut self, covered: &[OpenFile]) {
+    /// Notes what a sync made durable. Returns where that ends, if the last file is still there.
+    fn synced(&mut self, covered: &[OpenFile]) -> Option<At> {
+        let mut end = None;
         for OpenFile { header, written, .. } in covered {
-            if let Some(file) = self.files.iter_mut().find(|file| file.header.table == header.table) {
+            let file = self.files.iter_mut().find(|file| file.header.table == header.table);
+            end = file.map(|file| {
                 file.durable = file.durable.max(*written);
-            }
+                At { table: header.table, offset: file.durable }
+            });
         }
         let newest = self.files.last().map(|file| file.header.table);
         self.files.retain(|file| Some(file.header.table) == newest || file.durable < file.written);
+        end
     }
 
     /// The oldest file of a table before this one that takes no appends.
@@ -183,18 +202,10 @@ impl State {
         self.files.retain(|file| file.header.table != table);
     }
 
-    /// Whether a call failed that the current file shows traces of.
+    /// Whether a call failed and left traces.
     fn has_trouble(&self) -> bool {
         let is_sound = self.files.last().is_none_or(|file| matches!(file.health, Health::Sound));
-        self.failure.is_some() || !is_sound
-    }
-
-    /// The newest file, if it is this table's and has no record: whoever switched to it and then failed tries again.
-    fn without_records(&self, table: u64) -> Option<&OpenFile> {
-        let is_meant = |file: &&OpenFile| {
-            file.header.table == table && file.written <= HEADER_LEN as u64 && self.left.is_none()
-        };
-        self.files.last().filter(is_meant)
+        self.failure.is_some() || self.left.is_some() || !is_sound
     }
 
     /// Notes a file that could not be created and may be there after a crash. Its header says where the newest file ends,
@@ -208,26 +219,10 @@ impl State {
         }
     }
 
-    /// The newest file has no record and is gone. Every call fails until there is another one.
-    fn forget_newest(&mut self) {
-        let Some(OpenFile { header, health, name, .. }) = self.files.pop() else { return };
-        let error = match health {
-            Health::Closed(error) => error,
-            _ => Error::io("append to", &name)(io::ErrorKind::NotFound.into()),
-        };
-        let oldest = self.files.first().map_or(header.required, OpenFile::durable_end);
-        let (error, from) = self.failure.take().unwrap_or((error, oldest));
-        self.failure = Some((error, from.min(oldest).min(header.required)));
-        (self.previous, self.next_table) = (header.previous, header.table);
-        self.live.remove(&header.table);
-    }
-
-    /// What the header of the next file says about those before it.
-    fn before(&self) -> (Option<At>, At) {
+    /// The end of the newest file.
+    fn end(&self) -> Option<At> {
         let end_of = |file: &OpenFile| At { table: file.header.table, offset: file.written };
-        let previous = self.files.last().map(end_of).or(self.previous);
-        let required = self.failure.as_ref().map(|(_, from)| *from).or(previous);
-        (previous, required.unwrap_or(At { table: 0, offset: 0 }))
+        self.files.last().map(end_of).or(self.previous)
     }
 }
 
@@ -270,6 +265,10 @@ pub struct FileJournal {
     state: Mutex<State>,
     /// Held by the one thread that syncs.
     syncing: Mutex<()>,
+    /// Held by whoever removes a file or writes one anew.
+    evidence: Mutex<Evidence>,
+    /// Keeps other journals out of the directory.
+    _lock: Box<dyn Any + Send + Sync>,
 }
 
 shown! { "FileJournal": impl [] FileJournal, |journal| { "checksum": journal.checksum } }
@@ -294,7 +293,7 @@ impl FileJournal {
         last_sequence: SequenceNumber,
     ) -> Result<(FileJournal, JournalRecovery)> {
         let storage = Arc::new(FileStorage::new(directory));
-        FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, OnDamage::Refuse)
+        FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, RecoveryMode::default())
     }
 
     /// Opens a damaged journal: every batch that verifies is handed out, whatever stands between them. Files with damage
@@ -341,7 +340,7 @@ impl FileJournal {
         last_sequence: SequenceNumber,
     ) -> Result<(FileJournal, JournalRecovery)> {
         let storage = Arc::new(FileStorage::new(directory));
-        FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, OnDamage::PassOver)
+        FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, RecoveryMode::SkipAnyCorrupted)
     }
 
     /// Opens the journal of any storage, with a choice of what to do about damage, and of the kind of checksum in the
@@ -350,12 +349,12 @@ impl FileJournal {
     /// ```
     /// use std::sync::Arc;
     /// use paranoid_memtable::ChecksumKind;
-    /// use paranoid_memtable::set::{FileJournal, FileStorage, OnDamage};
+    /// use paranoid_memtable::set::{FileJournal, FileStorage, RecoveryMode};
     /// # let folder = std::env::temp_dir().join(format!("open-in-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder).expect("a folder");
     /// let storage = Arc::new(FileStorage::new(&folder));
-    /// assert!(FileJournal::open_in(storage.clone(), 0, ChecksumKind::Crc32c, OnDamage::Refuse).is_ok());
-    /// assert!(FileJournal::open_in(storage, 0, ChecksumKind::None, OnDamage::Refuse).is_err());
+    /// assert!(FileJournal::open_in(storage.clone(), 0, ChecksumKind::Crc32c, RecoveryMode::default()).is_ok());
+    /// assert!(FileJournal::open_in(storage, 0, ChecksumKind::None, RecoveryMode::default()).is_err());
     /// # std::fs::remove_dir_all(&folder).expect("removed");
     /// ```
     ///
@@ -365,17 +364,19 @@ impl FileJournal {
         storage: Arc<dyn Storage>,
         last_sequence: SequenceNumber,
         checksum: ChecksumKind,
-        on_damage: OnDamage,
+        mode: RecoveryMode,
     ) -> Result<(FileJournal, JournalRecovery)> {
         if checksum == ChecksumKind::None {
             return Err(Error::InvalidArgument(
                 "a journal without checksums cannot tell where it ends".into(),
             ));
         }
-        let (recovery, start) = JournalRecovery::open(Arc::clone(&storage), last_sequence, on_damage)?;
-        let Start { live, previous, next_table, last_sequence } = start;
+        let lock = storage.lock().map_err(Error::io("lock", "the journal's directory"))?;
+        let (recovery, start) = JournalRecovery::open(Arc::clone(&storage), last_sequence, mode)?;
+        let Start { live, previous, next_table, last_sequence, evidence } = start;
         let state = Mutex::new(State { live, previous, next_table, last_sequence, ..State::default() });
-        Ok((FileJournal { storage, checksum, state, syncing: Mutex::new(()) }, recovery))
+        let (syncing, evidence) = (Mutex::new(()), Mutex::new(evidence));
+        Ok((FileJournal { storage, checksum, state, syncing, evidence, _lock: lock }, recovery))
     }
 
     /// The smallest number that the next table may have: 1 in an empty directory.
@@ -384,23 +385,11 @@ impl FileJournal {
         self.state.lock().next_table
     }
 
-    fn remove(&self, name: &str) -> Result<()> {
-        match self.storage.remove(name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", name)(error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Creates the file of a table and writes its header. What the header says about trouble in the file before is
-    /// durable before anything is appended: a recovery must not miss it.
+    /// Creates the file of a table and writes its header.
     fn create(&self, state: &mut State, header: FileHeader) -> Result<OpenFile> {
         let name = name_of(header.table);
         let file = self.storage.create(&name).map_err(Error::io("create", &name))?;
-        let mut done = file.append(&header.to_bytes());
-        if state.has_trouble() {
-            done = done.and_then(|()| file.sync()).and_then(|()| self.storage.sync_dir());
-        }
-        if let Err(error) = done {
+        if let Err(error) = file.append(&header.to_bytes()) {
             let error = Error::io("write the header of", &name)(error);
             if self.storage.remove(&name).and_then(|()| self.storage.sync_dir()).is_err() {
                 state.left_behind(header.table, &error);
@@ -408,7 +397,52 @@ impl FileJournal {
             return Err(error);
         }
         let (written, durable) = (HEADER_LEN as u64, 0);
-        Ok(OpenFile { header, name, file: file.into(), written, durable, health: Health::Sound })
+        Ok(OpenFile { header, name, file: Some(file.into()), written, durable, health: Health::Sound })
+    }
+
+    /// Makes one file durable, but for its name.
+    fn sync_file(&self, file: &OpenFile) -> Result<()> {
+        let table = file.header.table;
+        if let Some(open) = &file.file {
+            return open.sync().map_err(Error::io("sync", &file.name));
+        }
+        let _names = self.evidence.lock();
+        // What was removed meanwhile stays so.
+        let is_live = self.state.lock().live.contains(&table);
+        if is_live { write_verified_anew(&*self.storage, table, file.written).map(drop) } else { Ok(()) }
+    }
+
+    /// Puts right what calls that failed have left, before another file is begun (FILE-JOURNAL-2, 3 and 4).
+    #[cold]
+    fn mend(&self) -> Result<()> {
+        let mut evidence = self.evidence.lock();
+        let mut state = self.state.lock();
+        if let Some(left) = state.left {
+            remove_if_there(&*self.storage, &name_of(left))?;
+            evidence.forget()?;
+            state.left = None;
+        }
+        if state.failure.is_none() && state.settle().is_ok() {
+            return Ok(());
+        }
+        let mut files = state.files.clone();
+        for file in files.iter_mut().filter(|file| !file.is_durable()) {
+            let anew = write_verified_anew(&*self.storage, file.header.table, file.written)?;
+            (file.file, file.durable, file.health) = (Some(anew.into()), file.written, Health::Sound);
+        }
+        sync_dir(&*self.storage)?;
+        state.files = files;
+        state.failure = None;
+        let last_sequence = state.last_sequence;
+        let end = state.synced(&[]).or(state.end());
+        end.into_iter().for_each(|at| evidence.add(Note { at, last_sequence }));
+        Ok(())
+    }
+}
+
+impl Drop for FileJournal {
+    fn drop(&mut self) {
+        self.evidence.lock().sync();
     }
 }
 
@@ -433,61 +467,70 @@ impl Journal for FileJournal {
 
     fn sync(&self) -> Result<()> {
         let _turn = self.syncing.lock();
-        let covered = self.state.lock().not_durable()?;
+        let (covered, last_sequence) = self.state.lock().not_durable()?;
+        if covered.is_empty() {
+            return Ok(());
+        }
         // FILE-JOURNAL-1: oldest first, names last.
-        for OpenFile { name, file, .. } in &covered {
-            let synced = if planted(Bug::JournalForgetsSync) { Ok(()) } else { file.sync() };
-            synced.map_err(|error| self.state.lock().sync_failed(name, error))?;
+        for file in &covered {
+            let synced = if planted(Bug::JournalForgetsSync) { Ok(()) } else { self.sync_file(file) };
+            synced.map_err(|error| self.state.lock().sync_failed(error))?;
         }
-        let has_new_names = covered.iter().any(|file| file.durable == 0);
+        let has_new_names = covered.iter().any(|file| file.durable == 0 || file.file.is_none());
         if has_new_names && !planted(Bug::JournalForgetsNames) {
-            let synced = self.storage.sync_dir();
-            synced.map_err(|error| self.state.lock().sync_failed("the journal's directory", error))?;
+            sync_dir(&*self.storage).map_err(|error| self.state.lock().sync_failed(error))?;
         }
-        self.state.lock().synced(&covered);
+        let mut evidence = self.evidence.lock();
+        let end = self.state.lock().synced(&covered);
+        if let Some(at) = end {
+            evidence.add(Note { at, last_sequence });
+        }
+        if has_new_names {
+            evidence.sync();
+        }
         Ok(())
     }
 
     fn switch(&self, table: u64) -> Result<()> {
+        if self.state.lock().has_trouble() {
+            self.mend()?;
+        }
         let mut state = self.state.lock();
-        if let Some(newest) = state.without_records(table) {
-            if state.failure.is_none() && !matches!(newest.health, Health::Closed(_)) {
-                return Ok(());
-            }
-            self.remove(&name_of(table))?;
-            state.forget_newest();
-        } else if state.left == Some(table) {
-            self.remove(&name_of(table))?;
+        let is_empty = |file: &OpenFile| file.header.table == table && file.written <= HEADER_LEN as u64;
+        if state.files.last().is_some_and(is_empty) {
+            // Whoever switched to it and then failed tries again.
+            return Ok(());
         }
         if table < state.next_table || table == u64::MAX {
             let next = state.next_table;
             return Err(Error::InvalidArgument(format!("table {table} where {next} is the next one")));
         }
-        let (previous, required) = state.before();
         let random = RandomState::new().hash_one(table);
         let header = FileHeader {
-            previous,
-            required,
+            previous: state.end(),
             last_sequence: state.last_sequence,
             ..FileHeader::new(self.checksum, random, table)
         };
         let file = self.create(&mut state, header)?;
-        if state.failure.take().is_some() {
-            // FILE-JOURNAL-3: they are as durable as they will ever be.
-            state.files.clear();
-        }
+        state.files.retain(|file| !file.is_durable());
         state.files.push(file);
+        let closed = state.files.len().saturating_sub(OPEN_FILES_MAX);
+        state.files.iter_mut().take(closed).for_each(|file| file.file = None);
         state.live.insert(table);
-        (state.next_table, state.left) = (table + 1, None);
+        state.next_table = table + 1;
         Ok(())
     }
 
     fn obsolete_before(&self, table: u64) -> Result<()> {
         loop {
-            // The lock is not held while the file is removed.
+            // Appends do not wait while the file is removed.
+            let mut evidence = self.evidence.lock();
             let oldest = self.state.lock().oldest_before(table);
             let Some(oldest) = oldest else { return Ok(()) };
-            self.remove(&name_of(oldest))?;
+            if evidence.names(oldest) {
+                evidence.forget()?;
+            }
+            remove_if_there(&*self.storage, &name_of(oldest))?;
             self.state.lock().removed(oldest);
         }
     }

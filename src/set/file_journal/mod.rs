@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod evidence;
 pub(crate) mod format;
 pub(crate) mod journal;
 pub(crate) mod recovery;
@@ -9,5 +10,5 @@ pub(crate) mod scan;
 pub(crate) mod storage;
 
 pub use journal::FileJournal;
-pub use recovery::{JournalRecovery, OnDamage, Replayed};
+pub use recovery::{FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed};
 pub use storage::{FileStorage, Storage, StorageFile};

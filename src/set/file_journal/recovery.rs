@@ -2,16 +2,18 @@
 //!
 //! ```text
 //!   newest file .. oldest that is needed     each names the one before it, and how much of it must be there
-//!   first place that does not verify:
-//!     a record that was appended later knew it to be durable           damage: refused
-//!     nothing after it verifies                                        a torn tail: cut
-//!     it was never written, though something after it was              never synced: cut, with all after it
-//!     anything else                                                    damage: refused
+//!   first place that does not verify, or is not there:
+//!     a note, or a record that was appended later, knew it to be durable    damage: refused
+//!     nothing after it verifies                                             a torn tail: cut
+//!     it was never written, though something after it was                   never synced: cut, with all after it
+//!     anything else                                                         damage: refused
 //! ```
-//! * JOURNAL-RECOVERY-1: what a `sync` acknowledged is handed out, in order, or the recovery is refused.
-//! * JOURNAL-RECOVERY-2: all files are read before one of them is changed or a batch is handed out; what is cut off was
-//!   never synced.
-//! * JOURNAL-RECOVERY-3: what is handed out is durable before the journal takes its first batch.
+//! * JOURNAL-RECOVERY-1: what a `sync` acknowledged is handed out, in order, or the recovery is refused, as long as a note or
+//!   a later record knows of that sync.
+//! * JOURNAL-RECOVERY-2: all files are read before one of them is changed or a batch is handed out. What is cut is
+//!   reported, and stays in a file with another name.
+//! * JOURNAL-RECOVERY-3: what is handed out is durable before the journal takes its first batch. What is not known to be
+//!   durable is written anew: a sync of the old file proves nothing once one has failed, in this process or before it.
 //!
 //! One owner.
 
@@ -21,14 +23,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
+use crate::set::file_journal::evidence::{Evidence, Note, Notes};
 use crate::set::file_journal::format::{
-    At, FileHeader, HEADER_LEN, Record, RecordKind, name_of, report, table_of,
+    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, RecordKind, Stream, name_of, report, table_of,
+    table_of_kept,
 };
-use crate::set::file_journal::scan::{Abandoned, Bad, Records, ScannedFile};
-use crate::set::file_journal::storage::Storage;
+use crate::set::file_journal::scan::{
+    Abandoned, AbandonedNumbers, Bad, Records, ScannedFile, write_verified_anew,
+};
+use crate::set::file_journal::storage::{COPY, Storage, create_anew, remove_if_there, sync_dir, write_anew};
 
 /// What a recovery found.
 ///
@@ -51,10 +57,66 @@ pub struct Replayed {
     /// The largest sequence number that anything has: the engine's files, a batch, or an abandoned interval. New
     /// batches are numbered from there.
     pub last_sequence: SequenceNumber,
-    /// Bytes that were cut off at the end because they had not been written whole when the machine went down.
+    /// Bytes that were cut off. Each cut is one of the findings.
     pub cut_bytes: u64,
-    /// Damage that lost nothing, or that a salvage passed over.
-    pub findings: Vec<Error>,
+    /// What was cut off, is missing or was passed over, and damage that lost nothing.
+    pub findings: Vec<JournalFinding>,
+}
+
+/// Something that a recovery found where it was not as it was written.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::set::{FileJournal, FindingReason, Journal};
+/// # let folder = std::env::temp_dir().join(format!("finding-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).expect("a folder");
+/// let (journal, _) = FileJournal::open(&folder, 0)?;
+/// journal.switch(1)?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"apple", b"red")?;
+/// batch.set_sequence(1);
+/// journal.append(batch.as_bytes())?;
+/// drop(journal);
+/// let path = folder.join("000001.journal");
+/// let mut bytes = std::fs::read(&path).expect("the file");
+/// bytes.pop();
+/// std::fs::write(&path, bytes).expect("written");
+///
+/// let (_journal, recovery) = FileJournal::open(&folder, 0)?;
+/// let replayed = recovery.replay(|_, _| Ok(()))?;
+/// let finding = &replayed.findings[0];
+/// assert_eq!((finding.reason, finding.cut_bytes), (FindingReason::TornTail, replayed.cut_bytes));
+/// assert!(finding.cut_bytes > 0 && finding.error.to_string().starts_with("000001.journal: "));
+/// # std::fs::remove_dir_all(&folder).expect("removed");
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JournalFinding {
+    /// Why.
+    pub reason: FindingReason,
+    /// Bytes of the file that were cut off, 0 if none were.
+    pub cut_bytes: u64,
+    /// `DamagedFile` with the name of the file and the byte offset.
+    pub error: Error,
+}
+
+/// Why a recovery did not take a file as it is.
+///
+/// ```
+/// use paranoid_memtable::set::FindingReason;
+/// assert_ne!(FindingReason::TornTail, FindingReason::Damage);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FindingReason {
+    /// It was not written whole when the machine went down, or comes after something that was not. Nothing says that it
+    /// was ever synced.
+    TornTail,
+    /// It does not verify although it was written.
+    Damage,
+    /// It is not there, or comes after something that is not there.
+    Missing,
 }
 
 shown! {
@@ -67,33 +129,45 @@ shown! {
     "JournalRecovery": impl [] JournalRecovery, |recovery| { "files": recovery.files.len() }
 }
 
-/// What opening a journal does about damage.
+/// What opening a journal does about what is not as it was written, under the names of RocksDB's `WALRecoveryMode`.
+///
+/// A *torn tail* is what nothing says to have been synced. *Damage* is everything else: what a note or a later record knew
+/// to be durable, or what a record follows that verifies.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use paranoid_memtable::ChecksumKind;
-/// use paranoid_memtable::set::{FileJournal, FileStorage, OnDamage};
-/// # let folder = std::env::temp_dir().join(format!("on-damage-{}", std::process::id()));
+/// use paranoid_memtable::set::{FileJournal, FileStorage, RecoveryMode};
+/// # let folder = std::env::temp_dir().join(format!("recovery-mode-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("a folder");
 /// let storage = Arc::new(FileStorage::new(&folder));
-/// assert!(FileJournal::open_in(storage, 0, ChecksumKind::Crc32c, OnDamage::PassOver).is_ok());
+/// assert!(FileJournal::open_in(storage, 0, ChecksumKind::Crc32c, RecoveryMode::PointInTime).is_ok());
+/// assert_eq!(RecoveryMode::default(), RecoveryMode::TolerateCorruptedTailRecords);
 /// # std::fs::remove_dir_all(&folder).expect("removed");
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnDamage {
-    /// It is refused, with the file and the byte offset.
-    Refuse,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RecoveryMode {
+    /// A torn tail is cut off; damage is refused, with the file and the byte offset.
+    #[default]
+    TolerateCorruptedTailRecords,
+    /// A torn tail is refused too.
+    AbsoluteConsistency,
+    /// The first place that is not as it was written ends the journal, whether it was durable or not: what comes after it is
+    /// cut off and stays in files with other names.
+    PointInTime,
     /// Every batch that verifies is handed out, whatever stands between them.
-    PassOver,
+    SkipAnyCorrupted,
 }
 
-/// The first place in the order of the files that is not as it was written.
+/// A place in the order of the files that is not as it was written.
 #[derive(Debug)]
 struct Break {
+    /// The first of the files that may have to go for it.
     file: usize,
     /// The file that the report is about.
-    name: String,
+    table: u64,
     bad: Bad,
+    is_missing: bool,
 }
 
 /// What earlier journals left in a directory: read, checked and durable, and not handed out yet.
@@ -127,16 +201,18 @@ struct Break {
 pub struct JournalRecovery {
     storage: Arc<dyn Storage>,
     last_sequence: SequenceNumber,
-    tables: Vec<u64>,
     files: Vec<ScannedFile>,
+    /// Everything before this place was durable, and so must be there if it is needed.
+    synced: At,
+    note: Option<Note>,
     /// Whether all that verifies is handed out, and the files stay as they are.
     is_salvage: bool,
-    abandoned: Vec<Abandoned>,
-    cut_bytes: u64,
+    abandoned: AbandonedNumbers,
+    findings: Vec<JournalFinding>,
 }
 
 /// Where a journal goes on after its files were read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Start {
     /// The tables whose files there are.
     pub(super) live: BTreeSet<u64>,
@@ -145,6 +221,7 @@ pub(super) struct Start {
     pub(super) next_table: u64,
     /// No batch that is needed has a larger first sequence number.
     pub(super) last_sequence: SequenceNumber,
+    pub(super) evidence: Evidence,
 }
 
 impl JournalRecovery {
@@ -152,28 +229,32 @@ impl JournalRecovery {
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         last_sequence: SequenceNumber,
-        on_damage: OnDamage,
+        mode: RecoveryMode,
     ) -> Result<(Self, Start)> {
         let names = storage.list().map_err(Error::io("list", "the journal's directory"))?;
         let mut tables: Vec<u64> = names.iter().filter_map(|name| table_of(name)).collect();
         tables.sort_unstable();
-        let (files, abandoned) = (Vec::new(), Vec::new());
+        let mut notes = Notes::read(&*storage)?;
         let mut recovery = JournalRecovery {
             storage,
             last_sequence,
-            tables,
-            files,
+            files: Vec::new(),
+            synced: At { table: 0, offset: 0 },
+            note: notes.last,
             is_salvage: false,
-            abandoned,
-            cut_bytes: 0,
+            abandoned: AbandonedNumbers::default(),
+            findings: Vec::new(),
         };
-        recovery.files = recovery.scan()?;
-        recovery.cut(on_damage)?;
+        recovery.scan(&tables)?;
+        recovery.cut(mode)?;
+        recovery.findings.extend(notes.damage.take().map(found_damage));
+        recovery.abandoned = AbandonedNumbers::default();
         for file in &recovery.files {
-            recovery.abandoned.extend(file.abandoned.iter().filter(|it| it.at.offset < file.keeps));
+            let kept = file.abandoned.iter().filter(|it| it.at.offset < file.keeps);
+            kept.for_each(|it| recovery.abandoned.add(*it));
         }
-        recovery.cut_bytes = recovery.settle()?;
-        let start = recovery.start();
+        let evidence = recovery.settle(&names, &notes)?;
+        let start = recovery.start(&names, evidence);
         Ok((recovery, start))
     }
 
@@ -187,12 +268,14 @@ impl JournalRecovery {
         self,
         mut deliver: impl FnMut(SequenceNumber, WriteBatch) -> Result<()>,
     ) -> Result<Replayed> {
-        let (last_sequence, cut_bytes) = (self.last_sequence, self.cut_bytes);
-        let copies = self.files.iter().filter_map(|file| Some((file, file.damaged_copy?)));
-        let findings = copies.map(|(file, report)| damaged(&file.name, report.into())).collect();
+        let cut_bytes = self.findings.iter().map(|finding| finding.cut_bytes).sum();
+        let copies =
+            self.files.iter().filter_map(|file| Some(damaged(&file.name, file.damaged_copy?.into())));
+        let findings = self.findings.iter().cloned().chain(copies.map(found_damage)).collect();
+        let last_sequence = self.last_sequence;
         let replayed = Replayed { batches: 0, last_sequence, cut_bytes, findings };
         let mut out = Delivery { deliver: &mut deliver, replayed, last_first: last_sequence };
-        for file in self.files.iter().filter(|file| self.hands_out(file)) {
+        for file in self.files.iter().filter(|file| self.is_kept(file)) {
             self.deliver_file(file, &mut out)?;
         }
         Ok(out.replayed)
@@ -200,29 +283,28 @@ impl JournalRecovery {
 
     /// Whether a file stays.
     fn is_kept(&self, file: &ScannedFile) -> bool {
-        self.is_salvage || file.keeps >= HEADER_LEN as u64
-    }
-
-    fn hands_out(&self, file: &ScannedFile) -> bool {
-        self.is_kept(file) && (self.is_salvage || !file.is_passed_over)
+        !file.is_idle && (self.is_salvage || file.keeps >= HEADER_LEN as u64)
     }
 
     /// Whether a batch is handed out.
     fn needs(&self, sequence: SequenceNumber, at: At) -> bool {
-        let skips = |it: &Abandoned| at < it.at && (it.first..=it.last).contains(&sequence);
-        sequence > self.last_sequence && !self.abandoned.iter().any(skips)
+        sequence > self.last_sequence && self.abandoned.of(sequence, at).is_none()
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>> {
         self.storage.read(name).map_err(Error::io("read", name))
     }
 
+    /// The last note, if it names what the engine's files do not have.
+    fn needed_note(&self) -> Option<Note> {
+        self.note.filter(|note| note.last_sequence > self.last_sequence)
+    }
+
     /// Reads all files that are needed, oldest first.
-    fn scan(&self) -> Result<Vec<ScannedFile>> {
-        let mut files = Vec::new();
+    fn scan(&mut self, tables: &[u64]) -> Result<()> {
         // What the file after this one says about the one before it.
         let mut newer: Option<FileHeader> = None;
-        for &table in self.tables.iter().rev() {
+        for &table in tables.iter().rev() {
             let previous = newer.and_then(|header| header.previous);
             // A file that no other names: its creation failed.
             if newer.is_some() && previous.is_none_or(|previous| table > previous.table) {
@@ -231,81 +313,114 @@ impl JournalRecovery {
             let name = name_of(table);
             let bytes = self.read(&name)?;
             let end = previous.filter(|previous| previous.table == table).map(|previous| previous.offset);
-            let file = ScannedFile::read(name, table, &bytes, end);
+            let mut file = ScannedFile::read(name, table, &bytes, end)?;
+            if let Some(note) =
+                self.needed_note().filter(|note| note.at.table == table && file.len < note.at.offset)
+            {
+                file.is_bad(file.len, report(file.len, note.at.offset, file.len), true);
+            }
             newer = file.header;
-            files.push(file);
+            self.files.push(file);
             if newer.is_some_and(|header| header.last_sequence <= self.last_sequence) {
                 break;
             }
         }
-        files.reverse();
-        pass_over(&mut files, self.last_sequence);
-        Ok(files)
+        self.files.reverse();
+        let durable = self.files.iter().filter(|file| file.durable > 0);
+        let durable = durable.map(|file| At { table: file.table, offset: file.durable });
+        self.synced = durable.chain(self.note.map(|note| note.at)).max().unwrap_or(self.synced);
+        self.files.iter().flat_map(|file| &file.abandoned).for_each(|it| self.abandoned.add(*it));
+        Ok(())
     }
 
     /// Decides how much of the files is handed out (JOURNAL-RECOVERY-1).
-    fn cut(&mut self, on_damage: OnDamage) -> Result<()> {
-        let Some(Break { file: first, name, bad }) = self.first_break() else { return Ok(()) };
-        let later = || self.files.iter().skip(first + 1);
-        let broken = self.files.get(first);
-        let was_durable =
-            broken.is_some_and(|file| file.durable > bad.at) || later().any(|file| file.durable > 0);
+    fn cut(&mut self, mode: RecoveryMode) -> Result<()> {
+        let breaks = self.breaks();
+        let Some(Break { file: first, table, bad, is_missing }) = breaks.first() else { return Ok(()) };
+        let broken = self.files.get(*first);
         let goes_on = broken.is_some_and(|file| file.goes_on || (bad.at == 0 && file.has_records))
-            || later().any(|file| file.has_records);
+            || self.files.iter().skip(first + 1).any(|file| file.has_records);
+        let was_durable = At { table: *table, offset: bad.at } < self.synced;
         let lost_header = bad.at == 0 && !bad.unwritten;
         let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);
-        match on_damage {
-            OnDamage::Refuse if is_damage => return Err(damaged(&name, bad.report.into())),
-            OnDamage::PassOver if is_damage || goes_on => self.is_salvage = true,
-            _ => {
-                for (index, file) in self.files.iter_mut().enumerate().skip(first) {
-                    file.keeps = if index == first { bad.at } else { 0 };
-                }
+        let reason = match is_damage {
+            _ if *is_missing => FindingReason::Missing,
+            true => FindingReason::Damage,
+            false => FindingReason::TornTail,
+        };
+        let is_refused = match mode {
+            RecoveryMode::TolerateCorruptedTailRecords => is_damage,
+            RecoveryMode::AbsoluteConsistency => true,
+            RecoveryMode::PointInTime | RecoveryMode::SkipAnyCorrupted => false,
+        };
+        if is_refused {
+            return Err(damaged(&name_of(*table), bad.report.into()));
+        }
+        let finding = |name: &str, report: Corruption, cut_bytes: u64| {
+            let error = damaged(name, report.into());
+            JournalFinding { reason, cut_bytes, error }
+        };
+        // What is damaged is reported when it is read again.
+        if mode == RecoveryMode::SkipAnyCorrupted && (is_damage || goes_on) {
+            let missing = breaks.iter().filter(|it| it.is_missing);
+            let missing = missing.map(|it| JournalFinding {
+                reason: FindingReason::Missing,
+                ..finding(&name_of(it.table), it.bad.report, 0)
+            });
+            self.findings.extend(missing);
+            self.is_salvage = true;
+            return Ok(());
+        }
+        if *is_missing {
+            self.findings.push(finding(&name_of(*table), bad.report, 0));
+        }
+        for (index, file) in self.files.iter_mut().enumerate().skip(*first) {
+            let is_broken = index == *first && !is_missing;
+            file.keeps = if is_broken { bad.at } else { 0 };
+            file.kept_as = if reason == FindingReason::TornTail { CUT } else { DAMAGED };
+            if file.keeps < file.len || (is_broken && reason != FindingReason::TornTail) {
+                let report = if is_broken { bad.report } else { report(0, 0, file.len) };
+                self.findings.push(finding(&file.name, report, file.len - file.keeps));
             }
         }
         Ok(())
     }
 
-    fn first_break(&self) -> Option<Break> {
-        let files = &self.files;
+    /// The places that are not as they were written, first those that lie before others.
+    fn breaks(&self) -> Vec<Break> {
+        let gone = |file: usize, table: u64, len: u64| {
+            let bad = Bad { at: 0, report: report(0, len, 0), unwritten: true };
+            Break { file, table, bad, is_missing: true }
+        };
+        let mut breaks = Vec::new();
+        // No file names the one that was the newest when it was synced last.
+        let is_named = |note: &Note| {
+            let header = |file: &ScannedFile| file.table > note.at.table && file.header.is_some();
+            self.files.iter().any(|file| file.table == note.at.table || header(file))
+        };
+        let lost = self.needed_note().filter(|note| !is_named(note));
+        let lost_before = |file: usize, table: u64| {
+            let note = lost.filter(|note| table > note.at.table)?;
+            let before = file.checked_sub(1).and_then(|before| self.files.get(before));
+            let is_first = before.is_none_or(|before| before.table < note.at.table);
+            is_first.then(|| gone(file, note.at.table, note.at.offset))
+        };
         let mut before: Option<&ScannedFile> = None;
-        for (index, file) in files.iter().enumerate() {
-            let previous = file.header.and_then(|header| Some((header.previous?, header.last_sequence)));
-            if let Some((previous, last)) = previous
-                && self.is_missing(files, before, previous, last)
+        for (index, file) in self.files.iter().enumerate() {
+            breaks.extend(lost_before(index, file.table));
+            if let Some(FileHeader { previous: Some(previous), last_sequence, .. }) = file.header
+                && before.is_none_or(|file| file.table != previous.table)
+                // Those numbers that the engine's files do not have were all abandoned.
+                && !self.abandoned.have_all(self.last_sequence, last_sequence)
             {
-                let bad = Bad { at: 0, report: report(0, previous.offset, 0), unwritten: true };
-                return Some(Break { file: index, name: name_of(previous.table), bad });
+                breaks.push(gone(index, previous.table, previous.offset));
             }
-            if let Some(bad) = file.bad.filter(|bad| excuse(files, file.table, bad.at).is_none()) {
-                return Some(Break { file: index, name: file.name.clone(), bad });
-            }
+            let table = file.table;
+            breaks.extend(file.bad.map(|bad| Break { file: index, table, bad, is_missing: false }));
             before = Some(file);
         }
-        None
-    }
-
-    /// Whether a file that should be there is not, and had a batch that is needed.
-    fn is_missing(
-        &self,
-        files: &[ScannedFile],
-        before: Option<&ScannedFile>,
-        previous: At,
-        last: SequenceNumber,
-    ) -> bool {
-        let is_there = before.is_some_and(|file| file.table == previous.table);
-        if is_there || excuse(files, previous.table, 0).is_some() {
-            return false;
-        }
-        // Those numbers that the engine's files do not have were all abandoned.
-        let abandoned = || files.iter().flat_map(|file| &file.abandoned);
-        let mut covered = self.last_sequence;
-        while covered < last {
-            let next = abandoned().find(|it| it.first <= covered + 1 && covered < it.last);
-            let Some(next) = next else { return true };
-            covered = next.last;
-        }
-        false
+        breaks.extend(lost_before(self.files.len(), u64::MAX));
+        breaks
     }
 
     /// Hands out the batches of a file.
@@ -315,9 +430,10 @@ impl JournalRecovery {
             return bad.map_or(Ok(()), |bad| self.found(file, bad.report.into(), out));
         };
         let bytes = self.read(&file.name)?;
-        for read in Records::new(file.part(&bytes), header.checks) {
+        let stream = Stream::new(file.part(&bytes));
+        for read in Records::new(&stream, header.checks) {
             let record = match read {
-                Ok(record) if record.at as u64 >= file.keeps => break,
+                Ok(record) if record.offset >= file.keeps => break,
                 Ok(record) => record,
                 Err(bad) if !self.is_salvage && file.bad.is_some_and(|known| known.at <= bad.at) => break,
                 // Of a salvage, or the file has changed since it was scanned.
@@ -326,23 +442,22 @@ impl JournalRecovery {
                     continue;
                 }
             };
-            let at = At { table: file.table, offset: record.at as u64 };
-            let payload = record.payload();
+            let at = At { table: file.table, offset: record.offset };
             match record.kind {
                 RecordKind::Abandoned => {
-                    let last = Abandoned::of(&payload, at).last;
+                    let last = Abandoned::of(record.payload, at).last;
                     out.replayed.last_sequence = out.replayed.last_sequence.max(last);
                 }
-                RecordKind::Batch if self.needs(record.sequence(), at) => {
-                    match out.read(payload, &record, &header) {
-                        Ok(batch) => out.hand_out(batch)?,
-                        Err(cause) => self.found(file, cause, out)?,
-                    }
-                }
+                RecordKind::Batch if self.needs(record.sequence(), at) => match out.read(&record, &header) {
+                    Ok(batch) => out.hand_out(batch)?,
+                    Err(cause) => self.found(file, cause, out)?,
+                },
                 RecordKind::Batch => {}
             }
         }
-        Ok(())
+        // The end of the file is missing.
+        let short = file.bad.filter(|bad| self.is_salvage && bad.at == file.len);
+        short.map_or(Ok(()), |bad| self.found(file, bad.report.into(), out))
     }
 
     /// Refuses a file that is damaged; a salvage notes that and goes on.
@@ -351,94 +466,120 @@ impl JournalRecovery {
         if !self.is_salvage {
             return Err(error);
         }
-        out.replayed.findings.push(error);
+        out.replayed.findings.push(found_damage(error));
         Ok(())
     }
 
-    /// Cuts off what was not handed out, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
-    /// Returns how many bytes were cut.
-    fn settle(&self) -> Result<u64> {
-        let mut cut_bytes = 0;
+    /// Sets aside what is cut off, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
+    fn settle(&mut self, names: &[String], notes: &Notes) -> Result<Evidence> {
+        let storage = Arc::clone(&self.storage);
+        self.note_idle();
+        let mut evidence = Evidence::open(Arc::clone(&storage), notes)?;
+        let stays = |note: Note| {
+            let is_it = |file: &&ScannedFile| file.table == note.at.table && self.is_kept(file);
+            self.files.iter().find(is_it).is_some_and(|file| file.keeps >= note.at.offset)
+        };
+        if !self.note.is_some_and(stays) {
+            evidence.forget()?;
+        }
+        let mut is_changed = false;
         // Newest first: a file is never there without the one before it.
         for file in self.files.iter().rev() {
-            let name = file.name.as_str();
-            cut_bytes += file.len - file.keeps;
-            if !self.is_kept(file) {
-                self.storage.remove(name).map_err(Error::io("remove", name))?;
-                continue;
-            }
-            let opened = self.storage.open(name).map_err(Error::io("open", name))?;
-            if file.keeps < file.len {
-                opened.truncate(file.keeps).map_err(Error::io("truncate", name))?;
-            }
-            opened.sync().map_err(Error::io("sync", name))?;
+            is_changed |= self.settle_file(file)?;
         }
-        for &table in &self.tables {
-            if !self.files.iter().any(|file| file.table == table) {
-                let name = name_of(table);
-                self.storage.remove(&name).map_err(Error::io("remove", &name))?;
+        let oldest = self.files.first().map_or(u64::MAX, |file| file.table);
+        let is_scanned = |table| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
+        for name in names {
+            let is_old_cut = table_of_kept(name).is_some_and(|table| table < oldest && name.ends_with(CUT));
+            match table_of(name).filter(|table| !is_scanned(*table)) {
+                // It may hold something, though nobody says so.
+                Some(table) if table > oldest => set_aside(&*storage, name, CUT)?,
+                None if !(is_old_cut || name.ends_with(COPY)) => continue,
+                _ => remove_if_there(&*storage, name)?,
             }
+            is_changed = true;
         }
-        self.storage.sync_dir().map_err(Error::io("sync", "the journal's directory"))?;
-        Ok(cut_bytes)
+        if is_changed {
+            sync_dir(&*storage)?;
+        }
+        if let Some(at) = self.end() {
+            evidence.add(Note { at, last_sequence: self.last_first() });
+        }
+        Ok(evidence)
+    }
+
+    /// Finds the newest files that hold nothing but a header: they go, or a process that ends again and again before its
+    /// first write leaves ever more of them.
+    fn note_idle(&mut self) {
+        for file in self.files.iter_mut().rev() {
+            if file.keeps > HEADER_LEN as u64 || (self.is_salvage && file.bad.is_some()) {
+                break;
+            }
+            file.is_idle = true;
+        }
+    }
+
+    /// Sets a file aside, or writes it anew if it is not known to be durable; whether that changed anything.
+    fn settle_file(&self, file: &ScannedFile) -> Result<bool> {
+        let (storage, name, keeps) = (&*self.storage, file.name.as_str(), file.keeps);
+        if !self.is_kept(file) {
+            let has_bytes = file.len > HEADER_LEN as u64 || file.bad.is_some_and(|bad| !bad.unwritten);
+            if has_bytes {
+                set_aside(storage, name, file.kept_as)?
+            } else {
+                remove_if_there(storage, name)?
+            }
+            return Ok(true);
+        }
+        let end = At { table: file.table, offset: keeps };
+        if keeps == file.len && end <= self.synced {
+            return Ok(false);
+        }
+        if self.is_salvage {
+            return write_anew(storage, name, &self.read(name)?).map(|_| true);
+        }
+        if keeps < file.len {
+            let bytes = self.read(name)?;
+            let cut = usize::try_from(keeps).ok().and_then(|keeps| bytes.get(keeps..));
+            create_anew(storage, &format!("{name}{}", file.kept_as), cut.unwrap_or_default())?;
+        }
+        write_verified_anew(storage, file.table, keeps).map(|_| true)
+    }
+
+    /// The end of the newest file.
+    fn end(&self) -> Option<At> {
+        let newest = self.files.iter().rev().find(|file| self.is_kept(file));
+        newest.map(|file| At { table: file.table, offset: file.keeps })
     }
 
     /// Where the journal goes on.
-    fn start(&self) -> Start {
-        let kept = || self.files.iter().filter(|file| self.is_kept(file));
+    fn start(&self, names: &[String], evidence: Evidence) -> Start {
+        let kept = self.files.iter().filter(|file| self.is_kept(file));
+        let tables = names.iter().filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
         Start {
-            live: kept().map(|file| file.table).collect(),
-            previous: kept().next_back().map(|file| At { table: file.table, offset: file.keeps }),
-            next_table: self.tables.last().map_or(1, |table| table.saturating_add(1)),
+            live: kept.map(|file| file.table).collect(),
+            previous: self.end(),
+            next_table: tables.max().map_or(1, |table| table.saturating_add(1)),
             last_sequence: self.last_first(),
+            evidence,
         }
     }
 
     /// The largest first sequence number of a batch that is handed out, or one that is larger by abandoned numbers.
     fn last_first(&self) -> SequenceNumber {
-        let handed_out = self.files.iter().filter(|file| self.hands_out(file));
+        let handed_out = self.files.iter().filter(|file| self.is_kept(file));
         let last_of = |file: &ScannedFile| if self.is_salvage { file.last_saved } else { file.last_batch };
-        let last = handed_out.filter_map(last_of).max();
-        let Some((mut last, at)) = last else { return self.last_sequence };
-        for it in self.abandoned.iter().rev() {
-            if at < it.at && (it.first..=it.last).contains(&last) {
-                last = it.first.saturating_sub(1);
-            }
+        let Some((mut last, at)) = handed_out.filter_map(last_of).max() else { return self.last_sequence };
+        while let Some(before) = self.abandoned.of(last, at).and_then(|it| it.first.checked_sub(1)) {
+            last = before;
         }
         last.max(self.last_sequence)
     }
 }
 
-/// The first later table whose file says that what lies here is not known to be durable, because a sync failed.
-fn excuse(files: &[ScannedFile], table: u64, offset: u64) -> Option<u64> {
-    let headers = files.iter().filter(|file| file.table > table).filter_map(|file| file.header);
-    let at = At { table, offset };
-    headers
-        .into_iter()
-        .find(|header| header.previous.is_some() && header.required <= at)
-        .map(|header| header.table)
-}
-
-/// Marks the files between a place that is excused and the file that excuses it: what they have came after what is
-/// lost, and was never synced either.
-fn pass_over(files: &mut [ScannedFile], last_sequence: SequenceNumber) {
-    let mut until = 0;
-    for index in 0..files.len() {
-        let Some(file) = files.get(index) else { return };
-        // Files whose batches are all in the engine's files may be gone.
-        let needed = file.header.filter(|header| header.last_sequence > last_sequence);
-        let previous = needed.and_then(|header| header.previous);
-        let before = index.checked_sub(1).and_then(|before| files.get(before)).map(|file| file.table);
-        let missing = previous.filter(|previous| before != Some(previous.table));
-        let missing = missing.and_then(|previous| excuse(files, previous.table, 0));
-        until = until.max(missing.unwrap_or(0));
-        let is_passed_over = file.table < until;
-        let broken = file.bad.and_then(|bad| excuse(files, file.table, bad.at));
-        until = until.max(broken.unwrap_or(0));
-        if let Some(file) = files.get_mut(index) {
-            file.is_passed_over = is_passed_over;
-        }
-    }
+/// Gives a file that is no longer part of the journal another name.
+fn set_aside(storage: &dyn Storage, name: &str, ending: &str) -> Result<()> {
+    storage.rename(name, &format!("{name}{ending}")).map_err(Error::io("rename", name))
 }
 
 /// Where batches go, and what was handed out so far.
@@ -451,12 +592,12 @@ struct Delivery<'d> {
 
 impl Delivery<'_> {
     /// The batch of a record, if that has one which comes after those before it.
-    fn read(&self, payload: Vec<u8>, record: &Record<'_>, header: &FileHeader) -> Result<WriteBatch> {
+    fn read(&self, record: &Record<'_>, header: &FileHeader) -> Result<WriteBatch> {
         let verify = |copy: &[u8]| Ok(record.verify(copy, &header.checks)?);
-        let batch = WriteBatch::from_verified(payload, verify);
-        let batch = batch.map_err(|error| moved(error, record.payload_at()))?;
+        let batch = WriteBatch::from_verified(record.payload.to_vec(), verify);
+        let batch = batch.map_err(|error| in_file(error, record))?;
         if batch.sequence() <= self.last_first {
-            return Err(report(record.payload_at(), self.last_first + 1, batch.sequence()).into());
+            return Err(report(record.offset_of(0), self.last_first + 1, batch.sequence()).into());
         }
         Ok(batch)
     }
@@ -474,11 +615,11 @@ impl Delivery<'_> {
     }
 }
 
-/// An error about bytes that begin at an offset of a file.
-fn moved(error: Error, by: u64) -> Error {
+/// An error about the payload of a record, with the offset in the file.
+fn in_file(error: Error, record: &Record<'_>) -> Error {
     match error {
         Error::Corruption(mut report) => {
-            report.offset += by;
+            report.offset = record.offset_of(report.offset);
             Error::Corruption(report)
         }
         other => other,
@@ -487,4 +628,9 @@ fn moved(error: Error, by: u64) -> Error {
 
 fn damaged(file: &str, cause: Error) -> Error {
     Error::DamagedFile { file: file.into(), cause: Box::new(cause) }
+}
+
+/// Damage for which nothing is cut off.
+fn found_damage(error: Error) -> JournalFinding {
+    JournalFinding { reason: FindingReason::Damage, cut_bytes: 0, error }
 }

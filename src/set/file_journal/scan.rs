@@ -7,13 +7,15 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::Corruption;
+use std::collections::BTreeMap;
+
+use crate::error::{Corruption, Error, Result};
 use crate::format::block::BlockChecks;
 use crate::key::SequenceNumber;
 use crate::set::file_journal::format::{
-    At, FileHeader, HEADER_LEN, Record, RecordKind, diagnose, is_unwritten_header, next_record, read_record,
-    report, word,
+    At, CUT, FileHeader, Record, RecordKind, Stream, file_offset, is_unwritten_header, name_of, report, word,
 };
+use crate::set::file_journal::storage::{Storage, StorageFile, write_anew};
 
 /// A place where no record verifies.
 #[derive(Debug, Clone, Copy)]
@@ -26,36 +28,36 @@ pub(super) struct Bad {
 
 /// The records of a file in their order, and the places between them where none verifies.
 #[derive(Debug)]
-pub(super) struct Records<'b> {
-    bytes: &'b [u8],
+pub(super) struct Records<'s> {
+    stream: &'s Stream<'s>,
     checks: BlockChecks,
     at: usize,
     /// The record after a place that was reported.
-    next: Option<Record<'b>>,
+    next: Option<Record<'s>>,
 }
 
-impl<'b> Records<'b> {
-    pub(super) fn new(bytes: &'b [u8], checks: BlockChecks) -> Self {
-        Records { bytes, checks, at: HEADER_LEN, next: None }
+impl<'s> Records<'s> {
+    pub(super) fn new(stream: &'s Stream<'s>, checks: BlockChecks) -> Self {
+        Records { stream, checks, at: 0, next: None }
     }
 }
 
-impl<'b> Iterator for Records<'b> {
-    type Item = Result<Record<'b>, Bad>;
+impl<'s> Iterator for Records<'s> {
+    type Item = Result<Record<'s>, Bad>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let at = self.at;
-        if at >= self.bytes.len() && self.next.is_none() {
+        let (stream, at) = (self.stream, self.at);
+        if at >= stream.len() && self.next.is_none() {
             return None;
         }
-        if let Some(record) = self.next.take().or_else(|| read_record(self.bytes, at, &self.checks)) {
+        if let Some(record) = self.next.take().or_else(|| stream.read_record(at, &self.checks)) {
             self.at = record.end;
             return Some(Ok(record));
         }
-        self.next = next_record(self.bytes, at, &self.checks);
-        self.at = self.next.map_or(self.bytes.len(), |record| record.at);
-        let (report, unwritten) = diagnose(self.bytes, at, &self.checks);
-        Some(Err(Bad { at: at as u64, report, unwritten }))
+        self.next = stream.next_record(at, &self.checks);
+        self.at = self.next.map_or(stream.len(), |record| record.at);
+        let (report, unwritten) = stream.diagnose(at, &self.checks);
+        Some(Err(Bad { at: file_offset(at), report, unwritten }))
     }
 }
 
@@ -74,6 +76,51 @@ impl Abandoned {
     }
 }
 
+/// Abandoned intervals without overlaps, by their first number: where several meet, the last record of them counts.
+#[derive(Debug, Default)]
+pub(super) struct AbandonedNumbers(BTreeMap<SequenceNumber, Abandoned>);
+
+impl AbandonedNumbers {
+    /// Adds an interval whose record lies after those of all others. O(log intervals), amortized.
+    pub(super) fn add(&mut self, new: Abandoned) {
+        let Abandoned { first, last, .. } = new;
+        while let Some(old) = self.0.range(..=last).next_back().map(|(_, old)| *old)
+            && old.last >= first
+            && first <= last
+        {
+            self.0.remove(&old.first);
+            if old.last > last {
+                self.0.insert(last + 1, Abandoned { first: last + 1, ..old });
+            }
+            if old.first < first {
+                self.0.insert(old.first, Abandoned { last: first - 1, ..old });
+                break;
+            }
+        }
+        if first <= last {
+            self.0.insert(first, new);
+        }
+    }
+
+    /// The interval that a number is in, if a record at this place is passed over for it. O(log intervals).
+    pub(super) fn of(&self, number: SequenceNumber, at: At) -> Option<&Abandoned> {
+        let (_, found) = self.0.range(..=number).next_back()?;
+        (number <= found.last && at < found.at).then_some(found)
+    }
+
+    /// Whether all numbers after `from` up to `to` were abandoned. O(intervals).
+    pub(super) fn have_all(&self, from: SequenceNumber, to: SequenceNumber) -> bool {
+        let mut covered = from;
+        for it in self.0.values().filter(|it| it.last > from) {
+            if covered >= to || it.first > covered + 1 {
+                break;
+            }
+            covered = it.last;
+        }
+        covered >= to
+    }
+}
+
 /// What a file has.
 #[derive(Debug, Default)]
 pub(super) struct ScannedFile {
@@ -82,8 +129,10 @@ pub(super) struct ScannedFile {
     /// Its bytes, as far as they are part of the journal, and those of them that a recovery hands out and keeps.
     pub(super) len: u64,
     pub(super) keeps: u64,
-    /// It was never synced, and came after something that is lost.
-    pub(super) is_passed_over: bool,
+    /// It holds no record, and nothing comes after it.
+    pub(super) is_idle: bool,
+    /// What the name of what is cut off it ends with.
+    pub(super) kept_as: &'static str,
     /// `None` if neither copy verifies; nothing else of the file can be read then.
     pub(super) header: Option<FileHeader>,
     /// Damage of one copy of the header, which the other one explains.
@@ -104,24 +153,33 @@ pub(super) struct ScannedFile {
 
 impl ScannedFile {
     /// Reads header and records of a file, whose part of the journal ends at `end` if that is known.
-    pub(super) fn read(name: String, table: u64, bytes: &[u8], end: Option<u64>) -> Self {
-        let read = FileHeader::read(bytes).and_then(|(header, damaged)| match header.table == table {
-            true => Ok((header, damaged)),
-            false => Err(report(16, table, header.table)),
-        });
-        let bad = read.err().map(|report| Bad { at: 0, report, unwritten: is_unwritten_header(bytes) });
-        let (header, damaged_copy) = read.map_or((None, None), |(header, copy)| (Some(header), copy));
+    ///
+    /// # Errors
+    /// `NotSupported` for a file of another version.
+    pub(super) fn read(name: String, table: u64, bytes: &[u8], end: Option<u64>) -> Result<Self> {
         let there = bytes.len() as u64;
         let len = end.map_or(there, |end| end.min(there));
-        let mut file =
-            ScannedFile { name, table, len, keeps: len, header, damaged_copy, bad, ..ScannedFile::default() };
-        if let Some(header) = header {
-            file.scan(bytes, header.checks);
+        let mut file = ScannedFile { name, table, len, keeps: len, kept_as: CUT, ..ScannedFile::default() };
+        match FileHeader::read(bytes) {
+            Ok((header, _)) if header.table != table => {
+                file.is_bad(0, report(16, table, header.table), false)
+            }
+            Ok((header, damaged)) => {
+                (file.header, file.damaged_copy) = (Some(header), damaged);
+                file.scan(bytes, header.checks);
+            }
+            Err(Error::Corruption(report)) => file.is_bad(0, report, is_unwritten_header(bytes)),
+            Err(error) => return Err(error),
         }
         if end.is_some_and(|end| there < end) {
-            file.bad = file.bad.or(Some(Bad { at: len, report: report(len, 0, len), unwritten: true }));
+            file.is_bad(len, report(len, end.unwrap_or_default(), len), true);
         }
-        file
+        Ok(file)
+    }
+
+    /// Notes the first place where something is wrong.
+    pub(super) fn is_bad(&mut self, at: u64, report: Corruption, unwritten: bool) {
+        self.bad.get_or_insert(Bad { at, report, unwritten });
     }
 
     /// The bytes of the file that are part of the journal.
@@ -131,16 +189,17 @@ impl ScannedFile {
     }
 
     fn scan(&mut self, bytes: &[u8], checks: BlockChecks) {
-        for read in Records::new(self.part(bytes), checks) {
+        let stream = Stream::new(self.part(bytes));
+        for read in Records::new(&stream, checks) {
             match read {
-                Err(bad) => self.bad = self.bad.or(Some(bad)),
+                Err(bad) => self.is_bad(bad.at, bad.report, bad.unwritten),
                 Ok(record) => {
                     self.has_records = true;
                     self.goes_on |= self.bad.is_some();
                     self.durable = self.durable.max(record.durable);
-                    let at = At { table: self.table, offset: record.at as u64 };
+                    let at = At { table: self.table, offset: record.offset };
                     match record.kind {
-                        RecordKind::Abandoned => self.abandoned.push(Abandoned::of(&record.payload(), at)),
+                        RecordKind::Abandoned => self.abandoned.push(Abandoned::of(record.payload, at)),
                         RecordKind::Batch => {
                             self.last_saved = self.last_saved.max(Some((record.sequence(), at)));
                             self.last_batch =
@@ -151,4 +210,24 @@ impl ScannedFile {
             }
         }
     }
+}
+
+/// Writes the first `len` bytes of a table's file anew, in a new file with the name of the old one, and syncs it. They are
+/// read and verified once more: what the system has in its cache after a sync that failed need not be what was written.
+/// Durable once the directory is synced as well.
+///
+/// # Errors
+/// `DamagedFile`, and `Io`; the old file is there then.
+pub(super) fn write_verified_anew(
+    storage: &dyn Storage,
+    table: u64,
+    len: u64,
+) -> Result<Box<dyn StorageFile>> {
+    let name = name_of(table);
+    let bytes = storage.read(&name).map_err(Error::io("read", &name))?;
+    let file = ScannedFile::read(name, table, &bytes, Some(len))?;
+    if let Some(Bad { report, .. }) = file.bad {
+        return Err(Error::DamagedFile { file: file.name, cause: Box::new(report.into()) });
+    }
+    write_anew(storage, &file.name, file.part(&bytes))
 }

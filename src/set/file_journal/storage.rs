@@ -5,10 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
 
 /// A file that grows at its end. Nothing of it needs to survive a crash before [`sync`](StorageFile::sync) returned.
 ///
@@ -57,9 +60,10 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
 /// # std::fs::create_dir_all(&folder)?;
 /// let storage: &dyn Storage = &FileStorage::new(&folder);
 /// storage.create("one")?.append(b"red")?;
+/// storage.rename("one", "two")?;
 /// storage.sync_dir()?;
-/// assert_eq!(storage.list()?, ["one"]);
-/// storage.remove("one")?;
+/// assert_eq!(storage.list()?, ["two"]);
+/// storage.remove("two")?;
 /// assert!(storage.list()?.is_empty());
 /// # std::fs::remove_dir_all(&folder)?;
 /// # Ok::<(), std::io::Error>(())
@@ -96,11 +100,27 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// `NotFound`, and those of the operating system.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Gives a file another name, in one step: after a crash there is the former state of both names, or the new one. A
+    /// file that has the new name is gone.
+    ///
+    /// # Errors
+    /// `NotFound`, and those of the operating system.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
     /// The names that there are survive a crash once this returns.
     ///
     /// # Errors
     /// Those of the operating system.
     fn sync_dir(&self) -> io::Result<()>;
+
+    /// Keeps every other journal out until what it returns is dropped or the process ends. A storage that one journal alone
+    /// can reach need not do anything, which is what the method does by itself.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another journal is there, and those of the operating system.
+    fn lock(&self) -> io::Result<Box<dyn Any + Send + Sync>> {
+        Ok(Box::new(()))
+    }
 }
 
 /// A directory of the machine's file system.
@@ -166,15 +186,68 @@ impl Storage for FileStorage {
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.directory.join(name))
+        let path = self.directory.join(name);
+        // The open of a pipe would wait.
+        if !fs::metadata(&path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        fs::read(path)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.directory.join(name))
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.directory.join(from), self.directory.join(to))
+    }
+
     fn sync_dir(&self) -> io::Result<()> {
         // Elsewhere directories cannot be opened, and names survive by themselves.
         if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
     }
+
+    fn lock(&self) -> io::Result<Box<dyn Any + Send + Sync>> {
+        let path = self.directory.join("journal.lock");
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(file)),
+            Err(TryLockError::WouldBlock) => {
+                Err(io::Error::new(io::ErrorKind::WouldBlock, "another journal has the directory open"))
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+/// What the name of a file ends with while it is written anew.
+pub(super) const COPY: &str = ".copy";
+
+/// Writes a file in place of one that is not known to be durable, and syncs it: another sync of the old one might succeed
+/// without having written it. Durable once the directory is synced as well.
+pub(super) fn write_anew(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
+    let copy = format!("{name}{COPY}");
+    let file = create_anew(storage, &copy, bytes)?;
+    file.sync().map_err(Error::io("sync", &copy))?;
+    storage.rename(&copy, name).map_err(Error::io("rename", &copy))?;
+    Ok(file)
+}
+
+/// Creates a file with these bytes, in the place of one that may be there.
+pub(super) fn create_anew(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
+    remove_if_there(storage, name)?;
+    let file = storage.create(name).map_err(Error::io("create", name))?;
+    file.append(bytes).map_err(Error::io("append to", name))?;
+    Ok(file)
+}
+
+pub(super) fn remove_if_there(storage: &dyn Storage, name: &str) -> Result<()> {
+    match storage.remove(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", name)(error)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn sync_dir(storage: &dyn Storage) -> Result<()> {
+    storage.sync_dir().map_err(Error::io("sync", "the journal's directory"))
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use paranoid_memtable::set::{
-    Cover, Durability, FileJournal, FileStorage, Listener, MemTableSet, OnDamage, SalvageSummary, SetEvent,
-    SetLookup, SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
+    Cover, Durability, FileJournal, FileStorage, Listener, MemTableSet, RecoveryMode, SalvageSummary,
+    SetEvent, SetLookup, SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
 };
 use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
 
@@ -76,12 +76,17 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     show!(out, "SetFlush", &job.items().unwrap());
     show!(out, "FlushJob", &job);
     show!(out, "SalvageSummary", &SalvageSummary::default());
-    let disk = Arc::new(SimDisk::new(1, Plan::default()));
-    let opened = FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, OnDamage::Refuse);
+    let torn = [("000001.journal".to_string(), b"torn".to_vec())].into();
+    let disk = Arc::new(SimDisk::with_files(torn, 1, Plan::default()));
+    let opened =
+        FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords);
     let (journal, recovery) = opened.unwrap();
     show!(out, "FileJournal", &journal);
     show!(out, "JournalRecovery", &recovery);
-    show!(out, "Replayed", &recovery.replay(|_, _| Ok(())).unwrap());
-    show!(out, "OnDamage", &OnDamage::PassOver);
+    let replayed = recovery.replay(|_, _| Ok(())).unwrap();
+    show!(out, "Replayed", &replayed);
+    show!(out, "JournalFinding", &replayed.findings[0]);
+    show!(out, "FindingReason", &replayed.findings[0].reason);
+    show!(out, "RecoveryMode", &RecoveryMode::SkipAnyCorrupted);
     show!(out, "FileStorage", &FileStorage::new("/"));
 }

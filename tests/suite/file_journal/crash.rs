@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::set::{FileJournal, Journal, OnDamage};
+use paranoid_memtable::set::{FileJournal, Journal, RecoveryMode};
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
 use crate::support::disk::{End, Plan, SECTOR, SimDisk};
@@ -185,7 +185,12 @@ impl Engine {
 fn recover(disk: &SimDisk, engine: &mut Engine) -> Result<Option<FileJournal>, String> {
     let mut found = vec![];
     let storage = Arc::new(disk.clone());
-    let opened = FileJournal::open_in(storage, engine.flushed, ChecksumKind::Crc32c, OnDamage::Refuse);
+    let opened = FileJournal::open_in(
+        storage,
+        engine.flushed,
+        ChecksumKind::Crc32c,
+        RecoveryMode::TolerateCorruptedTailRecords,
+    );
     let recovered = opened.and_then(|(journal, recovery)| {
         let replayed = recovery.replay(|sequence, batch| {
             found.push((sequence, batch.as_bytes().to_vec()));

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use paranoid_memtable::Error;
-use paranoid_memtable::set::{FileJournal, Journal, JournalRecovery, Replayed};
+use paranoid_memtable::set::{FileJournal, FindingReason, Journal, JournalRecovery, Replayed};
 
 use super::{Logged, batch};
 use crate::support::watchdog::Watchdog;
@@ -21,7 +21,9 @@ impl Directory {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<_> = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            files.filter(|path| path.extension().is_some_and(|it| it == "journal")).collect();
         files.sort();
         files
     }
@@ -69,7 +71,8 @@ fn a_directory_of_the_file_system() {
     append(&directory.files()[1], &[1, 40, 0]);
     let (journal, replayed, found) = replay(FileJournal::open(&directory.0, 0)).unwrap();
     assert_eq!((found, replayed.last_sequence, replayed.cut_bytes), (logged.clone(), 4, 3));
-    assert!(replayed.findings.is_empty());
+    assert!(matches!(&*replayed.findings, [it] if it.reason == FindingReason::TornTail && it.cut_bytes == 3));
+    assert_eq!(fs::read(directory.0.join("000002.journal.cut")).unwrap(), [1, 40, 0]);
     // A flushed table's file goes.
     let next = journal.next_table();
     journal.switch(next).unwrap();

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, OnDamage, SetOptions, Storage};
+use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetOptions, Storage};
 use paranoid_memtable::{ChecksumKind, Error, Kind, MemTableOptions, WriteBatch};
 
 use crate::support::disk::{End, Plan, SimDisk};
@@ -134,8 +134,12 @@ impl Engine {
         // Only the system's cache may have the manifest that was read, and the journal forgets what its tables hold.
         engine.write_manifest(last)?;
         let storage = Arc::new(disk.clone());
-        let (journal, recovery) =
-            FileJournal::open_in(storage, last, ChecksumKind::Crc32c, OnDamage::Refuse)?;
+        let (journal, recovery) = FileJournal::open_in(
+            storage,
+            last,
+            ChecksumKind::Crc32c,
+            RecoveryMode::TolerateCorruptedTailRecords,
+        )?;
         let table = MemTableOptions::builder().write_buffer_size(16 << 10).build()?;
         let options =
             SetOptions::builder().table(table).first_table(journal.next_table()).last_sequence(last);
