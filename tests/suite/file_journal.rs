@@ -16,6 +16,7 @@ use crate::support::watchdog::Watchdog;
 mod crash;
 mod directory;
 mod install;
+mod loss;
 
 type Files = BTreeMap<String, Vec<u8>>;
 /// Sequence number and encoded batch.

@@ -317,7 +317,7 @@ impl FileJournal {
     /// drop(journal);
     /// let path = folder.join("000001.journal");
     /// let mut bytes = std::fs::read(&path).expect("the file");
-    /// bytes[220] ^= 4;
+    /// bytes[600] ^= 4;
     /// std::fs::write(&path, bytes).expect("written");
     ///
     /// let refused = FileJournal::open(&folder, 0).unwrap_err();

@@ -104,6 +104,10 @@ impl Engine {
         }
         let open = |batch: &&mut Batch| matches!(batch.fate, Fate::Open | Fate::Leaving);
         let mut open: Vec<&mut Batch> = self.batches.iter_mut().filter(open).collect();
+        // Those that a failed sync covered and that nobody waited for stay.
+        let is_leaving = |batch: &&mut Batch| batch.fate == Fate::Leaving;
+        let leaving = open.iter().position(is_leaving).unwrap_or(open.len());
+        let mut open = open.split_off(self.next as usize % (leaving + 1));
         if let Some(first) = open.first().map(|batch| batch.sequence) {
             open.iter_mut().for_each(|batch| batch.fate = Fate::Leaving);
             journal.abandon(first, self.next - 1)?;
@@ -153,7 +157,7 @@ impl Engine {
                     if batch.fate == Fate::Gone {
                         return Err(format!("batch {sequence} was abandoned"));
                     }
-                    if let Some(skipped) = skipped.filter(|_| batch.fate == Fate::Open) {
+                    if let Some(skipped) = skipped {
                         return Err(format!("batch {sequence} without batch {skipped} before it"));
                     }
                     break;

@@ -116,3 +116,31 @@ fn damage_in_a_directory_is_refused_and_saved_around() {
         assert_eq!((numbers.as_slice(), replayed.findings.len()), (&[1, 3][..], 1), "byte {at}");
     }
 }
+
+/// A journal has its directory for itself, as long as it is open.
+#[test]
+fn a_second_journal_of_a_directory_is_refused() {
+    let _watchdog = Watchdog::new("file_journal::directory::a_second_journal_of_a_directory", 0);
+    let directory = Directory::new("locked");
+    let (journal, _) = FileJournal::open(&directory.0, 0).unwrap();
+    for again in [FileJournal::open(&directory.0, 0), FileJournal::salvage(&directory.0, 0)] {
+        let refused = again.map(drop).unwrap_err();
+        let Error::Io { operation: "lock", source, .. } = &refused else { panic!("{refused}") };
+        assert_eq!(source.kind(), std::io::ErrorKind::WouldBlock);
+    }
+    drop(journal);
+    assert!(FileJournal::open(&directory.0, 0).is_ok());
+}
+
+/// A pipe with the name of a journal's file is no reason to wait.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_refused() {
+    let _watchdog = Watchdog::new("file_journal::directory::a_pipe_is_refused", 0);
+    let directory = Directory::new("pipe");
+    let made = std::process::Command::new("mkfifo").arg(directory.0.join("000001.journal")).status();
+    if made.is_ok_and(|status| status.success()) {
+        let refused = FileJournal::open(&directory.0, 0).map(drop).unwrap_err();
+        assert!(matches!(refused, Error::Io { operation: "read", .. }), "{refused}");
+    }
+}

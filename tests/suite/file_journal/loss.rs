@@ -1,0 +1,373 @@
+//! What a journal says about what is lost: syncs that failed, files that are gone or shorter, damage of what was durable, and
+//! what each mode of recovery makes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use paranoid_memtable::set::{
+    Durability, FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, SetOptions, Storage,
+    StorageFile,
+};
+use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+
+use super::{Files, Logged, batch, disk_of, empty_disk, journals, read};
+use crate::support::disk::{End, Plan, SECTOR, SimDisk};
+use crate::support::rng::{Rng, seed_or};
+use crate::support::watchdog::Watchdog;
+
+const DEFAULT: RecoveryMode = RecoveryMode::TolerateCorruptedTailRecords;
+/// Every storage call that may fail fails.
+const FAILING: Plan = Plan { crash_at: None, fails_one_in: Some(1), capacity: None };
+
+fn numbers(found: &[Logged]) -> Vec<u64> {
+    found.iter().map(|(sequence, _)| *sequence).collect()
+}
+
+fn append(journal: &FileJournal, sequences: std::ops::RangeInclusive<u64>) {
+    sequences.for_each(|sequence| journal.append(&batch(sequence, &[sequence as u8; 300])).unwrap());
+}
+
+/// Batches 1 and 2 in a first file, 3 and 4 in a second one, all durable.
+fn four_batches() -> Files {
+    let disk = empty_disk();
+    let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+    for (table, sequences) in [(1, 1..=2), (2, 3..=4)] {
+        journal.switch(table).unwrap();
+        append(&journal, sequences);
+    }
+    journal.sync().unwrap();
+    drop(journal);
+    disk.files()
+}
+
+/// A sync fails, the process restarts and reads what the sync did not write from the system's cache: what is acknowledged
+/// then is there after a power cut, with all before it.
+#[test]
+fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
+    let test = "file_journal::loss::what_a_failed_sync_left_is_written_anew_by_the_next_process";
+    let seed = seed_or(0x1057);
+    let _watchdog = Watchdog::new(test, seed);
+    let mut rng = Rng::new(seed);
+    for _ in 0..40 {
+        let disk = SimDisk::new(rng.next_u64(), Plan::default());
+        let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+        journal.switch(1).unwrap();
+        append(&journal, 1..=1);
+        journal.sync().unwrap();
+        append(&journal, 2..=3);
+        disk.set_plan(FAILING);
+        journal.sync().unwrap_err();
+        drop(journal);
+        let disk = disk.after(End::Process, &mut rng);
+        let (journal, _, found) = read(&disk, 0, DEFAULT).unwrap();
+        assert_eq!(numbers(&found), [1, 2, 3]);
+        journal.switch(2).unwrap();
+        append(&journal, 4..=4);
+        journal.sync().unwrap();
+        let crashed = disk.after(End::Power, &mut rng);
+        assert_eq!(numbers(&read(&crashed, 0, DEFAULT).unwrap().2), [1, 2, 3, 4], "seed {seed:#x}");
+    }
+}
+
+/// A sync of a set fails, and the set resumes: after a power cut the acknowledged batches are there up to some point, and none
+/// after one that is not.
+#[test]
+fn a_resumed_set_keeps_a_prefix() {
+    let test = "file_journal::loss::a_resumed_set_keeps_a_prefix";
+    let seed = seed_or(0x4e5);
+    let _watchdog = Watchdog::new(test, seed);
+    let mut rng = Rng::new(seed);
+    for _ in 0..40 {
+        let disk = SimDisk::new(rng.next_u64(), Plan::default());
+        let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+        let options = SetOptions::builder().journal(Arc::new(journal)).build().unwrap();
+        let set = MemTableSet::open(options, ()).unwrap();
+        let write = |value: u8, durability| {
+            let mut batch = WriteBatch::with_protection(8).unwrap();
+            batch.put(&[value], &[value; 300]).unwrap();
+            set.write_with(&batch, durability)
+        };
+        write(1, Durability::Buffered).unwrap();
+        set.switch().unwrap();
+        write(2, Durability::Buffered).unwrap();
+        disk.set_plan(FAILING);
+        write(3, Durability::Synced).unwrap_err();
+        // A device that goes on failing: the set stays as it is.
+        set.resume().unwrap_err();
+        disk.set_plan(Plan::default());
+        assert_eq!(set.resume().unwrap(), Some((3, 3)));
+        assert_eq!(write(4, Durability::Synced).unwrap(), 4);
+        let crashed = disk.after(End::Power, &mut rng);
+        assert_eq!(numbers(&read(&crashed, 0, DEFAULT).unwrap().2), [1, 2, 4], "seed {seed:#x}");
+    }
+}
+
+/// Runs of every byte value: whatever the form of the file makes of them, a damaged byte is not taken for one that was never
+/// written, also where no note says that it was.
+#[test]
+fn a_value_with_runs_of_every_byte_is_written_in_one_pass() {
+    let ramp: Vec<u8> = (0..=u8::MAX).flat_map(|byte| std::iter::repeat_n(byte, 2 * SECTOR - 1)).collect();
+    let disk = empty_disk();
+    let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+    journal.switch(1).unwrap();
+    journal.append(&batch(1, &ramp)).unwrap();
+    journal.append(&batch(2, b"after")).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    let (whole, mut rng) = (journals(&disk), Rng::new(1));
+    assert_eq!(read(&disk_of(&whole), 0, DEFAULT).unwrap().2[0].1, batch(1, &ramp));
+    let len = whole["000001.journal"].len();
+    for _ in 0..200 {
+        let at = SECTOR + rng.index(len - SECTOR - 100);
+        let mut files = whole.clone();
+        files.get_mut("000001.journal").unwrap()[at] ^= 1 << rng.index(8);
+        let refused = read(&disk_of(&files), 0, DEFAULT).unwrap_err();
+        assert!(matches!(refused, Error::DamagedFile { .. }), "byte {at}: {refused}");
+    }
+}
+
+/// Every file in turn is lost, or cut at every record's end, and every byte of the last record is damaged: the default mode
+/// refuses it and changes nothing.
+#[test]
+fn what_was_durable_and_is_not_there_is_refused() {
+    let whole = four_batches();
+    let refuse = |files: &Files, named: &str, text: &str| {
+        let disk = disk_of(files);
+        for mode in [DEFAULT, RecoveryMode::AbsoluteConsistency] {
+            match read(&disk, 0, mode) {
+                Err(Error::DamagedFile { file, .. }) => assert_eq!(file, named, "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
+            assert_eq!(disk.files(), *files, "{text}: changed");
+        }
+    };
+    for name in ["000001.journal", "000002.journal"] {
+        let mut files = whole.clone();
+        let bytes = files.remove(name).unwrap();
+        refuse(&files, name, &format!("{name} lost"));
+        for len in 0..bytes.len() {
+            files.insert(name.into(), bytes[..len].to_vec());
+            refuse(&files, name, &format!("{name} cut to {len}"));
+        }
+        for at in bytes.len() - 300..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            files.insert(name.into(), damaged);
+            refuse(&files, name, &format!("{name}, byte {at}"));
+        }
+    }
+    // What the engine has in its files need not be there.
+    let mut files = whole.clone();
+    files.retain(|name, _| !name.ends_with(".journal"));
+    assert!(read(&disk_of(&files), 4, DEFAULT).unwrap().1.findings.is_empty());
+    // Nobody knows of what is lost together with the notes about it.
+    files.clear();
+    assert!(read(&disk_of(&files), 0, DEFAULT).unwrap().2.is_empty());
+}
+
+/// What each mode hands out, reports and sets aside.
+#[test]
+fn modes_of_recovery() {
+    let whole = four_batches();
+    let open = |change: &dyn Fn(&mut Files), mode| {
+        let mut files = whole.clone();
+        change(&mut files);
+        let disk = disk_of(&files);
+        let opened = read(&disk, 0, mode);
+        opened.map(|(_, replayed, found)| {
+            let names: Vec<String> = disk.files().into_keys().collect();
+            let reasons: Vec<_> = replayed.findings.iter().map(|it| it.reason).collect();
+            let cut: u64 = replayed.findings.iter().map(|it| it.cut_bytes).sum();
+            assert_eq!(cut, replayed.cut_bytes);
+            // What was set aside does not come back.
+            let again = read(&disk, 0, DEFAULT);
+            assert!(mode == RecoveryMode::SkipAnyCorrupted || numbers(&again.unwrap().2) == numbers(&found));
+            (numbers(&found), reasons, names)
+        })
+    };
+    let damage = |files: &mut Files| files.get_mut("000001.journal").unwrap()[SECTOR + 400] ^= 1;
+    let lose = |files: &mut Files| drop(files.remove("000002.journal"));
+    let torn = |files: &mut Files| files.get_mut("000002.journal").unwrap().extend([7; 30]);
+    let (skip, point) = (RecoveryMode::SkipAnyCorrupted, RecoveryMode::PointInTime);
+    let (damaged, missing) = (FindingReason::Damage, FindingReason::Missing);
+    let (first, second, notes) = ("000001.journal", "000002.journal", "journal.synced");
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    for change in [&damage as &dyn Fn(&mut Files), &lose] {
+        assert!(open(change, DEFAULT).is_err() && open(change, RecoveryMode::AbsoluteConsistency).is_err());
+    }
+    let all = names(&[first, second, notes]);
+    assert_eq!(open(&damage, skip).unwrap(), (vec![1, 3, 4], vec![damaged], all.clone()));
+    let aside = names(&[first, "000001.journal.damaged", "000002.journal.damaged", notes]);
+    assert_eq!(open(&damage, point).unwrap(), (vec![1], vec![damaged, damaged], aside));
+    assert_eq!(open(&lose, skip).unwrap(), (vec![1, 2], vec![missing], names(&[first, notes])));
+    assert_eq!(open(&lose, point).unwrap(), (vec![1, 2], vec![missing], names(&[first, notes])));
+    assert!(open(&torn, RecoveryMode::AbsoluteConsistency).is_err());
+    for mode in [DEFAULT, point, skip] {
+        let aside = names(&[first, second, "000002.journal.cut", notes]);
+        let expected = (vec![1, 2, 3, 4], vec![FindingReason::TornTail], aside);
+        assert_eq!(open(&torn, mode).unwrap(), expected, "{mode:?}");
+    }
+}
+
+/// A file as the first version of this crate wrote it, and one of a later version, are left alone.
+#[test]
+fn files_of_another_version_are_not_supported() {
+    let mut header = b"pmjournl\x01\x04\0\0".to_vec();
+    header.extend(7u32.to_le_bytes());
+    [1, u64::MAX, 0, 0, 0, 0].iter().for_each(|word: &u64| header.extend(word.to_le_bytes()));
+    header.extend(ChecksumKind::Xxh3.checksum(&header).to_le_bytes());
+    let mut later = four_batches()["000001.journal"].clone();
+    (later[8], later[SECTOR / 2 + 8]) = (3, 3);
+    for bytes in
+        [[header.clone(), header.clone(), vec![9; 500]].concat(), [header.clone(), header].concat(), later]
+    {
+        let files = Files::from([("000001.journal".into(), bytes)]);
+        let disk = disk_of(&files);
+        for mode in [DEFAULT, RecoveryMode::PointInTime, RecoveryMode::SkipAnyCorrupted] {
+            assert!(matches!(read(&disk, 0, mode), Err(Error::NotSupported(_))));
+            assert_eq!(disk.files(), files);
+        }
+    }
+}
+
+/// A process that ends again and again before its first write, and one that ends after it: no opening takes more steps
+/// than an earlier one, but for those that read the batches of the files before.
+#[test]
+fn openings_do_not_get_slower() {
+    let mut disk = empty_disk();
+    let mut rng = Rng::new(3);
+    let open = |disk: &SimDisk, writes: u64| {
+        let (journal, _, found) = read(disk, 0, DEFAULT).unwrap();
+        let steps = disk.steps();
+        journal.switch(journal.next_table()).unwrap();
+        let next = found.len() as u64 + 1;
+        append(&journal, next..=next + writes - 1);
+        // The process ends without closing it.
+        std::mem::forget(journal);
+        (steps, found.len())
+    };
+    open(&disk, 1);
+    let mut steps = vec![];
+    for _ in 0..20 {
+        disk = disk.after(End::Process, &mut rng);
+        let (taken, found) = open(&disk, 0);
+        assert_eq!((found, journals(&disk).len()), (1, 2));
+        steps.push(taken);
+    }
+    assert!(steps[2..].iter().all(|it| *it == steps[2]), "{steps:?}");
+    // One read for each file twice, and what each opening takes.
+    for files in 2..20 {
+        disk = disk.after(End::Process, &mut rng);
+        let (taken, found) = open(&disk, 1);
+        assert_eq!(found, files - 1);
+        assert!(taken <= 20 + 2 * files as u64, "{taken} steps with {files} files");
+    }
+}
+
+/// Batches and abandoned intervals in any order: each batch is passed over exactly if a later record has its number.
+#[test]
+fn abandoned_intervals_in_any_order() {
+    let test = "file_journal::loss::abandoned_intervals_in_any_order";
+    let seed = seed_or(0xaba);
+    let _watchdog = Watchdog::new(test, seed);
+    let mut rng = Rng::new(seed);
+    for _ in 0..200 {
+        let disk = empty_disk();
+        let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+        journal.switch(1).unwrap();
+        let (mut wanted, mut next) = (vec![], 1);
+        for _ in 0..40 {
+            if rng.one_in(3) {
+                let first = 1 + rng.below(next);
+                let last = first + rng.below(6);
+                journal.abandon(first, last).unwrap();
+                wanted.retain(|sequence| !(first..=last).contains(sequence));
+                next = next.max(last + 1);
+            } else {
+                journal.append(&batch(next, b"v")).unwrap();
+                wanted.push(next);
+                next += 1;
+            }
+        }
+        drop(journal);
+        assert_eq!(numbers(&read(&disk, 0, DEFAULT).unwrap().2), wanted, "seed {seed:#x}");
+    }
+}
+
+/// A storage that counts its open files.
+#[derive(Debug, Clone)]
+struct Counted(SimDisk, Arc<AtomicUsize>);
+
+#[derive(Debug)]
+struct CountedFile(Box<dyn StorageFile>, Arc<AtomicUsize>);
+
+impl Counted {
+    fn count(&self, file: Box<dyn StorageFile>) -> Box<dyn StorageFile> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Box::new(CountedFile(file, Arc::clone(&self.1)))
+    }
+}
+
+impl Drop for CountedFile {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl StorageFile for CountedFile {
+    fn append(&self, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.append(bytes)
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        self.0.sync()
+    }
+    fn truncate(&self, len: u64) -> std::io::Result<()> {
+        self.0.truncate(len)
+    }
+}
+
+impl Storage for Counted {
+    fn list(&self) -> std::io::Result<Vec<String>> {
+        self.0.list()
+    }
+    fn create(&self, name: &str) -> std::io::Result<Box<dyn StorageFile>> {
+        self.0.create(name).map(|file| self.count(file))
+    }
+    fn open(&self, name: &str) -> std::io::Result<Box<dyn StorageFile>> {
+        self.0.open(name).map(|file| self.count(file))
+    }
+    fn read(&self, name: &str) -> std::io::Result<Vec<u8>> {
+        self.0.read(name)
+    }
+    fn remove(&self, name: &str) -> std::io::Result<()> {
+        self.0.remove(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn sync_dir(&self) -> std::io::Result<()> {
+        self.0.sync_dir()
+    }
+}
+
+/// Many files that were never synced: few of them are open, and one sync makes all of them durable.
+#[test]
+fn files_that_are_not_written_are_closed() {
+    let _watchdog = Watchdog::new("file_journal::loss::files_that_are_not_written_are_closed", 0);
+    let storage = Counted(empty_disk(), Arc::default());
+    let (journal, recovery) =
+        FileJournal::open_in(Arc::new(storage.clone()), 0, ChecksumKind::Xxh3, DEFAULT).unwrap();
+    drop(recovery);
+    for table in 1..=60 {
+        journal.switch(table).unwrap();
+        append(&journal, table..=table);
+        assert!(storage.1.load(Ordering::Relaxed) <= 20, "{table} tables");
+    }
+    journal.obsolete_before(3).unwrap();
+    journal.sync().unwrap();
+    assert!(storage.1.load(Ordering::Relaxed) <= 3);
+    for seed in 0..10 {
+        let crashed = storage.0.after(End::Power, &mut Rng::new(seed));
+        assert_eq!(numbers(&read(&crashed, 2, DEFAULT).unwrap().2), (3..=60).collect::<Vec<_>>());
+    }
+}
