@@ -15,6 +15,7 @@ use crate::support::watchdog::Watchdog;
 
 mod crash;
 mod directory;
+mod faults;
 mod install;
 mod loss;
 

@@ -115,6 +115,8 @@ pub struct Plan {
     pub crash_at: Option<u64>,
     /// One append, sync or truncation in so many fails.
     pub fails_one_in: Option<u64>,
+    /// Every call fails whose step is from the first of these on, and before the second.
+    pub fails_within: Option<(u64, u64)>,
     /// Bytes that the disk can hold.
     pub capacity: Option<usize>,
 }
@@ -143,16 +145,26 @@ impl State {
         Ok(())
     }
 
-    /// Whether a step fails while the machine runs on.
-    fn fails(&mut self) -> io::Result<()> {
-        match self.plan.fails_one_in {
-            Some(n) if self.rng.one_in(n) => Err(io::Error::other("the device failed")),
-            _ => Ok(()),
+    /// Whether the call of this step fails while the machine runs on.
+    fn fails(&mut self, one_in: Option<u64>) -> io::Result<()> {
+        let is_within =
+            self.plan.fails_within.is_some_and(|(from, to)| (from..to).contains(&(self.steps - 1)));
+        if is_within && self.rng.one_in(3) {
+            Err(io::ErrorKind::StorageFull.into())
+        } else if is_within || one_in.is_some_and(|n| self.rng.one_in(n)) {
+            Err(io::Error::other("the device failed"))
+        } else {
+            Ok(())
         }
     }
 
-    fn risky_step(&mut self) -> io::Result<()> {
-        self.step().and_then(|()| self.fails())
+    /// A call that fails only where the plan says so.
+    fn call(&mut self) -> io::Result<()> {
+        self.step().and_then(|()| self.fails(None))
+    }
+
+    fn risky_call(&mut self) -> io::Result<()> {
+        self.step().and_then(|()| self.fails(self.plan.fails_one_in))
     }
 
     fn find(&self, name: &str) -> io::Result<usize> {
@@ -275,9 +287,9 @@ impl StorageFile for SimFile {
         let mut state = self.disk.state();
         // In two parts: a crash or a failure may come between them.
         let cut = state.rng.index(bytes.len() + 1);
-        state.step()?;
+        state.call()?;
         state.write(self.inode, &bytes[..cut])?;
-        state.risky_step()?;
+        state.risky_call()?;
         state.write(self.inode, &bytes[cut..])?;
         // Once both are there, no moment between them is on the disk alone.
         let versions = &mut state.inodes[self.inode].versions;
@@ -288,7 +300,8 @@ impl StorageFile for SimFile {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
         state.step()?;
-        let done = state.fails();
+        let one_in = state.plan.fails_one_in;
+        let done = state.fails(one_in);
         let State { inodes, rng, .. } = &mut *state;
         match done {
             Ok(()) => inodes[self.inode].synced(),
@@ -299,7 +312,7 @@ impl StorageFile for SimFile {
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        state.risky_step()?;
+        state.risky_call()?;
         let mut bytes = state.inodes[self.inode].cache.clone();
         bytes.truncate(len as usize);
         state.inodes[self.inode].change(bytes);
@@ -310,13 +323,13 @@ impl StorageFile for SimFile {
 impl Storage for SimDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut state = self.state();
-        state.step()?;
+        state.call()?;
         Ok(state.names.keys().cloned().collect())
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
         let mut state = self.state();
-        state.step()?;
+        state.call()?;
         if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -328,20 +341,20 @@ impl Storage for SimDisk {
 
     fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
         let mut state = self.state();
-        state.step()?;
+        state.call()?;
         Ok(Box::new(SimFile { disk: self.clone(), inode: state.find(name)? }))
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut state = self.state();
-        state.step()?;
+        state.call()?;
         let inode = state.find(name)?;
         Ok(state.inodes[inode].cache.clone())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
-        state.step()?;
+        state.call()?;
         state.find(name)?;
         state.rename(Naming::Unlink(name.into()));
         Ok(())
@@ -358,7 +371,8 @@ impl Storage for SimDisk {
     fn sync_dir(&self) -> io::Result<()> {
         let mut state = self.state();
         state.step()?;
-        let done = state.fails();
+        let one_in = state.plan.fails_one_in;
+        let done = state.fails(one_in);
         state.names_are_lost |= done.is_err();
         if !state.names_are_lost {
             state.synced_names = state.names.clone();

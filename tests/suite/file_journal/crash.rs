@@ -220,10 +220,10 @@ fn crash(seed: u64) -> Result<(), String> {
     let mut engine = Engine { next: 1, ..Engine::default() };
     let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
     for _ in 0..4 {
-        disk.set_plan(Plan { crash_at: Some(rng.below(150)), fails_one_in: None, capacity: None });
+        disk.set_plan(Plan { crash_at: Some(rng.below(150)), ..Plan::default() });
         if let Some(journal) = recover(&disk, &mut engine)? {
             let crash_at = Some(disk.steps() + rng.below(100));
-            disk.set_plan(Plan { crash_at, fails_one_in, capacity: None });
+            disk.set_plan(Plan { crash_at, fails_one_in, ..Plan::default() });
             let mut ready = engine.switch(&journal).is_ok();
             while !ready && !disk.is_down() {
                 ready = engine.switch(&journal).is_ok();

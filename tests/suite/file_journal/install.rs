@@ -15,12 +15,13 @@ use crate::support::sets::{History, Version, read_through};
 use crate::support::watchdog::{Watchdog, replay_line};
 
 const KEYS: u64 = 12;
-/// Each batch puts its number here.
+/// Each batch puts its number here, and under one of the names that the last batches share.
 const NUMBER: &[u8] = b"number";
+const LAST: u64 = 8;
 
 /// What an engine leaves out before it installs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Forgets {
+pub(super) enum Forgets {
     Nothing,
     /// The sync of its table files.
     Tables,
@@ -33,7 +34,7 @@ enum Forgets {
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The engine, and what it knows.
-struct Engine {
+pub(super) struct Engine {
     disk: SimDisk,
     set: MemTableSet<History>,
     forgets: Forgets,
@@ -43,17 +44,62 @@ struct Engine {
     next_file: u64,
 }
 
-/// What was written: the state after each batch, from the last recovery on.
-#[derive(Default)]
-struct Written {
-    first: u64,
-    states: Vec<State>,
-    /// The last batch that was acknowledged as synced.
+/// What was written, by the numbers of the batches: each attempt has one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Written {
+    /// What is read after each batch; also after those that were refused, as long as nothing says that they were not written after all.
+    states: BTreeMap<u64, State>,
+    /// The last batch that reads see, and the last one that was tried.
+    visible: u64,
+    tried: u64,
+    /// The last batch that was acknowledged, and the last one that was acknowledged as synced.
+    acknowledged: u64,
     synced: u64,
+    /// What was acknowledged as synced since the last opening.
+    syncs: Vec<Sync>,
+}
+
+/// A batch that is durable, the newest file of the journal at that time, and its length.
+#[derive(Debug, Clone, Default)]
+struct Sync {
+    number: u64,
+    file: String,
+    len: usize,
+}
+
+impl Written {
+    /// Whether another file than this one can know of a later sync that the first of the lost batches was durable.
+    pub(super) fn is_known_outside(&self, first_lost: u64, file: &str) -> bool {
+        let known = self.syncs.iter().skip_while(|sync| sync.number < first_lost);
+        known.skip(1).any(|sync| sync.file != file)
+    }
+
+    /// The last batch that was acknowledged as synced.
+    pub(super) fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Where a file ended when a sync was acknowledged.
+    pub(super) fn an_end_of(&self, file: &str, rng: &mut Rng) -> Option<usize> {
+        let ends: Vec<usize> =
+            self.syncs.iter().filter(|sync| sync.file == file).map(|sync| sync.len).collect();
+        (!ends.is_empty()).then(|| *rng.pick(&ends))
+    }
+
+    /// Whatever ends: what only the system's cache has ends with the power.
+    pub(super) fn ended(&mut self, end: End) {
+        if end == End::Power {
+            self.acknowledged = self.synced;
+        }
+    }
 }
 
 fn key(number: u64) -> Vec<u8> {
     format!("k{number:02}").into_bytes()
+}
+
+fn last(number: u64) -> Vec<u8> {
+    format!("last{}", number % LAST).into_bytes()
 }
 
 fn field(bytes: &mut Vec<u8>, field: &[u8]) {
@@ -110,7 +156,7 @@ fn io(error: std::io::Error) -> Error {
 
 impl Engine {
     /// Opens what the disk has.
-    fn open(disk: &SimDisk, forgets: Forgets) -> Result<Engine, Error> {
+    pub(super) fn open(disk: &SimDisk, forgets: Forgets) -> Result<Engine, Error> {
         let names = disk.list().map_err(io)?;
         let number = |name: &String| name.split('-').next_back().and_then(|it| it.parse::<u64>().ok());
         let own = |name: &&String| name.starts_with("manifest-") || name.starts_with("table-");
@@ -130,9 +176,9 @@ impl Engine {
                 .ok_or_else(|| io(std::io::Error::other(format!("{name} is torn"))))?;
         }
         let set = MemTableSet::open(SetOptions::default(), History::default())?;
-        let mut engine = Engine { disk: disk.clone(), set, forgets, tables, next_file };
+        let mut engine = Engine { disk: disk.clone(), set, forgets, tables: tables.clone(), next_file };
         // Only the system's cache may have the manifest that was read, and the journal forgets what its tables hold.
-        engine.write_manifest(last)?;
+        engine.write_manifest(last, &tables)?;
         let storage = Arc::new(disk.clone());
         let (journal, recovery) = FileJournal::open_in(
             storage,
@@ -164,9 +210,9 @@ impl Engine {
         Ok(name)
     }
 
-    fn write_manifest(&mut self, last_sequence: u64) -> Result<(), Error> {
+    fn write_manifest(&mut self, last_sequence: u64, tables: &[String]) -> Result<(), Error> {
         let mut fields = vec![last_sequence.to_be_bytes().to_vec()];
-        fields.extend(self.tables.iter().map(|name| name.clone().into_bytes()));
+        fields.extend(tables.iter().map(|name| name.clone().into_bytes()));
         self.write_file("manifest", &sealed(&fields)).map(drop)
     }
 
@@ -176,17 +222,19 @@ impl Engine {
         let mut flushed = History::default();
         job.flush(&mut flushed)?;
         let bytes = table_file(&flushed);
-        let name = self.write_file("table", &bytes)?;
-        self.tables.push(name);
-        self.write_manifest(job.last_sequence())?;
+        let mut tables = self.tables.clone();
+        tables.push(self.write_file("table", &bytes)?);
+        self.write_manifest(job.last_sequence(), &tables)?;
+        self.tables = tables;
         let mut base = History::clone(self.set.view().base());
         add_table(&mut base, &bytes);
         job.install(base)
     }
 
     fn write(&self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
-        let mut state = written.states.last().cloned().unwrap_or_default();
-        let number = written.first + written.states.len() as u64;
+        let mut state = written.states.get(&written.visible).cloned().unwrap_or_default();
+        written.tried += 1;
+        let number = written.tried;
         let mut batch = WriteBatch::with_protection(8)?;
         for _ in 0..rng.below(4) {
             let (name, value) = (key(rng.below(KEYS)), rng.bytes(80));
@@ -208,18 +256,28 @@ impl Engine {
                 }
             }
         }
-        batch.put(NUMBER, &number.to_be_bytes())?;
-        state.insert(NUMBER.to_vec(), number.to_be_bytes().to_vec());
-        written.states.push(state);
+        for name in [NUMBER.to_vec(), last(number)] {
+            batch.put(&name, &number.to_be_bytes())?;
+            state.insert(name, number.to_be_bytes().to_vec());
+        }
+        written.states.insert(number, state);
         let durability = *rng.pick(&[Durability::Buffered, Durability::Synced]);
         self.set.write_with(&batch, durability)?;
+        (written.visible, written.acknowledged) = (number, number);
         if durability == Durability::Synced {
             written.synced = number;
+            written.syncs.push(self.sync(number));
         }
         Ok(())
     }
 
-    fn work(&mut self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
+    fn sync(&self, number: u64) -> Sync {
+        let newest = self.disk.files().into_iter().rfind(|(name, _)| name.ends_with(".journal"));
+        let (file, bytes) = newest.unwrap_or_default();
+        Sync { number, file, len: bytes.len() }
+    }
+
+    pub(super) fn work(&mut self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
         match rng.below(12) {
             0..=7 => self.write(written, rng),
             8..=9 => self.set.switch().map(drop),
@@ -227,21 +285,50 @@ impl Engine {
         }
     }
 
-    /// Compares what is read with what was written, and goes on from there.
-    fn compare(&self, written: &mut Written) -> Result<(), String> {
+    /// What is read.
+    fn read(&self) -> (u64, State) {
         let view = self.set.view();
-        let keys = (0..KEYS).map(key).chain([NUMBER.to_vec()]);
+        let keys = (0..KEYS).map(key).chain((0..LAST).map(last)).chain([NUMBER.to_vec()]);
         let read = keys.filter_map(|key| Some((key.clone(), read_through(&view, &key).value?)));
         let state: State = read.collect();
         let number = state.get(NUMBER).map_or(0, |it| u64::from_be_bytes(it.as_slice().try_into().unwrap()));
-        if number < written.synced {
-            return Err(format!("batch {} was synced, and {number} is the last one", written.synced));
+        (number, state)
+    }
+
+    /// Compares what is read, which ends with a batch from `first` on, with what was written.
+    pub(super) fn compare(&self, written: &Written, first: u64) -> Result<u64, String> {
+        let (number, state) = self.read();
+        if number < first {
+            return Err(format!("batch {first} was acknowledged, and {number} is the last one"));
         }
-        let known = number.checked_sub(written.first).and_then(|at| written.states.get(at as usize));
-        if known.cloned().unwrap_or_default() != state {
-            return Err(format!("after batch {number}: {state:?}"));
+        let none = State::new();
+        let known = written.states.get(&number).unwrap_or(&none);
+        let differs = |key: &&Vec<u8>| known.get(*key) != state.get(*key);
+        let wrong: Vec<_> =
+            known.keys().chain(state.keys()).filter(differs).map(|key| key.escape_ascii()).collect();
+        if let Some(first) = wrong.first() {
+            return Err(format!("after batch {number}: {first} and {} others are wrong", wrong.len() - 1));
         }
-        *written = Written { first: number, states: vec![state], synced: number };
+        Ok(number)
+    }
+
+    /// Compares what is read after an opening with what was written, and goes on from there.
+    pub(super) fn opened(&self, written: &mut Written) -> Result<(), String> {
+        let number = self.compare(written, written.acknowledged)?;
+        written.states.split_off(&(number + 1));
+        (written.visible, written.acknowledged, written.synced) = (number, number, number);
+        written.syncs = vec![self.sync(number)];
+        Ok(())
+    }
+
+    /// After a call that failed: the set takes writes again, and reads see what they saw, with what failed or without.
+    pub(super) fn failed(&self, written: &mut Written) -> Result<(), String> {
+        for _ in 0..20 {
+            if self.set.read_only().is_none() || self.set.resume().is_ok() {
+                break;
+            }
+        }
+        written.visible = self.compare(written, written.visible)?;
         Ok(())
     }
 }
@@ -249,7 +336,7 @@ impl Engine {
 /// Opens, works, crashes, a few times.
 fn crash(seed: u64, forgets: Forgets) -> Result<(), String> {
     let mut rng = Rng::new(seed);
-    let mut written = Written { states: vec![State::new()], ..Written::default() };
+    let mut written = Written::default();
     let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
     for _ in 0..3 {
         let crash_at = Some(rng.below(160));
@@ -258,7 +345,7 @@ fn crash(seed: u64, forgets: Forgets) -> Result<(), String> {
             Err(_) if disk.is_down() => {}
             Err(error) => return Err(format!("open: {error}")),
             Ok(mut engine) => {
-                engine.compare(&mut written)?;
+                engine.opened(&mut written)?;
                 while !disk.is_down() {
                     if let Err(error) = engine.work(&mut written, &mut rng)
                         && !disk.is_down()
@@ -269,10 +356,11 @@ fn crash(seed: u64, forgets: Forgets) -> Result<(), String> {
             }
         }
         let end = *rng.pick(&[End::Process, End::Power, End::Power]);
+        written.ended(end);
         disk = disk.after(end, &mut rng);
     }
     let engine = Engine::open(&disk, forgets).map_err(|error| format!("at last: {error}"))?;
-    engine.compare(&mut written)
+    engine.opened(&mut written)
 }
 
 #[test]
