@@ -362,7 +362,7 @@ impl Storage for SimDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
-        state.step()?;
+        state.call()?;
         let inode = state.find(from)?;
         state.rename(Naming::Rename(from.into(), to.into(), inode));
         Ok(())

@@ -17,7 +17,7 @@ use crate::support::watchdog::Watchdog;
 
 const DEFAULT: RecoveryMode = RecoveryMode::TolerateCorruptedTailRecords;
 /// Every storage call that may fail fails.
-const FAILING: Plan = Plan { crash_at: None, fails_one_in: Some(1), capacity: None };
+const FAILING: Plan = Plan { crash_at: None, fails_one_in: Some(1), fails_within: None, capacity: None };
 
 fn numbers(found: &[Logged]) -> Vec<u64> {
     found.iter().map(|(sequence, _)| *sequence).collect()
@@ -90,8 +90,10 @@ fn a_resumed_set_keeps_a_prefix() {
         write(1, Durability::Buffered).unwrap();
         set.switch().unwrap();
         write(2, Durability::Buffered).unwrap();
-        disk.set_plan(FAILING);
-        write(3, Durability::Synced).unwrap_err();
+        // An append takes two steps.
+        let fails_within = Some((disk.steps() + 2, u64::MAX));
+        disk.set_plan(Plan { fails_within, ..Plan::default() });
+        assert!(matches!(write(3, Durability::Synced), Err(Error::ReadOnly { .. })));
         // A device that goes on failing: the set stays as it is.
         set.resume().unwrap_err();
         disk.set_plan(Plan::default());
