@@ -66,7 +66,10 @@ pub trait Journal: Send + Sync {
     /// Any error makes the set read-only. The set does not try again on what this call covered.
     fn sync(&self) -> Result<(), Error>;
 
-    /// Batches from here on belong to table `table`. Numbers ascend.
+    /// Batches from here on belong to table `table`. Numbers ascend. After a `sync` that failed, a resume of the set calls this
+    /// first: what that sync covered is durable when this returns, or becomes so with the next sync that does not fail, so that
+    /// a recovery finds a prefix. For files that means to write them anew: the system may take what it could not write for
+    /// written.
     ///
     /// # Errors
     /// Any error leaves the set with its active table, and refuses the batch for which a new one was needed.

@@ -77,7 +77,7 @@ impl SyncLeader {
         Ok(())
     }
 
-    /// Forgets a failed sync, after the journal was switched. What it covered counts as durable after a later one.
+    /// Forgets a failed sync, after the journal was switched: from then on a later sync answers for what the failed one covered.
     pub(crate) fn restart(&self) {
         let mut state = self.state.lock();
         if matches!(state.role, Role::Failed(_)) {

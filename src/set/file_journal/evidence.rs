@@ -99,13 +99,17 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
+    /// Without a note, in a new file in the place of the one that may be there: none of its notes comes back. The name is
+    /// new, so that this sync of the directory proves something also after one that failed.
+    pub(super) fn begin(storage: Arc<dyn Storage>) -> Result<Evidence> {
+        let file = create_anew(&*storage, NAME, &[])?;
+        sync_dir(&*storage)?;
+        Ok(Evidence { storage, file: Some(file), len: 0, note: None })
+    }
+
     /// Goes on after what is there.
     pub(super) fn open(storage: Arc<dyn Storage>, notes: &Notes) -> Result<Evidence> {
-        let file = match storage.open(NAME) {
-            Err(error) if error.kind() == ErrorKind::NotFound => storage.create(NAME),
-            opened => opened,
-        };
-        let file = file.map_err(Error::io("open", NAME))?;
+        let file = storage.open(NAME).map_err(Error::io("open", NAME))?;
         let len = notes.len - notes.len % NOTE_LEN as u64;
         if len < notes.len {
             file.truncate(len).map_err(Error::io("truncate", NAME))?;
@@ -140,12 +144,9 @@ impl Evidence {
         self.note.is_some_and(|note| note.at.table <= table)
     }
 
-    /// Lets all notes go for good (EVIDENCE-2): a new file takes the place of theirs, so that none comes back.
+    /// Lets all notes go for good (EVIDENCE-2).
     pub(super) fn forget(&mut self) -> Result<()> {
-        self.file = None;
-        let file = create_anew(&*self.storage, NAME, &[])?;
-        sync_dir(&*self.storage)?;
-        (self.file, self.len, self.note) = (Some(file), 0, None);
+        *self = Evidence::begin(Arc::clone(&self.storage))?;
         Ok(())
     }
 }

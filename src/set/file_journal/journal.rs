@@ -235,7 +235,21 @@ impl State {
 /// [`next_table`](Self::next_table) on. Sequence numbers ascend from batch to batch.
 ///
 /// If an append fails, for want of space for instance, the batch is not in the journal, and the next append may succeed.
-/// If a sync fails, every call fails until the next `switch`, because nobody knows what of the file will survive.
+/// If a sync fails, every call fails until the next `switch`, because nobody knows what of the file will survive. That switch
+/// writes anew what is not durable, so what survives a crash is always a prefix of what was appended.
+///
+/// # What is noticed
+/// A later opening refuses what was durable and is not as it was written: a damaged or missing record, a file that is gone
+/// or shorter, the newest one too. It knows from the records, from the headers, which name the file before, and from a note that
+/// each sync adds to the file `journal.synced`. Nobody notices that the last batches are gone if those notes are gone as
+/// well: if a disk drops what it reported as written when the power fails, up to the last file that was begun, or if all of the
+/// directory is lost.
+///
+/// # Files
+/// `NNNNNN.journal` for each table, `journal.synced`, and `journal.lock`, which one journal holds as long as it is open.
+/// What an opening cuts off, it keeps: a torn tail as `NNNNNN.journal.cut` until the table is obsolete, anything else as
+/// `NNNNNN.journal.damaged` until somebody removes it. No other file is touched. A file that is never synced is closed once
+/// many newer ones are open, and the next sync reads it and writes it anew.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -278,7 +292,10 @@ impl FileJournal {
     /// `last_sequence` is the last sequence number of the tables that are in the engine's files, 0 if there are none:
     /// older batches are not handed out again. All files are read: O(bytes).
     ///
-    /// What was not written whole when the machine went down is cut off, and the rest is made durable.
+    /// What was not written whole when the machine went down is cut off, which is one of the
+    /// [`findings`](crate::set::Replayed::findings). What is not known to be durable is written anew, which needs room for a
+    /// copy of the file. Files whose batches are all in the engine's files are removed: `last_sequence` must be that of
+    /// files which a crash leaves there.
     ///
     /// ```
     /// use paranoid_memtable::set::FileJournal;
@@ -286,8 +303,9 @@ impl FileJournal {
     /// ```
     ///
     /// # Errors
-    /// `DamagedFile` with the file and the byte offset if something that was durable does not verify; no file is changed
-    /// then, and [`salvage`](Self::salvage) can save the rest. `Io`.
+    /// `DamagedFile` with the file and the byte offset if something that was durable does not verify or is not there; no file
+    /// is changed then, and [`salvage`](Self::salvage) can save the rest. `NotSupported` for files of another version. `Io`
+    /// with `WouldBlock` if another journal has the directory open, in this process or another one, and other `Io`.
     pub fn open(
         directory: impl AsRef<Path>,
         last_sequence: SequenceNumber,
@@ -296,7 +314,7 @@ impl FileJournal {
         FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, RecoveryMode::default())
     }
 
-    /// Opens a damaged journal: every batch that verifies is handed out, whatever stands between them. Files with damage
+    /// Opens a damaged journal (`SkipAnyCorrupted`): every batch that verifies is handed out, whatever stands between them. Files with damage
     /// stay as they are until [`obsolete_before`](Journal::obsolete_before) removes them: until then only a salvage opens
     /// the journal.
     ///
@@ -334,7 +352,7 @@ impl FileJournal {
     /// ```
     ///
     /// # Errors
-    /// `Io`.
+    /// `NotSupported` and `Io`, as from [`open`](Self::open).
     pub fn salvage(
         directory: impl AsRef<Path>,
         last_sequence: SequenceNumber,
@@ -343,7 +361,7 @@ impl FileJournal {
         FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, RecoveryMode::SkipAnyCorrupted)
     }
 
-    /// Opens the journal of any storage, with a choice of what to do about damage, and of the kind of checksum in the
+    /// Opens the journal of any storage, in any mode of recovery, and of the kind of checksum in the
     /// files that the journal will write. Files that are there may have any.
     ///
     /// ```

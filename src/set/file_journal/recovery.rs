@@ -20,10 +20,11 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::file_journal::evidence::{Evidence, Note, Notes};
@@ -97,7 +98,7 @@ pub struct JournalFinding {
     pub reason: FindingReason,
     /// Bytes of the file that were cut off, 0 if none were.
     pub cut_bytes: u64,
-    /// `DamagedFile` with the name of the file and the byte offset.
+    /// `DamagedFile` with the name of the file and the byte offset, or with `Io` for one that is not there.
     pub error: Error,
 }
 
@@ -160,7 +161,7 @@ pub enum RecoveryMode {
 }
 
 /// A place in the order of the files that is not as it was written.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Break {
     /// The first of the files that may have to go for it.
     file: usize,
@@ -168,6 +169,14 @@ struct Break {
     table: u64,
     bad: Bad,
     is_missing: bool,
+}
+
+impl Break {
+    fn error(&self) -> Error {
+        let name = name_of(self.table);
+        let gone = || Error::io("find", &name)(ErrorKind::NotFound.into());
+        damaged(&name, if self.is_missing { gone() } else { self.bad.report.into() })
+    }
 }
 
 /// What earlier journals left in a directory: read, checked and durable, and not handed out yet.
@@ -336,54 +345,51 @@ impl JournalRecovery {
     /// Decides how much of the files is handed out (JOURNAL-RECOVERY-1).
     fn cut(&mut self, mode: RecoveryMode) -> Result<()> {
         let breaks = self.breaks();
-        let Some(Break { file: first, table, bad, is_missing }) = breaks.first() else { return Ok(()) };
-        let broken = self.files.get(*first);
+        let Some(&Break { file: first, table, bad, is_missing }) = breaks.first() else { return Ok(()) };
+        let broken = self.files.get(first);
         let goes_on = broken.is_some_and(|file| file.goes_on || (bad.at == 0 && file.has_records))
             || self.files.iter().skip(first + 1).any(|file| file.has_records);
-        let was_durable = At { table: *table, offset: bad.at } < self.synced;
+        let was_durable = At { table, offset: bad.at } < self.synced;
         let lost_header = bad.at == 0 && !bad.unwritten;
         let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);
         let reason = match is_damage {
-            _ if *is_missing => FindingReason::Missing,
+            _ if is_missing => FindingReason::Missing,
             true => FindingReason::Damage,
             false => FindingReason::TornTail,
         };
-        let is_refused = match mode {
-            RecoveryMode::TolerateCorruptedTailRecords => is_damage,
-            RecoveryMode::AbsoluteConsistency => true,
-            RecoveryMode::PointInTime | RecoveryMode::SkipAnyCorrupted => false,
-        };
-        if is_refused {
-            return Err(damaged(&name_of(*table), bad.report.into()));
-        }
-        let finding = |name: &str, report: Corruption, cut_bytes: u64| {
-            let error = damaged(name, report.into());
-            JournalFinding { reason, cut_bytes, error }
-        };
-        // What is damaged is reported when it is read again.
-        if mode == RecoveryMode::SkipAnyCorrupted && (is_damage || goes_on) {
-            let missing = breaks.iter().filter(|it| it.is_missing);
-            let missing = missing.map(|it| JournalFinding {
-                reason: FindingReason::Missing,
-                ..finding(&name_of(it.table), it.bad.report, 0)
-            });
-            self.findings.extend(missing);
-            self.is_salvage = true;
-            return Ok(());
-        }
-        if *is_missing {
-            self.findings.push(finding(&name_of(*table), bad.report, 0));
-        }
-        for (index, file) in self.files.iter_mut().enumerate().skip(*first) {
-            let is_broken = index == *first && !is_missing;
-            file.keeps = if is_broken { bad.at } else { 0 };
-            file.kept_as = if reason == FindingReason::TornTail { CUT } else { DAMAGED };
-            if file.keeps < file.len || (is_broken && reason != FindingReason::TornTail) {
-                let report = if is_broken { bad.report } else { report(0, 0, file.len) };
-                self.findings.push(finding(&file.name, report, file.len - file.keeps));
+        let missing = breaks.iter().filter(|it| it.is_missing).map(Break::error);
+        let missing =
+            missing.map(|error| JournalFinding { reason: FindingReason::Missing, cut_bytes: 0, error });
+        match mode {
+            RecoveryMode::TolerateCorruptedTailRecords if is_damage => Err(breaks[0].error()),
+            RecoveryMode::AbsoluteConsistency => Err(breaks[0].error()),
+            // What is damaged is reported when it is read again.
+            RecoveryMode::SkipAnyCorrupted if is_damage || goes_on => {
+                self.findings.extend(missing);
+                self.is_salvage = true;
+                Ok(())
+            }
+            _ => {
+                self.findings.extend(missing.take(usize::from(is_missing)));
+                self.cut_from(&breaks[0], reason);
+                Ok(())
             }
         }
-        Ok(())
+    }
+
+    /// Cuts off what lies at a place and after it.
+    fn cut_from(&mut self, from: &Break, reason: FindingReason) {
+        for (index, file) in self.files.iter_mut().enumerate().skip(from.file) {
+            let is_broken = index == from.file && !from.is_missing;
+            file.keeps = if is_broken { from.bad.at } else { 0 };
+            file.kept_as = if reason == FindingReason::TornTail { CUT } else { DAMAGED };
+            let cut_bytes = file.len - file.keeps;
+            if cut_bytes > 0 || (is_broken && reason != FindingReason::TornTail) {
+                let report = if is_broken { from.bad.report } else { report(0, 0, file.len) };
+                let error = damaged(&file.name, report.into());
+                self.findings.push(JournalFinding { reason, cut_bytes, error });
+            }
+        }
     }
 
     /// The places that are not as they were written, first those that lie before others.
@@ -474,14 +480,14 @@ impl JournalRecovery {
     fn settle(&mut self, names: &[String], notes: &Notes) -> Result<Evidence> {
         let storage = Arc::clone(&self.storage);
         self.note_idle();
-        let mut evidence = Evidence::open(Arc::clone(&storage), notes)?;
         let stays = |note: Note| {
             let is_it = |file: &&ScannedFile| file.table == note.at.table && self.is_kept(file);
             self.files.iter().find(is_it).is_some_and(|file| file.keeps >= note.at.offset)
         };
-        if !self.note.is_some_and(stays) {
-            evidence.forget()?;
-        }
+        let mut evidence = match self.note {
+            Some(note) if stays(note) => Evidence::open(Arc::clone(&storage), notes)?,
+            _ => Evidence::begin(Arc::clone(&storage))?,
+        };
         let mut is_changed = false;
         // Newest first: a file is never there without the one before it.
         for file in self.files.iter().rev() {
