@@ -39,6 +39,8 @@ enum Change {
     Copy(u8, u8),
     /// Any bytes in the place of a file.
     Raw(u8, Vec<u8>),
+    /// Any bytes among the notes of what was synced.
+    Notes(Vec<u8>),
 }
 
 fn batch(sequence: u64, len: usize) -> Vec<u8> {
@@ -69,7 +71,8 @@ fn read(files: &Files, mode: RecoveryMode) -> Result<(FileJournal, SimDisk, Vec<
 
 /// A journal that took these steps: its files, and what a recovery must hand out.
 fn written(steps: &[Step]) -> (Files, Vec<Logged>) {
-    let (journal, disk, _) = read(&Files::new(), RecoveryMode::TolerateCorruptedTailRecords).expect("an empty directory");
+    let (journal, disk, _) =
+        read(&Files::new(), RecoveryMode::TolerateCorruptedTailRecords).expect("an empty directory");
     let mut logged: Vec<Logged> = vec![];
     let mut next = 1;
     journal.switch(journal.next_table()).expect("a file");
@@ -115,6 +118,7 @@ fn change(files: &mut Files, change: &Change) {
                 files.insert(name(*to), bytes);
             }
         }
+        Change::Notes(bytes) => files.entry("journal.synced".into()).or_default().extend(bytes),
         Change::Raw(file, bytes) => drop(files.insert(name(*file), bytes.clone())),
     }
 }
@@ -125,11 +129,12 @@ fuzz_target!(|input: (Vec<Step>, Vec<Change>)| {
     let mut files = whole.clone();
     changes.iter().take(16).for_each(|it| change(&mut files, it));
     let saved = read(&files, RecoveryMode::SkipAnyCorrupted);
+    let stopped = read(&files, RecoveryMode::PointInTime);
     let opened = read(&files, RecoveryMode::TolerateCorruptedTailRecords);
     if files == whole {
         assert_eq!(opened.as_ref().expect("nothing is damaged").2, logged);
     }
-    for (journal, disk, found) in [saved, opened].into_iter().flatten() {
+    for (journal, disk, found) in [saved, opened, stopped].into_iter().flatten() {
         // Abandoned numbers may come back if the record that says so is lost; nothing else is made up.
         assert!(
             found.iter().all(|(sequence, bytes)| *bytes == batch(*sequence, bytes.len() - overhead(bytes)))

@@ -410,7 +410,7 @@ pub(super) const DAMAGED: &str = ".damaged";
 
 /// The table of a file that was set aside.
 pub(super) fn table_of_kept(name: &str) -> Option<u64> {
-    name.split_once(".journal.")?.0.parse().ok()
+    table_of(name.get(..name.rfind('.')?)?)
 }
 
 /// The table of a file with such a name.

@@ -20,7 +20,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
@@ -160,25 +159,6 @@ pub enum RecoveryMode {
     SkipAnyCorrupted,
 }
 
-/// A place in the order of the files that is not as it was written.
-#[derive(Debug, Clone, Copy)]
-struct Break {
-    /// The first of the files that may have to go for it.
-    file: usize,
-    /// The file that the report is about.
-    table: u64,
-    bad: Bad,
-    is_missing: bool,
-}
-
-impl Break {
-    fn error(&self) -> Error {
-        let name = name_of(self.table);
-        let gone = || Error::io("find", &name)(ErrorKind::NotFound.into());
-        damaged(&name, if self.is_missing { gone() } else { self.bad.report.into() })
-    }
-}
-
 /// What earlier journals left in a directory: read, checked and durable, and not handed out yet.
 ///
 /// ```
@@ -278,13 +258,12 @@ impl JournalRecovery {
         mut deliver: impl FnMut(SequenceNumber, WriteBatch) -> Result<()>,
     ) -> Result<Replayed> {
         let cut_bytes = self.findings.iter().map(|finding| finding.cut_bytes).sum();
-        let copies =
-            self.files.iter().filter_map(|file| Some(damaged(&file.name, file.damaged_copy?.into())));
+        let copies = self.files.iter().filter_map(|file| Some(file.damaged(file.damaged_copy?.into())));
         let findings = self.findings.iter().cloned().chain(copies.map(found_damage)).collect();
         let last_sequence = self.last_sequence;
         let replayed = Replayed { batches: 0, last_sequence, cut_bytes, findings };
         let mut out = Delivery { deliver: &mut deliver, replayed, last_first: last_sequence };
-        for file in self.files.iter().filter(|file| self.is_kept(file)) {
+        for file in self.files.iter().filter(|file| self.is_kept(file) || file.is_missing) {
             self.deliver_file(file, &mut out)?;
         }
         Ok(out.replayed)
@@ -292,7 +271,7 @@ impl JournalRecovery {
 
     /// Whether a file stays.
     fn is_kept(&self, file: &ScannedFile) -> bool {
-        !file.is_idle && (self.is_salvage || file.keeps >= HEADER_LEN as u64)
+        !file.is_idle && !file.is_missing && (self.is_salvage || file.keeps >= HEADER_LEN as u64)
     }
 
     /// Whether a batch is handed out.
@@ -339,94 +318,67 @@ impl JournalRecovery {
         let durable = durable.map(|file| At { table: file.table, offset: file.durable });
         self.synced = durable.chain(self.note.map(|note| note.at)).max().unwrap_or(self.synced);
         self.files.iter().flat_map(|file| &file.abandoned).for_each(|it| self.abandoned.add(*it));
+        self.add_missing();
         Ok(())
+    }
+
+    /// Puts the files that should be there and are not among the others.
+    fn add_missing(&mut self) {
+        let is_there = |table: u64| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
+        // Those numbers that the engine's files do not have were all abandoned.
+        let needs = |last: SequenceNumber| !self.abandoned.have_all(self.last_sequence, last);
+        let headers = || self.files.iter().filter_map(|file| file.header);
+        let named = headers()
+            .filter(|it| it.previous.is_some_and(|at| !is_there(at.table)) && needs(it.last_sequence));
+        let mut missing: Vec<At> = named.filter_map(|header| header.previous).collect();
+        // No file names the one that was the newest when it was synced last.
+        let is_newest =
+            |note: &Note| headers().all(|header| header.table < note.at.table) && !is_there(note.at.table);
+        missing.extend(self.needed_note().filter(is_newest).map(|note| note.at));
+        for at in missing {
+            let index = self.files.partition_point(|file| file.table < at.table);
+            self.files.insert(index, ScannedFile::missing(at));
+        }
     }
 
     /// Decides how much of the files is handed out (JOURNAL-RECOVERY-1).
     fn cut(&mut self, mode: RecoveryMode) -> Result<()> {
-        let breaks = self.breaks();
-        let Some(&Break { file: first, table, bad, is_missing }) = breaks.first() else { return Ok(()) };
-        let broken = self.files.get(first);
-        let goes_on = broken.is_some_and(|file| file.goes_on || (bad.at == 0 && file.has_records))
+        let broken = self.files.iter().enumerate().find_map(|(index, file)| Some((index, file, file.bad?)));
+        let Some((first, file, bad)) = broken else { return Ok(()) };
+        let goes_on = file.goes_on
+            || (bad.at == 0 && file.has_records)
             || self.files.iter().skip(first + 1).any(|file| file.has_records);
-        let was_durable = At { table, offset: bad.at } < self.synced;
+        let was_durable = At { table: file.table, offset: bad.at } < self.synced;
         let lost_header = bad.at == 0 && !bad.unwritten;
         let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);
-        let reason = match is_damage {
-            _ if is_missing => FindingReason::Missing,
-            true => FindingReason::Damage,
-            false => FindingReason::TornTail,
+        let refuses = match mode {
+            RecoveryMode::TolerateCorruptedTailRecords => is_damage,
+            RecoveryMode::AbsoluteConsistency => true,
+            RecoveryMode::PointInTime | RecoveryMode::SkipAnyCorrupted => false,
         };
-        let missing = breaks.iter().filter(|it| it.is_missing).map(Break::error);
-        let missing =
-            missing.map(|error| JournalFinding { reason: FindingReason::Missing, cut_bytes: 0, error });
-        match mode {
-            RecoveryMode::TolerateCorruptedTailRecords if is_damage => Err(breaks[0].error()),
-            RecoveryMode::AbsoluteConsistency => Err(breaks[0].error()),
-            // What is damaged is reported when it is read again.
-            RecoveryMode::SkipAnyCorrupted if is_damage || goes_on => {
-                self.findings.extend(missing);
-                self.is_salvage = true;
-                Ok(())
-            }
-            _ => {
-                self.findings.extend(missing.take(usize::from(is_missing)));
-                self.cut_from(&breaks[0], reason);
-                Ok(())
-            }
+        if refuses {
+            return Err(file.damaged(bad.report.into()));
         }
+        // What a salvage meets is reported when it is read again.
+        self.is_salvage = mode == RecoveryMode::SkipAnyCorrupted && (is_damage || goes_on);
+        if !self.is_salvage {
+            let reason = if is_damage { FindingReason::Damage } else { FindingReason::TornTail };
+            self.cut_from(first, bad, if file.is_missing { FindingReason::Missing } else { reason });
+        }
+        Ok(())
     }
 
     /// Cuts off what lies at a place and after it.
-    fn cut_from(&mut self, from: &Break, reason: FindingReason) {
-        for (index, file) in self.files.iter_mut().enumerate().skip(from.file) {
-            let is_broken = index == from.file && !from.is_missing;
-            file.keeps = if is_broken { from.bad.at } else { 0 };
-            file.kept_as = if reason == FindingReason::TornTail { CUT } else { DAMAGED };
-            let cut_bytes = file.len - file.keeps;
-            if cut_bytes > 0 || (is_broken && reason != FindingReason::TornTail) {
-                let report = if is_broken { from.bad.report } else { report(0, 0, file.len) };
-                let error = damaged(&file.name, report.into());
-                self.findings.push(JournalFinding { reason, cut_bytes, error });
+    fn cut_from(&mut self, first: usize, bad: Bad, reason: FindingReason) {
+        for (index, file) in self.files.iter_mut().enumerate().skip(first) {
+            let (keeps, report) =
+                if index == first { (bad.at, bad.report) } else { (0, report(0, 0, file.len)) };
+            (file.keeps, file.is_torn) = (keeps, reason == FindingReason::TornTail);
+            let cut_bytes = file.len - keeps;
+            if cut_bytes > 0 || (index == first && !file.is_torn) {
+                self.findings.push(JournalFinding { reason, cut_bytes, error: file.damaged(report.into()) });
             }
         }
-    }
-
-    /// The places that are not as they were written, first those that lie before others.
-    fn breaks(&self) -> Vec<Break> {
-        let gone = |file: usize, table: u64, len: u64| {
-            let bad = Bad { at: 0, report: report(0, len, 0), unwritten: true };
-            Break { file, table, bad, is_missing: true }
-        };
-        let mut breaks = Vec::new();
-        // No file names the one that was the newest when it was synced last.
-        let is_named = |note: &Note| {
-            let header = |file: &ScannedFile| file.table > note.at.table && file.header.is_some();
-            self.files.iter().any(|file| file.table == note.at.table || header(file))
-        };
-        let lost = self.needed_note().filter(|note| !is_named(note));
-        let lost_before = |file: usize, table: u64| {
-            let note = lost.filter(|note| table > note.at.table)?;
-            let before = file.checked_sub(1).and_then(|before| self.files.get(before));
-            let is_first = before.is_none_or(|before| before.table < note.at.table);
-            is_first.then(|| gone(file, note.at.table, note.at.offset))
-        };
-        let mut before: Option<&ScannedFile> = None;
-        for (index, file) in self.files.iter().enumerate() {
-            breaks.extend(lost_before(index, file.table));
-            if let Some(FileHeader { previous: Some(previous), last_sequence, .. }) = file.header
-                && before.is_none_or(|file| file.table != previous.table)
-                // Those numbers that the engine's files do not have were all abandoned.
-                && !self.abandoned.have_all(self.last_sequence, last_sequence)
-            {
-                breaks.push(gone(index, previous.table, previous.offset));
-            }
-            let table = file.table;
-            breaks.extend(file.bad.map(|bad| Break { file: index, table, bad, is_missing: false }));
-            before = Some(file);
-        }
-        breaks.extend(lost_before(self.files.len(), u64::MAX));
-        breaks
     }
 
     /// Hands out the batches of a file.
@@ -468,11 +420,12 @@ impl JournalRecovery {
 
     /// Refuses a file that is damaged; a salvage notes that and goes on.
     fn found(&self, file: &ScannedFile, cause: Error, out: &mut Delivery<'_>) -> Result<()> {
-        let error = damaged(&file.name, cause);
+        let finding = found_damage(file.damaged(cause));
         if !self.is_salvage {
-            return Err(error);
+            return Err(finding.error);
         }
-        out.replayed.findings.push(found_damage(error));
+        let reason = if file.is_missing { FindingReason::Missing } else { finding.reason };
+        out.replayed.findings.push(JournalFinding { reason, ..finding });
         Ok(())
     }
 
@@ -493,14 +446,14 @@ impl JournalRecovery {
         for file in self.files.iter().rev() {
             is_changed |= self.settle_file(file)?;
         }
-        let oldest = self.files.first().map_or(u64::MAX, |file| file.table);
+        let oldest = self.files.first().map_or(0, |file| file.table);
         let is_scanned = |table| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
         for name in names {
-            let is_old_cut = table_of_kept(name).is_some_and(|table| table < oldest && name.ends_with(CUT));
+            let is_old = |table| name.ends_with(COPY) || (name.ends_with(CUT) && table < oldest);
             match table_of(name).filter(|table| !is_scanned(*table)) {
                 // It may hold something, though nobody says so.
                 Some(table) if table > oldest => set_aside(&*storage, name, CUT)?,
-                None if !(is_old_cut || name.ends_with(COPY)) => continue,
+                None if !table_of_kept(name).is_some_and(is_old) => continue,
                 _ => remove_if_there(&*storage, name)?,
             }
             is_changed = true;
@@ -528,10 +481,14 @@ impl JournalRecovery {
     /// Sets a file aside, or writes it anew if it is not known to be durable; whether that changed anything.
     fn settle_file(&self, file: &ScannedFile) -> Result<bool> {
         let (storage, name, keeps) = (&*self.storage, file.name.as_str(), file.keeps);
+        let ending = if file.is_torn { CUT } else { DAMAGED };
+        if file.is_missing {
+            return Ok(false);
+        }
         if !self.is_kept(file) {
             let has_bytes = file.len > HEADER_LEN as u64 || file.bad.is_some_and(|bad| !bad.unwritten);
             if has_bytes {
-                set_aside(storage, name, file.kept_as)?
+                set_aside(storage, name, ending)?
             } else {
                 remove_if_there(storage, name)?
             }
@@ -547,7 +504,7 @@ impl JournalRecovery {
         if keeps < file.len {
             let bytes = self.read(name)?;
             let cut = usize::try_from(keeps).ok().and_then(|keeps| bytes.get(keeps..));
-            create_anew(storage, &format!("{name}{}", file.kept_as), cut.unwrap_or_default())?;
+            create_anew(storage, &format!("{name}{ending}"), cut.unwrap_or_default())?;
         }
         write_verified_anew(storage, file.table, keeps).map(|_| true)
     }
@@ -630,10 +587,6 @@ fn in_file(error: Error, record: &Record<'_>) -> Error {
         }
         other => other,
     }
-}
-
-fn damaged(file: &str, cause: Error) -> Error {
-    Error::DamagedFile { file: file.into(), cause: Box::new(cause) }
 }
 
 /// Damage for which nothing is cut off.

@@ -8,12 +8,13 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 
 use crate::error::{Corruption, Error, Result};
 use crate::format::block::BlockChecks;
 use crate::key::SequenceNumber;
 use crate::set::file_journal::format::{
-    At, CUT, FileHeader, Record, RecordKind, Stream, file_offset, is_unwritten_header, name_of, report, word,
+    At, FileHeader, Record, RecordKind, Stream, file_offset, is_unwritten_header, name_of, report, word,
 };
 use crate::set::file_journal::storage::{Storage, StorageFile, write_anew};
 
@@ -131,8 +132,10 @@ pub(super) struct ScannedFile {
     pub(super) keeps: u64,
     /// It holds no record, and nothing comes after it.
     pub(super) is_idle: bool,
-    /// What the name of what is cut off it ends with.
-    pub(super) kept_as: &'static str,
+    /// It should be there and is not.
+    pub(super) is_missing: bool,
+    /// What is cut off it is a torn tail.
+    pub(super) is_torn: bool,
     /// `None` if neither copy verifies; nothing else of the file can be read then.
     pub(super) header: Option<FileHeader>,
     /// Damage of one copy of the header, which the other one explains.
@@ -159,7 +162,7 @@ impl ScannedFile {
     pub(super) fn read(name: String, table: u64, bytes: &[u8], end: Option<u64>) -> Result<Self> {
         let there = bytes.len() as u64;
         let len = end.map_or(there, |end| end.min(there));
-        let mut file = ScannedFile { name, table, len, keeps: len, kept_as: CUT, ..ScannedFile::default() };
+        let mut file = ScannedFile { name, table, len, keeps: len, ..ScannedFile::default() };
         match FileHeader::read(bytes) {
             Ok((header, _)) if header.table != table => {
                 file.is_bad(0, report(16, table, header.table), false)
@@ -175,6 +178,21 @@ impl ScannedFile {
             file.is_bad(len, report(len, end.unwrap_or_default(), len), true);
         }
         Ok(file)
+    }
+
+    /// A file that is not there.
+    pub(super) fn missing(at: At) -> Self {
+        let (name, is_missing) = (name_of(at.table), true);
+        let mut file = ScannedFile { name, table: at.table, is_missing, ..ScannedFile::default() };
+        file.is_bad(0, report(0, at.offset, 0), true);
+        file
+    }
+
+    /// An error about the file.
+    pub(super) fn damaged(&self, cause: Error) -> Error {
+        let gone = || Error::io("find", &self.name)(ErrorKind::NotFound.into());
+        let cause = Box::new(if self.is_missing { gone() } else { cause });
+        Error::DamagedFile { file: self.name.clone(), cause }
     }
 
     /// Notes the first place where something is wrong.
@@ -227,7 +245,7 @@ pub(super) fn write_verified_anew(
     let bytes = storage.read(&name).map_err(Error::io("read", &name))?;
     let file = ScannedFile::read(name, table, &bytes, Some(len))?;
     if let Some(Bad { report, .. }) = file.bad {
-        return Err(Error::DamagedFile { file: file.name, cause: Box::new(report.into()) });
+        return Err(file.damaged(report.into()));
     }
     write_anew(storage, &file.name, file.part(&bytes))
 }
