@@ -316,38 +316,6 @@ fn a_tail_cut_at_any_length_is_cut_to_whole_records_or_refused_if_it_was_synced(
     }
 }
 
-/// What stands before a file that was synced must be there; before one that was not, it may be gone together with it, which
-/// is reported.
-#[test]
-fn a_file_cut_in_the_middle_of_the_journal_is_refused_if_it_was_synced() {
-    let _watchdog = Watchdog::new("file_journal::a_file_cut_in_the_middle_of_the_journal_is_refused", 0);
-    for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
-        let (files, logged) = two_files(syncs);
-        let check = |files: &Files, reason: FindingReason, text: &str| match (
-            syncs,
-            read(&disk_of(files), 0, RecoveryMode::TolerateCorruptedTailRecords),
-        ) {
-            (Syncs::EachBatch | Syncs::Once, Err(Error::DamagedFile { file, .. })) => {
-                assert_eq!(file, "000001.journal");
-            }
-            (Syncs::Never, Ok((_, replayed, found))) => {
-                assert_eq!(found, logged[..found.len()]);
-                assert!(found.len() < 6 && replayed.cut_bytes > 0, "{text}: {replayed:?}");
-                assert!(replayed.findings.iter().all(|it| it.reason == reason), "{text}: {replayed:?}");
-            }
-            (_, other) => panic!("{syncs:?}, {text}: {other:?}"),
-        };
-        for len in (0..files["000001.journal"].len()).step_by(3) {
-            let mut cut = files.clone();
-            cut.get_mut("000001.journal").unwrap().truncate(len);
-            check(&cut, FindingReason::TornTail, &format!("{len} bytes"));
-        }
-        let mut gone = files.clone();
-        gone.remove("000001.journal");
-        check(&gone, FindingReason::Missing, "gone");
-    }
-}
-
 /// Records of equal length that changed places, and a file of another journal under this one's name.
 #[test]
 fn a_moved_or_stale_record_does_not_verify() {

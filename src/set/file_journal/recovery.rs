@@ -302,11 +302,8 @@ impl JournalRecovery {
             let bytes = self.read(&name)?;
             let end = previous.filter(|previous| previous.table == table).map(|previous| previous.offset);
             let mut file = ScannedFile::read(name, table, &bytes, end)?;
-            if let Some(note) =
-                self.needed_note().filter(|note| note.at.table == table && file.len < note.at.offset)
-            {
-                file.is_bad(file.len, report(file.len, note.at.offset, file.len), true);
-            }
+            let noted = self.needed_note().filter(|note| note.at.table == table);
+            file.is_short(noted.map_or(0, |note| note.at.offset));
             newer = file.header;
             self.files.push(file);
             if newer.is_some_and(|header| header.last_sequence <= self.last_sequence) {

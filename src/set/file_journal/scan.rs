@@ -165,17 +165,20 @@ impl ScannedFile {
         let mut file = ScannedFile { name, table, len, keeps: len, ..ScannedFile::default() };
         match FileHeader::read(bytes) {
             Ok((header, _)) if header.table != table => {
-                file.is_bad(0, report(16, table, header.table), false)
+                let report = report(16, table, header.table);
+                file.is_bad(Bad { at: 0, report, unwritten: false });
             }
             Ok((header, damaged)) => {
                 (file.header, file.damaged_copy) = (Some(header), damaged);
                 file.scan(bytes, header.checks);
             }
-            Err(Error::Corruption(report)) => file.is_bad(0, report, is_unwritten_header(bytes)),
+            Err(Error::Corruption(report)) => {
+                file.is_bad(Bad { at: 0, report, unwritten: is_unwritten_header(bytes) });
+            }
             Err(error) => return Err(error),
         }
-        if end.is_some_and(|end| there < end) {
-            file.is_bad(len, report(len, end.unwrap_or_default(), len), true);
+        if let Some(end) = end {
+            file.is_short(end);
         }
         Ok(file)
     }
@@ -184,7 +187,7 @@ impl ScannedFile {
     pub(super) fn missing(at: At) -> Self {
         let (name, is_missing) = (name_of(at.table), true);
         let mut file = ScannedFile { name, table: at.table, is_missing, ..ScannedFile::default() };
-        file.is_bad(0, report(0, at.offset, 0), true);
+        file.is_short(at.offset);
         file
     }
 
@@ -195,9 +198,16 @@ impl ScannedFile {
         Error::DamagedFile { file: self.name.clone(), cause }
     }
 
+    /// Notes that the file ends too early, if it ends before a place.
+    pub(super) fn is_short(&mut self, end: u64) {
+        if self.len < end {
+            self.is_bad(Bad { at: self.len, report: report(self.len, end, self.len), unwritten: true });
+        }
+    }
+
     /// Notes the first place where something is wrong.
-    pub(super) fn is_bad(&mut self, at: u64, report: Corruption, unwritten: bool) {
-        self.bad.get_or_insert(Bad { at, report, unwritten });
+    fn is_bad(&mut self, bad: Bad) {
+        self.bad.get_or_insert(bad);
     }
 
     /// The bytes of the file that are part of the journal.
@@ -210,7 +220,7 @@ impl ScannedFile {
         let stream = Stream::new(self.part(bytes));
         for read in Records::new(&stream, checks) {
             match read {
-                Err(bad) => self.is_bad(bad.at, bad.report, bad.unwritten),
+                Err(bad) => self.is_bad(bad),
                 Ok(record) => {
                     self.has_records = true;
                     self.goes_on |= self.bad.is_some();

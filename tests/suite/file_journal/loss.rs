@@ -10,7 +10,7 @@ use paranoid_memtable::set::{
 };
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
-use super::{Files, Logged, batch, disk_of, empty_disk, journals, read};
+use super::{Files, Logged, Syncs, batch, disk_of, empty_disk, journals, read, two_files};
 use crate::support::disk::{End, Plan, SECTOR, SimDisk};
 use crate::support::rng::{Rng, seed_or};
 use crate::support::watchdog::Watchdog;
@@ -165,6 +165,38 @@ fn what_was_durable_and_is_not_there_is_refused() {
     // Nobody knows of what is lost together with the notes about it.
     files.clear();
     assert!(read(&disk_of(&files), 0, DEFAULT).unwrap().2.is_empty());
+}
+
+/// What stands before a file that was synced must be there; before one that was not, it may be gone together with it, which
+/// is reported.
+#[test]
+fn a_file_cut_in_the_middle_of_the_journal_is_refused_if_it_was_synced() {
+    let _watchdog = Watchdog::new("file_journal::a_file_cut_in_the_middle_of_the_journal_is_refused", 0);
+    for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
+        let (files, logged) = two_files(syncs);
+        let check = |files: &Files, reason: FindingReason, text: &str| match (
+            syncs,
+            read(&disk_of(files), 0, RecoveryMode::TolerateCorruptedTailRecords),
+        ) {
+            (Syncs::EachBatch | Syncs::Once, Err(Error::DamagedFile { file, .. })) => {
+                assert_eq!(file, "000001.journal");
+            }
+            (Syncs::Never, Ok((_, replayed, found))) => {
+                assert_eq!(found, logged[..found.len()]);
+                assert!(found.len() < 6 && replayed.cut_bytes > 0, "{text}: {replayed:?}");
+                assert!(replayed.findings.iter().all(|it| it.reason == reason), "{text}: {replayed:?}");
+            }
+            (_, other) => panic!("{syncs:?}, {text}: {other:?}"),
+        };
+        for len in (0..files["000001.journal"].len()).step_by(3) {
+            let mut cut = files.clone();
+            cut.get_mut("000001.journal").unwrap().truncate(len);
+            check(&cut, FindingReason::TornTail, &format!("{len} bytes"));
+        }
+        let mut gone = files.clone();
+        gone.remove("000001.journal");
+        check(&gone, FindingReason::Missing, "gone");
+    }
 }
 
 /// What each mode hands out, reports and sets aside.
