@@ -233,9 +233,10 @@ fn is_zero(bytes: &[u8]) -> bool {
 
 /// The records of a file, without the marks of its sectors.
 #[derive(Debug)]
-pub(super) struct Stream<'b> {
-    file: &'b [u8],
+pub(super) struct Stream {
     bytes: Vec<u8>,
+    /// The mark of each sector.
+    marks: Vec<[u8; 2]>,
 }
 
 /// A record that verified.
@@ -283,14 +284,19 @@ struct Head {
     end: usize,
 }
 
-impl<'b> Stream<'b> {
-    /// The stream of a file. O(bytes).
-    pub(super) fn new(file: &'b [u8]) -> Self {
-        let mut bytes = Vec::with_capacity(file.len());
-        for sector in file.get(HEADER_LEN..).unwrap_or_default().chunks(SECTOR) {
-            bytes.extend_from_slice(sector.get(SECTOR_MARK.len()..).unwrap_or_default());
+impl Stream {
+    /// The stream of a file, in its own memory. O(bytes).
+    pub(super) fn new(mut file: Vec<u8>) -> Self {
+        let (mut marks, mut len) = (Vec::with_capacity(file.len() / SECTOR), 0);
+        for sector in (HEADER_LEN..file.len()).step_by(SECTOR) {
+            let end = file.len().min(sector + SECTOR);
+            let from = end.min(sector + SECTOR_MARK.len());
+            marks.push(file[sector..from].try_into().unwrap_or_default());
+            file.copy_within(from..end, len);
+            len += end - from;
         }
-        Stream { file, bytes }
+        file.truncate(len);
+        Stream { bytes: file, marks }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -327,13 +333,11 @@ impl<'b> Stream<'b> {
         is_sound.then_some(record)
     }
 
-    /// The first sector with a part of this record whose mark is not right.
+    /// The first sector that begins in this record and whose mark is not right.
     fn bad_mark(&self, at: usize, end: usize) -> Option<u64> {
-        let mark =
-            |sector: usize| self.file.get(HEADER_LEN + sector * SECTOR..).and_then(<[u8]>::first_chunk);
         let mut sectors = at.div_ceil(ROOM)..end.div_ceil(ROOM);
-        let bad = sectors.find(|sector| mark(*sector) != Some(&SECTOR_MARK));
-        bad.map(|sector| (HEADER_LEN + sector * SECTOR) as u64)
+        let bad = sectors.find(|sector| self.marks.get(*sector) != Some(&SECTOR_MARK));
+        bad.map(|sector| file_offset(sector * ROOM))
     }
 
     /// The first record that verifies after a place where none does. O(length of what lies between).
@@ -385,9 +389,10 @@ impl<'b> Stream<'b> {
     /// Whether a sector has nothing but zeros between two places of the stream.
     fn is_unwritten(&self, from: usize, to: usize) -> bool {
         (from / ROOM..to.div_ceil(ROOM)).any(|sector| {
-            let (from, to) = (from.max(sector * ROOM), to.min((sector + 1) * ROOM));
-            let part = usize::try_from(file_offset(from)).ok().zip(usize::try_from(file_offset(to)).ok());
-            part.and_then(|(from, to)| self.file.get(from..to)).is_none_or(is_zero)
+            let start = sector * ROOM;
+            let mark = self.marks.get(sector).filter(|_| from <= start);
+            let part = self.bytes.get(from.max(start)..to.min(start + ROOM));
+            mark.is_none_or(|mark| is_zero(mark)) && part.is_none_or(is_zero)
         })
     }
 }
@@ -433,14 +438,14 @@ mod tests {
         let payload = &vec![0; len];
         let record = NewRecord { kind: RecordKind::Batch, payload, offset: offset as u64, durable: 0 };
         encode(&mut file, &checks, &record);
-        let stream = Stream::new(&file);
+        let stream = Stream::new(file.clone());
         let read = stream.read_record(at, &checks).expect("a record");
         assert_eq!((read.payload, file_offset(read.end)), (payload.as_slice(), file.len() as u64));
         for place in offset..file.len() {
             let byte = file[place];
             for damaged in [byte ^ 1 << (place % 8), !byte, 0].into_iter().filter(|other| *other != byte) {
                 file[place] = damaged;
-                let stream = Stream::new(&file);
+                let stream = Stream::new(file.clone());
                 assert!(stream.read_record(at, &checks).is_none(), "{len} bytes at {at}, {place}");
                 let unwritten = stream.diagnose(at, &checks).1;
                 assert!(!unwritten, "{len} bytes at {at}, seed {seed}: {damaged:#x} at {place}");

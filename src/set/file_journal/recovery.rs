@@ -28,8 +28,7 @@ use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::file_journal::evidence::{Evidence, Note, Notes};
 use crate::set::file_journal::format::{
-    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, RecordKind, Stream, name_of, report, table_of,
-    table_of_kept,
+    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, RecordKind, name_of, report, table_of, table_of_kept,
 };
 use crate::set::file_journal::scan::{
     Abandoned, AbandonedNumbers, Bad, Records, ScannedFile, write_verified_anew,
@@ -301,7 +300,7 @@ impl JournalRecovery {
             let name = name_of(table);
             let bytes = self.read(&name)?;
             let end = previous.filter(|previous| previous.table == table).map(|previous| previous.offset);
-            let mut file = ScannedFile::read(name, table, &bytes, end)?;
+            let mut file = ScannedFile::read(name, table, bytes, end)?;
             let noted = self.needed_note().filter(|note| note.at.table == table);
             file.is_short(noted.map_or(0, |note| note.at.offset));
             newer = file.header;
@@ -384,8 +383,7 @@ impl JournalRecovery {
             let bad = file.bad.filter(|_| self.is_salvage);
             return bad.map_or(Ok(()), |bad| self.found(file, bad.report.into(), out));
         };
-        let bytes = self.read(&file.name)?;
-        let stream = Stream::new(file.part(&bytes));
+        let stream = file.stream(self.read(&file.name)?);
         for read in Records::new(&stream, header.checks) {
             let record = match read {
                 Ok(record) if record.offset >= file.keeps => break,

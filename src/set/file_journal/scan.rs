@@ -30,7 +30,7 @@ pub(super) struct Bad {
 /// The records of a file in their order, and the places between them where none verifies.
 #[derive(Debug)]
 pub(super) struct Records<'s> {
-    stream: &'s Stream<'s>,
+    stream: &'s Stream,
     checks: BlockChecks,
     at: usize,
     /// The record after a place that was reported.
@@ -38,7 +38,7 @@ pub(super) struct Records<'s> {
 }
 
 impl<'s> Records<'s> {
-    pub(super) fn new(stream: &'s Stream<'s>, checks: BlockChecks) -> Self {
+    pub(super) fn new(stream: &'s Stream, checks: BlockChecks) -> Self {
         Records { stream, checks, at: 0, next: None }
     }
 }
@@ -159,11 +159,11 @@ impl ScannedFile {
     ///
     /// # Errors
     /// `NotSupported` for a file of another version.
-    pub(super) fn read(name: String, table: u64, bytes: &[u8], end: Option<u64>) -> Result<Self> {
+    pub(super) fn read(name: String, table: u64, bytes: Vec<u8>, end: Option<u64>) -> Result<Self> {
         let there = bytes.len() as u64;
         let len = end.map_or(there, |end| end.min(there));
         let mut file = ScannedFile { name, table, len, keeps: len, ..ScannedFile::default() };
-        match FileHeader::read(bytes) {
+        match FileHeader::read(&bytes) {
             Ok((header, _)) if header.table != table => {
                 let report = report(16, table, header.table);
                 file.is_bad(Bad { at: 0, report, unwritten: false });
@@ -173,7 +173,7 @@ impl ScannedFile {
                 file.scan(bytes, header.checks);
             }
             Err(Error::Corruption(report)) => {
-                file.is_bad(Bad { at: 0, report, unwritten: is_unwritten_header(bytes) });
+                file.is_bad(Bad { at: 0, report, unwritten: is_unwritten_header(&bytes) });
             }
             Err(error) => return Err(error),
         }
@@ -210,14 +210,14 @@ impl ScannedFile {
         self.bad.get_or_insert(bad);
     }
 
-    /// The bytes of the file that are part of the journal.
-    pub(super) fn part<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        let len = usize::try_from(self.len).unwrap_or(usize::MAX);
-        bytes.get(..len).unwrap_or(bytes)
+    /// The records of the file, as far as they are part of the journal.
+    pub(super) fn stream(&self, mut bytes: Vec<u8>) -> Stream {
+        bytes.truncate(usize::try_from(self.len).unwrap_or(usize::MAX));
+        Stream::new(bytes)
     }
 
-    fn scan(&mut self, bytes: &[u8], checks: BlockChecks) {
-        let stream = Stream::new(self.part(bytes));
+    fn scan(&mut self, bytes: Vec<u8>, checks: BlockChecks) {
+        let stream = self.stream(bytes);
         for read in Records::new(&stream, checks) {
             match read {
                 Err(bad) => self.is_bad(bad),
@@ -252,10 +252,11 @@ pub(super) fn write_verified_anew(
     len: u64,
 ) -> Result<Box<dyn StorageFile>> {
     let name = name_of(table);
-    let bytes = storage.read(&name).map_err(Error::io("read", &name))?;
-    let file = ScannedFile::read(name, table, &bytes, Some(len))?;
+    let mut bytes = storage.read(&name).map_err(Error::io("read", &name))?;
+    bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
+    let file = ScannedFile::read(name, table, bytes.clone(), Some(len))?;
     if let Some(Bad { report, .. }) = file.bad {
         return Err(file.damaged(report.into()));
     }
-    write_anew(storage, &file.name, file.part(&bytes))
+    write_anew(storage, &file.name, &bytes)
 }
