@@ -1,5 +1,6 @@
 //! The table files of the store: the base of its set, below all tables.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use paranoid_memtable::set::{MergeError, MergeOperator, MergingCursor, SortedSource};
@@ -29,6 +30,13 @@ impl MergeOperator for Counters {
 
 pub(crate) fn path_of(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:06}.sst"))
+}
+
+/// The number of a file that `TableFile::write` has written, or began to write under a name that ends in `.tmp`.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let (number, rest) = name.split_once(".sst")?;
+    let is_own = rest.is_empty() || rest.strip_prefix('.')?.strip_suffix(".tmp")?.parse::<u16>().is_ok();
+    number.parse().ok().filter(|parsed| is_own && format!("{parsed:06}") == number)
 }
 
 impl TableFile {
@@ -84,15 +92,44 @@ pub(crate) fn get(files: &[TableFile], key: &[u8], sequence: u64) -> Result<Opti
     merged.map(Some).map_err(|cause| paranoid_memtable::Error::Merge(cause.into()))
 }
 
-/// Merges all files into one: the value of each key, with deletes and merge operands applied. No view needs what is left
-/// out, because views keep the files that they began with.
-pub(crate) fn compact(directory: &Path, number: u64, files: &[TableFile]) -> Result<TableFile> {
-    let mut cursor = MergingCursor::over(Bytewise, u64::MAX, sources(files));
+/// Merges all files into one: of each key what is read at these sequence numbers, with deletes and merge operands applied. A view
+/// reads at another number, but in the files that it began with.
+pub(crate) fn compact(
+    directory: &Path,
+    number: u64,
+    files: &[TableFile],
+    snapshots: &BTreeSet<u64>,
+) -> Result<TableFile> {
+    let over = |snapshot: &u64| (*snapshot, MergingCursor::over(Bytewise, *snapshot, sources(files)));
+    let mut cursors: Vec<_> = snapshots.iter().map(over).collect();
     TableFile::write(directory, number, |writer| {
-        let mut next = cursor.first()?;
-        while let Some(entry) = next {
-            writer.add(entry.user_key(), entry.sequence(), Kind::PUT, &entry.merged(&Counters)?)?;
-            next = cursor.next()?;
+        for (_, cursor) in &mut cursors {
+            cursor.first()?;
+        }
+        let keys =
+            |(_, cursor): &(u64, MergingCursor<'_>)| cursor.entry().map(|entry| entry.user_key().to_vec());
+        while let Some(key) = cursors.iter().filter_map(keys).min() {
+            // Oldest first. Deleted is what the snapshot before saw, and this one does not see any more.
+            let (mut versions, mut before) = (Vec::<(u64, Kind, Vec<u8>)>::new(), 0);
+            for (snapshot, cursor) in &mut cursors {
+                let last = versions.last();
+                match cursor.entry().filter(|entry| entry.user_key() == key) {
+                    Some(entry) => {
+                        if last.is_none_or(|(sequence, ..)| *sequence != entry.sequence()) {
+                            versions.push((entry.sequence(), Kind::PUT, entry.merged(&Counters)?));
+                        }
+                        cursor.next()?;
+                    }
+                    None if last.is_some_and(|(_, kind, _)| *kind == Kind::PUT) => {
+                        versions.push((before + 1, Kind::DELETE, vec![]));
+                    }
+                    None => {}
+                }
+                before = *snapshot;
+            }
+            for (sequence, kind, value) in versions.iter().rev() {
+                writer.add(&key, *sequence, *kind, value)?;
+            }
         }
         Ok(())
     })

@@ -8,7 +8,8 @@
 //!   checksum 2f1b9c04          of all lines before
 //! ```
 //! A manifest is replaced as a whole: written beside the old one, synced, renamed, and the directory synced. A crash leaves
-//! the old one or the new one.
+//! the old one or the new one. One that was read may be in the system's cache alone, because the process before this one ended between
+//! two of these steps: it is replaced by a copy before anything is removed that it makes needless.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use paranoid_memtable::{ChecksumKind, Error, Result};
 
 const NAME: &str = "MANIFEST";
+const NEW: &str = "MANIFEST.tmp";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
@@ -41,26 +43,26 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
 impl Manifest {
     /// The manifest of a directory. An empty directory gets one before anything else: files without a manifest are
     /// those of a store that lost it, and must not be taken for leftovers.
-    pub(crate) fn open(directory: &Path) -> Result<Manifest> {
+    pub(crate) fn open(directory: &Path, lock: &Path) -> Result<Manifest> {
         let path = directory.join(NAME);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Manifest::begin(directory),
-            text => text.map_err(io_error("read", &path))?,
+        let manifest = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Manifest::begin(directory, lock)?,
+            text => Manifest::parse(&text.map_err(io_error("read", &path))?)
+                .ok_or_else(|| io_error("believe", &path)(io::Error::other("the manifest is damaged")))?,
         };
-        Manifest::parse(&text)
-            .ok_or_else(|| io_error("believe", &path)(io::Error::other("the manifest is damaged")))
+        manifest.write(directory)?;
+        sync_directory(directory)?;
+        Ok(manifest)
     }
 
-    fn begin(directory: &Path) -> Result<Manifest> {
+    fn begin(directory: &Path, lock: &Path) -> Result<Manifest> {
         for entry in fs::read_dir(directory).map_err(io_error("list", directory))? {
             let path = entry.map_err(io_error("list", directory))?.path();
-            if path.extension().is_none_or(|extension| extension != "tmp") {
+            if path != lock && path != directory.join(NEW) {
                 return Err(io_error("take", &path)(io::Error::other("there is no manifest that names it")));
             }
         }
-        let manifest = Manifest::default();
-        manifest.write(directory)?;
-        Ok(manifest)
+        Ok(Manifest::default())
     }
 
     fn lines(&self) -> String {
@@ -85,13 +87,16 @@ impl Manifest {
         format!("{lines}checksum {:08x}\n", ChecksumKind::Xxh3.checksum(lines.as_bytes()))
     }
 
-    /// Makes this the manifest of the directory. After an error the old one or this one is there.
+    /// Makes this the manifest of the directory, once that is synced. After an error the old one is there.
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        let (path, new) = (directory.join(NAME), directory.join("MANIFEST.tmp"));
-        let mut file = File::create(&new).map_err(io_error("create", &new))?;
+        let (path, new) = (directory.join(NAME), directory.join(NEW));
+        // What an earlier attempt left; a link, or whatever somebody else put there, stays and is not written through.
+        if fs::symlink_metadata(&new).is_ok_and(|it| it.is_file()) {
+            fs::remove_file(&new).map_err(io_error("remove", &new))?;
+        }
+        let mut file = File::create_new(&new).map_err(io_error("create", &new))?;
         file.write_all(self.to_text().as_bytes()).map_err(io_error("write", &new))?;
         file.sync_all().map_err(io_error("sync", &new))?;
-        fs::rename(&new, &path).map_err(io_error("rename", &new))?;
-        sync_directory(directory)
+        fs::rename(&new, &path).map_err(io_error("rename", &new))
     }
 }

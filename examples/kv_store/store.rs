@@ -8,12 +8,11 @@
 //! ```
 //! What is acknowledged is never lost, because each step waits for the one before: a batch is in the journal before it is
 //! acknowledged; a table file is synced, read back and named before the manifest names it; the manifest is durable before
-//! `install` lets the journal forget the batches. A flush that fails at any step changes nothing.
+//! `install` lets the journal forget the batches. A flush that fails at any step changes nothing, and its files go.
 //!
-//! Any thread may call any method. Not promised: that two processes may open one directory.
+//! Any thread may call any method. A second process that opens the directory gets an error.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +22,7 @@ use paranoid_memtable::read::Base;
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
 use paranoid_memtable::{Error, MemTableOptions, Result, WriteBatch};
 
-use crate::files::{self, Counters, TableFile, path_of};
+use crate::files::{self, Counters, TableFile, number_of, path_of};
 use crate::manifest::{Manifest, io_error, sync_directory};
 
 /// Tables that are not flushed, the active one included. A write beyond waits for a flush.
@@ -39,8 +38,11 @@ pub(crate) struct Store {
     set: MemTableSet<Vec<TableFile>>,
     durability: Durability,
     next_file: AtomicU64,
-    /// Held by the thread that flushes.
-    flushing: Mutex<()>,
+    /// Held by the thread that flushes. An error is that of a manifest that may be on the disk or not: nobody knows then which files
+    /// it names, and there is no flush any more.
+    flushing: Mutex<Result<()>>,
+    /// Keeps other processes out, until this one ends at the latest.
+    _lock: File,
 }
 
 impl Store {
@@ -51,10 +53,14 @@ impl Store {
             fs::create_dir_all(directory).map_err(io_error("create", directory))?;
             sync_directory(directory.parent().filter(|it| it.is_dir()).unwrap_or(Path::new(".")))?;
         }
-        let manifest = Manifest::open(directory)?;
+        let lock_path = directory.join("LOCK");
+        let lock = OpenOptions::new().create(true).read(true).append(true).open(&lock_path);
+        let lock = lock.map_err(io_error("open", &lock_path))?;
+        lock.try_lock().map_err(|error| io_error("lock", &lock_path)(error.into()))?;
+        let manifest = Manifest::open(directory, &lock_path)?;
         let files = manifest.files.iter().map(|number| TableFile::open(directory, *number));
         let files = files.collect::<Result<Vec<_>>>()?;
-        remove_leftovers(directory, &manifest)?;
+        let last_file = remove_leftovers(directory, &files)?;
         let (journal, recovery) = FileJournal::open(directory, manifest.last_sequence)?;
         let options = SetOptions::builder()
             .table(MemTableOptions::builder().write_buffer_size(write_buffer).build()?)
@@ -63,13 +69,19 @@ impl Store {
             .first_table(journal.next_table())
             .journal(Arc::new(journal))
             .build()?;
-        let next_file = AtomicU64::new(1 + manifest.files.iter().max().copied().unwrap_or(0));
         let set = MemTableSet::open(options, files)?;
-        let (directory, flushing) = (directory.to_path_buf(), Mutex::new(()));
-        let store = Store { directory, set, durability, next_file, flushing };
+        let (directory, flushing) = (directory.to_path_buf(), Mutex::new(Ok(())));
+        let next_file = AtomicU64::new(1 + last_file);
+        let store = Store { directory, set, durability, next_file, flushing, _lock: lock };
         let replayed =
             recovery.replay(|_, batch| store.unless_full(|| store.set.replay(&batch)).map(drop))?;
         store.set.skip_to(replayed.last_sequence)?;
+        for finding in &replayed.findings {
+            eprintln!(
+                "journal: {}; {} bytes are cut off ({:?})",
+                finding.error, finding.cut_bytes, finding.reason
+            );
+        }
         Ok(store)
     }
 
@@ -102,23 +114,30 @@ impl Store {
     /// Flushes all tables that are full into one file, after the flush that another thread is at.
     pub(crate) fn flush(&self) -> Result<()> {
         // Nobody else changes the base.
-        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        (*known).clone()?;
+        let done = self.flush_tables(&mut known);
+        if known.is_ok() {
+            // The files of a flush that failed would fill the disk. What cannot be removed now is removed by the next flush.
+            let _ = remove_leftovers(&self.directory, self.set.view().base());
+        }
+        done
+    }
+
+    fn flush_tables(&self, known: &mut Result<()>) -> Result<()> {
         let Some(mut job) = self.set.begin_flush()? else { return Ok(()) };
-        let old = self.set.view().base().to_vec();
         let file = TableFile::write(&self.directory, self.number(), |file| job.flush(file).map(drop))?;
         let mut files = vec![file];
-        files.extend(old.iter().cloned());
+        files.extend(self.set.view().base().iter().cloned());
         if files.len() > FILES_MAX {
-            files = vec![files::compact(&self.directory, self.number(), &files)?];
+            let snapshots = job.snapshots().iter().copied().collect();
+            files = vec![files::compact(&self.directory, self.number(), &files, &snapshots)?];
         }
-        let numbers: Vec<u64> = files.iter().map(|file| file.number).collect();
-        Manifest { last_sequence: job.last_sequence(), files: numbers.clone() }.write(&self.directory)?;
-        job.install(files)?;
-        for gone in old.iter().filter(|file| !numbers.contains(&file.number)) {
-            let path = path_of(&self.directory, gone.number);
-            fs::remove_file(&path).map_err(io_error("remove", &path))?;
-        }
-        Ok(())
+        let numbers = files.iter().map(|file| file.number).collect();
+        Manifest { last_sequence: job.last_sequence(), files: numbers }.write(&self.directory)?;
+        *known = sync_directory(&self.directory);
+        (*known).clone()?;
+        job.install(files)
     }
 
     /// The number of the next file. One that is not used up is a leftover, and is never given again.
@@ -165,15 +184,19 @@ impl Store {
     }
 }
 
-/// Removes files that the manifest does not name: a flush or a compaction was cut short before it was installed.
-fn remove_leftovers(directory: &Path, manifest: &Manifest) -> Result<()> {
-    let named: BTreeSet<PathBuf> = manifest.files.iter().map(|number| path_of(directory, *number)).collect();
+/// Removes table files that are not these: a flush or a compaction was cut short before it was installed, or has replaced them. Returns
+/// the largest number of a table file.
+fn remove_leftovers(directory: &Path, files: &[TableFile]) -> Result<u64> {
+    let mut last = 0;
     for entry in fs::read_dir(directory).map_err(io_error("list", directory))? {
         let path = entry.map_err(io_error("list", directory))?.path();
-        let is_table = path.extension().is_some_and(|extension| extension == "sst" || extension == "tmp");
-        if is_table && !named.contains(&path) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(number) = number_of(name) else { continue };
+        last = last.max(number);
+        let is_named = files.iter().any(|file| path == path_of(directory, file.number));
+        if !is_named && fs::symlink_metadata(&path).is_ok_and(|it| it.is_file()) {
             fs::remove_file(&path).map_err(io_error("remove", &path))?;
         }
     }
-    Ok(())
+    Ok(last)
 }

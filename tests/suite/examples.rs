@@ -26,7 +26,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     path
 }
 
-fn run(program: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(crate) fn run(program: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(program).args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))

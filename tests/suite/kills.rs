@@ -14,7 +14,7 @@ use crate::examples::{example, folder};
 use crate::support::rng::{Rng, amount, scramble, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
-type Rows = BTreeMap<String, String>;
+pub(crate) type Rows = BTreeMap<String, String>;
 
 /// What the keys of a writer are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,8 +68,8 @@ struct Writer {
 }
 
 /// A running store.
-struct Store {
-    child: Child,
+pub(crate) struct Store {
+    pub(crate) child: Child,
     answers: BufReader<ChildStdout>,
     lines: u64,
 }
@@ -78,7 +78,7 @@ const WRITERS: usize = 3;
 
 impl Store {
     /// A store that begins a table, and a journal file, every few lines.
-    fn start(program: &Path, directory: &Path, rng: &mut Rng) -> Store {
+    pub(crate) fn start(program: &Path, directory: &Path, rng: &mut Rng) -> Store {
         Store::start_with(20_000, program, directory, rng)
     }
 
@@ -89,13 +89,17 @@ impl Store {
         if rng.one_in(2) {
             command.arg("--buffered");
         }
-        let mut child = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Store::of(command.arg("serve"))
+    }
+
+    pub(crate) fn of(command: &mut Command) -> Store {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         Store { child, answers, lines: 0 }
     }
 
     /// Sends a line; returns its number.
-    fn send(&mut self, line: &str) -> u64 {
+    pub(crate) fn send(&mut self, line: &str) -> u64 {
         let input = self.child.stdin.as_mut().unwrap();
         input.write_all(format!("{line}\n").as_bytes()).unwrap();
         self.lines += 1;
@@ -103,7 +107,7 @@ impl Store {
     }
 
     /// A line of an answer: the number of the line that it is about, and the rest.
-    fn answer(&mut self) -> Option<(u64, String)> {
+    pub(crate) fn answer(&mut self) -> Option<(u64, String)> {
         let mut line = String::new();
         self.answers.read_line(&mut line).ok()?;
         // A line without an end was not written whole.
@@ -112,7 +116,7 @@ impl Store {
     }
 
     /// All rows of the store.
-    fn scan(&mut self) -> Rows {
+    pub(crate) fn scan(&mut self) -> Rows {
         let number = self.send("scan");
         let mut rows = Rows::new();
         loop {
@@ -236,7 +240,7 @@ fn a_killed_store_keeps_what_it_acknowledged() {
 }
 
 /// The newest journal file of a store.
-fn journal(directory: &Path) -> PathBuf {
+pub(crate) fn journal(directory: &Path) -> PathBuf {
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let is_journal = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "journal");
     files.filter(is_journal).max().unwrap()
@@ -275,10 +279,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
         let mut command = Command::new("sh");
         command.args(["-c", &limited, "sh"]).arg(&program).arg("--dir").arg(&directory);
         command.args(["--threads", "1", "--write-buffer", "16000", "serve"]);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let (mut store, mut wanted, mut refused) = (Store { child, answers, lines: 0 }, Rows::new(), 0);
+        let (mut store, mut wanted, mut refused) = (Store::of(command.stderr(Stdio::null())), Rows::new(), 0);
         for number in 0..400 {
             let (key, value) = (format!("k{number:03}"), "v".repeat(100));
             store.send(&format!("put {key} {value}; put {key}-too {value}"));

@@ -26,6 +26,7 @@ mod histories;
 mod integrity;
 mod keys;
 mod kills;
+mod kv_store;
 mod limits;
 mod lookup;
 mod lost_race;

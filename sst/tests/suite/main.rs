@@ -18,6 +18,7 @@ mod tools;
 
 mod adoption;
 mod chain;
+mod compaction;
 mod crash;
 mod damage;
 mod gets;

@@ -1,0 +1,93 @@
+//! What the example `kv_store` makes of its files when it merges them: what is read at each snapshot stays, and nothing else does.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use paranoid_memtable::set::MergingCursor;
+use paranoid_memtable::{Bytewise, Kind};
+use paranoid_sst::TableCursor;
+
+use crate::model::folder;
+use crate::rng::{Rng, amount, seed_or};
+use crate::watchdog::Watchdog;
+
+#[path = "../../../examples/kv_store/files.rs"]
+#[allow(unreachable_pub, dead_code, reason = "shared by path")]
+mod files;
+
+use files::{TableFile, compact, get, sources};
+
+const KEYS: u64 = 12;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:02}").into_bytes()
+}
+
+/// A file of some versions with these numbers.
+fn file(directory: &Path, number: u64, sequences: std::ops::Range<u64>, rng: &mut Rng) -> TableFile {
+    let mut rows: Vec<_> = sequences.map(|sequence| (rng.below(KEYS), sequence, rng.below(5))).collect();
+    rows.sort_by_key(|(key, sequence, _)| (*key, u64::MAX - sequence));
+    let write = |writer: &mut paranoid_sst::SortedTableWriter| {
+        for (number, sequence, kind) in &rows {
+            let value = sequence.to_string().into_bytes();
+            match kind {
+                0 => writer.add(&key(*number), *sequence, Kind::DELETE, b"")?,
+                1 | 2 => writer.add(&key(*number), *sequence, Kind::MERGE, &value)?,
+                _ => writer.add(&key(*number), *sequence, Kind::PUT, &value)?,
+            }
+        }
+        let (_, sequence, start) = rows[0];
+        Ok(writer.add_range(&key(start), &key(start + 1 + sequence % 3), sequence)?)
+    };
+    TableFile::write(directory, number, write).unwrap()
+}
+
+fn scan(files: &[TableFile], snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut cursor = MergingCursor::over(Bytewise, snapshot, sources(files));
+    let mut rows = vec![];
+    let mut next = cursor.first().unwrap();
+    while let Some(entry) = next {
+        rows.push((entry.user_key().to_vec(), entry.merged(&files::Counters).unwrap()));
+        next = cursor.next().unwrap();
+    }
+    rows
+}
+
+#[test]
+fn a_compaction_keeps_what_snapshots_read() {
+    let test = "compaction::a_compaction_keeps_what_snapshots_read";
+    let seed = seed_or(0xc0de);
+    println!("{test}: seed {seed:#x}");
+    let _watchdog = Watchdog::new(test, seed);
+    let mut rng = Rng::new(seed);
+    for round in 0..amount(300, 30) {
+        let folder = folder();
+        let directory = folder.path();
+        let mut old: Vec<TableFile> = (0..3)
+            .map(|number| file(directory, number, 1 + number * 40..(number + 1) * 40, &mut rng))
+            .collect();
+        // Newest first.
+        old.reverse();
+        let mut snapshots: BTreeSet<u64> = (0..rng.below(5)).map(|_| rng.below(121)).collect();
+        snapshots.insert(120);
+        let new = [compact(directory, 9, &old, &snapshots).unwrap()];
+        for snapshot in &snapshots {
+            assert_eq!(
+                scan(&new, *snapshot),
+                scan(&old, *snapshot),
+                "round {round} at {snapshot}, seed {seed:#x}"
+            );
+            for number in 0..KEYS {
+                let read = |files: &[TableFile]| get(files, &key(number), *snapshot).unwrap();
+                assert_eq!(read(&new), read(&old), "round {round}, {number} at {snapshot}, seed {seed:#x}");
+            }
+        }
+        let (mut cursor, mut entries): (TableCursor, u64) = (new[0].table.cursor(), 0);
+        cursor.first().unwrap();
+        while cursor.is_valid() {
+            entries += 1;
+            cursor.next().unwrap();
+        }
+        assert!(entries <= KEYS * snapshots.len() as u64, "{entries} entries for {snapshots:?}");
+    }
+}
