@@ -32,7 +32,16 @@ struct Counts {
     hidden: u64,
 }
 
-/// A disk, what was written to it, and whether the last life came so far as to write.
+/// Which syncs the journal's other files know of when one is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Noted {
+    /// All of them: nothing failed, and the system's cache stays.
+    Everything,
+    /// Those after which another file was synced.
+    Synced,
+}
+
+/// A disk, and what was written to it.
 #[derive(Debug, Clone)]
 struct Past {
     disk: SimDisk,
@@ -83,9 +92,8 @@ impl Past {
         engine.opened(&mut self.written.clone())
     }
 
-    /// Opens and compares without a file of the journal, or without the end of one. `knows` says whether all that was acknowledged is
-    /// known outside of the file as well.
-    fn check_without_a_file(&self, knows: bool, rng: &mut Rng, counts: &mut Counts) -> Result<(), String> {
+    /// Opens and compares without a file of the journal, or without the end of one.
+    fn check_without_a_file(&self, noted: Noted, rng: &mut Rng, counts: &mut Counts) -> Result<(), String> {
         let mut files = self.disk.files();
         let own = |name: &&String| !name.starts_with("manifest-") && !name.starts_with("table-");
         let names: Vec<String> = files.keys().filter(own).cloned().collect();
@@ -102,7 +110,7 @@ impl Past {
         };
         let last = engine.compare(&self.written, 0).map_err(|error| format!("{text}: {error}"))?;
         if last < self.written.synced() {
-            if knows || self.written.is_known_outside(last + 1, name) {
+            if noted == Noted::Everything || self.written.is_known_outside(last + 1, name) {
                 return Err(format!(
                     "{text}: batches after {last} are lost in silence, {} was synced",
                     self.written.synced()
@@ -155,10 +163,11 @@ fn sweep(seed: u64, one_in: u64, wanted: u64, counts: &mut Counts) -> Result<(),
             let was_opened = third.live(plan, &mut rng).map_err(failed)?;
             let (end, was_down) =
                 (*rng.pick(&[End::Process, End::Power, End::Power, End::Power]), third.disk.is_down());
+            let noted = if was_opened && end == End::Process { Noted::Everything } else { Noted::Synced };
             let last = third.after(end, &mut rng);
             counts.cases += 1;
             last.check().map_err(failed)?;
-            last.check_without_a_file(was_opened && end == End::Process, &mut rng, counts).map_err(failed)?;
+            last.check_without_a_file(noted, &mut rng, counts).map_err(failed)?;
             if counts.cases >= wanted {
                 return Ok(());
             }
