@@ -65,6 +65,8 @@ pub(crate) struct Shared<B, C: Comparator> {
     pub(crate) commit: Alone<Mutex<Commit<B, C>>>,
     pub(crate) buffers: Membership,
     pub(crate) reports: Reports,
+    /// Why the journal has what is flushed, if the last removal failed.
+    pub(crate) journal_error: Mutex<Option<Error>>,
     tables_max: u64,
     stall_timeout: Duration,
 }
@@ -161,6 +163,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             commit: Alone(Mutex::new(commit)),
             buffers,
             reports: Reports::new(listener),
+            journal_error: Mutex::new(None),
             tables_max,
             stall_timeout,
         })

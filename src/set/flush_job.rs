@@ -279,12 +279,13 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     }
 
     /// Replaces the flushed tables by `base`, which has what this job handed out, in one store: no reader misses an
-    /// entry or has it twice. Then the journal is told what it may forget.
+    /// entry or has it twice. Then the journal is told what it may forget. If it cannot, the job is installed nevertheless: the
+    /// error goes to the [`Listener`](crate::set::Listener) and to [`journal_error`](crate::set::MemTableSet::journal_error), and
+    /// the next install tries again.
     ///
     /// # Errors
     /// `InvalidArgument` if no pass of this job reached its end, and `ReadOnly` if the last one met damage and nothing was
-    /// salvaged; the tables stay then. An error of [`Journal::obsolete_before`](crate::set::Journal::obsolete_before) is returned after the
-    /// base was installed.
+    /// salvaged; the tables stay then.
     pub fn install(mut self, base: B) -> Result<()> {
         self.settle()?;
         if !matches!(self.outcome, Outcome::Finished | Outcome::Salvaged) {
@@ -304,10 +305,14 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
         self.end = FlushEnd::Installed;
         // COMMIT-5.
         let forgotten = oldest.filter(|oldest| replayed.is_none_or(|replayed| replayed < *oldest));
-        match (forgotten, shared.journal()) {
-            (Some(table), Some(journal)) => journal.obsolete_before(table),
-            _ => Ok(()),
+        if let (Some(table), Some(journal)) = (forgotten, shared.journal()) {
+            let failed = journal.obsolete_before(table).err();
+            shared.journal_error.lock().clone_from(&failed);
+            if let Some(cause) = failed {
+                shared.reports.tell(|| SetEvent::JournalKept { cause });
+            }
         }
+        Ok(())
     }
 }
 

@@ -79,8 +79,8 @@ pub trait Journal: Send + Sync {
     /// does not need it.
     ///
     /// # Errors
-    /// Any error is returned by [`FlushJob::install`](crate::set::FlushJob::install), which has installed the new
-    /// version nevertheless.
+    /// Any error is told to the [`Listener`](crate::set::Listener) and kept for
+    /// [`journal_error`](crate::set::MemTableSet::journal_error). What should be removed now must be removed by a later call.
     fn obsolete_before(&self, table: u64) -> Result<(), Error>;
 
     /// Sequence numbers `first..=last` were given to batches that were not acknowledged: a recovery passes over those

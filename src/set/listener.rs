@@ -102,6 +102,12 @@ pub enum SetEvent {
         /// Number of tables that the new base replaced; 0 if the job was dropped without an install.
         installed: u64,
     },
+    /// A flush was installed, and the journal could not remove what is flushed. The next install tries again.
+    #[non_exhaustive]
+    JournalKept {
+        /// The error of [`Journal::obsolete_before`](crate::set::Journal::obsolete_before).
+        cause: Error,
+    },
     /// A write found a budget used up.
     #[non_exhaustive]
     StallBegun {

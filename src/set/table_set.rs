@@ -349,6 +349,20 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
         SetStats::of(&self.view(), &self.shared.registry, &self.shared.buffers)
     }
 
+    /// Why the journal still has what is flushed: the error of its last removal; `None` if that succeeded. The set goes on, and
+    /// the next [`install`](FlushJob::install) tries again.
+    ///
+    /// ```
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// assert!(set.journal_error().is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn journal_error(&self) -> Option<Error> {
+        self.shared.journal_error.lock().clone()
+    }
+
     /// What made the set read-only, as the error that writes get; `None` while it takes writes.
     ///
     /// ```

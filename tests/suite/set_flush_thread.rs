@@ -8,12 +8,13 @@ use std::thread::{scope, yield_now};
 use std::time::Duration;
 
 use paranoid_memtable::set::{
-    FlushJob, FlushThread, MemTableSet, SetOptions, SetOptionsBuilder, StallCause, WriteBufferManager,
+    FlushJob, FlushThread, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder, StallCause,
+    WriteBufferManager,
 };
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
 
 use crate::support::rng::amount_or_few;
-use crate::support::sets::{History, read_through};
+use crate::support::sets::{History, MemoryJournal, read_through};
 use crate::support::watchdog::Watchdog;
 
 type Set = MemTableSet<History>;
@@ -95,6 +96,44 @@ fn writers_go_on_while_threads_flush() {
         assert!(!set.view().base().points.is_empty());
         assert!(matches!(start(set).close(), Ok(())), "another thread may follow");
     }
+}
+
+/// Keeps the errors of removals.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Error>>);
+
+impl Listener for Kept {
+    fn event(&self, event: &SetEvent) {
+        if let SetEvent::JournalKept { cause, .. } = event {
+            self.0.lock().unwrap().push(cause.clone());
+        }
+    }
+}
+
+/// A journal that cannot remove what is flushed says so, and stops nobody. The next install tries again.
+#[test]
+fn a_failed_removal_is_reported_and_tried_again() {
+    let _watchdog = Watchdog::new("set_flush_thread::a_failed_removal_is_reported_and_tried_again", 0);
+    let (journal, kept) = (MemoryJournal::default(), Arc::new(Kept::default()));
+    let set = open(options().journal(Arc::new(journal.clone())).listener(kept.clone()));
+    journal.0.lock().unwrap().removal_fails = Some(broken_disk());
+    let thread = start(&set);
+    for n in 1..=3 {
+        set.write(&put(1, n)).unwrap();
+        set.switch().unwrap();
+        while set.stats().flushes < n {
+            yield_now();
+        }
+        let wanted = usize::from(n == 1);
+        // The thread says that a flush has ended after the journal was told.
+        assert_eq!(set.journal_error().iter().count(), wanted, "install {n}");
+        assert_eq!(journal.0.lock().unwrap().batches.contains_key(&1), n == 1, "install {n}");
+        assert!(set.read_only().is_none() && thread.error().is_none());
+    }
+    assert_eq!(kept.0.lock().unwrap().len(), 1);
+    assert!(matches!(&kept.0.lock().unwrap()[0], Error::Sink(_)));
+    thread.close().unwrap();
+    assert_eq!(value(&set, 1), Some(3));
 }
 
 fn flush_to_a_full_disk(mut job: FlushJob<History>) -> Result<(), Error> {

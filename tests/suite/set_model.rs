@@ -188,6 +188,9 @@ impl Trial {
         assert!(last <= self.last);
         self.flushed = last;
         let before = self.set.view().tables();
+        if let Some(journal) = self.journal.as_ref().filter(|_| self.rng.one_in(3)) {
+            journal.0.lock().unwrap().removal_fails = Some(Error::Frozen);
+        }
         job.install(base).unwrap();
         assert_eq!(self.set.view().tables(), before - flushed);
     }

@@ -126,6 +126,7 @@ pub struct Log {
     pub sync_fails: Option<Error>,
     pub switch_fails: Option<Error>,
     pub abandon_fails: Option<Error>,
+    pub removal_fails: Option<Error>,
     pub sync_panics: bool,
 }
 
@@ -166,7 +167,11 @@ impl Journal for MemoryJournal {
     }
 
     fn obsolete_before(&self, table: u64) -> Result<(), Error> {
-        self.0.lock().unwrap().batches.retain(|number, _| *number >= table);
+        let mut log = self.0.lock().unwrap();
+        if let Some(error) = log.removal_fails.take() {
+            return Err(error);
+        }
+        log.batches.retain(|number, _| *number >= table);
         Ok(())
     }
 
