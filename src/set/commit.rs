@@ -170,7 +170,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Writes a batch, under its own numbers if a journal `replayed` it. Returns its last sequence number, or what is visible for a
-    /// batch without entries.
+    /// batch without records.
     pub(crate) fn write(
         &self,
         batch: &WriteBatch,
@@ -226,13 +226,14 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         prepared.bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
         prepared.load = load(writes);
         let is_whole = batch.sequence_mode() == SequenceMode::WholeBatch;
-        (prepared.writes, prepared.numbers) = (writes, if is_whole { 1 } else { batch.len() as u64 });
+        let records = batch.len() as u64;
+        (prepared.writes, prepared.numbers) = (writes, if is_whole { records.min(1) } else { records });
         Ok(())
     }
 
     /// Commits a batch. If there is no room for another table, waits for the flush that is under way.
     fn commit(&self, prepared: &mut Prepared<'_, '_>) -> Result<SequenceNumber> {
-        if prepared.writes.is_empty() {
+        if prepared.numbers == 0 {
             return self.commit_nothing(prepared);
         }
         loop {
@@ -290,7 +291,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         }
     }
 
-    /// A batch without entries takes no number. If a sync is asked for, what was written before is synced.
+    /// A batch without records takes no number. If a sync is asked for, what was written before is synced.
     fn commit_nothing(&self, prepared: &Prepared<'_, '_>) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
         self.sync_if_wanted(prepared, self.syncs.appended()).map_err(|error| self.refuse(error))?;
@@ -361,11 +362,14 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             self.registry.publication.skip_to(first - 1);
             commit.replayed = Some(commit.tables.active.number);
         }
-        commit.last = last;
-        if commit.unasked == 0 {
+        if prepared.writes.is_empty() {
+            // Numbers of empty ranges alone leave an empty table empty.
+            commit.closed = if commit.is_active_empty() { last } else { commit.closed };
+        } else if commit.unasked == 0 {
             // It has entries (WRITE-BUFFERS-2).
             commit.tables.active.count(Phase::Active);
         }
+        commit.last = last;
         Ok(())
     }
 

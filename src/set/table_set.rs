@@ -110,7 +110,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     }
 
     /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it
-    /// are visible. A batch without entries takes no number; what is visible is returned. Expected O(n log n) for n
+    /// are visible. A batch without records takes no number; what is visible is returned. Empty ranges take theirs. Expected O(n log n) for n
     /// entries; waits for batches with smaller numbers that are still being written, for a sync, and until its deadline for a
     /// flush if a budget is used up. `options` are [`WriteOptions`] or a [`Durability`](crate::set::Durability).
     ///
@@ -143,7 +143,12 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// Writes a batch that was read from a journal, under the numbers in its header, without appending it anywhere.
     /// Its sequence mode is not part of the encoding: set it to what it was when the batch was written. Numbers between the
     /// last batch and this one stay unused. Older journals are kept until the tables with replayed
-    /// batches are flushed. Meant for recovery, before anything else is written.
+    /// batches are flushed. Meant for recovery, before anything else is written, but after a flush thread was started: a log
+    /// with more than [`max_write_buffer_number`](crate::set::SetOptionsBuilder::max_write_buffer_number) tables needs flushes
+    /// on the way.
+    ///
+    /// A number is taken once. Logs of other engines may have two batches of one number; a set refuses the second one. If no
+    /// key is in both, it and all batches after it can be given numbers that are larger by one more.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;

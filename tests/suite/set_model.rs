@@ -20,6 +20,11 @@ fn key(n: u64) -> Vec<u8> {
     format!("k{n:02}").into_bytes()
 }
 
+/// An empty range, as RocksDB logs it: it takes a number, and nothing else.
+fn empty_range() -> WriteBatch {
+    WriteBatch::from_bytes(b"\0\0\0\0\0\0\0\0\x01\0\0\0\x0f\x01x\x01x").unwrap()
+}
+
 /// A set, and what it should say.
 struct Trial {
     rng: Rng,
@@ -69,6 +74,7 @@ impl Trial {
         // Now and then over many keys.
         let value = if kind == Kind::RANGE_DELETE && self.rng.one_in(4) { b"k3".to_vec() } else { value };
         if kind == Kind::RANGE_DELETE && key >= value {
+            batch.append(&empty_range()).unwrap();
             return;
         }
         let holds =
@@ -86,7 +92,7 @@ impl Trial {
         if whole {
             batch = batch.with_sequence_mode(SequenceMode::WholeBatch);
         }
-        for _ in 0..self.rng.below(6) {
+        for _ in 0..*self.rng.pick(&[0, 1, 1, 2, 3, 4, 5]) {
             let sequence = self.last + if whole { 1 } else { batch.len() as u64 + 1 };
             self.draw(&mut batch, sequence);
         }
@@ -311,6 +317,23 @@ fn large_batches_have_tables_of_their_own() {
     assert!(matches!(set.write(&batch_of(2048 * unit)), Err(Error::MemTableFull { .. })));
     assert!(set.view().tables() <= tables + 1);
     assert_eq!(set.write(&batch_of(10)).unwrap(), 4, "no number was taken");
+}
+
+/// A batch of nothing but empty ranges takes their numbers, as in RocksDB, and leaves an empty table empty.
+#[test]
+fn empty_ranges_alone_take_numbers() {
+    let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
+    let mut batch = empty_range();
+    assert_eq!((set.write(&batch).unwrap(), set.view().sequence(), set.switch().unwrap()), (1, 1, 0));
+    batch.set_sequence(5);
+    assert_eq!(set.replay(&batch).unwrap(), 5);
+    batch.append(&empty_range()).unwrap();
+    assert_eq!(set.write(&batch).unwrap(), 7);
+    assert_eq!(set.write(&WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch)).unwrap(), 7);
+    assert_eq!(set.write(&batch.with_sequence_mode(SequenceMode::WholeBatch)).unwrap(), 8);
+    let mut batch = WriteBatch::new();
+    batch.put(b"k", b"v").unwrap();
+    assert_eq!((set.write(&batch).unwrap(), set.stats().entries, set.switch().unwrap()), (9, 1, 1));
 }
 
 /// What a replay brought is in the old journals alone: they stay until all of its tables are flushed.
