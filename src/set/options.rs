@@ -143,7 +143,7 @@ impl Default for SetOptions {
             journal: None,
             last_sequence: 0,
             first_table: 1,
-            tables_max: u64::MAX,
+            tables_max: 4,
             recycled_arenas: None,
             stall_timeout: Duration::from_secs(10),
             manager: None,
@@ -221,10 +221,11 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// The most tables that are not flushed, the active one included (default: no limit, at least 2). When the active
-    /// table is full and this number is reached, a write waits for the flush that is under way, or is refused at once with
-    /// `WriteStall` if there is none. So the tables take about this number of write buffers of memory, and those that
-    /// views keep.
+    /// The most tables that are not flushed, the active one included (default: 4, at least 2). When the active table is full
+    /// and this number is reached, a write waits for a flush that is under way or that a flush thread is about to begin, and is
+    /// refused at once with `WriteStall` if there is none: a set that nobody flushes ends there. So the tables take about this
+    /// number of write buffers of memory, and those that views keep. Reads ask each table, and a switch copies the list of
+    /// them: `u64::MAX` is no limit, and makes n tables cost n^2.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};

@@ -31,7 +31,7 @@ use crate::set::merging_cursor::MergingCursor;
 /// use paranoid_memtable::WriteBatch;
 /// use paranoid_memtable::set::{MemTableSet, SetOptions, SetRange};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let set = MemTableSet::open(SetOptions::builder().max_write_buffer_number(9).build()?, ())?;
 /// for key in [b"a", b"b", b"c", b"d"] {
 ///     let mut batch = WriteBatch::new();
 ///     batch.put(key, b"value")?;

@@ -448,6 +448,7 @@ fn a_set_finds_what_it_acknowledged() {
             FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords)
                 .unwrap();
         let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+        let options = options.max_write_buffer_number(u64::MAX);
         let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
         let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();
         assert!(replayed.last_sequence >= synced, "run {run}, seed {seed:#x}");

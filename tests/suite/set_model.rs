@@ -52,7 +52,7 @@ fn tables(rng: &mut Rng) -> MemTableOptions {
 impl Trial {
     fn new(mut rng: Rng) -> Trial {
         let journal = rng.one_in(2).then(MemoryJournal::default);
-        let mut options = SetOptions::builder().table(tables(&mut rng));
+        let mut options = SetOptions::builder().table(tables(&mut rng)).max_write_buffer_number(u64::MAX);
         if let Some(journal) = &journal {
             options = options.journal(Arc::new(journal.clone()));
         }
@@ -208,7 +208,7 @@ impl Trial {
         let base = History::clone(view.base());
         let first = journal.0.lock().unwrap().table + 1;
         let options = SetOptions::builder().journal(Arc::new(journal.clone())).first_table(first);
-        let options = options.last_sequence(self.flushed);
+        let options = options.last_sequence(self.flushed).max_write_buffer_number(u64::MAX);
         let again = MemTableSet::open(options.build().unwrap(), base).unwrap();
         for batch in journal.recovered().into_iter().filter(|batch| batch.sequence() > self.flushed) {
             again.replay(&batch).unwrap();

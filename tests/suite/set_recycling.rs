@@ -132,6 +132,7 @@ fn what_is_kept_is_bounded_and_let_go_with_the_set() {
     let manager = WriteBufferManager::new(64 << 20).unwrap();
     for arenas in [0, 1, 3] {
         let options = SetOptions::builder().table(tables().build().unwrap()).write_buffer_manager(&manager);
+        let options = options.max_write_buffer_number(u64::MAX);
         let set = MemTableSet::open(options.recycled_arenas(arenas).build().unwrap(), Files::new()).unwrap();
         for version in 0..6 {
             fill(&set, CHUNK / 2, version);

@@ -128,7 +128,8 @@ fn each_snapshot_is_a_prefix_of_the_commits() {
     println!("{}", replay_line(test, seed));
     let tables = MemTableOptions::builder().write_buffer_size(64 << 10).seed(seed).build().unwrap();
     let journal = MemoryJournal::default();
-    let options = SetOptions::builder().table(tables).journal(Arc::new(journal)).build().unwrap();
+    let options = SetOptions::builder().table(tables).journal(Arc::new(journal));
+    let options = options.max_write_buffer_number(u64::MAX).build().unwrap();
     let set = MemTableSet::open(options, History::default()).unwrap();
     let (batches, over, done) = (amount_or_few(10_000, 2000, 2), AtomicBool::new(false), AtomicU64::new(0));
     let commits = Mutex::new(vec![]);

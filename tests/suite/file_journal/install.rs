@@ -189,6 +189,7 @@ impl Engine {
         let table = MemTableOptions::builder().write_buffer_size(16 << 10).build()?;
         let options =
             SetOptions::builder().table(table).first_table(journal.next_table()).last_sequence(last);
+        let options = options.max_write_buffer_number(u64::MAX);
         engine.set = MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?;
         let replayed = recovery.replay(|_, batch| engine.set.replay(&batch).map(drop))?;
         engine.set.skip_to(replayed.last_sequence)?;
