@@ -31,6 +31,7 @@ use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::search::Search;
 use crate::sync::{AtomicU64, Mutex};
+use crate::tombstone::index::live::CoveringRun;
 use crate::tombstone::index::query::Question;
 use crate::tombstone::index::tree::Load;
 
@@ -111,6 +112,13 @@ impl<C: Comparator> Core<C> {
     #[inline(always)]
     pub(crate) fn covering(&self, question: Question<'_>) -> Result<Option<SequenceNumber>, Corruption> {
         self.tombstones.covering(self.ground(), question)
+    }
+
+    /// Whether no point entry in the interval of a tombstone can be shown at a snapshot: whether the tombstone is newer
+    /// than all of them.
+    pub(crate) fn is_dead(&self, run: &CoveringRun, snapshot: SequenceNumber) -> bool {
+        // Strictly newer, because it does not cover entries with its own sequence number.
+        !run.is_empty() && run.sequence > self.shards.largest_point().min(snapshot)
     }
 
     /// The structures beside the list of entries.

@@ -4,7 +4,7 @@
 //! ```text
 //!   table 5   a@7   c@9          pulled by a FlushIter each, which verifies every entry and, at its end, the sums
 //!   table 4   a@3   b@2
-//!   merged    a@7  (a@3: seen by a snapshot?)  b@2  c@9        then the fragments of both, cut anew
+//!   merged    a@7  (a@3: seen by a snapshot?)  b@2  c@9        then the range tombstones of both, cut as one list
 //! ```
 //! * SET-FLUSH-1: the end is reached only after every table's own flush has reached its end: all entries were seen and
 //!   verified, and all sums compared.
@@ -35,7 +35,8 @@ use std::sync::Arc;
 struct Source<'j, C: Comparator> {
     slot: &'j Slot<C>,
     items: FlushIter<'j, C>,
-    head: Came<'j>,
+    /// Its next entry.
+    head: Option<Came<'j>>,
 }
 
 /// A flush of several tables as one, whose caller pulls one item after the other: first all entries, then all
@@ -101,7 +102,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     ) -> Result<Self> {
         let at_first = |slot: &'j Arc<Slot<C>>| {
             let mut items = FlushIter::new(slot.table.core(), snapshots, HiddenVersions::Drop)?;
-            Ok(Source { slot, head: items.step()?, items })
+            Ok(Source { slot, head: items.next_entry()?, items })
         };
         let sources = slots.iter().map(at_first).collect::<Result<_>>();
         Ok(SetFlush {
@@ -184,7 +185,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             }
             None => {
                 let source = self.sources.get_mut(place)?;
-                let Came::Entry(entry, protection) = &source.head else { return None };
+                let Some(Came::Entry(entry, protection)) = &source.head else { return None };
                 let entry = source.items.hand_out(entry, *protection);
                 self.summary.entries += 1;
                 self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
@@ -198,7 +199,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     fn next_entry(&mut self) -> Result<Option<usize>> {
         loop {
             if let Some(source) = self.used.take().and_then(|used| self.sources.get_mut(used)) {
-                source.head = source.items.step()?;
+                source.head = source.items.next_entry()?;
             }
             let Some((place, entry)) = self.first_head() else { return Ok(None) };
             self.used = Some(place);
@@ -234,7 +235,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     fn first_head(&self) -> Option<(usize, Verified<'j>)> {
         let mut first: Option<(usize, Verified<'j>)> = None;
         for (place, source) in self.sources.iter().enumerate() {
-            let Came::Entry(entry, _) = &source.head else { continue };
+            let Some(Came::Entry(entry, _)) = &source.head else { continue };
             let is_before = first.is_none_or(|(_, first)| {
                 let order = self.comparator.compare(entry.key(), first.key());
                 order.then(first.node().sequence().cmp(&entry.node().sequence())).is_lt()
@@ -246,19 +247,15 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
         first
     }
 
-    /// Takes the fragments of all tables and cuts them anew; after that all tables have reached their ends (SET-FLUSH-1).
+    /// Cuts the range tombstones of all tables; after that all tables have reached their ends (SET-FLUSH-1).
     fn cut(&mut self) -> Result<Fragments<C>> {
         let mut fragmenter = Fragmenter::new(self.comparator.clone()).with_snapshots(self.snapshots);
         for source in &mut self.sources {
-            while let Came::Fragment(number) = source.head {
-                if let Some(fragment) = source.items.fragment(number) {
-                    let last = source.slot.last.get();
-                    for sequence in fragment.sequences().iter().filter(|sequence| **sequence <= last) {
-                        fragmenter.add(fragment.start(), fragment.end(), *sequence)?;
-                    }
-                }
-                source.head = source.items.step()?;
-            }
+            let last = source.slot.last.get();
+            source.items.end_uncut(|start, end, sequence| match sequence {
+                _ if sequence > last => Ok(()),
+                _ => fragmenter.add(start, end, sequence),
+            })?;
             self.summary.hidden += source.items.so_far().hidden;
         }
         Ok(fragmenter.finish())

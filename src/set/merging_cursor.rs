@@ -345,8 +345,8 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
         for place in 0..self.sources.len() {
             match self.read(way, place) {
                 Ok(ControlFlow::Continue(())) => {}
-                Ok(ControlFlow::Break(Some(limit))) if self.shown.kind.is_none() => {
-                    return self.pass_covered(way, place, &limit);
+                Ok(ControlFlow::Break(Some((first, limit)))) if self.shown.kind.is_none() => {
+                    return self.pass_covered(way, first, &limit);
                 }
                 Ok(ControlFlow::Break(_)) => return Ok(()),
                 Err(error) => {
@@ -361,8 +361,8 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     }
 
     /// Reads what one source has of the key. What ends the search is its newest value or delete, or a range tombstone that
-    /// hides everything older: then it returns how far that reaches on this way, if it is known.
-    fn read(&mut self, way: Way, place: usize) -> Result<ControlFlow<Option<Vec<u8>>>> {
+    /// hides everything older: then it returns how far that reaches on this way, if it is known, and from which source on.
+    fn read(&mut self, way: Way, place: usize) -> Result<ControlFlow<Option<(usize, Vec<u8>)>>> {
         let MergingCursor { comparator, sources, shown, .. } = self;
         let Some(source) = sources.get_mut(place) else { return Ok(ControlFlow::Continue(())) };
         if way == Way::Backward && source.is_at(comparator, &shown.key) {
@@ -394,21 +394,23 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
         }
         shown.base = Some(Kind::DELETE);
         let cover = source.items.cover(&shown.key, source.visible)?;
-        let span = cover.and_then(|cover| cover.span).filter(|(start, end)| {
+        let span = cover.and_then(|cover| cover.span.map(|span| (span, cover.hides_own)));
+        let span = span.filter(|((start, end), _)| {
             comparator.compare(start, &shown.key).is_le() && comparator.compare(&shown.key, end).is_lt()
         });
-        let limit = span.map(|(start, end)| if way == Way::Forward { end } else { start }.to_vec());
-        Ok(ControlFlow::Break(limit))
+        Ok(ControlFlow::Break(span.map(|((start, end), hides_own)| {
+            let limit = if way == Way::Forward { end } else { start };
+            (place + usize::from(!hides_own), limit.to_vec())
+        })))
     }
 
-    /// Older sources pass what a range tombstone of this one covers, by one seek each.
-    fn pass_covered(&mut self, way: Way, place: usize, limit: &[u8]) -> Result<()> {
-        let mut number = 0;
+    /// The sources from number `first` on pass what a range tombstone covers, by one seek each.
+    fn pass_covered(&mut self, way: Way, first: usize, limit: &[u8]) -> Result<()> {
+        let mut places = 0..;
         self.each(way, |source, comparator, _| {
-            number += 1;
             let order = source.order(comparator, limit);
             match way {
-                _ if number <= place + 1 => Ok(()),
+                _ if places.next() < Some(first) => Ok(()),
                 Way::Forward if order == Some(Ordering::Less) => {
                     source.lead(comparator, way, Move::To(limit))
                 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::Protected;
 use crate::key::{Comparator, SequenceNumber};
-use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushIter, HiddenVersions};
+use crate::memtable::lifecycle::flush::{Came, FlushEntry, FlushIter, HiddenVersions};
 use crate::memtable::table::MemTable;
 use crate::set::commit::{Commit, Shared};
 use crate::set::swapped::Pointers;
@@ -90,18 +90,16 @@ fn copy_below<C: Comparator>(
     let mut seen = snapshots.to_vec();
     seen.push(first - 1);
     let mut items = FlushIter::new(slot.table.core(), &seen, HiddenVersions::Drop)?;
-    while let Some(item) = items.next()? {
-        match item {
-            FlushItem::Entry(entry) if entry.sequence < first => copy_entry(to, &entry)?,
-            FlushItem::Entry(_) => {}
-            FlushItem::Fragment(fragment) => {
-                for sequence in fragment.sequences().iter().filter(|sequence| **sequence < first) {
-                    to.delete_range(*sequence, fragment.start(), fragment.end())?;
-                }
-            }
+    while let Some(Came::Entry(entry, protection)) = items.next_entry()? {
+        let entry = items.hand_out(&entry, protection);
+        if entry.sequence < first {
+            copy_entry(to, &entry)?;
         }
     }
-    Ok(())
+    items.end_uncut(|start, end, sequence| match sequence {
+        _ if sequence >= first => Ok(()),
+        _ => to.delete_range(sequence, start, end).map(drop),
+    })
 }
 
 /// Copies an entry: what the new table computes over its own bytes is compared with what the old one stored.

@@ -12,14 +12,12 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::integrity::hash::hash;
 use crate::key::{Comparator, Kind, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::cursor::OwnedCursor;
-use crate::memtable::scan::tombstones::TableOrder;
 use crate::set::tables::Slot;
-use crate::tombstone::fragment::fragments::{Fragment, Fragments};
+use crate::tombstone::index::live::CoveringRun;
 use crate::tombstone::index::query::Question;
 
 /// Where a sorted source stands: an entry without its value.
@@ -44,7 +42,7 @@ pub struct SourceKey<'s> {
 ///
 /// ```
 /// use paranoid_memtable::set::Cover;
-/// let cover = Cover { sequence: 7, span: Some((b"a", b"c")) };
+/// let cover = Cover { sequence: 7, span: Some((b"a", b"c")), hides_own: false };
 /// assert_eq!(cover.sequence, 7);
 /// ```
 #[derive(Clone, Copy)]
@@ -54,6 +52,9 @@ pub struct Cover<'s> {
     /// If known, keys around the one that was asked for, start to end (exclusive), which tombstones of this number or
     /// newer ones of the same source cover as well. A cursor passes them in older sources by one seek.
     pub span: Option<(&'s [u8], &'s [u8])>,
+    /// Whether every visible entry of this source in the span is older than the tombstone, so that a cursor passes them by a seek, too.
+    /// `false` if that is not known.
+    pub hides_own: bool,
 }
 
 /// A sorted source of entries beside the tables of a set, such as a table file or all files of a level. Its entries are
@@ -102,7 +103,7 @@ pub struct Cover<'s> {
 ///         value.extend_from_slice(self.0[self.1].1.as_bytes());
 ///         Ok(())
 ///     }
-///     fn cover(&self, _: &[u8], _: SequenceNumber) -> Result<Option<Cover<'_>>> {
+///     fn cover(&mut self, _: &[u8], _: SequenceNumber) -> Result<Option<Cover<'_>>> {
 ///         Ok(None)
 ///     }
 /// }
@@ -175,41 +176,21 @@ pub trait SortedSource: Send {
     ///
     /// # Errors
     /// What could not be read.
-    fn cover(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>>;
+    fn cover(&mut self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>>;
 }
 
-/// A table of a set as a source.
-///
-/// Whether a key is covered is asked of the table, which verifies its answer. The fragments are a copy, read once; they
-/// only say how far a tombstone reaches, and each is compared with a check value when it is used.
+/// A table of a set as a source. Whether a key is covered, and how far, is asked of the table's index.
 pub(crate) struct TableSource<C: Comparator> {
     cursor: OwnedCursor<C>,
     slot: Arc<Slot<C>>,
-    tombstones: Option<Fragments<TableOrder<C>>>,
-    checks: Vec<u64>,
+    /// The interval of the tombstone that was asked for last.
+    run: CoveringRun,
 }
 
 impl<C: Comparator> TableSource<C> {
-    /// Reads the table's range tombstones, O(n log n) for n of them.
-    pub(crate) fn new(slot: &Arc<Slot<C>>, sequence: SequenceNumber) -> Result<Self> {
-        let has_tombstones = slot.table.num_range_deletes() > 0;
-        let tombstones = has_tombstones.then(|| slot.table.range_tombstones(sequence)).transpose()?;
-        let checks = tombstones.iter().flat_map(Fragments::iter).map(check_of).collect();
-        Ok(TableSource { cursor: slot.table.owned_cursor(), slot: Arc::clone(slot), tombstones, checks })
+    pub(crate) fn new(slot: &Arc<Slot<C>>) -> Self {
+        TableSource { cursor: slot.table.owned_cursor(), slot: Arc::clone(slot), run: CoveringRun::default() }
     }
-
-    /// The fragment that covers a key, if it agrees with its check.
-    fn span(&self, key: &[u8]) -> Option<Fragment<'_>> {
-        let tombstones = self.tombstones.as_ref()?;
-        let place = tombstones.ended_before(key);
-        let fragment = tombstones.get(place)?;
-        (self.checks.get(place) == Some(&check_of(fragment))).then_some(fragment)
-    }
-}
-
-/// A check value over the ends and the number of a fragment.
-fn check_of(fragment: Fragment<'_>) -> u64 {
-    hash(fragment.end(), hash(fragment.start(), fragment.newest()))
 }
 
 fn key_of(entry: Option<Entry<'_>>) -> Option<SourceKey<'_>> {
@@ -248,13 +229,14 @@ impl<C: Comparator> SortedSource for TableSource<C> {
         value.clear();
         self.cursor.entry()?.map_or(Ok(()), |entry| entry.value_into(value))
     }
-    fn cover(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>> {
+    fn cover(&mut self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>> {
         let core = self.slot.table.core();
-        let Some(sequence) = core.covering(Question::new(key, snapshot))? else { return Ok(None) };
-        let compare = |left: &[u8], right: &[u8]| core.comparator.compare(left, right);
-        let span = self.span(key).filter(|it| {
-            it.newest() == sequence && compare(it.start(), key).is_le() && compare(key, it.end()).is_lt()
-        });
-        Ok(Some(Cover { sequence, span: span.map(|it| (it.start(), it.end())) }))
+        let question = Question::new(key, snapshot);
+        let covering = core.tombstones.covering_run(core.ground(), question, &mut self.run)?;
+        Ok(covering.map(|sequence| Cover {
+            sequence,
+            span: (!self.run.is_empty()).then_some((&self.run.start, &self.run.end)),
+            hides_own: core.is_dead(&self.run, snapshot),
+        }))
     }
 }

@@ -200,27 +200,28 @@ impl<B, C: Comparator + Clone> View<B, C> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if a range tombstone of the tables is damaged.
+    /// None at present: what is damaged is an error of the move that comes to it.
     pub fn cursor(&self) -> Result<MergingCursor<'static, C>> {
         self.merging_cursor(Vec::new())
     }
 
     /// A cursor over what this view sees in its tables and in the engine's own sources, which are older than the
     /// tables: newest first, each with no entry or range tombstone that is older than one of the next ones for a key that
-    /// both have. It is not positioned yet. O(n log n) for n range tombstones in the tables.
+    /// both have. It is not positioned yet. O(tables and sources).
     ///
     /// A move is O(tables and sources), expected, for each key that it comes to; backward it seeks twice in each that
-    /// has the key. Keys below a range tombstone are passed by one seek per older table or source. See [`SortedSource`].
+    /// has the key. Keys below a range tombstone are passed by one seek per older table or source, and in its own table as well
+    /// if nothing there is newer. See [`SortedSource`].
     ///
     /// # Errors
-    /// `Corruption` if a range tombstone of the tables is damaged.
+    /// None at present: what is damaged is an error of the move that comes to it.
     pub fn merging_cursor<'s>(
         &self,
         sources: Vec<Box<dyn SortedSource + 's>>,
     ) -> Result<MergingCursor<'s, C>> {
         let mut all: Vec<Box<dyn SortedSource + 's>> = Vec::with_capacity(self.tables() + sources.len());
         for slot in self.tables.newest_first() {
-            all.push(Box::new(TableSource::new(slot, self.sequence)?));
+            all.push(Box::new(TableSource::new(slot)));
         }
         all.extend(sources);
         Ok(MergingCursor::over(self.tables.active.table.comparator().clone(), self.sequence, all))

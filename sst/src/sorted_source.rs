@@ -73,8 +73,8 @@ impl SortedSource for TableCursor {
         Ok(())
     }
 
-    fn cover(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>> {
+    fn cover(&mut self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>> {
         let covering = self.table().covering_tombstone(key, snapshot)?;
-        Ok(covering.map(|sequence| Cover { sequence, span: None }))
+        Ok(covering.map(|sequence| Cover { sequence, span: None, hides_own: false }))
     }
 }

@@ -28,6 +28,7 @@ mod keys;
 mod kills;
 mod kv_store;
 mod limits;
+mod linear_costs;
 mod lookup;
 mod lost_race;
 #[cfg(feature = "fault-injection")]

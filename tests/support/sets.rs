@@ -247,11 +247,16 @@ impl SortedSource for HistorySource<'_> {
         value.clone_from(&self.history.points[self.at.expect("it stands on an entry")].1);
         Ok(())
     }
-    fn cover(&self, key: &[u8], snapshot: u64) -> Result<Option<Cover<'_>>, Error> {
+    fn cover(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Cover<'_>>, Error> {
         let covers = |range: &&(Vec<u8>, Vec<u8>, u64)| {
             range.2 <= snapshot && range.0.as_slice() <= key && key < range.1.as_slice()
         };
         let newest = self.history.ranges.iter().filter(covers).max_by_key(|range| range.2);
-        Ok(newest.map(|(start, end, sequence)| Cover { sequence: *sequence, span: Some((start, end)) }))
+        Ok(newest.map(|(start, end, sequence)| {
+            let from = (start.clone(), Reverse(u64::MAX))..(end.clone(), Reverse(u64::MAX));
+            let newer = *sequence..=snapshot;
+            let has_newer = self.history.points.range(from).any(|((_, point), _)| newer.contains(&point.0));
+            Cover { sequence: *sequence, span: Some((start, end)), hides_own: !has_newer }
+        }))
     }
 }

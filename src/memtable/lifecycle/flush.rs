@@ -28,9 +28,10 @@ use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
-use crate::memtable::scan::tombstones::{NextOf, TableOrder, Take, copy, fragments};
+use crate::memtable::scan::tombstones::{NextOf, TableOrder, copy, each_tombstone};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
+use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::{Fragment, Fragments};
 
 /// The error of a sink.
@@ -324,7 +325,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
 
     /// Takes a step, without handing anything out.
     #[inline]
-    pub(crate) fn step(&mut self) -> Result<Came<'t>> {
+    fn step(&mut self) -> Result<Came<'t>> {
         loop {
             match &mut self.stage {
                 Stage::Entries(_) => match self.next_entry()? {
@@ -347,9 +348,9 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         }
     }
 
-    /// The next entry that a reader could need, with a verified copy of its value.
+    /// The next entry that a reader could need, with a verified copy of its value. A merge takes steps by this alone.
     #[inline]
-    fn next_entry(&mut self) -> Result<Option<Came<'t>>> {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<Came<'t>>> {
         let Stage::Entries(Entries { order, next, newer, read_ahead }) = &mut self.stage else {
             return Ok(None);
         };
@@ -390,19 +391,40 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
 
     /// The fragments of all range tombstones.
     fn cut(&mut self) -> Result<Fragments<TableOrder<C>>> {
-        let stripes = match self.filter.hidden {
-            HiddenVersions::Drop => Some(self.filter.snapshots.as_slice()),
-            HiddenVersions::Keep => None,
-        };
+        let mut fragmenter = Fragmenter::new(TableOrder::of(self.core));
+        if self.filter.hidden == HiddenVersions::Drop {
+            fragmenter = fragmenter.with_snapshots(&self.filter.snapshots);
+        }
+        self.pass_tombstones(|start, end, sequence| fragmenter.add(start, end, sequence))?;
+        Ok(fragmenter.finish())
+    }
+
+    /// Passes the start, the end and the sequence number of every range tombstone to `take`, as they are stored.
+    fn pass_tombstones(
+        &mut self,
+        mut take: impl FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<()> {
         let seen = &mut self.seen;
-        fragments(self.core, stripes, |entry, view| {
+        each_tombstone(self.core, |entry, end, view| {
             seen.meet(entry, Hidden::No, view);
-            Take::Yes
+            take(entry.key(), end, entry.node().sequence())
         })
     }
 
+    /// Ends a flush after its last entry: passes the range tombstones as they are stored, and not as fragments, and compares
+    /// the sums.
+    pub(crate) fn end_uncut(
+        &mut self,
+        take: impl FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<()> {
+        self.pass_tombstones(take)?;
+        self.core.compare_sums(&self.seen)?;
+        self.stage = Stage::Ended;
+        Ok(())
+    }
+
     /// Hands out the fragment to which the last step came.
-    pub(crate) fn fragment(&mut self, number: usize) -> Option<Fragment<'_>> {
+    fn fragment(&mut self, number: usize) -> Option<Fragment<'_>> {
         let Stage::Fragments(fragments, _) = &self.stage else { return None };
         let fragment = fragments.get(number)?;
         self.summary.fragments += 1;

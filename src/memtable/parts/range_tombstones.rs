@@ -228,21 +228,30 @@ impl RangeTombstones {
         Ok((best > question.floor).then_some(best))
     }
 
-    /// Writes the interval of the tombstone that the question is about, if there is one and an index answers.
+    /// See [`covering`](Self::covering). Writes the interval of that tombstone as well; it is empty if no index answers.
     pub(crate) fn covering_run<C: Comparator>(
         &self,
         ground: Ground<'_, C>,
         question: Question<'_>,
         run: &mut CoveringRun,
-    ) -> bool {
+    ) -> Result<Option<SequenceNumber>, Corruption> {
+        if !self.may_be_any(ground.arena) {
+            return Ok(None);
+        }
         let found = match self.frozen.get() {
-            Some(frozen) => frozen.covering_run_into(ground.comparator, question, run),
+            Some(frozen) => frozen.covering_run_into(ground.comparator, question, run).ok(),
             None if self.index_complete(ground.arena) => {
-                self.live.covering_run_into(ground.comparator, question, run)
+                self.live.covering_run_into(ground.comparator, question, run).ok()
             }
-            None => return false,
+            None => None,
         };
-        matches!(found, Ok(Some(())))
+        match found {
+            Some(found) => Ok(found.map(|()| run.sequence)),
+            None => {
+                *run = CoveringRun::default();
+                self.covering_otherwise(ground, question)
+            }
+        }
     }
 
     /// Iterates over all stored tombstones by start and descending sequence number. Each is verified; a damaged one

@@ -20,6 +20,7 @@ use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragments;
+use crate::tombstone::fragment::span::check_order;
 
 /// A table's order of keys, with a share in the table: the order of the fragments that
 /// [`range_tombstones`](crate::MemTable::range_tombstones) makes.
@@ -37,6 +38,12 @@ use crate::tombstone::fragment::fragments::Fragments;
 /// # Ok(()) }
 /// ```
 pub struct TableOrder<C = Bytewise>(Arc<Core<C>>);
+
+impl<C> TableOrder<C> {
+    pub(crate) fn of(core: &Arc<Core<C>>) -> Self {
+        TableOrder(Arc::clone(core))
+    }
+}
 
 impl<C> Clone for TableOrder<C> {
     fn clone(&self) -> Self {
@@ -66,39 +73,24 @@ impl<C: Comparator> Comparator for TableOrder<C> {
     }
 }
 
-/// Whether a pass over the list uses a tombstone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Take {
-    Yes,
-    No,
-}
-
-/// The fragments of those stored range tombstones that `take` admits, each verified.
-pub(crate) fn fragments<C: Comparator>(
-    core: &Arc<Core<C>>,
-    stripes: Option<&[SequenceNumber]>,
-    mut take: impl FnMut(&Verified<'_>, &View<'_>) -> Take,
-) -> Result<Fragments<TableOrder<C>>> {
-    let mut fragmenter = Fragmenter::new(TableOrder(Arc::clone(core)));
-    if let Some(snapshots) = stripes {
-        fragmenter = fragmenter.with_snapshots(snapshots);
-    }
+/// Passes every stored range tombstone to `take`, verified, with a verified copy of its end.
+pub(crate) fn each_tombstone<C: Comparator>(
+    core: &Core<C>,
+    mut take: impl FnMut(&Verified<'_>, &[u8], &View<'_>) -> Result<()>,
+) -> Result<()> {
     let order = core.range_search()?;
     let mut end = Vec::new();
     let mut next = order.next_of(END)?;
     while let Some(spot) = next {
         next = order.next_of(spot.at)?;
         copy(&order, &spot, &mut end)?;
-        if take(&spot.entry, order.view()) == Take::Yes {
-            let sequence = spot.entry.node().sequence();
-            // The table accepts only tombstones whose start is before their end, so a key was damaged or the
-            // comparator changed.
-            fragmenter.add(spot.entry.key(), end.as_slice(), sequence).map_err(|_| {
-                Corruption::new(Place::Entry, bytes_of(spot.at), 0, 0).with_sequence(sequence)
-            })?;
-        }
+        // The table accepts only tombstones whose start is before their end, so a key was damaged or the comparator changed.
+        check_order(&core.comparator, spot.entry.key(), &end).map_err(|_| {
+            Corruption::new(Place::Entry, bytes_of(spot.at), 0, 0).with_sequence(spot.entry.node().sequence())
+        })?;
+        take(&spot.entry, &end, order.view())?;
     }
-    Ok(fragmenter.finish())
+    Ok(())
 }
 
 /// The fragments that a snapshot sees, each with the newest sequence number that it sees.
@@ -106,9 +98,13 @@ pub(crate) fn range_tombstones<C: Comparator>(
     core: &Arc<Core<C>>,
     snapshot: SequenceNumber,
 ) -> Result<Fragments<TableOrder<C>>> {
-    // A tombstone with sequence number 0 deletes nothing.
-    let is_seen = |entry: &Verified<'_>| (1..=snapshot).contains(&entry.node().sequence());
-    fragments(core, Some(&[]), |entry, _| if is_seen(entry) { Take::Yes } else { Take::No })
+    let mut fragmenter = Fragmenter::new(TableOrder::of(core)).with_snapshots(&[]);
+    each_tombstone(core, |entry, end, _| match entry.node().sequence() {
+        // A tombstone with sequence number 0 deletes nothing.
+        sequence if (1..=snapshot).contains(&sequence) => fragmenter.add(entry.key(), end, sequence),
+        _ => Ok(()),
+    })?;
+    Ok(fragmenter.finish())
 }
 
 /// Steps for passes that stop at the first gap.

@@ -331,18 +331,9 @@ impl AtSnapshot {
     /// The interval around a hidden key in which no entry can be shown.
     fn dead_run<C: Comparator>(&self, core: &Core<C>, spot: &Spot<'_>) -> Option<CoveringRun> {
         let mut run = CoveringRun::default();
-        if !core.tombstones.may_be_any(&core.arena)
-            || !core.tombstones.covering_run(
-                core.ground(),
-                Question::new(spot.entry.key(), self.sequence),
-                &mut run,
-            )
-        {
-            return None;
-        }
-        // The tombstone must be strictly newer, because it does not cover entries with its own sequence number.
-        let newest = core.shards.largest_point().min(self.sequence);
-        (run.sequence > newest).then_some(run)
+        let question = Question::new(spot.entry.key(), self.sequence);
+        core.tombstones.covering_run(core.ground(), question, &mut run).ok()??;
+        core.is_dead(&run, self.sequence).then_some(run)
     }
 }
 

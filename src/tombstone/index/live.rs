@@ -48,6 +48,13 @@ pub(crate) struct CoveringRun {
     pub(crate) end: Vec<u8>,
 }
 
+impl CoveringRun {
+    /// Whether it has any key: an interval that is not known has none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}
+
 /// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct LiveIndex {

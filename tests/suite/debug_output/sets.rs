@@ -66,7 +66,11 @@ pub(super) fn sets(letter: u8, out: &mut Outputs) {
     let entry = cursor.first().unwrap().unwrap();
     show!(out, "MergedEntry", entry);
     show!(out, "SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
-    show!(out, "Cover", &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())) });
+    show!(
+        out,
+        "Cover",
+        &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())), hides_own: true }
+    );
     show!(out, "MergingCursor", &cursor);
     show!(out, "SetEvent", &event(letter));
     show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());

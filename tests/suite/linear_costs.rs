@@ -1,0 +1,206 @@
+//! Costs that must stay linear: a case is a function from a size to the steps that it takes, and a line of the table. Steps are
+//! counted, comparisons of keys mostly, not timed.
+//!
+//! ```text
+//!   steps(8 * size) <= 3 * 8 * steps(size)       three times for logarithms; what is quadratic takes 64 times as many
+//! ```
+
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use paranoid_memtable::flush::FlushItem;
+use paranoid_memtable::set::{FlushJob, MemTableSet, SetOptions, View};
+use paranoid_memtable::WriteBatch;
+
+use super::support::orders::{Script, Scripted};
+use super::support::watchdog::Watchdog;
+
+/// A cost: the size of its smaller case, and the steps for a size.
+type Cost = (&'static str, u64, fn(u64) -> u64);
+
+/// What must stay linear.
+const COSTS: &[Cost] = &[
+    ("a cursor of a set under one range delete over all keys, by keys: constant", 500, cursor_under_one),
+    ("it, where the keys are in an older table", 500, cursor_over_an_older_table),
+    ("to make a cursor of a set, by range deletes of a frozen table: constant", 200, make_over_frozen),
+    ("a range delete and a cursor in turn", 400, range_deletes_and_cursors_in_turn),
+    ("a flush job of one table, by nested range deletes under as many snapshots", 25, flush_one_nested),
+    ("it, of two tables", 25, flush_two_nested),
+    ("a flush of four tables, by their entries", 200, flush_four_tables),
+    ("a walk over a set of many tables of one key each, by keys and tables", 8, walk_many_tables),
+];
+
+#[test]
+fn costs_that_must_stay_linear() {
+    let _watchdog = Watchdog::new("linear_costs::costs_that_must_stay_linear", 0);
+    let mut worse = Vec::new();
+    for (name, size, cost) in COSTS {
+        let (few, many) = (cost(*size), cost(8 * *size));
+        println!("{name}: {few} steps for {size}, {many} for {}", 8 * size);
+        if many > 3 * 8 * few {
+            worse.push(format!("{name}: {few} steps for {size}, {many} for {}", 8 * size));
+        }
+    }
+    assert!(worse.is_empty(), "worse than linear:\n{}", worse.join("\n"));
+}
+
+/// Bytewise order that counts its comparisons.
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Script for Counting {
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        self.0.fetch_add(1, Relaxed);
+        left.cmp(right)
+    }
+}
+
+type Set = MemTableSet<(), Scripted>;
+
+/// A set whose comparisons are counted, and its order.
+fn set() -> (Set, Scripted) {
+    let order = Scripted::new(Counting::default());
+    let options = SetOptions::builder().max_write_buffer_number(u64::MAX).build().unwrap();
+    (MemTableSet::with_comparator(options, order.clone(), ()).unwrap(), order)
+}
+
+/// The comparisons of a call.
+fn comparisons<T>(order: &Scripted, call: impl FnOnce() -> T) -> u64 {
+    let asked = &order.script::<Counting>().0;
+    let before = asked.load(Relaxed);
+    call();
+    asked.load(Relaxed) - before
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+/// A batch of puts.
+fn puts(numbers: impl Iterator<Item = u64>) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    numbers.for_each(|number| batch.put(&key(number), b"v").unwrap());
+    batch
+}
+
+fn range_delete(set: &Set, from: u64, to: u64) {
+    let mut batch = WriteBatch::new();
+    batch.delete_range(&key(from), &key(to)).unwrap();
+    set.write(&batch).unwrap();
+}
+
+/// Walks over everything that a view shows, both ways, and returns how many entries there were.
+fn walk(view: &View<(), Scripted>) -> u64 {
+    let (mut count, mut cursor) = (0, view.cursor().unwrap());
+    let mut entry = cursor.first().unwrap().is_some();
+    while entry {
+        count += 1;
+        entry = cursor.next().unwrap().is_some();
+    }
+    let mut entry = cursor.last().unwrap().is_some();
+    while entry {
+        count += 1;
+        entry = cursor.prev().unwrap().is_some();
+    }
+    count
+}
+
+/// A cost that may grow by logarithms alone, as one that may grow with the size.
+fn constant(size: u64, steps: u64) -> u64 {
+    size * steps.max(1)
+}
+
+fn cursor_under_one(keys: u64) -> u64 {
+    let (set, order) = set();
+    set.write(&puts(0..keys)).unwrap();
+    range_delete(&set, 0, keys);
+    let view = set.view();
+    constant(keys, comparisons(&order, || assert_eq!(walk(&view), 0)))
+}
+
+fn cursor_over_an_older_table(keys: u64) -> u64 {
+    let (set, order) = set();
+    set.write(&puts(0..keys)).unwrap();
+    set.switch().unwrap();
+    range_delete(&set, 0, keys);
+    let view = set.view();
+    constant(keys, comparisons(&order, || assert_eq!(walk(&view), 0)))
+}
+
+fn make_over_frozen(ranges: u64) -> u64 {
+    let (set, order) = set();
+    (0..ranges).for_each(|number| range_delete(&set, 2 * number, 2 * number + 1));
+    set.switch().unwrap();
+    drop(set.begin_flush().unwrap());
+    let view = set.view();
+    constant(ranges, comparisons(&order, || view.cursor().unwrap()))
+}
+
+fn range_deletes_and_cursors_in_turn(turns: u64) -> u64 {
+    let (set, order) = set();
+    comparisons(&order, || {
+        for number in 0..turns {
+            range_delete(&set, 2 * number, 2 * number + 1);
+            let mut cursor = set.view().cursor().unwrap();
+            assert!(cursor.seek(&key(number)).unwrap().is_none());
+        }
+    })
+}
+
+/// The comparisons of a flush.
+fn flush(set: &Set, order: &Scripted) -> u64 {
+    let mut job: FlushJob<(), Scripted> = set.begin_flush().unwrap().expect("a sealed table");
+    let mut sequences = 0;
+    let steps = comparisons(order, || {
+        let mut items = job.items().unwrap();
+        while let Some(item) = items.next().unwrap() {
+            if let FlushItem::Fragment(fragment) = item {
+                sequences += fragment.sequences().len();
+            }
+        }
+    });
+    job.install(()).unwrap();
+    assert!(sequences > 0 || steps > 0);
+    steps
+}
+
+/// Nested range deletes in some tables, with a snapshot after each.
+fn flush_nested(ranges: u64, tables: u64) -> u64 {
+    let (set, order) = set();
+    let mut snapshots = Vec::new();
+    for number in 0..ranges {
+        range_delete(&set, number, 2 * ranges + 1 - number);
+        snapshots.push(set.snapshot());
+        if (number + 1) % (ranges / tables) == 0 {
+            set.switch().unwrap();
+        }
+    }
+    flush(&set, &order)
+}
+
+fn flush_one_nested(ranges: u64) -> u64 {
+    flush_nested(ranges, 1)
+}
+
+fn flush_two_nested(ranges: u64) -> u64 {
+    flush_nested(ranges, 2)
+}
+
+fn flush_four_tables(entries: u64) -> u64 {
+    let (set, order) = set();
+    for table in 0..4 {
+        set.write(&puts((0..entries).filter(|number| number % 4 == table))).unwrap();
+        set.switch().unwrap();
+    }
+    flush(&set, &order)
+}
+
+fn walk_many_tables(tables: u64) -> u64 {
+    let (set, order) = set();
+    for table in 0..tables {
+        set.write(&puts(table..table + 1)).unwrap();
+        set.switch().unwrap();
+    }
+    let view = set.view();
+    comparisons(&order, || assert_eq!(walk(&view), 2 * tables)) / tables
+}
