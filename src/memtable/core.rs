@@ -114,11 +114,11 @@ impl<C: Comparator> Core<C> {
         self.tombstones.covering(self.ground(), question)
     }
 
-    /// Whether no point entry in the interval of a tombstone can be shown at a snapshot: whether the tombstone is newer
+    /// Whether no point entry in the interval of a tombstone can be shown at a snapshot: whether the tombstone is known to be newer
     /// than all of them.
     pub(crate) fn is_dead(&self, run: &CoveringRun, snapshot: SequenceNumber) -> bool {
         // Strictly newer, because it does not cover entries with its own sequence number.
-        !run.is_empty() && run.sequence > self.shards.largest_point().min(snapshot)
+        !run.is_empty() && run.sequence > self.shards.largest_under(run).min(snapshot)
     }
 
     /// The structures beside the list of entries.

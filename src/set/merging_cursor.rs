@@ -67,6 +67,9 @@ pub struct MergingCursor<'s, C = Bytewise> {
     has_place: bool,
 }
 
+/// What a range tombstone hides on the cursor's way: from which source on, and how far.
+type Hidden = (usize, Vec<u8>);
+
 /// Where the cursor stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -362,7 +365,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
 
     /// Reads what one source has of the key. What ends the search is its newest value or delete, or a range tombstone that
     /// hides everything older: then it returns how far that reaches on this way, if it is known, and from which source on.
-    fn read(&mut self, way: Way, place: usize) -> Result<ControlFlow<Option<(usize, Vec<u8>)>>> {
+    fn read(&mut self, way: Way, place: usize) -> Result<ControlFlow<Option<Hidden>>> {
         let MergingCursor { comparator, sources, shown, .. } = self;
         let Some(source) = sources.get_mut(place) else { return Ok(ControlFlow::Continue(())) };
         if way == Way::Backward && source.is_at(comparator, &shown.key) {

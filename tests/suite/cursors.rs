@@ -4,10 +4,10 @@
 
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::read::{Base, Operands};
-use paranoid_memtable::{Bytewise, Kind, Lookup, MemTable, MemTableOptions, Representation, Result};
+use paranoid_memtable::{Bytewise, Entry, Kind, Lookup, MemTable, MemTableOptions, Representation, Result};
 
 use crate::support::orders::{CaseBlind, Order, Reverse};
-use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::rng::{Rng, amount, amount_or_few, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
 /// Keys that share beginnings, under every order.
@@ -149,5 +149,46 @@ fn a_prefix_filter_under_a_custom_order() {
             entry = cursor.next().unwrap();
         }
         assert_eq!(found, keys);
+    }
+}
+
+/// Points that are written after range deletes, by several writers and not in the order of their numbers, end the jumps of
+/// cursors over what is deleted.
+#[test]
+fn a_jump_over_a_range_delete_passes_nothing_that_is_shown() {
+    let test = "cursors::a_jump_over_a_range_delete_passes_nothing_that_is_shown";
+    let seed = seed_or(0x3a7);
+    let _watchdog = Watchdog::new(test, seed);
+    const KEYS: u64 = 24;
+    for round in 0..amount_or_few(20_000, 300, 2) {
+        let (replay, mut rng) = (replay_line(test, seed), Rng::new(seed.wrapping_add(round)));
+        let table = MemTable::default();
+        let mut writers = [(); 3].map(|()| table.writer());
+        let mut numbers: Vec<u64> = (1..=50).collect();
+        for _ in 0..rng.below(12) {
+            let at = rng.index(numbers.len() - 3);
+            numbers.swap(at, at + 3);
+        }
+        for number in numbers {
+            let (writer, mut ends) = (rng.index(3), [rng.below(KEYS), rng.below(KEYS + 1)]);
+            ends.sort_unstable();
+            let [start, end] = ends.map(u64::to_be_bytes);
+            if start < end && rng.one_in(4) {
+                writers[writer].delete_range(number, &start, &end).unwrap();
+            } else {
+                writers[writer].put(number, &start, b"").unwrap();
+            }
+        }
+        for snapshot in [50, 49, rng.below(50)] {
+            let keys = (0..KEYS).map(u64::to_be_bytes);
+            let is_shown = |key: &[u8; 8]| matches!(table.get(key, snapshot), Ok(Lookup::Value(_)));
+            let expected: Vec<Vec<u8>> = keys.filter(is_shown).map(|key| key.to_vec()).collect();
+            let key_of = |entry: Result<Entry<'_>>| entry.unwrap().user_key().to_vec();
+            let forward: Vec<Vec<u8>> = table.range_at(snapshot, ..).map(key_of).collect();
+            assert_eq!(forward, expected, "at {snapshot}, round {round}; {replay}");
+            let mut backward: Vec<Vec<u8>> = table.range_at(snapshot, ..).rev().map(key_of).collect();
+            backward.reverse();
+            assert_eq!(backward, expected, "back at {snapshot}, round {round}; {replay}");
+        }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod point_entries;
 pub(crate) mod range_tombstones;
 pub(crate) mod representation;
 pub(crate) mod vector;
+pub(crate) mod watches;
 pub(crate) mod writer_shards;
 
 #[cfg(all(test, loom))]

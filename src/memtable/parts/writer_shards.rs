@@ -16,6 +16,8 @@
 //! * WRITER-SHARDS-4: a shard stores the number of the thread that is inside, which only that thread writes and
 //!   clears. A thread that reads its own number there is inside already: its comparator calls back into the table.
 //!   Such a thread never waits for itself.
+//! * WRITER-SHARDS-6: when a shard learns of a watched tombstone, all that it has counted counts as lying under that one. It
+//!   learns before it counts, so that what it counts later is compared with each tombstone that it knows.
 //! * WRITER-SHARDS-5: a refused write waits until the freeze has closed every gate: no write that begins after it
 //!   returned is admitted. Only a thread that is inside a write does not wait, for the freeze waits for it.
 //!
@@ -28,14 +30,16 @@ use std::sync::Arc;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::tag::Secret;
-use crate::key::Kind;
+use crate::key::{Comparator, Kind};
 use crate::memtable::parts::vector::new_chain;
+use crate::memtable::parts::watches::{SLOTS, Slots, Watches, slot_of};
 use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::node::Verified;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
+use crate::tombstone::index::live::CoveringRun;
 use crate::tombstone::index::tree::Load;
 
 /// Number of shards that exist from the start.
@@ -194,6 +198,9 @@ pub(crate) struct Inside {
     pub(crate) inserter: Inserter,
     /// What the writer may add to the tombstone indexes: it is counted already.
     pub(crate) index_room: Load,
+    /// The watched tombstones that the shard knows, and the number of the last one.
+    watched: Slots,
+    aware: u64,
 }
 
 /// Whether the gate admits writes.
@@ -205,12 +212,16 @@ enum Gate {
 }
 
 /// A shard's control words, which the owner of its lock sets (WRITER-SHARDS-2).
-type Control = ControlWords<2>;
+type Control = ControlWords<{ UNDER + SLOTS }>;
 /// The sentinel of the shard's chain (representation `Vector`); 0 until its first write.
 const CHAIN: usize = 0;
 /// The largest sequence number of its point entries. If a range tombstone is newer, a scan may skip its whole
 /// interval.
 const LARGEST_POINT: usize = 1;
+/// The number of the last watched tombstone that the shard knows.
+const AWARE: usize = 2;
+/// From here on: the largest sequence number of its point entries under the tombstone in each slot, or a larger one.
+const UNDER: usize = 3;
 
 /// A writer shard, in cache lines of its own.
 #[derive(Debug)]
@@ -275,7 +286,72 @@ fn salt_of(secret: Secret, number: usize) -> Salt {
     Salt::new(secret, 1 << 32 | number as u64)
 }
 
+impl Entered<'_> {
+    /// Learns of tombstones that are watched, before an entry is counted (WRITER-SHARDS-6).
+    #[inline(always)]
+    pub(crate) fn learn(&mut self, watches: &Watches) {
+        if watches.last() != self.inside.aware {
+            self.learn_more(watches);
+        }
+    }
+
+    #[inline(never)]
+    fn learn_more(&mut self, watches: &Watches) {
+        let (WriterShard { control, salt, .. }, aware) = (self.shard, self.inside.aware);
+        let largest = control.get(*salt, LARGEST_POINT).unwrap_or(u64::MAX);
+        let slots = watches.slots();
+        for watch in slots.iter().flatten().filter(|watch| watch.number > aware) {
+            control.set(*salt, UNDER + slot_of(watch.number), largest);
+            self.inside.aware = watch.number.max(self.inside.aware);
+        }
+        self.inside.watched = slots;
+        control.set(*salt, AWARE, self.inside.aware);
+    }
+
+    /// Notes under which tombstones that the shard knows a point entry lies.
+    #[inline(always)]
+    pub(crate) fn note_point<C: Comparator>(&self, comparator: &C, key: &[u8], sequence: u64) {
+        if self.inside.aware != 0 {
+            self.note_under(comparator, key, sequence);
+        }
+    }
+
+    #[inline(never)]
+    fn note_under<C: Comparator>(&self, comparator: &C, key: &[u8], sequence: u64) {
+        let WriterShard { control, salt, .. } = self.shard;
+        let unsure = Unsure(self.shard);
+        for watch in self.inside.watched.iter().flatten().filter(|watch| watch.contains(comparator, key)) {
+            let word = UNDER + slot_of(watch.number);
+            // A damaged word is left as it is, and readers take it for the largest possible number.
+            if control.get(*salt, word).is_ok_and(|known| known < sequence) {
+                control.set(*salt, word, sequence);
+            }
+        }
+        std::mem::forget(unsure);
+    }
+}
+
+/// Dropped where the comparator panicked, so that an entry may lie under any tombstone.
+struct Unsure<'s>(&'s WriterShard);
+
+impl Drop for Unsure<'_> {
+    fn drop(&mut self) {
+        let WriterShard { control, salt, .. } = self.0;
+        (0..SLOTS).for_each(|slot| control.set(*salt, UNDER + slot, u64::MAX));
+    }
+}
+
 impl WriterShard {
+    /// The largest sequence number of its point entries under a watched tombstone, or a larger one. What is being stored, or is
+    /// damaged, counts as the largest possible number.
+    fn largest_under(&self, salt: Salt, watched: Option<u64>) -> u64 {
+        let known = watched.and_then(|number| {
+            let aware = self.control.get(salt, AWARE).ok()?;
+            (number..number + SLOTS as u64).contains(&aware).then_some(UNDER + slot_of(number))
+        });
+        self.control.get(salt, known.unwrap_or(LARGEST_POINT)).unwrap_or(u64::MAX)
+    }
+
     fn new(frozen: Gate, secret: Secret, number: usize) -> Self {
         let salt = salt_of(secret, number);
         WriterShard {
@@ -353,6 +429,7 @@ pub(crate) struct WriterShards {
     /// Held by a freeze while it closes gates.
     closing: Mutex<()>,
     secret: Secret,
+    pub(crate) watches: Watches,
 }
 
 #[derive(Debug, Default)]
@@ -365,7 +442,8 @@ impl WriterShards {
     /// Open shards, for a table with this secret.
     pub(crate) fn new(secret: Secret) -> Self {
         let first = std::array::from_fn(|number| WriterShard::new(Gate::Open, secret, number));
-        WriterShards { first, more: Mutex::new(More::default()), closing: Mutex::new(()), secret }
+        let (more, closing, watches) = (Mutex::default(), Mutex::default(), Watches::default());
+        WriterShards { first, more, closing, secret, watches }
     }
 
     /// Enters a free shard for one write. If there is none, one is made, and `leased` gives it back after the write has left
@@ -493,12 +571,12 @@ impl WriterShards {
         (smallest <= largest).then_some((smallest, largest))
     }
 
-    /// Largest sequence number of a point entry; 0 without any. One that is being stored, or is damaged, counts as
-    /// the largest possible number.
-    pub(crate) fn largest_point(&self) -> u64 {
+    /// Largest sequence number of a point entry in the interval of a tombstone, 0 without any. It is larger if the tombstone is
+    /// not watched, where a shard does not know it, and where damage or a store that is under way hides the number.
+    pub(crate) fn largest_under(&self, run: &CoveringRun) -> u64 {
+        let watched = self.watches.number_of(run);
         let largest = self.fold((0, 0), |(number, largest), shard| {
-            let own = shard.control.get(salt_of(self.secret, number), LARGEST_POINT);
-            (number + 1, largest.max(own.unwrap_or(u64::MAX)))
+            (number + 1, largest.max(shard.largest_under(salt_of(self.secret, number), watched)))
         });
         largest.1
     }
@@ -536,9 +614,9 @@ impl SideStructure for WriterShards {
         words.for_each(visit);
     }
 
-    /// Shards made beyond the first ones.
+    /// Shards made beyond the first ones, and watched tombstones.
     fn heap_bytes(&self) -> u64 {
-        (self.more.lock().shards.len() * size_of::<WriterShard>()) as u64
+        (self.more.lock().shards.len() * size_of::<WriterShard>()) as u64 + self.watches.heap_bytes()
     }
 }
 

@@ -134,7 +134,9 @@ pub(crate) fn apply_point<'a, C: Comparator>(
         Quick::Linked(linked) => linked,
         Quick::Not(site) => return apply_point_any(core, entered, search, write, site),
     };
+    entered.learn(&core.shards.watches);
     entered.count(&Totals::of(write.kind, write.data_bytes(), digest), write.sequence);
+    entered.note_point(&core.comparator, write.key, write.sequence);
     core.points.list.link_tower(search, &mut entered.inside.inserter, write, tower);
     Ok(Inserted { bytes, displaced: None })
 }
@@ -155,7 +157,9 @@ fn apply_point_any<C: Comparator>(
         }
         Representation::Vector => append(entered, &search.view, write)?,
     };
+    entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
+    entered.note_point(&core.comparator, write.key, write.sequence);
     if let Some(tower) = placement.tower() {
         core.points.list.link_tower(search, &mut entered.inside.inserter, write, tower);
     }
@@ -204,6 +208,7 @@ fn apply_range<C: Comparator>(
         }
         // Counted before the comparator runs again, because it may panic.
         inserted = account(entered, &placement, write, &search.view);
+        core.shards.watches.add(write.key, write.value, write.sequence);
         core.tombstones.index(core.ground(), write);
     }
     if let Some(tower) = placement.tower() {
