@@ -1,4 +1,4 @@
-//! Walks over small tables of which up to three places are broken.
+//! Walks over small tables of which up to three places are broken; cursors that go on after one.
 //!
 //! Debug builds take one of 37 choices of three; `PARANOID_TEST_SEED` moves it.
 
@@ -10,7 +10,7 @@ use paranoid_memtable::{Bytewise, Entry, Error, MemTable, MemTableOptions, Repre
 use super::support::model::Model;
 use super::support::rng::seed_or;
 use super::support::watchdog::{Watchdog, replay_line};
-use super::walks::{SNAPSHOTS, Setup, open, stride};
+use super::walks::{SNAPSHOTS, Setup, bits, open, stride};
 
 /// Up to three places of the point entries are broken: every walk still ends, shows no entry twice, keeps the order,
 /// and shows nothing that the snapshot does not see.
@@ -202,4 +202,74 @@ fn damage_outside_of_its_bounds_is_none_of_a_walk() {
 
 fn place_of(entry: Entry<'_>) -> (Vec<u8>, u64) {
     (entry.user_key().to_vec(), entry.sequence())
+}
+
+/// A cursor at a snapshot is parked on c@7, which is damaged then: with order checks on it shows c@3 no more than without.
+#[test]
+fn order_checks_uncover_no_older_version() {
+    let _watchdog = Watchdog::new("broken_walks::order_checks_uncover_no_older_version", 0);
+    for setup in Setup::all().into_iter().filter(|setup| setup.order_checks) {
+        let (table, _) = setup.make();
+        let mut injector = open(&table);
+        let is_parked = |piece: &Piece| {
+            piece.owner.as_ref().is_some_and(|owner| (&*owner.key, owner.sequence) == (b"c".as_slice(), 7))
+        };
+        for (piece, bit) in bits(&injector, 1, 0) {
+            if !is_parked(&injector.pieces()[piece]) {
+                continue;
+            }
+            let mut cursor = table.cursor_at(8);
+            assert_eq!(cursor.seek(b"c").unwrap().map(|entry| entry.sequence()), Some(7));
+            injector.flip(piece, bit);
+            for _ in 0..3 {
+                if let Ok(Some(entry)) = cursor.next() {
+                    let region = injector.pieces()[piece].region;
+                    assert!(entry.user_key() > b"c".as_slice(), "{setup:?}, {region:?} bit {bit}: {entry:?}");
+                }
+            }
+            injector.undo();
+        }
+    }
+}
+
+/// A seek to a version meets damage: whatever comes after the error is at or after that version.
+#[test]
+fn a_seek_to_a_version_goes_on_behind_it() {
+    let test = "broken_walks::a_seek_to_a_version_goes_on_behind_it";
+    let seed = seed_or(7);
+    let _watchdog = Watchdog::new(test, seed);
+    let mut errors = 0;
+    for setup in Setup::all() {
+        let (table, model) = setup.make();
+        let mut injector = open(&table);
+        for (piece, bit) in bits(&injector, stride(11), seed) {
+            if injector.pieces()[piece].owner.is_none() {
+                continue;
+            }
+            injector.flip(piece, bit);
+            for (row, snapshot) in
+                model.raw().iter().flat_map(|row| SNAPSHOTS.map(|snapshot| (row, snapshot)))
+            {
+                let (key, sequence) = (row.key.as_slice(), row.sequence - 1);
+                let mut cursor = table.cursor_at(snapshot);
+                let mut came = cursor.seek_version(key, sequence);
+                errors += usize::from(came.is_err());
+                for _ in 0..3 {
+                    if let Ok(Some(entry)) = came {
+                        let order = entry.user_key().cmp(key).then(sequence.cmp(&entry.sequence()));
+                        assert!(
+                            order.is_ge(),
+                            "{setup:?}, {:?} bit {bit}, at {snapshot}: {entry:?} is before {}@{sequence}\nreplay: {}",
+                            injector.pieces()[piece],
+                            key.escape_ascii(),
+                            replay_line(test, seed)
+                        );
+                    }
+                    came = cursor.next();
+                }
+            }
+            injector.undo();
+        }
+    }
+    assert!(errors > 100, "{errors} seeks met damage");
 }

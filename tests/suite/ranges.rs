@@ -421,3 +421,68 @@ fn sought_beyond(table: &MemTable) {
         assert!(came.len() >= 4 && came[0] == Some((b"c".to_vec(), 8)), "{came:?}");
     }
 }
+
+/// The front shows an entry, which is damaged beyond proof then; the back comes to the one after it, of which the damage
+/// may be a newer version or a replacement: it shows that, or reports that it cannot.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn an_end_reports_what_damage_under_the_other_end_hides() {
+    use paranoid_memtable::DuplicatePolicy;
+    use paranoid_memtable::fault::Region;
+    let _watchdog = Watchdog::new("ranges::an_end_reports_what_damage_under_the_other_end_hides", 0);
+    let keys: [&[u8]; 5] = [b"alpha", b"bravo", b"delta", b"gamma", b"omega"];
+    for duplicates in [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst, DuplicatePolicy::Replace] {
+        let options = MemTableOptions::builder().duplicates(duplicates).write_buffer_size(16 << 10);
+        let table = MemTable::new(options.seed(5).build().unwrap()).unwrap();
+        for (key, sequence) in keys.into_iter().zip(1..) {
+            table.put(sequence, key, b"value").unwrap();
+        }
+        for is_frozen in [false, true] {
+            if is_frozen {
+                table.freeze().unwrap();
+            }
+            let mut injector = crate::walks::open(&table);
+            for (shown, key) in keys.iter().enumerate() {
+                let damaged = |piece: &paranoid_memtable::fault::Piece| {
+                    piece.region == Region::Key
+                        && piece.owner.as_ref().is_some_and(|owner| *owner.key == **key)
+                };
+                let piece = injector.pieces().iter().position(damaged).expect("its key");
+                let mut strike = || [3, 12].into_iter().for_each(|bit| injector.flip(piece, bit));
+                let what = format!("{duplicates:?}, {} shown by the front", key.escape_ascii());
+                met_from_behind(table.range(..), shown, &mut strike, &what, place_of);
+                injector.undo();
+                let mut strike = || [3, 12].into_iter().for_each(|bit| injector.flip(piece, bit));
+                met_from_behind(table.range_at(9, ..), shown, &mut strike, &what, place_of);
+                injector.undo();
+                let mut strike = || [3, 12].into_iter().for_each(|bit| injector.flip(piece, bit));
+                met_from_behind(table.owned_range_at(9, ..), shown, &mut strike, &what, copied);
+                injector.undo();
+            }
+        }
+    }
+}
+
+/// The front shows entries up to the one with this number; then comes the damage, and the back shows the rest.
+#[cfg(feature = "fault-injection")]
+fn met_from_behind<T>(
+    mut range: impl DoubleEndedIterator<Item = Result<T, Error>>,
+    shown: usize,
+    strike: &mut impl FnMut(),
+    what: &str,
+    place: impl Fn(T) -> Place,
+) {
+    for _ in 0..=shown {
+        drop(range.next().expect("a row").map(&place).unwrap());
+    }
+    strike();
+    let (mut rows, mut errors) = (0, 0);
+    for step in std::iter::from_fn(|| range.next_back()) {
+        match step {
+            Ok(_) => rows += 1,
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(rows + errors >= 4 - shown && rows <= 4 - shown, "{what}: {rows} rows, {errors} errors");
+    assert!(errors <= 1, "{what}: one gap, {errors} errors");
+}

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use paranoid_memtable::fault::{FaultInjector, Piece, Region};
 use paranoid_memtable::scan::{Cursor, Handle, Visibility};
-use paranoid_memtable::{Bytewise, DuplicatePolicy, Error, Kind, MemTable, MemTableOptions, Representation};
+use paranoid_memtable::{
+    Bytewise, DuplicatePolicy, Error, Kind, MemTable, MemTableOptions, ParanoidOptions, Representation,
+};
 
 use super::support::case::End;
 use super::support::ends::{
@@ -24,6 +26,7 @@ pub(crate) struct Setup {
     representation: Representation,
     policy: DuplicatePolicy,
     is_frozen: bool,
+    pub(crate) order_checks: bool,
     writes: &'static [(&'static str, u64, Kind, &'static str)],
 }
 
@@ -63,20 +66,30 @@ const VERSIONS: &[(&str, u64, Kind, &str)] = &[
     ("a", 11, Kind::RANGE_DELETE, "aa"),
 ];
 
+/// Versions alone.
+const OLDER: &[(&str, u64, Kind, &str)] = &[
+    ("c", 3, Kind::PUT, "c3"),
+    ("b", 5, Kind::PUT, "b5"),
+    ("c", 7, Kind::PUT, "c7"),
+    ("d", 4, Kind::PUT, "d4"),
+    ("c", 9, Kind::PUT, "c9"),
+];
+
 pub(crate) const SNAPSHOTS: [u64; 4] = [4, 6, 8, u64::MAX];
 
 impl Setup {
     pub(crate) fn all() -> Vec<Setup> {
         let mut all = vec![];
         for is_frozen in [false, true] {
-            for (representation, policy, writes) in [
-                (Representation::SkipList, DuplicatePolicy::Reject, PLAIN),
-                (Representation::SkipList, DuplicatePolicy::Replace, REPLACED),
-                (Representation::SkipList, DuplicatePolicy::Reject, VERSIONS),
-                (Representation::Vector, DuplicatePolicy::Reject, PLAIN),
-                (Representation::Vector, DuplicatePolicy::Reject, VERSIONS),
+            for (representation, policy, order_checks, writes) in [
+                (Representation::SkipList, DuplicatePolicy::Reject, false, PLAIN),
+                (Representation::SkipList, DuplicatePolicy::Replace, false, REPLACED),
+                (Representation::SkipList, DuplicatePolicy::Reject, false, VERSIONS),
+                (Representation::SkipList, DuplicatePolicy::Reject, true, OLDER),
+                (Representation::Vector, DuplicatePolicy::Reject, false, PLAIN),
+                (Representation::Vector, DuplicatePolicy::Reject, false, VERSIONS),
             ] {
-                all.push(Setup { representation, policy, is_frozen, writes });
+                all.push(Setup { representation, policy, is_frozen, order_checks, writes });
             }
         }
         all
@@ -84,7 +97,8 @@ impl Setup {
 
     pub(crate) fn make(&self) -> (MemTable, Model<Bytewise>) {
         let options = MemTableOptions::builder().representation(self.representation).duplicates(self.policy);
-        let options = options.write_buffer_size(16 << 10).seed(7).build().unwrap();
+        let paranoid = ParanoidOptions::builder().order_checks(self.order_checks).build().unwrap();
+        let options = options.write_buffer_size(16 << 10).paranoid(paranoid).seed(7).build().unwrap();
         let (table, mut model) = (MemTable::new(options).unwrap(), Model::new(self.policy));
         for (key, sequence, kind, value) in self.writes {
             let (key, value) = (key.as_bytes(), value.as_bytes());
@@ -114,7 +128,7 @@ pub(crate) fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
 const EVERYTHING: (End, End) = ((0, Vec::new()), (0, Vec::new()));
 
 /// (piece, bit) of all that a fault injector lists; of long pieces without entries only a few bits.
-fn bits(injector: &FaultInjector<'_, Bytewise>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
+pub(crate) fn bits(injector: &FaultInjector<'_, Bytewise>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut bits = vec![];
     for (number, piece) in injector.pieces().iter().enumerate() {
         let dull = matches!(

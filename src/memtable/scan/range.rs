@@ -154,6 +154,19 @@ impl<L: Visibility> Tip<L> {
         Ok(())
     }
 
+    /// Where what an error hides begins: at the near side of the gap, or already with the entry there. Going back, damage
+    /// before an entry hides it as well, unless that was shown before or the other end has reported the gap.
+    #[cold]
+    fn error_begins<C: Comparator>(&self, comparator: &C, way: Way, other: &Walk<L>) -> Option<ScanBound> {
+        let Some(near) = self.walk.gap_bound(way) else { return self.place.clone() };
+        let sides = |walk: &Walk<L>| walk.gap().map(|gap| (gap.before, gap.after));
+        let entry = near.across();
+        let begun = self.place.as_ref().or(self.walk.near_bound(way));
+        let is_new = begun.is_none_or(|begun| entry.order(comparator, begun).is_le());
+        let hides = way == Way::Backward && is_new && sides(&self.walk) != sides(other);
+        Some(if hides && entry.order(comparator, near).is_gt() { entry } else { near.clone() })
+    }
+
     /// Undoes a move that led beyond the other end. Its result is neither shown nor reported.
     fn take_back(&mut self, way: Way) {
         self.walk.leave();
@@ -254,7 +267,7 @@ impl<L: Visibility> Ends<L> {
                 entry.is_before(comparator, &limit.target(comparator)) == (way == Way::Forward)
             }
             (Err(_), Some(limit)) => {
-                let begin = tip.walk.gap_bound(way).or(tip.place.as_ref());
+                let begin = tip.error_begins(comparator, way, &other.walk);
                 let order = begin.map(|scan_bound| scan_bound.order(comparator, limit));
                 order.is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
                     || planted(Bug::EndsForgetGaps)

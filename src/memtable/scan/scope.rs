@@ -222,7 +222,7 @@ impl<L: Visibility> Scope<L> {
 
     /// The bound at which a walk in this direction begins.
     #[inline(always)]
-    fn near(&self, way: Way) -> Option<&ScanBound> {
+    pub(super) fn near(&self, way: Way) -> Option<&ScanBound> {
         match way {
             Way::Forward => self.bounds.lower.as_ref(),
             Way::Backward => self.bounds.upper.as_ref(),

@@ -56,6 +56,8 @@ pub(crate) struct Walk<L> {
     read_ahead: ReadAhead,
     /// The damage because of which the walk is not positioned.
     failed: Option<Box<Corruption>>,
+    /// The position of a seek that met damage, until the walk has passed it.
+    sought: Option<Box<ScanBound>>,
 }
 
 impl<L: Visibility> fmt::Debug for Walk<L> {
@@ -76,6 +78,7 @@ impl<L: Visibility> Walk<L> {
             heading: Heading { way: Way::Forward, limit: StepLimit::default() },
             read_ahead: ReadAhead::default(),
             failed: None,
+            sought: None,
         }
     }
 
@@ -99,7 +102,7 @@ impl<L: Visibility> Walk<L> {
 
     /// Makes the walk not positioned, without an error.
     pub(crate) fn leave(&mut self) {
-        (self.state, self.failed) = (State::Nowhere, None);
+        (self.state, self.failed, self.sought) = (State::Nowhere, None, None);
     }
 
     /// The error of the last move, if it met damage.
@@ -140,7 +143,13 @@ impl<L: Visibility> Walk<L> {
         sequence: SequenceNumber,
     ) -> Result<Option<Entry<'a>>> {
         let target = Target::new(&core.comparator, key, L::search_from(sequence));
-        let shown = self.go_to(core, Way::Forward, &target)?;
+        let shown = match self.go_to(core, Way::Forward, &target) {
+            Ok(shown) => shown,
+            Err(error) => {
+                self.sought = Some(Box::new(ScanBound::before(key, sequence)));
+                return Err(error);
+            }
+        };
         // The only version of a key that is shown may be before the position.
         let in_front = sequence < SequenceNumber::MAX
             && shown.is_some_and(|entry| {
@@ -234,6 +243,9 @@ impl<L: Visibility> Walk<L> {
         if matches!(self.state, State::Nowhere) {
             return Ok(None);
         }
+        if let Some(sought) = self.sought.take() {
+            return self.step_to(core, way, sought);
+        }
         if self.heading.way != way {
             self.heading = Heading { way, limit: StepLimit::default() };
         }
@@ -245,6 +257,26 @@ impl<L: Visibility> Walk<L> {
         self.read_ahead = read_ahead;
         self.stand(core, outcome)?;
         Ok(self.shown(core))
+    }
+
+    /// Takes a step after a seek met damage, on to its position.
+    #[cold]
+    fn step_to<'a, C: Comparator>(
+        &mut self,
+        core: &'a Core<C>,
+        way: Way,
+        sought: Box<ScanBound>,
+    ) -> Result<Option<Entry<'a>>> {
+        let is_before =
+            |entry: &Entry<'a>| entry.is_before(&core.comparator, &sought.target(&core.comparator));
+        match self.step_slow(core, way) {
+            Ok(Some(entry)) if way == Way::Forward && is_before(&entry) => self.step_slow(core, way),
+            Err(error) => {
+                self.sought = Some(sought).filter(|_| way == Way::Forward);
+                Err(error)
+            }
+            shown => shown,
+        }
     }
 
     /// Ends a seek, after which the count of steps starts again.
@@ -285,7 +317,7 @@ impl<L: Visibility> Walk<L> {
 
     /// Reads the control block again, but keeps a sorted copy.
     fn refresh<C: Comparator>(&mut self, core: &Core<C>) -> Result<()> {
-        self.failed = None;
+        (self.failed, self.sought) = (None, None);
         if self.scope.has_sorted() {
             return Ok(());
         }
@@ -307,6 +339,11 @@ impl<L: Visibility> Walk<L> {
     pub(crate) fn gap_bound(&self, way: Way) -> Option<&ScanBound> {
         let reported = self.reported.as_ref().filter(|_| matches!(self.state, State::Gap))?;
         reported.near(way)
+    }
+
+    /// The bound at which the walk begins.
+    pub(crate) fn near_bound(&self, way: Way) -> Option<&ScanBound> {
+        self.scope.near(way)
     }
 
     /// How far a walk in this direction has come: it is done with everything before the returned position.
