@@ -19,12 +19,11 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Error, Result};
-use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::lifecycle::flush::{
     Came, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, VersionFilter,
 };
-use crate::memtable::skiplist::node::Verified;
 use crate::set::tables::Slot;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragments;
@@ -35,8 +34,8 @@ use std::sync::Arc;
 struct Source<'j, C: Comparator> {
     slot: &'j Slot<C>,
     items: FlushIter<'j, C>,
-    /// Its next entry.
-    head: Option<Came<'j>>,
+    /// Its next entry, of which the flush keeps copies of key and value.
+    head: Option<Came>,
 }
 
 /// A flush of several tables as one, whose caller pulls one item after the other: first all entries, then all
@@ -72,7 +71,8 @@ pub struct SetFlush<'j, C: Comparator = Bytewise> {
     /// The source whose head was used up.
     used: Option<usize>,
     filter: VersionFilter,
-    newer: Option<Verified<'j>>,
+    /// A copy of the last entry's key.
+    newer: Option<Vec<u8>>,
     comparator: &'j C,
     snapshots: &'j [SequenceNumber],
     /// After all entries, the fragments and the index of the next one.
@@ -185,8 +185,8 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             }
             None => {
                 let source = self.sources.get_mut(place)?;
-                let Some(Came::Entry(entry, protection)) = &source.head else { return None };
-                let entry = source.items.hand_out(entry, *protection);
+                let Some(Came::Entry { sequence, kind, protection }) = source.head else { return None };
+                let entry = source.items.hand_out(sequence, kind, protection);
                 self.summary.entries += 1;
                 self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
                 FlushItem::Entry(entry)
@@ -201,19 +201,18 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
             if let Some(source) = self.used.take().and_then(|used| self.sources.get_mut(used)) {
                 source.head = source.items.next_entry()?;
             }
-            let Some((place, entry)) = self.first_head() else { return Ok(None) };
+            let Some((place, sequence, kind)) = self.first_head() else { return Ok(None) };
             self.used = Some(place);
             let Some(source) = self.sources.get(place) else { return Ok(None) };
-            if !self.newer.is_some_and(|newer| self.comparator.compare(newer.key(), entry.key()).is_eq()) {
+            let key = source.items.key();
+            if !self.newer.as_deref().is_some_and(|newer| self.comparator.compare(newer, key).is_eq()) {
                 self.filter.start_key();
             }
-            self.newer = Some(entry);
-            let sequence = entry.node().sequence();
+            let newer = self.newer.get_or_insert_default();
+            newer.clear();
+            newer.extend_from_slice(key);
             let is_kept = sequence <= source.slot.last.get();
-            if is_kept
-                && self.filter.admits(sequence, entry.kind())
-                && !self.is_covered(entry.key(), sequence)?
-            {
+            if is_kept && self.filter.admits(sequence, kind) && !self.is_covered(key, sequence)? {
                 return Ok(Some(place));
             }
             self.summary.hidden += 1;
@@ -232,16 +231,17 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     }
 
     /// The first entry among the heads: the smallest key, and its newest version.
-    fn first_head(&self) -> Option<(usize, Verified<'j>)> {
-        let mut first: Option<(usize, Verified<'j>)> = None;
+    fn first_head(&self) -> Option<(usize, SequenceNumber, Kind)> {
+        let mut first: Option<(usize, SequenceNumber, Kind)> = None;
         for (place, source) in self.sources.iter().enumerate() {
-            let Some(Came::Entry(entry, _)) = &source.head else { continue };
-            let is_before = first.is_none_or(|(_, first)| {
-                let order = self.comparator.compare(entry.key(), first.key());
-                order.then(first.node().sequence().cmp(&entry.node().sequence())).is_lt()
+            let Some(Came::Entry { sequence, kind, .. }) = source.head else { continue };
+            let is_before = first.and_then(|(place, newest, _)| Some((self.sources.get(place)?, newest)));
+            let is_before = is_before.is_none_or(|(first, newest)| {
+                let order = self.comparator.compare(source.items.key(), first.items.key());
+                order.then(newest.cmp(&sequence)).is_lt()
             });
             if is_before {
-                first = Some((place, *entry));
+                first = Some((place, sequence, kind));
             }
         }
         first

@@ -90,8 +90,8 @@ fn copy_below<C: Comparator>(
     let mut seen = snapshots.to_vec();
     seen.push(first - 1);
     let mut items = FlushIter::new(slot.table.core(), &seen, HiddenVersions::Drop)?;
-    while let Some(Came::Entry(entry, protection)) = items.next_entry()? {
-        let entry = items.hand_out(&entry, protection);
+    while let Some(Came::Entry { sequence, kind, protection }) = items.next_entry()? {
+        let entry = items.hand_out(sequence, kind, protection);
         if entry.sequence < first {
             copy_entry(to, &entry)?;
         }

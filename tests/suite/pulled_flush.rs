@@ -1,5 +1,7 @@
 //! A pulled flush hands out what a flush into a sink hands out, and ends with an error at damage.
 
+#[cfg(feature = "fault-injection")]
+use paranoid_memtable::DuplicatePolicy;
 use paranoid_memtable::flush::{
     FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
 };
@@ -171,5 +173,64 @@ fn damage_ends_a_flush_for_good() {
                 assert!(flush.summary().is_none());
             }
         }
+    }
+}
+
+/// A table of versions and, under `Replace`, of entries that were replaced; its snapshot is 5.
+#[cfg(feature = "fault-injection")]
+fn of_versions(representation: Representation, duplicates: DuplicatePolicy) -> MemTable {
+    let options = MemTableOptions::builder().representation(representation).duplicates(duplicates);
+    let table = MemTable::new(options.write_buffer_size(16 << 10).seed(9).build().unwrap()).unwrap();
+    for (key, sequence) in [(b"a", 4), (b"b", 5), (b"a", 9), (b"b", 3), (b"c", 7), (b"b", 8), (b"d", 6)] {
+        table.put(sequence, key, b"value").unwrap();
+    }
+    if duplicates == DuplicatePolicy::Replace {
+        for (key, sequence) in [(b"a", 4), (b"b", 8), (b"d", 6)] {
+            table.put(sequence, key, b"newer").unwrap();
+        }
+    }
+    table.delete_range(10, b"x", b"z").unwrap();
+    table
+}
+
+/// One bit of an entry flips between two calls: each item agrees with its digests, all items are right as far as they
+/// go, and a flush that comes to its end has handed out all of them.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn damage_between_two_calls_is_not_handed_out() {
+    let test = "pulled_flush::damage_between_two_calls_is_not_handed_out";
+    let _watchdog = Watchdog::new(test, 0);
+    for (representation, duplicates, hidden) in [
+        (Representation::SkipList, DuplicatePolicy::Reject, HiddenVersions::Drop),
+        (Representation::SkipList, DuplicatePolicy::Replace, HiddenVersions::Keep),
+        (Representation::Vector, DuplicatePolicy::Reject, HiddenVersions::Drop),
+    ] {
+        let table = of_versions(representation, duplicates);
+        let frozen = table.freeze().unwrap();
+        let begin = || frozen.flush_iter_with(&[5], hidden).unwrap();
+        let whole = pulled(&mut begin()).0;
+        let mut injector = crate::walks::open(&table);
+        let mut ended = 0;
+        for (piece, bit) in crate::walks::bits(&injector, crate::walks::stride(3), 0) {
+            if injector.pieces()[piece].owner.is_none() {
+                continue;
+            }
+            for gone in 0..whole.len() {
+                let mut flush = begin();
+                let mut items: Vec<Item> =
+                    (0..gone).map(|_| Item::of(&flush.next().unwrap().expect("an item"))).collect();
+                injector.flip(piece, bit);
+                let (rest, end) = pulled(&mut flush);
+                items.extend(rest);
+                injector.undo();
+                let what = || format!("{:?} bit {bit} after {gone} items", &table.options().duplicates());
+                assert!(whole.starts_with(&items), "{}: {items:?}", what());
+                if end.is_ok() {
+                    assert_eq!(items, whole, "{}", what());
+                    ended += 1;
+                }
+            }
+        }
+        assert!(ended > 0, "an entry that was handed out may be damaged");
     }
 }

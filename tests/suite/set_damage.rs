@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use paranoid_memtable::fault::{FaultInjector, Part, Piece, Region};
-use paranoid_memtable::flush::FlushSummary;
-use paranoid_memtable::set::{FlushJob, MemTableSet, SetLookup, SetOptions, View};
+use paranoid_memtable::flush::{FlushItem, FlushSink, FlushSummary};
+use paranoid_memtable::set::{FlushJob, MemTableSet, SetFlush, SetLookup, SetOptions, View};
 use paranoid_memtable::{Bytewise, Error, MemTableOptions, WriteBatch};
 
 use crate::support::rng::seed_or;
@@ -254,4 +254,65 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
     );
     let floors = if cfg!(debug_assertions) { (100, 10) } else { (10_000, 10_000) };
     assert!(salvaged > floors.0 && harmless > floors.1, "{salvaged} {harmless}");
+}
+
+/// What a pulled flush of a set has handed out.
+fn pull(items: &mut SetFlush<'_>, into: &mut History, most: usize) -> Result<bool, String> {
+    for _ in 0..most {
+        match items.next() {
+            Ok(Some(FlushItem::Entry(entry))) => {
+                let (key, value) = (entry.user_key, entry.value);
+                let own = entry.protection.check(key, value, entry.sequence, entry.kind);
+                ensure!(own.is_some(), "{}@{} is torn", key.escape_ascii(), entry.sequence);
+                into.insert(entry.sequence, entry.kind, key, value);
+            }
+            Ok(Some(FlushItem::Fragment(fragment))) => into.fragment(fragment).unwrap(),
+            Ok(None) => return Ok(true),
+            Err(error) if error.corruption().is_some() => return Ok(false),
+            Err(error) => return Err(format!("{error}")),
+        }
+    }
+    Ok(false)
+}
+
+/// A bit of the oldest table flips between two calls of a pulled flush: what is handed out is right, and all of it if the
+/// flush comes to its end.
+#[test]
+fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
+    let test = "set_damage::a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile";
+    let seed = seed_or(4);
+    let _watchdog = Watchdog::new(test, seed);
+    let control = control();
+    let setup = Setup::new();
+    let view = setup.set.view();
+    let mut ended = 0;
+    let mut injector = injector(&view);
+    let pieces = injector.pieces().to_vec();
+    for (number, (at, piece)) in
+        pieces.iter().enumerate().filter(|(_, piece)| hit(piece) == Hit::Entry).enumerate()
+    {
+        for bit in (0..piece.len() * 8).skip(number % 5).step_by(if cfg!(debug_assertions) { 5 } else { 1 }) {
+            for gone in 0..=control.points.len() {
+                let mut job = setup.set.begin_flush().unwrap().unwrap();
+                let mut flushed = History::default();
+                let mut items = job.items().unwrap();
+                let trial = pull(&mut items, &mut flushed, gone).and_then(|_| {
+                    injector.flip(at, bit);
+                    pull(&mut items, &mut flushed, usize::MAX)
+                });
+                injector.undo();
+                let is_whole = flushed.points == control.points && flushed.ranges == control.ranges;
+                let is_right =
+                    flushed.points.iter().all(|entry| control.points.get(entry.0) == Some(entry.1));
+                ended += usize::from(trial == Ok(true));
+                assert!(
+                    is_right && trial.as_ref().is_ok_and(|ended| !ended || is_whole),
+                    "{piece:?} bit {bit} after {gone}: {trial:?} {:?}\nreplay: {}",
+                    flushed.points,
+                    replay_line(test, seed)
+                );
+            }
+        }
+    }
+    assert!(ended > 0, "an entry that was handed out may be damaged");
 }

@@ -2,12 +2,12 @@
 //! those sealed by the freeze.
 //!
 //! ```text
-//!   control block -> point entries: key verified, value copied, copy verified -> an entry
+//!   control block -> point entries: key verified and copied, value copied and verified -> an entry
 //!                 -> range tombstones, verified, cut into fragments by snapshots -> a fragment
 //!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes -> the end
 //! ```
-//! * FLUSH-1: every item is verified before it is passed on. A flush that reaches its end has seen every entry that
-//!   was written.
+//! * FLUSH-1: every item is verified by the call that passes it on. A flush that reaches its end has seen every entry that
+//!   was written. Between two calls a pulled flush keeps a place in the table and copies, and nothing that it would believe.
 //! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is incomplete.
 //! * FLUSH-3: with `HiddenVersions::Drop` a version is left out only if every snapshot that could see it sees a newer
 //!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
@@ -25,11 +25,10 @@ use crate::integrity::digest::StoredProtection;
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::representation::{END, Ordered, Spot};
+use crate::memtable::parts::representation::{END, Ordered};
 use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::scan::tombstones::{NextOf, TableOrder, copy, each_tombstone};
-use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::{Fragment, Fragments};
@@ -234,8 +233,11 @@ pub struct FlushIter<'t, C: Comparator = Bytewise> {
     core: &'t Arc<Core<C>>,
     stage: Stage<'t, C>,
     filter: VersionFilter,
-    /// The copy of a value.
-    buffer: Vec<u8>,
+    /// Copies of the key and the value of the entry that the last step came to.
+    key: Vec<u8>,
+    value: Vec<u8>,
+    /// The sequence number of that entry.
+    newer: Option<SequenceNumber>,
     seen: Totals,
     summary: FlushSummary,
 }
@@ -253,15 +255,15 @@ enum Stage<'t, C> {
 /// A walk over the point entries.
 struct Entries<'t, C> {
     order: Order<'t, C>,
-    /// The entry after the current one, which is prefetched.
-    next: Option<Spot<'t>>,
-    newer: Option<Verified<'t>>,
+    /// The position of the last entry.
+    at: u32,
     read_ahead: ReadAhead,
 }
 
-/// The next item, by where it comes from.
-pub(crate) enum Came<'t> {
-    Entry(Verified<'t>, StoredProtection),
+/// The next item, by where it comes from. Key and value of an entry are copies that the flush keeps until its next step.
+#[derive(Clone, Copy)]
+pub(crate) enum Came {
+    Entry { sequence: SequenceNumber, kind: Kind, protection: StoredProtection },
     Fragment(usize),
     End,
 }
@@ -273,14 +275,14 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         hidden: HiddenVersions,
     ) -> Result<Self> {
         core.check_control()?;
-        let order = core.order(None)?;
-        let next = order.next_of(END)?;
-        let entries = Entries { order, next, newer: None, read_ahead: ReadAhead::default() };
+        let entries = Entries { order: core.order(None)?, at: END, read_ahead: ReadAhead::default() };
         Ok(FlushIter {
             core,
             stage: Stage::Entries(entries),
             filter: VersionFilter::new(snapshots, hidden),
-            buffer: Vec::new(),
+            key: Vec::new(),
+            value: Vec::new(),
+            newer: None,
             seen: Totals::default(),
             summary: FlushSummary::default(),
         })
@@ -306,7 +308,9 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
             }
         };
         Ok(match came {
-            Came::Entry(entry, protection) => Some(FlushItem::Entry(self.hand_out(&entry, protection))),
+            Came::Entry { sequence, kind, protection } => {
+                Some(FlushItem::Entry(self.hand_out(sequence, kind, protection)))
+            }
             Came::Fragment(number) => self.fragment(number).map(FlushItem::Fragment),
             Came::End => None,
         })
@@ -325,7 +329,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
 
     /// Takes a step, without handing anything out.
     #[inline]
-    fn step(&mut self) -> Result<Came<'t>> {
+    fn step(&mut self) -> Result<Came> {
         loop {
             match &mut self.stage {
                 Stage::Entries(_) => match self.next_entry()? {
@@ -348,45 +352,60 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         }
     }
 
-    /// The next entry that a reader could need, with a verified copy of its value. A merge takes steps by this alone.
+    /// The next entry that a reader could need, with a copy of its key and a verified copy of its value. A merge takes steps by
+    /// this alone.
     #[inline]
-    pub(crate) fn next_entry(&mut self) -> Result<Option<Came<'t>>> {
-        let Stage::Entries(Entries { order, next, newer, read_ahead }) = &mut self.stage else {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<Came>> {
+        let Stage::Entries(Entries { order, at, read_ahead }) = &mut self.stage else {
             return Ok(None);
         };
         let comparator = &self.core.comparator;
-        while let Some(spot) = *next {
-            *next = order.next_of(spot.at)?;
-            if let (Order::List(search), Some(next)) = (&*order, &*next) {
-                search.look_on(read_ahead, spot.at, next.at);
+        while let Some(spot) = order.next_of(*at)? {
+            if let Order::List(search) = &*order
+                && search.look_on(read_ahead, *at, spot.at)
+            {
+                search.read_on(read_ahead, spot.at);
             }
-            copy(order, &spot, &mut self.buffer)?;
-            let hidden = self.core.points.hidden_by(comparator, newer.as_ref(), &spot.entry);
+            *at = spot.at;
+            copy(order, &spot, &mut self.value)?;
+            let (key, sequence, kind) = (spot.entry.key(), spot.entry.node().sequence(), spot.entry.kind());
+            let newer = self.newer.map(|newer| (self.key.as_slice(), newer));
+            let hidden = self.core.points.hidden_by(comparator, newer, &spot.entry);
             self.seen.meet(&spot.entry, hidden, order.view());
             if hidden == Hidden::Yes {
                 continue;
             }
-            let same_key =
-                newer.is_some_and(|newer| comparator.compare(newer.key(), spot.entry.key()).is_eq());
-            if !same_key {
+            if !newer.is_some_and(|(newer, _)| comparator.compare(newer, key).is_eq()) {
                 self.filter.start_key();
             }
-            *newer = Some(spot.entry);
-            if self.filter.admits(spot.entry.node().sequence(), spot.entry.kind()) {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.newer = Some(sequence);
+            if self.filter.admits(sequence, kind) {
                 let protection = spot.entry.stored_protection(order.view().width);
-                return Ok(Some(Came::Entry(spot.entry, protection)));
+                return Ok(Some(Came::Entry { sequence, kind, protection }));
             }
             self.summary.hidden += 1;
         }
         Ok(None)
     }
 
+    /// The key of the entry to which the last step came.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// Hands out the entry to which the last step came.
-    pub(crate) fn hand_out(&mut self, entry: &Verified<'t>, protection: StoredProtection) -> FlushEntry<'_> {
-        let (user_key, value) = (entry.key(), self.buffer.as_slice());
+    pub(crate) fn hand_out(
+        &mut self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        protection: StoredProtection,
+    ) -> FlushEntry<'_> {
+        let (user_key, value) = (self.key.as_slice(), self.value.as_slice());
         self.summary.entries += 1;
         self.summary.data_bytes += (user_key.len() + value.len()) as u64;
-        FlushEntry { user_key, sequence: entry.node().sequence(), kind: entry.kind(), value, protection }
+        FlushEntry { user_key, sequence, kind, value, protection }
     }
 
     /// The fragments of all range tombstones.

@@ -234,7 +234,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         for entry in order.entries() {
             let checked = entry.and_then(|right| {
                 // A log may contain duplicates, which the freeze reported and which are adjacent here.
-                if !left.is_some_and(|left| is_same_version(&core.comparator, &left, &right)) {
+                if !left.is_some_and(|left| is_same_version(&core.comparator, left.version(), &right)) {
                     search.check_order(left.as_ref(), Some(&right))?;
                 }
                 Ok(right)
@@ -307,7 +307,8 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         if let Err(corruption) = search.check_order(left, Some(&entry)) {
             self.find(corruption);
         }
-        let hidden = self.core.points.hidden_by(&self.core.comparator, left, &entry);
+        let newer = left.map(Verified::version);
+        let hidden = self.core.points.hidden_by(&self.core.comparator, newer, &entry);
         self.seen.meet(&entry, hidden, &search.view);
         Some(entry)
     }

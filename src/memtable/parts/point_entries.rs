@@ -12,7 +12,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Corruption, Result};
-use crate::key::{Comparator, KeyOrder};
+use crate::key::{Comparator, KeyOrder, SequenceNumber};
 use crate::memtable::options::{Directory, MemTableOptions, Representation};
 use crate::memtable::parts::ground::Ground;
 use crate::memtable::parts::ordered::Order;
@@ -125,10 +125,10 @@ impl PointEntries {
     pub(crate) fn hidden_by<C: Comparator>(
         &self,
         comparator: &C,
-        newer: Option<&Verified<'_>>,
+        newer: Option<(&[u8], SequenceNumber)>,
         entry: &Verified<'_>,
     ) -> Hidden {
-        let hides = |newer: &Verified<'_>| self.replaces() && is_same_version(comparator, newer, entry);
+        let hides = |newer| self.replaces() && is_same_version(comparator, newer, entry);
         if newer.is_some_and(hides) { Hidden::Yes } else { Hidden::No }
     }
 }
@@ -164,10 +164,10 @@ pub(crate) fn search_sorted<C: Comparator>(
 /// Whether two entries have the same key and sequence number.
 pub(crate) fn is_same_version<C: Comparator>(
     comparator: &C,
-    left: &Verified<'_>,
-    right: &Verified<'_>,
+    (key, sequence): (&[u8], SequenceNumber),
+    entry: &Verified<'_>,
 ) -> bool {
-    left.node().sequence() == right.node().sequence() && comparator.compare(left.key(), right.key()).is_eq()
+    sequence == entry.node().sequence() && comparator.compare(key, entry.key()).is_eq()
 }
 
 fn sort<C: Comparator>(

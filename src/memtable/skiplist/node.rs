@@ -376,6 +376,11 @@ impl<'a> Verified<'a> {
         self.node.key()
     }
 
+    /// The user key and the sequence number.
+    pub(crate) fn version(&self) -> (&'a [u8], SequenceNumber) {
+        (self.key(), self.node.sequence())
+    }
+
     /// K of the key, as it was verified; 0 at width 0.
     #[inline(always)]
     pub(super) fn key_part(&self) -> u64 {
