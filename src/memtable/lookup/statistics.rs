@@ -62,7 +62,8 @@ events! {
     NodeVisited => nodes_visited,
     /// Digests that lookups verified: of keys on the way and of values handed out.
     DigestVerified => digests_verified,
-    /// Entries passed because they are too new, deleted or covered.
+    /// Entries that cursors and ranges looked at and did not show: too new, deleted or covered, older versions of a key, or
+    /// replaced by others. What a search leads past is not looked at.
     Hidden => hidden_entries,
 }
 

@@ -188,6 +188,27 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.walk.is_valid()
     }
 
+    /// The number of stored entries that this cursor has looked at and not shown since it was made, in both directions:
+    /// entries that are too new, deleted or covered, older versions of a key, and entries that others replaced. What a
+    /// search leads past is not looked at. The difference between two calls tells how much the moves between them had to
+    /// pass, by which an engine may decide to flush a table full of deletes. O(1).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// table.delete(2, b"apple")?;
+    /// table.put(3, b"pear", b"green")?;
+    /// let mut cursor = table.cursor_at(3);
+    /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"pear".as_slice()));
+    /// assert_eq!(cursor.hidden_entries(), 2);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn hidden_entries(&self) -> u64 {
+        self.walk.hidden()
+    }
+
     /// The entry under the cursor, verified now; `None` if the cursor is not on an entry.
     ///
     /// A move verifies and returns the entry that it leads to, so a loop over moves need not call this.

@@ -170,7 +170,8 @@ impl Run {
     }
 }
 
-/// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3).
+/// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3). `hidden` counts
+/// the entries of the run that it looks at.
 #[inline]
 pub(crate) fn past_run<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
@@ -178,6 +179,7 @@ pub(crate) fn past_run<'a, C: Comparator, O: Ordered<'a>>(
     from: &Stand,
     run: Run,
     way: Way,
+    hidden: &mut u64,
 ) -> Result<Option<Spot<'a>>, Gap> {
     let mut at = from.at;
     for _ in 0..STEPS_MAX {
@@ -186,7 +188,10 @@ pub(crate) fn past_run<'a, C: Comparator, O: Ordered<'a>>(
             Way::Backward => order.prev(at)?,
         };
         match next {
-            Some(next) if run.holds(core, order, from, &next)? => at = next.at,
+            Some(next) if run.holds(core, order, from, &next)? => {
+                at = next.at;
+                *hidden += 1;
+            }
             next => return Ok(next),
         }
     }
@@ -214,17 +219,21 @@ pub(crate) fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
 
 /// The first entry of the run of `spot`: a few steps, then a search (VISIBILITY-3). A gap before it whose entries are
 /// proved not to belong to the run is left to the next step (VISIBILITY-2). If both a step and the search meet a gap,
-/// that of the step is reported.
+/// that of the step is reported. `hidden` counts the entries of the run that it looks at and leaves.
 pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
     core: &Core<C>,
     order: &O,
     spot: Spot<'a>,
     run: Run,
+    hidden: &mut u64,
 ) -> Result<Spot<'a>, Gap> {
     let (mut first, mut met) = (spot, None);
     for _ in 0..STEPS_MAX {
         match order.prev(first.at) {
-            Ok(Some(before)) if run.holds(core, order, &Stand::on(&first), &before)? => first = before,
+            Ok(Some(before)) if run.holds(core, order, &Stand::on(&first), &before)? => {
+                first = before;
+                *hidden += 1;
+            }
             Ok(_) => return Ok(first),
             // A search may find a way around the gap.
             Err(gap) => {

@@ -175,6 +175,7 @@ impl<L: Visibility> Scope<L> {
         way: Way,
         target: &Target<'_>,
         read_ahead: &mut ReadAhead,
+        hidden: &mut u64,
     ) -> Arrival {
         let order = self.order(core)?;
         if let Some(prefix) = &self.prefix
@@ -183,7 +184,7 @@ impl<L: Visibility> Scope<L> {
             core.accelerators.count(Event::FilterNegative, 1);
             return Ok(Ok(None));
         }
-        Ok(self.arrive_in(core, &order, way, target, read_ahead).map(park))
+        Ok(self.arrive_in(core, &order, way, target, read_ahead, hidden).map(park))
     }
 
     fn arrive_in<'a, C: Comparator, O: Ordered<'a>>(
@@ -193,6 +194,7 @@ impl<L: Visibility> Scope<L> {
         way: Way,
         target: &Target<'_>,
         read_ahead: &mut ReadAhead,
+        hidden: &mut u64,
     ) -> Outcome<'a> {
         // A walk that would begin outside its near bound begins at the bound, because damage outside does not concern
         // it.
@@ -204,7 +206,7 @@ impl<L: Visibility> Scope<L> {
             Way::Forward => order.seek(target, read_ahead)?.after,
             Way::Backward => order.find_before(target)?,
         };
-        self.show(core, order, way, spot)
+        self.show(core, order, way, spot, hidden)
     }
 
     /// This entry, or, if it lies before the lower bound, the first one after it.
@@ -237,10 +239,13 @@ impl<L: Visibility> Scope<L> {
         order: &O,
         way: Way,
         spot: Option<Spot<'a>>,
+        hidden: &mut u64,
     ) -> Outcome<'a> {
         let (spot, far) = match way {
-            Way::Forward => (self.visibility.forward(core, order, spot)?, self.bounds.upper.as_ref()),
-            Way::Backward => (self.visibility.backward(core, order, spot)?, self.bounds.lower.as_ref()),
+            Way::Forward => (self.visibility.forward(core, order, spot, hidden)?, self.bounds.upper.as_ref()),
+            Way::Backward => {
+                (self.visibility.backward(core, order, spot, hidden)?, self.bounds.lower.as_ref())
+            }
         };
         let (Some(spot), Some(far)) = (spot, far) else { return Ok(spot) };
         Ok(self.is_inside(core, spot.entry, far, way).then_some(spot))
@@ -316,11 +321,12 @@ impl<L: Visibility> Scope<L> {
         reported: Option<&ReportedGap>,
         way: Way,
         read_ahead: &mut ReadAhead,
+        hidden: &mut u64,
     ) -> Arrival {
         match (state, reported) {
             (State::At(stand), _) => match self.list(core) {
                 Some(search) => {
-                    let outcome = self.step_from(core, &search, way, stand);
+                    let outcome = self.step_from(core, &search, way, stand, hidden);
                     if let Ok(Some(to)) = &outcome
                         && search.look_on(read_ahead, stand.at, to.at)
                     {
@@ -328,10 +334,10 @@ impl<L: Visibility> Scope<L> {
                     }
                     Ok(outcome.map(park))
                 }
-                None => Ok(self.step_from(core, &self.order(core)?, way, stand).map(park)),
+                None => Ok(self.step_from(core, &self.order(core)?, way, stand, hidden).map(park)),
             },
             (State::Gap, Some(reported)) => {
-                Ok(self.step_over_gap(core, &self.order(core)?, way, reported).map(park))
+                Ok(self.step_over_gap(core, &self.order(core)?, way, reported, hidden).map(park))
             }
             (State::Nowhere | State::Gap, _) => Ok(Ok(None)),
         }
@@ -344,12 +350,13 @@ impl<L: Visibility> Scope<L> {
         order: &O,
         way: Way,
         from: &Stand,
+        hidden: &mut u64,
     ) -> Outcome<'a> {
         let next = match way {
-            Way::Forward => self.visibility.after(core, order, from)?,
-            Way::Backward => self.visibility.before(core, order, from)?,
+            Way::Forward => self.visibility.after(core, order, from, hidden)?,
+            Way::Backward => self.visibility.before(core, order, from, hidden)?,
         };
-        self.show(core, order, way, next)
+        self.show(core, order, way, next, hidden)
     }
 
     /// The first entry from `spot` on that is inside the near bound. Gaps outside it are passed.
@@ -385,6 +392,7 @@ impl<L: Visibility> Scope<L> {
         order: &O,
         way: Way,
         reported: &ReportedGap,
+        hidden: &mut u64,
     ) -> Outcome<'a> {
         let gap = reported.gap;
         let at = if way == Way::Forward { gap.after } else { gap.before };
@@ -398,7 +406,7 @@ impl<L: Visibility> Scope<L> {
         };
         let spot = Spot { at, entry };
         if gap.before == gap.after {
-            return self.step_from(core, order, way, &Stand::on(&spot));
+            return self.step_from(core, order, way, &Stand::on(&spot), hidden);
         }
         if !reported.is_passed_at(&core.comparator, way, &entry) {
             let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
@@ -406,17 +414,17 @@ impl<L: Visibility> Scope<L> {
         }
         let spot = match self.first_inside(core, order, way, spot)? {
             Some(spot) if spot.at == at && way == Way::Forward => {
-                self.visibility.after_gap(core, order, gap, spot)?
+                self.visibility.after_gap(core, order, gap, spot, hidden)?
             }
             spot => spot,
         };
-        let shown = self.show(core, order, way, spot);
+        let shown = self.show(core, order, way, spot, hidden);
         let Some(near) = spot.filter(|near| way == Way::Backward && leads_back(core, order, near, &shown))
         else {
             return shown;
         };
-        let before = self.visibility.before(core, order, &Stand::on(&near))?;
-        self.show(core, order, way, before)
+        let before = self.visibility.before(core, order, &Stand::on(&near), hidden)?;
+        self.show(core, order, way, before, hidden)
     }
 
     /// How far a walk in this direction has come: it is done with everything before the returned position.

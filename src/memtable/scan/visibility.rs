@@ -14,6 +14,8 @@
 //! * VISIBILITY-4: a step verifies again whatever it reads of the entry that it leaves. Whether two keys differ is
 //!   decided by their hashes, which the walk keeps in its own memory.
 //! * VISIBILITY-5: a walk ends even under a comparator that contradicts itself, because `StepLimit` bounds its steps.
+//! * VISIBILITY-6: a move counts the entries that it looks at and does not show in `hidden`. What a search leads past is
+//!   not looked at.
 //!
 //! Any thread.
 
@@ -90,6 +92,7 @@ pub(crate) mod sealed {
             core: &Core<C>,
             order: &O,
             spot: Option<Spot<'a>>,
+            hidden: &mut u64,
         ) -> Result<Option<Spot<'a>>, Gap>;
 
         /// The last entry shown at or before a stored one.
@@ -99,6 +102,7 @@ pub(crate) mod sealed {
             core: &Core<C>,
             order: &O,
             spot: Option<Spot<'a>>,
+            hidden: &mut u64,
         ) -> Result<Option<Spot<'a>>, Gap>;
 
         /// The first stored entry after a shown one that may be shown next.
@@ -108,6 +112,7 @@ pub(crate) mod sealed {
             core: &Core<C>,
             order: &O,
             from: &Stand,
+            hidden: &mut u64,
         ) -> Result<Option<Spot<'a>>, Gap>;
 
         /// The last stored entry before a shown one that may be shown next.
@@ -117,6 +122,7 @@ pub(crate) mod sealed {
             core: &Core<C>,
             order: &O,
             from: &Stand,
+            hidden: &mut u64,
         ) -> Result<Option<Spot<'a>>, Gap>;
 
         /// The first stored entry at or after `spot`, where a gap ends, that may be shown next (VISIBILITY-2).
@@ -127,6 +133,7 @@ pub(crate) mod sealed {
             order: &O,
             gap: Gap,
             spot: Spot<'a>,
+            hidden: &mut u64,
         ) -> Result<Option<Spot<'a>>, Gap>;
     }
 }
@@ -192,6 +199,7 @@ impl sealed::Look for Raw {
         _core: &Core<C>,
         _order: &O,
         spot: Option<Spot<'a>>,
+        _hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         Ok(spot)
     }
@@ -202,9 +210,10 @@ impl sealed::Look for Raw {
         core: &Core<C>,
         order: &O,
         spot: Option<Spot<'a>>,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         match spot {
-            Some(spot) if replaces(core) => first_of_run(core, order, spot, Run::Equals).map(Some),
+            Some(spot) if replaces(core) => first_of_run(core, order, spot, Run::Equals, hidden).map(Some),
             spot => Ok(spot),
         }
     }
@@ -215,9 +224,10 @@ impl sealed::Look for Raw {
         core: &Core<C>,
         order: &O,
         from: &Stand,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         if replaces(core) {
-            return past_run(core, order, from, Run::Equals, Way::Forward);
+            return past_run(core, order, from, Run::Equals, Way::Forward, hidden);
         }
         order.next(from.at)
     }
@@ -228,10 +238,11 @@ impl sealed::Look for Raw {
         core: &Core<C>,
         order: &O,
         from: &Stand,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         if replaces(core) {
             // An equal entry was inserted before this one after this one was shown.
-            return past_run(core, order, from, Run::Equals, Way::Backward);
+            return past_run(core, order, from, Run::Equals, Way::Backward, hidden);
         }
         order.prev(from.at)
     }
@@ -242,12 +253,14 @@ impl sealed::Look for Raw {
         order: &O,
         gap: Gap,
         spot: Spot<'a>,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
-        let hidden = replaces(core) && past_gap(core, order, gap, &spot, Run::Equals).is_err();
-        if !hidden || planted(Bug::GapShowsReplaced) {
+        let replaced = replaces(core) && past_gap(core, order, gap, &spot, Run::Equals).is_err();
+        if !replaced || planted(Bug::GapShowsReplaced) {
             return Ok(Some(spot));
         }
-        past_run(core, order, &Stand::on(&spot), Run::Equals, Way::Forward)
+        *hidden += 1;
+        past_run(core, order, &Stand::on(&spot), Run::Equals, Way::Forward, hidden)
     }
 }
 
@@ -308,10 +321,11 @@ impl AtSnapshot {
         core: &Core<C>,
         order: &O,
         spot: &Spot<'a>,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         match self.dead_run(core, spot) {
             Some(run) => Ok(order.find(&Target::new(&core.comparator, &run.end, SequenceNumber::MAX))?.after),
-            None => past_run(core, order, &Stand::on(spot), Run::Key, Way::Forward),
+            None => past_run(core, order, &Stand::on(spot), Run::Key, Way::Forward, hidden),
         }
     }
 
@@ -321,10 +335,11 @@ impl AtSnapshot {
         core: &Core<C>,
         order: &O,
         spot: &Spot<'a>,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         match self.dead_run(core, spot) {
             Some(run) => order.find_before(&Target::new(&core.comparator, &run.start, SequenceNumber::MAX)),
-            None => past_run(core, order, &Stand::on(spot), Run::Key, Way::Backward),
+            None => past_run(core, order, &Stand::on(spot), Run::Key, Way::Backward, hidden),
         }
     }
 
@@ -373,6 +388,7 @@ impl sealed::Look for AtSnapshot {
         core: &Core<C>,
         order: &O,
         spot: Option<Spot<'a>>,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         let (mut next, mut limit) = (spot, StepLimit::default());
         let mut steps = 0;
@@ -382,9 +398,10 @@ impl sealed::Look for AtSnapshot {
                 return Ok(Some(spot));
             }
             limit.count(core).map_err(no_way)?;
+            *hidden += 1;
             steps += 1;
             next = if visible {
-                self.behind_hidden(core, order, &spot)?
+                self.behind_hidden(core, order, &spot, hidden)?
             } else if steps % STEPS_MAX == 0 {
                 order.find(&Target::new(&core.comparator, spot.entry.key(), self.sequence))?.after
             } else {
@@ -400,6 +417,7 @@ impl sealed::Look for AtSnapshot {
         core: &Core<C>,
         order: &O,
         spot: Option<Spot<'a>>,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         let (mut next, mut limit) = (spot, StepLimit::default());
         while let Some(spot) = next {
@@ -409,15 +427,17 @@ impl sealed::Look for AtSnapshot {
             } else {
                 self.newest(core, order, &spot)?
             };
-            if let Some(visible) = visible
-                && self.shows(core, &visible)?
-            {
-                return Ok(Some(visible));
+            *hidden += u64::from(visible.is_none_or(|visible| visible.at != spot.at));
+            if let Some(visible) = visible {
+                if self.shows(core, &visible)? {
+                    return Ok(Some(visible));
+                }
+                *hidden += 1;
             }
             limit.count(core).map_err(no_way)?;
             next = match visible {
-                Some(hidden) => self.before_hidden(core, order, &hidden)?,
-                None => past_run(core, order, &Stand::on(&spot), Run::Key, Way::Backward)?,
+                Some(dead) => self.before_hidden(core, order, &dead, hidden)?,
+                None => past_run(core, order, &Stand::on(&spot), Run::Key, Way::Backward, hidden)?,
             };
             next = moved_on(core, order, &Stand::on(&spot), next, Ordering::Less)?;
         }
@@ -429,8 +449,9 @@ impl sealed::Look for AtSnapshot {
         core: &Core<C>,
         order: &O,
         from: &Stand,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
-        let next = past_run(core, order, from, Run::Key, Way::Forward)?;
+        let next = past_run(core, order, from, Run::Key, Way::Forward, hidden)?;
         moved_on(core, order, from, next, Ordering::Greater)
     }
 
@@ -439,8 +460,9 @@ impl sealed::Look for AtSnapshot {
         core: &Core<C>,
         order: &O,
         from: &Stand,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
-        let prev = past_run(core, order, from, Run::Key, Way::Backward)?;
+        let prev = past_run(core, order, from, Run::Key, Way::Backward, hidden)?;
         moved_on(core, order, from, prev, Ordering::Less)
     }
 
@@ -450,10 +472,12 @@ impl sealed::Look for AtSnapshot {
         order: &O,
         gap: Gap,
         spot: Spot<'a>,
+        hidden: &mut u64,
     ) -> Result<Option<Spot<'a>>, Gap> {
         if past_gap(core, order, gap, &spot, Run::Key).is_ok() || planted(Bug::GapShowsReplaced) {
             return Ok(Some(spot));
         }
-        past_run(core, order, &Stand::on(&spot), Run::Key, Way::Forward)
+        *hidden += 1;
+        past_run(core, order, &Stand::on(&spot), Run::Key, Way::Forward, hidden)
     }
 }

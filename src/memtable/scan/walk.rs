@@ -29,6 +29,7 @@ use std::fmt;
 use crate::error::{Corruption, Result};
 use crate::key::{Comparator, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
+use crate::memtable::lookup::statistics::Event;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
@@ -58,6 +59,8 @@ pub(crate) struct Walk<L> {
     failed: Option<Box<Corruption>>,
     /// The position of a seek that met damage, until the walk has passed it.
     sought: Option<Box<ScanBound>>,
+    /// Entries that the walk has passed without showing them.
+    hidden: u64,
 }
 
 impl<L: Visibility> fmt::Debug for Walk<L> {
@@ -79,6 +82,7 @@ impl<L: Visibility> Walk<L> {
             read_ahead: ReadAhead::default(),
             failed: None,
             sought: None,
+            hidden: 0,
         }
     }
 
@@ -166,9 +170,10 @@ impl<L: Visibility> Walk<L> {
         target: &Target<'_>,
     ) -> Result<Option<Entry<'a>>> {
         self.refresh(core)?;
-        let mut read_ahead = ReadAhead::default();
-        let outcome = self.scope.arrive(core, way, target, &mut read_ahead);
+        let (mut read_ahead, mut hidden) = (ReadAhead::default(), 0);
+        let outcome = self.scope.arrive(core, way, target, &mut read_ahead, &mut hidden);
         self.read_ahead = read_ahead;
+        self.pass_by(core, hidden);
         self.land(core, outcome)?;
         if !self.shows_all(core) {
             self.pass_others_by_steps(core, way)?;
@@ -252,9 +257,11 @@ impl<L: Visibility> Walk<L> {
         if let Err(corruption) = self.heading.limit.count(core) {
             return self.fail(corruption).map(|()| None);
         }
-        let mut read_ahead = self.read_ahead;
-        let outcome = self.scope.step(core, &self.state, self.reported.as_deref(), way, &mut read_ahead);
+        let (mut read_ahead, mut hidden) = (self.read_ahead, 0);
+        let reported = self.reported.as_deref();
+        let outcome = self.scope.step(core, &self.state, reported, way, &mut read_ahead, &mut hidden);
         self.read_ahead = read_ahead;
+        self.pass_by(core, hidden);
         self.stand(core, outcome)?;
         Ok(self.shown(core))
     }
@@ -277,6 +284,20 @@ impl<L: Visibility> Walk<L> {
             }
             shown => shown,
         }
+    }
+
+    /// Counts entries that a move has passed, in the walk's own memory and for the table's statistics.
+    #[inline]
+    fn pass_by<C: Comparator>(&mut self, core: &Core<C>, hidden: u64) {
+        if hidden > 0 {
+            self.hidden += hidden;
+            core.accelerators.count(Event::Hidden, hidden);
+        }
+    }
+
+    /// The number of entries that the walk has passed without showing them.
+    pub(crate) fn hidden(&self) -> u64 {
+        self.hidden
     }
 
     /// Ends a seek, after which the count of steps starts again.
@@ -370,7 +391,8 @@ impl Walk<Raw> {
         let State::At(stand) = self.state else { return Ok(None) };
         let first = self.scope.order(core).map(|order| {
             let spot = stand.spot(&order)?;
-            let first = first_of_run(core, &order, spot, Run::Key)?;
+            // The range that goes back shows what it passes here.
+            let first = first_of_run(core, &order, spot, Run::Key, &mut 0)?;
             let first = self.scope.after_lower(core, &order, first)?;
             Ok(first.as_ref().map(Stand::on))
         });

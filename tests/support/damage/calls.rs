@@ -100,6 +100,7 @@ pub const CALLED: &[(&str, &[&str])] = &[
             "set_prefix",
             "status",
             "operands",
+            "hidden_entries",
             "seek_before",
             "is_valid",
             "entry",

@@ -293,6 +293,10 @@ impl<'m> Trial<'m> {
                 step.of(&mut cursor)?;
                 cursor.table_entry()
             });
+            // Once each way, and once more after each error.
+            if cursor.hidden_entries() > 4 * model.writes.len() as u64 {
+                self.wrong(|| format!("{} hidden entries were counted", cursor.hidden_entries()));
+            }
         }
     }
 
