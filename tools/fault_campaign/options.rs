@@ -10,7 +10,7 @@ use crate::damage::plan::Kind;
 #[derive(Debug, Parser)]
 #[command(name = "fault_campaign")]
 struct Arguments {
-    /// A table of 24 entries, a minute at most
+    /// A table of 24 entries, some minutes at most
     #[arg(long)]
     short: bool,
     /// Protection bytes: 0, 1, 2, 4 or 8

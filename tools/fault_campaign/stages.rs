@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   checksum_on_seek off: every bit of a young and of the small table, mutable or frozen | random: young, small, 200 and
-//!                         1000 entries (four chunks), and small with overwritten entries
+//!                         1000 entries (four chunks), small with overwritten entries, and small with order checks
 //!     with accelerators:          every bit of filters and index, all of them and one at a time | random: as above
 //!   checksum_on_seek on:  the same; bits that went to the mutable table go to the frozen one (the short form: other bits)
 //!   fewer bytes:          some random faults of tables with 0, 1, 2 and 4 protection bytes: no crash, no hang
@@ -62,6 +62,7 @@ struct Plan {
     entries: usize,
     duplicates: DuplicatePolicy,
     protection: u8,
+    order_checks: bool,
     count: u64,
 }
 
@@ -111,12 +112,14 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
         entries,
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
+        order_checks: options.order_checks,
         count,
     };
     let listed = options.representation == Representation::SkipList;
     let replaced = if listed { share / 10 } else { 0 };
+    let checked = share / 10;
     let some = [(YOUNG, share / 20), (200, share / 50), (1000, share / 500)];
-    let rest = share - replaced - some.iter().map(|(_, count)| count).sum::<u64>();
+    let rest = share - replaced - checked - some.iter().map(|(_, count)| count).sum::<u64>();
     let (mode, bits, kinds) = match equipment {
         Equipment::Bare => (Mode::EveryBit, vec![YOUNG, small], vec![Accelerators::Nothing]),
         Equipment::Accelerators => (
@@ -135,6 +138,8 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
             let small = plan(Mode::Random, accelerators, small, replaced / each);
             plans.push(Plan { duplicates: DuplicatePolicy::Replace, ..small });
         }
+        let small = plan(Mode::Random, accelerators, small, checked / each);
+        plans.push(Plan { order_checks: true, ..small });
     }
     plans
 }
@@ -147,6 +152,7 @@ fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
         entries: options.small(),
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
+        order_checks: options.order_checks,
         count,
     };
     let widths =
@@ -173,6 +179,7 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
         entries: options.small(),
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
+        order_checks: options.order_checks,
         count: 0,
     };
     let mut missing: BTreeMap<(Area, Kind), u64> = had
@@ -210,6 +217,9 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
     Ok(())
 }
 
+/// The least number of faults of a region and kind in a stage with order checks.
+const CHECKED: u64 = 3;
+
 /// Faults that are added to a region and kind in one stage.
 const TURN: u64 = 50;
 
@@ -231,7 +241,7 @@ impl Stage {
         let shape = Shape {
             protection: plan.protection,
             on_seek,
-            order_checks: options.order_checks,
+            order_checks: plan.order_checks,
             representation: options.representation,
             duplicates: plan.duplicates,
             accelerators: plan.accelerators,
@@ -254,7 +264,9 @@ impl Stage {
         drop(injector);
         let stride = stride(options, setting);
         let turns = (map.bits - stride.1).div_ceil(stride.0);
-        let count = if plan.mode == Mode::Random { plan.count / 2 } else { turns };
+        // With order checks each region and kind has its turns, also in the short form.
+        let least = if plan.order_checks { map.cells.len() as u64 * CHECKED } else { 0 };
+        let count = if plan.mode == Mode::Random { (plan.count / 2).max(least) } else { turns };
         Ok(Stage { mode: plan.mode, shape, frozen, model, map, first: 0, count, stride, excluded })
     }
 

@@ -448,12 +448,13 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         }
     }
 
-    /// Copies the aligned line of 64 bytes around a piece over the line around another piece, but only words that
-    /// belong to pieces in both lines.
-    pub fn copy_line(&mut self, from: usize, to: usize) {
+    /// Copies `count` aligned lines of 64 bytes, from the one around a piece on, over those from the one around another
+    /// piece on, but only words that belong to pieces in both places.
+    pub fn copy_lines(&mut self, from: usize, to: usize, count: usize) {
         let [from, to] = [from, to].map(|piece| self.pieces[piece].address & !(LINE - 1));
         let inside = |word: usize| self.piece_around(word).is_some();
-        let places = (0..LINE).step_by(WORD).filter(|place| inside(from + place) && inside(to + place));
+        let places = (0..count * LINE).step_by(WORD);
+        let places = places.filter(|place| inside(from + place) && inside(to + place));
         let words: Vec<(usize, Vec<u8>)> =
             places.map(|place| (to + place, read(from + place, WORD))).collect();
         words.into_iter().for_each(|(word, bytes)| self.write(word, &bytes));

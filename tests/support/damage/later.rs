@@ -45,17 +45,56 @@ impl FlushSink for Collected {
     }
 }
 
-/// Pulls a flush into the sink.
-fn pull(flush: Result<FlushIter<'_>, Error>, sink: &mut Collected) -> Result<FlushSummary, Error> {
-    let mut flush = flush?;
-    while let Some(item) = flush.next()? {
-        let taken = match item {
-            FlushItem::Entry(entry) => sink.entry(entry),
-            FlushItem::Fragment(fragment) => sink.fragment(fragment),
-        };
-        taken.map_err(|cause| Error::Sink(cause.into()))?;
-    }
+/// Pulls one item of a flush into the sink. `false`: it has come to its end.
+fn pull_one(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<bool, Error> {
+    let Some(item) = flush.next()? else { return Ok(false) };
+    let taken = match item {
+        FlushItem::Entry(entry) => sink.entry(entry),
+        FlushItem::Fragment(fragment) => sink.fragment(fragment),
+    };
+    taken.map(|()| true).map_err(|cause| Error::Sink(cause.into()))
+}
+
+/// Pulls the rest of a flush into the sink.
+fn pull(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSummary, Error> {
+    while pull_one(flush, sink)? {}
     Ok(flush.summary().expect("it came to its end"))
+}
+
+/// Flushes that were pulled before the damage.
+pub struct Pulled<'t> {
+    flushes: Vec<(HiddenVersions, FlushIter<'t>, Collected)>,
+}
+
+/// Flushes that are pulled before the damage, at most.
+const PULLED: usize = 32;
+
+impl<'t> Pulled<'t> {
+    /// One flush for every so many-th number of items; the turn says where they begin.
+    pub fn new(frozen: &'t ImmutableMemTable, model: &Model, turn: u64) -> Result<Pulled<'t>, Error> {
+        let items = model.writes.len() + 1;
+        let every = items.div_ceil(PULLED).max(2);
+        let mut flushes = Vec::new();
+        for gone in (turn as usize % every..items).step_by(every) {
+            let hidden = if (turn / 2 + gone as u64 / 2).is_multiple_of(2) {
+                HiddenVersions::Drop
+            } else {
+                HiddenVersions::Keep
+            };
+            let mut flush = frozen.flush_iter_with(readers(model, turn), hidden)?;
+            let mut sink = Collected::default();
+            for _ in 0..gone {
+                pull_one(&mut flush, &mut sink)?;
+            }
+            flushes.push((hidden, flush, sink));
+        }
+        Ok(Pulled { flushes })
+    }
+}
+
+/// No snapshot, one or two.
+fn readers(model: &Model, turn: u64) -> &[u64] {
+    &model.snapshots[..turn as usize % 3 % model.snapshots.len()]
 }
 
 /// The newest of these tombstones over a key that a reader sees.
@@ -112,12 +151,38 @@ impl<'m> Trial<'m> {
         let flushed = match (hidden, self.turn() / 3 % 2) {
             (HiddenVersions::Drop, 0) => frozen.flush(snapshots, &mut sink),
             (HiddenVersions::Keep, 0) => frozen.flush_with(snapshots, hidden, &mut sink),
-            (HiddenVersions::Drop, _) => pull(frozen.flush_iter(snapshots), &mut sink),
-            (HiddenVersions::Keep, _) => pull(frozen.flush_iter_with(snapshots, hidden), &mut sink),
+            (HiddenVersions::Drop, _) => {
+                frozen.flush_iter(snapshots).and_then(|mut flush| pull(&mut flush, &mut sink))
+            }
+            (HiddenVersions::Keep, _) => {
+                frozen.flush_iter_with(snapshots, hidden).and_then(|mut flush| pull(&mut flush, &mut sink))
+            }
         };
         match flushed {
             Err(error) => self.refused(&error, "flush"),
             Ok(summary) => self.flushed(&sink, &summary, snapshots, want),
+        }
+    }
+
+    /// Pulls the rest of flushes that were begun before the damage: each hands out what is right, up to its end or to
+    /// an error.
+    pub fn pulled(&mut self, pulled: Pulled<'_>) {
+        let model = self.model();
+        let snapshots = readers(model, self.turn());
+        let (all, needed) = (model.rows.iter().collect::<Vec<_>>(), model.needed(snapshots));
+        for (hidden, mut flush, mut sink) in pulled.flushes {
+            let want = if hidden == HiddenVersions::Keep { &all } else { &needed };
+            let gone = sink.rows.len() + sink.tombstones.len();
+            match pull(&mut flush, &mut sink) {
+                Ok(summary) => self.flushed(&sink, &summary, snapshots, want),
+                Err(error) => {
+                    self.refused(&error, "a pulled flush");
+                    let right = want.iter().copied().take(sink.rows.len());
+                    if sink.torn > 0 || !sink.rows.iter().eq(right) {
+                        self.wrong(|| format!("a flush pulled {gone} times hands out other entries"));
+                    }
+                }
+            }
         }
     }
 

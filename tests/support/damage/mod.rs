@@ -3,7 +3,7 @@
 //! ```text
 //!   Shape -> Model (rows, tombstones, probes, expected answers)   once
 //!         -> table, the same bytes every time                     for each fault
-//!         -> cursors and ranges parked here and there
+//!         -> cursors and ranges parked, and flushes pulled, here and there
 //!         -> FaultInjector, Map, Past: a fault                             -> Bounds: what it may reach
 //!   Trial: every call of `calls.rs` on what was parked and on the table; writes, and every read again; freeze, flush,
 //!          scrub, salvage                                         -> Verdict
@@ -28,7 +28,7 @@ pub mod walk;
 pub mod writes;
 
 use bounds::Bounds;
-use later::Demand;
+use later::{Demand, Pulled};
 use model::{Model, Row};
 use paranoid_memtable::fault::{FaultInjector, Past};
 use paranoid_memtable::{Bytewise, Error, ImmutableMemTable, MemTable};
@@ -133,15 +133,19 @@ impl Case {
             look(table, &mut past)?;
         }
         let parked = early.map_or_else(park, Ok)?;
-        // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: what is parked holds
-        // offsets.
+        let pulled = frozen.as_deref().map(|frozen| Pulled::new(frozen, model, self.turn)).transpose()?;
+        // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: what is parked, and what
+        // was pulled, holds offsets.
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let mut injector = unsafe { FaultInjector::open(table.reader()) }?;
         let (area, kind) = strike(&mut injector, &past);
-        let trial = Trial::new(model, Bounds::of(model, &injector, self.frozen, kind), self.turn);
+        let mut trial = Trial::new(model, Bounds::of(model, &injector, self.frozen, kind), self.turn);
         drop(injector);
-        let verdict = match frozen {
-            Some(frozen) => of_frozen(trial, table, &frozen, parked),
+        if let Some(pulled) = pulled {
+            trial.pulled(pulled);
+        }
+        let verdict = match &frozen {
+            Some(frozen) => of_frozen(trial, table, frozen, parked),
             None => of_mutable(trial, table, parked),
         };
         Ok((area, kind, verdict))

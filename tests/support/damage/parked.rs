@@ -21,12 +21,23 @@ pub struct Parked<'t> {
     owned: At<OwnedCursor>,
     owned_resolved: At<OwnedCursor<Bytewise, AtSnapshot>>,
     /// Rows that its front has shown, and its back; the range.
-    range: Option<(usize, usize, Range<'t>)>,
-    owned_range: Option<(usize, usize, OwnedRange)>,
-    range_at: Option<(usize, usize, Range<'t, Bytewise, AtSnapshot>)>,
+    ranges: Vec<((usize, usize), Ranged<'t>)>,
     /// Rows that it has shown, in its order.
-    descending: Option<(usize, Descending<'t>)>,
-    owned_descending: Option<(usize, OwnedDescending)>,
+    descending: At<Descent<'t>>,
+}
+
+/// A range of any kind with two ends.
+enum Ranged<'t> {
+    Raw(Range<'t>),
+    Owned(OwnedRange),
+    Resolved(Range<'t, Bytewise, AtSnapshot>),
+    OwnedResolved(OwnedRange<Bytewise, AtSnapshot>),
+}
+
+/// A descending range of either kind.
+enum Descent<'t> {
+    Borrowed(Descending<'t>),
+    Owned(OwnedDescending),
 }
 
 /// Steps that a parked cursor makes after the damage.
@@ -65,43 +76,54 @@ impl<'t> Parked<'t> {
                 parked.resolved.push((place, park(table.cursor_at(snapshot), row)?));
             }
         }
-        parked.ranges(table, model, turn as usize)?;
+        // One kind of range a turn, with one end on each place and the other one anywhere, or not moved yet.
+        let kind = turn as usize % RANGES;
+        let resolved = kind.is_multiple_of(2);
+        let rows = if resolved { shown.len() } else { model.rows.len() };
+        for place in places(rows + 1) {
+            let other = turn as usize / RANGES % (rows - place + 1);
+            let ends = [(place, 0), (0, place), (place, other)][(turn as usize / RANGES + place) % 3];
+            parked.ranges.push((ends, ranged(table, snapshot, kind, ends)?));
+        }
+        for place in places(model.rows.len() + 1).skip(turn as usize % 4).step_by(4) {
+            parked.descending.push((place, descent(table, kind, place)?));
+        }
         Ok(parked)
     }
+}
 
-    fn ranges(&mut self, table: &'t MemTable, model: &Model, turn: usize) -> Result<(), Error> {
-        let rows = model.rows.len();
-        let (front, back) = (turn % (rows + 1), turn / 3 % (rows + 1));
-        let back = back.min(rows - front);
-        if turn.is_multiple_of(2) {
-            self.range = Some((front, back, moved(table.range(..), front, back)?));
-        } else {
-            self.owned_range = Some((front, back, moved(table.owned_range(..), front, back)?));
-        }
-        let rows = model.visible(SNAPSHOT).len();
-        let front = turn % (rows + 1);
-        let back = (turn / 3 % (rows + 1)).min(rows - front);
-        let range = table.range_at(model.snapshots[SNAPSHOT], ..);
-        self.range_at = Some((front, back, moved(range, front, back)?));
-        let shown = turn / 2 % (model.rows.len() + 1);
-        if turn.is_multiple_of(2) {
-            let mut range = table.owned_range_descending(..);
-            range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
-            self.owned_descending = Some((shown, range));
-        } else {
-            let mut range = table.range_descending(..);
-            range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
-            self.descending = Some((shown, range));
-        }
-        Ok(())
+/// Kinds of ranges with two ends.
+const RANGES: usize = 6;
+
+/// A range of this kind whose ends have shown so many rows.
+fn ranged(table: &MemTable, snapshot: u64, kind: usize, ends: (usize, usize)) -> Result<Ranged<'_>, Error> {
+    Ok(match kind {
+        0 => Ranged::Resolved(moved(table.range_at(snapshot, ..), ends)?),
+        1 => Ranged::Raw(moved(table.range(..), ends)?),
+        2 => Ranged::OwnedResolved(moved(table.owned_range_at(snapshot, ..), ends)?),
+        3 => Ranged::Owned(moved(table.owned_range(..), ends)?),
+        // Bounds that leave nothing out.
+        4 => Ranged::Resolved(moved(table.range_at(snapshot, b"".as_slice()..), ends)?),
+        _ => Ranged::Raw(moved(table.range_versions((b"".as_slice(), u64::MAX)..), ends)?),
+    })
+}
+
+/// A descending range of this kind that has shown so many rows.
+fn descent(table: &MemTable, kind: usize, shown: usize) -> Result<Descent<'_>, Error> {
+    if kind < RANGES / 2 {
+        let mut range = table.owned_range_descending(..);
+        range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
+        return Ok(Descent::Owned(range));
     }
+    let mut range = table.range_descending(..);
+    range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
+    Ok(Descent::Borrowed(range))
 }
 
 /// A range whose ends have shown so many rows.
 fn moved<H: Handle, L: Visibility>(
     mut range: EntryRange<H, L>,
-    front: usize,
-    back: usize,
+    (front, back): (usize, usize),
 ) -> Result<EntryRange<H, L>, Error> {
     for _ in 0..front {
         range.next_entry()?;
@@ -123,9 +145,7 @@ impl<'m> Trial<'m> {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
         let shown = model.visible(SNAPSHOT);
-        let Parked { raw, resolved, owned, owned_resolved, .. } = parked;
-        let Parked { range, owned_range, range_at, descending: keys, owned_descending: owned_keys, .. } =
-            parked;
+        let Parked { raw, resolved, owned, owned_resolved, ranges, descending } = parked;
         raw.into_iter().for_each(|(place, cursor)| self.resume("parked cursor", &rows, place, cursor));
         owned
             .into_iter()
@@ -136,24 +156,29 @@ impl<'m> Trial<'m> {
         owned_resolved
             .into_iter()
             .for_each(|(place, cursor)| self.resume("parked owned resolved cursor", &shown, place, cursor));
-        let pattern = (self.turn() * 5) as u8;
-        if let Some((front, back, range)) = range {
-            let walk = self.parked_between(&rows, front, back);
-            self.both_ends("parked range", walk, pattern, range);
+        for ((front, back), range) in ranges {
+            // An end that has not moved yet shows all that is left: the other one stays where the damage may be.
+            let pattern = match (front, back) {
+                (_, 0) => 0b1111_1111,
+                (0, _) => 0,
+                _ => (self.turn() * 5) as u8,
+            };
+            let raw = matches!(range, Ranged::Raw(_) | Ranged::Owned(_));
+            let walk = self.parked_between(if raw { &rows } else { &shown }, front, back);
+            match range {
+                Ranged::Raw(range) => self.both_ends("parked range", walk, pattern, range),
+                Ranged::Owned(range) => self.both_ends("parked owned range", walk, pattern, range),
+                Ranged::Resolved(range) => self.both_ends("parked range_at", walk, pattern, range),
+                Ranged::OwnedResolved(range) => {
+                    self.both_ends("parked owned range_at", walk, pattern, range);
+                }
+            }
         }
-        if let Some((front, back, range)) = owned_range {
-            let walk = self.parked_between(&rows, front, back);
-            self.both_ends("parked owned range", walk, pattern, range);
-        }
-        if let Some((front, back, range)) = range_at {
-            let walk = self.parked_between(&shown, front, back);
-            self.both_ends("parked range_at", walk, pattern, range);
-        }
-        if let Some((gone, range)) = keys {
-            self.descends("parked range_descending", (&rows, gone), range);
-        }
-        if let Some((gone, range)) = owned_keys {
-            self.descends("parked owned range_descending", (&rows, gone), range);
+        for (gone, range) in descending {
+            match range {
+                Descent::Borrowed(range) => self.descends("parked descending", (&rows, gone), range),
+                Descent::Owned(range) => self.descends("parked owned descending", (&rows, gone), range),
+            }
         }
     }
 

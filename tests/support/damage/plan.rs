@@ -28,7 +28,7 @@ pub enum Kind {
     StaleWord,
     /// A lost write: an aligned line of 64 bytes goes back to what it held before.
     StaleLine,
-    /// A control word and its check, or a line of them, copied over another one.
+    /// A control word and its check, or 64 to 512 aligned bytes of them, copied over others.
     CopyControl,
     /// Two control words swapped: with their checks, or a word with its own check.
     SwapControl,
@@ -348,7 +348,7 @@ fn strike_control(injector: &mut FaultInjector<'_, Bytewise>, pieces: &[usize], 
     let [source, target] = [0, 0].map(|_| injector.checks()[rng.below(injector.checks().len())]);
     match (kind, rng.below(4)) {
         (Kind::CopyControl, 0) => injector.copy_pieces(from, to, 1 + rng.below(2)),
-        (Kind::CopyControl, 1) => injector.copy_line(from, to),
+        (Kind::CopyControl, 1) => injector.copy_lines(from, to, 1 + rng.below(8)),
         (Kind::CopyControl, _) => {
             injector.copy_pieces(source.0, target.0, 1);
             injector.copy_pieces(source.1, target.1, 1);

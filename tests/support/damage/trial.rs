@@ -8,6 +8,10 @@ use paranoid_memtable::{Entry, Error, Kind, Lookup, TableReader};
 
 use super::bounds::Bounds;
 use super::model::{Expected, Model, Row, seen};
+use super::walk::{End, Walk};
+
+/// Steps from a version that was sought.
+const VERSION_STEPS: usize = 3;
 
 /// The results of one fault.
 #[derive(Debug, Clone, Default)]
@@ -267,6 +271,9 @@ impl<'m> Trial<'m> {
             self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|place| shown[place]));
         }
         self.version_seeks(table);
+        let all: Vec<&Row> = model.rows.iter().collect();
+        self.version_walks("raw", &mut raw, &all);
+        self.version_walks("resolved", &mut resolved, &shown);
         self.strict_seeks(table);
         self.narrowed(table);
         self.operands_under_cursors(table);
@@ -335,6 +342,31 @@ impl<'m> Trial<'m> {
             if cursor.is_valid() {
                 let before = place.checked_sub(1).map(|before| &model.rows[before]);
                 self.sought(probe, "prev after seek_version", cursor.prev(), before);
+            }
+        }
+    }
+
+    /// Some steps from each version on, and from right after it, over what damage is met there.
+    fn version_walks<H: Handle, L: Visibility>(
+        &mut self,
+        what: &str,
+        cursor: &mut Cursor<H, L>,
+        rows: &[&Row],
+    ) {
+        let model = self.model;
+        for row in model.rows.iter().skip(self.turn as usize % 3).step_by(3) {
+            for sequence in [row.sequence, row.sequence - 1] {
+                let is_before =
+                    |shown: &&Row| shown.key.cmp(&row.key).then(sequence.cmp(&shown.sequence)).is_lt();
+                let mut walk = Walk::between(rows, rows.partition_point(is_before), rows.len());
+                let mut moved = cursor.seek_version(&row.key, sequence);
+                for _ in 0..VERSION_STEPS {
+                    let what = format!("{what} walk from {}@{sequence}", row.key.escape_ascii());
+                    if !self.meet(&mut walk, End::Front, moved, &what) {
+                        break;
+                    }
+                    moved = cursor.next();
+                }
             }
         }
     }
