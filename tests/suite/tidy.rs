@@ -14,6 +14,7 @@ mod public;
 mod refused;
 mod rules;
 mod source;
+mod weight;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -154,4 +155,18 @@ fn words_are_the_fields() {
     let (code, documents) = (texts(&ALL, ".rs"), texts(&["docs", "sst", "benches"], ".md"));
     report(code.iter().chain(&documents).chain(&atop()).flat_map(|(path, text)| names::retired(path, text)));
     report(sources(&ALL).iter().flat_map(names::retired_names));
+}
+
+/// Weight is a budget. `tools/weight` prints the table, and what a caller pays to compile it.
+#[test]
+fn nothing_is_heavier_than_its_limit() {
+    let rooms = weight::rooms(&sources(&["src", "sst/src"]));
+    let is_counted = |(path, _): &(String, String)| !path.ends_with("CHANGELOG.md");
+    let folders = ["docs", "sst", "fuzz", "benches", "tests", "tools", "examples"];
+    let documents =
+        [texts(&folders, ".md"), atop().into_iter().filter(|(path, _)| path.ends_with(".md")).collect()];
+    let words = weight::words_of(&documents.concat().into_iter().filter(is_counted).collect::<Vec<_>>());
+    let public = read("tests/data/public_api.txt").lines().count() as u64;
+    println!("{}", weight::table(&rooms, words, public));
+    report(weight::check(&rooms, words, public));
 }
