@@ -17,7 +17,7 @@ const UNSAFE_FILES: [&str; 4] = [
 const SEAM: &str = "src/sync.rs";
 
 /// Longest file, in code lines without comments and test modules, and most lines of inline tests.
-const CODE_LINES_MAX: usize = 450;
+const CODE_LINES_MAX: usize = 500;
 const TEST_LINES_MAX: usize = 80;
 
 /// Orderings that need a note; all but the first need a row of their own in SAFETY.md.
