@@ -1,5 +1,6 @@
 //! Options of integrity: they say what was asked for, and refuse what cannot be had.
 
+#[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::{Error, MemTable, MemTableOptions, ParanoidOptions};
 
@@ -35,6 +36,7 @@ fn options_say_what_was_asked_for() {
 
 /// Every bit of an entry flipped while a cursor is parked on it: its getters agree on whether the entry verifies where they return
 /// the same parts of it, and what is damaged is the finding of a scrub in any case.
+#[cfg(feature = "fault-injection")]
 #[test]
 fn getters_of_an_entry_verify_what_they_return() {
     for protection in [1, 8] {

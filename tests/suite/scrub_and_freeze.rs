@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
+#[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::repair::ScrubReport;
 use paranoid_memtable::{MemTable, MemTableOptions, Representation};
@@ -104,6 +105,7 @@ fn write_until_frozen(table: &MemTable, mut rng: Rng, id: u64) {
 
 /// Every word of the tombstone index that is not zero, padding and records to come included: a flipped bit changes no answer,
 /// and a scrub reports it.
+#[cfg(feature = "fault-injection")]
 #[test]
 fn a_scrub_reports_every_flip_in_the_tombstone_index() {
     let _watchdog = Watchdog::new("scrub_and_freeze::a_scrub_reports_every_flip_in_the_tombstone_index", 0);
