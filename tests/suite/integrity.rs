@@ -2,7 +2,9 @@
 
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Region};
-use paranoid_memtable::{Error, MemTable, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::{Error, ParanoidOptions};
+#[cfg(feature = "fault-injection")]
+use paranoid_memtable::{MemTable, MemTableOptions};
 
 #[test]
 fn options_say_what_was_asked_for() {

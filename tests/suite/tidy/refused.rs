@@ -121,10 +121,10 @@ fn orderings_leftovers_and_long_files_are_refused() {
     judged(rules::orderings, "src/a.rs", &texts);
     let rows = all(rules::ordering_rows, "src/a.rs", "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed");
     assert_eq!(rows, ["| `a.rs` `f` | ", "| `a.rs` | 1 |"]);
-    let code = "fn f() {}\n// words\n".repeat(450);
+    let code = "fn f() {}\n// words\n".repeat(500);
     let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}", "    fn t() {}\n".repeat(90));
     let texts =
-        [(&*code, 0, ""), (&format!("{code}use a;"), 1, "451 code lines"), (&tests, 1, "inline tests")];
+        [(&*code, 0, ""), (&format!("{code}use a;"), 1, "501 code lines"), (&tests, 1, "inline tests")];
     judged(rules::length, "src/a.rs", &texts);
     for word in rules::COMMENT_MARKERS {
         judged(rules::markers, "src/a.rs", &[(&format!("\n// {word}: later"), 2, word)]);
