@@ -18,7 +18,8 @@ const BUFFER: u64 = 2 << 20;
 /// A set whose tables are far from full when the manager's buffer is.
 fn open(manager: &WriteBufferManager) -> MemTableSet<u64> {
     let tables = MemTableOptions::builder().write_buffer_size(1 << 20).build().unwrap();
-    let options = SetOptions::builder().table(tables).write_buffer_manager(manager);
+    let options =
+        SetOptions::builder().table(tables).write_buffer_manager(manager).max_write_buffer_number(u64::MAX);
     let options = options.stall_timeout(Duration::from_secs(3600)).build().unwrap();
     MemTableSet::open(options, 0).unwrap()
 }

@@ -23,7 +23,10 @@ fn tables() -> MemTableOptionsBuilder {
 }
 
 fn open(table: MemTableOptionsBuilder, arenas: u64) -> MemTableSet<Files> {
-    let options = SetOptions::builder().table(table.build().unwrap()).recycled_arenas(arenas);
+    let options = SetOptions::builder()
+        .table(table.build().unwrap())
+        .recycled_arenas(arenas)
+        .max_write_buffer_number(u64::MAX);
     MemTableSet::open(options.build().unwrap(), Files::new()).unwrap()
 }
 
