@@ -78,8 +78,7 @@ pub enum Error {
         /// The limit, in bytes.
         max: u64,
     },
-    /// The table already has an entry with this user key and sequence number (policy `Reject`). A freeze returns this
-    /// error when a `Vector` table was given two such entries; it keeps both.
+    /// The table already has an entry with this user key and sequence number (policy `Reject`).
     #[error("an entry with this user key and sequence number {sequence} exists")]
     DuplicateEntry {
         /// The sequence number of both entries.

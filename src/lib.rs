@@ -57,7 +57,7 @@ pub use error::{Corruption, Error, Result};
 pub use format::checksum_kind::ChecksumKind;
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
 pub use key::{Bytewise, Comparator, Kind, SequenceNumber};
-pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder, Representation};
+pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};
 pub use memtable::read::entry::Entry;
 pub use memtable::read::get::{Lookup, ValueRef};
 pub use memtable::scan::cursor::{OwnedCursor, TableCursor};

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use paranoid_memtable::fault::FaultInjector;
-use paranoid_memtable::{DuplicatePolicy, Representation};
+use paranoid_memtable::DuplicatePolicy;
 
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;
@@ -15,9 +15,6 @@ use damage::{Case, Frozen, History, run_case};
 
 fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
     let (seed, on_seek, before, cell, choice, turn) = input;
-    // A quarter of the tables are logs, which have neither filters nor an index.
-    let vector = seed >> 6 == 3;
-    let representation = if vector { Representation::Vector } else { Representation::SkipList };
     let accelerators =
         [Accelerators::Nothing, Accelerators::Filters, Accelerators::Prefixes, Accelerators::Directory]
             [usize::from(seed % 4)];
@@ -25,9 +22,8 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
         protection: 8,
         on_seek,
         order_checks: false,
-        representation,
         duplicates: if seed >> 5 == 2 { DuplicatePolicy::Replace } else { DuplicatePolicy::Reject },
-        accelerators: if vector { Accelerators::Nothing } else { accelerators },
+        accelerators,
         entries: if seed >> 4 == 5 { 5 } else { 32 },
         seed: u64::from(seed),
     };

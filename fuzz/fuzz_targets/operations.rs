@@ -1,13 +1,13 @@
 //! Operations chosen by the fuzzer, on a table and on a sorted map: every answer, on the way, at the end and frozen.
 //!
 //! ```text
-//!   first byte    representation, order of keys
+//!   first byte    order of keys
 //!   the others    one a choice: how the table is made, then what is done to it
 //! ```
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::{Bytewise, Representation};
+use paranoid_memtable::Bytewise;
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -27,8 +27,7 @@ fn check<C: Order>(case: &Case) {
 
 fuzz_target!(|data: &[u8]| {
     let Some((&head, choices)) = data.split_first() else { return };
-    let representation = [Representation::SkipList, Representation::Vector][usize::from(head & 1)];
-    let case = choose(choices, representation, OPS_MAX);
+    let case = choose(choices, OPS_MAX);
     match head / 2 % 4 {
         0 | 1 => check::<Bytewise>(&case),
         2 => check::<Reverse>(&case),

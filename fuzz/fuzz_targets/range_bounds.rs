@@ -8,13 +8,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use paranoid_memtable::fault::FaultInjector;
-use paranoid_memtable::{DuplicatePolicy, Kind, MemTable, MemTableOptions, Representation};
+use paranoid_memtable::{DuplicatePolicy, Kind, MemTable, MemTableOptions};
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
 use support::case::End;
-use support::ends::{Allowed, Arranged, check_walks};
+use support::ends::{Allowed, check_walks};
 use support::model::{Model, Row};
 
 /// More rows make a failure harder to read.
@@ -26,16 +26,13 @@ fn end((side, key): (u8, u8)) -> End {
 
 fuzz_target!(|input: (u8, Vec<(u8, u8, u8)>, (u8, u8), (u8, u8), u64, Option<(u16, u16)>)| {
     let (kind, writes, start, stop, pattern, damage) = input;
-    let vector = kind & 1 == 1;
-    let representation = if vector { Representation::Vector } else { Representation::SkipList };
-    let replaces = kind & 2 == 2 && !vector;
+    let replaces = kind & 2 == 2;
     let policy = if replaces { DuplicatePolicy::Replace } else { DuplicatePolicy::Reject };
-    let options = MemTableOptions::builder().representation(representation).duplicates(policy).seed(7);
+    let options = MemTableOptions::builder().duplicates(policy).seed(7);
     let table = MemTable::new(options.write_buffer_size(16 << 10).build().unwrap()).unwrap();
     let mut model = Model::new(policy);
     for (number, (key, version, what)) in writes.into_iter().take(ROWS_MAX).enumerate() {
         let key = vec![b'a' + key % 8];
-        // A log does not look for duplicates: each of its entries has its own sequence number.
         let sequence = if replaces { u64::from(version % 4) } else { number as u64 + 1 };
         let (kind, value) = match what % 8 {
             0 => (Kind::DELETE, vec![]),
@@ -56,7 +53,7 @@ fuzz_target!(|input: (u8, Vec<(u8, u8, u8)>, (u8, u8), (u8, u8), u64, Option<(u1
     if let Some((piece, bit)) = damage {
         let piece = usize::from(piece) % injector.pieces().len();
         injector.flip(piece, usize::from(bit));
-        allowed = Allowed::of(&injector, Arranged::of(table.reader()));
+        allowed = Allowed::of(&injector);
     }
     let verdict = check_walks(
         table.reader(),

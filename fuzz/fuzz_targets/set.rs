@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::{arbitrary, fuzz_target};
 use paranoid_memtable::set::{MemTableSet, SetOptions, View};
-use paranoid_memtable::{Directory, Kind, MemTableOptions, Representation, WriteBatch};
+use paranoid_memtable::{Directory, Kind, MemTableOptions, WriteBatch};
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -95,9 +95,8 @@ fn check(view: &View<History>, all: &History) {
 
 fuzz_target!(|input: (u8, Vec<Step>)| {
     let (how, steps) = input;
-    let representation = if how & 1 == 1 { Representation::Vector } else { Representation::SkipList };
-    let directory = if how & 3 == 2 { Directory::On } else { Directory::Off };
-    let tables = MemTableOptions::builder().representation(representation).directory(directory).seed(7);
+    let directory = if how & 2 == 2 { Directory::On } else { Directory::Off };
+    let tables = MemTableOptions::builder().directory(directory).seed(7);
     let tables = tables.write_buffer_size(16 << 10).build().expect("options");
     let options = SetOptions::builder().table(tables).max_write_buffer_number(64).build().expect("options");
     let set = MemTableSet::open(options, History::default()).expect("a set");

@@ -1,7 +1,7 @@
 //! Range tombstones chosen by the fuzzer: fragments, cursors over them and a table, against a look at every tombstone.
 //!
 //! ```text
-//!   first byte    representation, filter, how keys look, snapshots
+//!   first byte    filter, how keys look, snapshots
 //!   4 bytes each  what to do, two keys, a sequence number (a snapshot, for questions)
 //! ```
 #![no_main]
@@ -9,7 +9,7 @@
 use libfuzzer_sys::fuzz_target;
 use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::tombstone::{Fragmenter, Fragments};
-use paranoid_memtable::{Bytewise, Error, Lookup, MemTable, MemTableOptions, Representation, TableReader};
+use paranoid_memtable::{Bytewise, Error, Lookup, MemTable, MemTableOptions, TableReader};
 
 const KEYS: u8 = 24;
 
@@ -149,11 +149,9 @@ fn written(result: Result<paranoid_memtable::Inserted, Error>) -> bool {
 
 fuzz_target!(|data: &[u8]| {
     let Some((&head, program)) = data.split_first() else { return };
-    let (representation, style) =
-        ([Representation::SkipList, Representation::Vector][usize::from(head & 1)], head / 2 % 3);
-    let mut options =
-        MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10).seed(1);
-    if head & 64 != 0 && representation == Representation::SkipList {
+    let style = head / 2 % 3;
+    let mut options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(1);
+    if head & 64 != 0 {
         options = options.whole_key_filter(0.1);
     }
     let table = MemTable::new(options.build().expect("valid")).expect("memory");
@@ -174,11 +172,6 @@ fuzz_target!(|data: &[u8]| {
             4 | 5 => {
                 let kind = what % 8 == 4;
                 let value = sequence.to_be_bytes();
-                // A mutable `Vector` does not look for duplicates, so none are written.
-                let twin = model.points.iter().any(|point| (point.0, point.1) == (start, sequence));
-                if twin && representation == Representation::Vector {
-                    continue;
-                }
                 let result =
                     if kind { table.put(sequence, &from, &value) } else { table.delete(sequence, &from) };
                 let twice = model.points.iter().any(|point| (point.0, point.1) == (start, sequence));

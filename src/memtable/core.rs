@@ -1,7 +1,7 @@
 //! `Core`: everything that the handles of a table share.
 //!
 //! ```text
-//!   MemTable ---+             +-- arena ---- points (list or log), tombstones (list, indexes), accelerators
+//!   MemTable ---+             +-- arena ---- points (list), tombstones (list, indexes), accelerators
 //!               +--> Core ----+-- shards (gates, counters, sub-chunks)
 //!   Immutable --+             +-- the freeze: sealed sums; the engine's marks
 //! ```
@@ -22,7 +22,6 @@ use crate::key::{Comparator, SequenceNumber};
 use crate::memtable::lookup::accelerators::Accelerators;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::ground::Ground;
-use crate::memtable::parts::ordered::Order;
 use crate::memtable::parts::point_entries::PointEntries;
 use crate::memtable::parts::range_tombstones::RangeTombstones;
 use crate::memtable::parts::writer_shards::{Inside, Totals, WriterShards};
@@ -95,13 +94,6 @@ impl<C: Comparator> Core<C> {
         self.points.search(self.ground())
     }
 
-    /// The point entries in order. A mutable `Vector` table sorts a copy: of all entries, or of those of the key
-    /// `only`.
-    #[inline(always)]
-    pub(crate) fn order(&self, only: Option<&[u8]>) -> Result<Order<'_, C>, Corruption> {
-        self.points.order(self.ground(), &self.shards, only)
-    }
-
     /// A search among the range tombstones.
     #[inline]
     pub(crate) fn range_search(&self) -> Result<Search<'_, C>, Corruption> {
@@ -122,8 +114,8 @@ impl<C: Comparator> Core<C> {
     }
 
     /// The structures beside the list of entries.
-    pub(crate) fn side_structures(&self) -> [&dyn SideStructure; 4] {
-        [&self.points, &self.tombstones, &self.accelerators, &self.shards]
+    pub(crate) fn side_structures(&self) -> [&dyn SideStructure; 3] {
+        [&self.tombstones, &self.accelerators, &self.shards]
     }
 
     /// Calls `visit` with every group of control words: with those of the arena alone if its secret is damaged.
@@ -164,10 +156,7 @@ impl<C: Comparator> Core<C> {
 
     /// Bytes of allocated memory once the table is frozen, at most: what engines weigh.
     pub(crate) fn bytes_once_frozen(&self) -> u64 {
-        let Totals { entries, range_deletes, .. } = self.shards.totals();
-        let points = entries.saturating_sub(range_deletes);
-        let added = self.side_structures().into_iter().map(|side| side.freeze_bytes(points));
-        self.allocated_bytes() + added.sum::<u64>()
+        self.allocated_bytes() + self.tombstones.freeze_bytes()
     }
 
     /// Takes room for writes that need so many bytes of the arena, and whose range tombstones load the indexes so: all

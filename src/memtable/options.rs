@@ -17,48 +17,19 @@ use crate::sync::Counter;
 /// Least bytes for a filter: a cache line, a line of control words and the gap between them, at any alignment.
 pub(crate) const LINES_BYTES_MIN: u64 = 440;
 
-/// The data structure that keeps a table's entries in order.
-///
-/// ```
-/// use paranoid_memtable::{MemTable, MemTableOptions, Representation};
-/// let options = MemTableOptions::builder().representation(Representation::Vector).build()?;
-/// let table = MemTable::new(options)?;
-/// table.put(2, b"b", b"")?;
-/// table.put(1, b"a", b"")?;
-/// let frozen = table.freeze()?; // sorts
-/// assert_eq!(frozen.range(..).next().expect("two entries")?.user_key(), b"a");
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-#[non_exhaustive]
-pub enum Representation {
-    /// A lock-free skiplist in the arena (default).
-    #[default]
-    SkipList,
-    /// A log in the arena, for bulk loads. Inserts append in O(1). A read of the mutable table sorts a private copy,
-    /// which takes O(n log n) per cursor and O(n) per get. The frozen table is one sorted array.
-    ///
-    /// The only duplicate policy is `Reject`, and duplicates are found by the freeze: it keeps both entries and
-    /// returns `DuplicateEntry`, and [`immutable`](crate::MemTable::immutable) returns the frozen table. Point reads
-    /// and snapshots then show one of the two, always the same one; scans of all versions, flush and salvage show
-    /// both. Duplicates inside one batch, and range tombstones with equal start and sequence number, are refused at
-    /// once.
-    Vector,
-}
-
 /// Whether a table keeps an ordered directory beside its list: pages that name where searches start, about 13 bytes per
 /// entry filled at random and 2 filled in order. It is advice: no answer rests on it.
 ///
 /// ```
-/// use paranoid_memtable::{Directory, MemTableOptions, Representation};
-/// let options = MemTableOptions::builder().directory(Directory::Auto);
-/// assert!(options.clone().representation(Representation::Vector).build().is_ok(), "it has none");
-/// assert!(options.directory(Directory::On).representation(Representation::Vector).build().is_err());
+/// use paranoid_memtable::{Directory, MemTableOptions};
+/// let options = MemTableOptions::builder().directory(Directory::Off).build()?;
+/// assert_eq!(options.directory(), Directory::Off);
+/// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Directory {
-    /// On for skiplists whose comparator orders keys by bytes or images, off for others (default).
+    /// On where the comparator orders keys by bytes or images, off elsewhere (default).
     #[default]
     Auto,
     /// On; `InvalidArgument` where it cannot be.
@@ -82,7 +53,6 @@ pub struct MemTableOptions {
     pub(crate) hard_limit: u64,
     pub(crate) paranoid: ParanoidOptions,
     pub(crate) duplicates: DuplicatePolicy,
-    pub(crate) representation: Representation,
     pub(crate) key_len_max: u64,
     pub(crate) value_len_max: u64,
     pub(crate) range_deletions_max: u64,
@@ -115,7 +85,6 @@ impl Default for MemTableOptions {
             hard_limit: ADDRESS_LIMIT,
             paranoid: ParanoidOptions::default(),
             duplicates: DuplicatePolicy::Reject,
-            representation: Representation::SkipList,
             key_len_max: KEY_LEN_MAX,
             value_len_max: VALUE_LEN_MAX,
             range_deletions_max: 0,
@@ -133,7 +102,7 @@ impl Default for MemTableOptions {
 
 impl MemTableOptions {
     /// A builder with the defaults: 64 MiB write buffer, no hard limit but the addressing limit of 32 GiB, 8 protection
-    /// bytes, skiplist, duplicates rejected.
+    /// bytes, duplicates rejected.
     ///
     /// ```
     /// use paranoid_memtable::MemTableOptions;
@@ -165,12 +134,6 @@ impl MemTableOptions {
         self.duplicates
     }
 
-    /// The data structure that keeps entries in order.
-    #[must_use]
-    pub fn representation(&self) -> Representation {
-        self.representation
-    }
-
     /// Whether a directory is wanted.
     #[must_use]
     pub fn directory(&self) -> Directory {
@@ -184,30 +147,12 @@ impl MemTableOptions {
             return Err(Error::InvalidArgument(text));
         }
         self.duplicates = policy;
-        self.check_policy()?;
         Ok(self)
-    }
-
-    /// Refuses a duplicate policy that the representation does not support.
-    fn check_policy(&self) -> Result<()> {
-        if self.representation == Representation::Vector && self.duplicates != DuplicatePolicy::Reject {
-            let text = "the vector representation cannot keep or replace duplicates";
-            return Err(Error::InvalidArgument(text.into()));
-        }
-        Ok(())
-    }
-
-    /// Whether the representation can have the directory that is asked for.
-    fn check_directory(&self) -> Result<()> {
-        if self.representation == Representation::Vector && self.directory == Directory::On {
-            return Err(Error::InvalidArgument("the vector representation takes no directory".into()));
-        }
-        Ok(())
     }
 
     /// Whether a table with this order keeps a directory.
     pub(crate) fn keeps_directory(&self, order: KeyOrder) -> Result<Directory> {
-        let fits = order != KeyOrder::Custom && self.representation == Representation::SkipList;
+        let fits = order != KeyOrder::Custom;
         match self.directory {
             Directory::Off => Ok(Directory::Off),
             _ if fits => Ok(Directory::On),
@@ -286,10 +231,6 @@ impl Shares {
             Shares::bytes("whole_key_filter", self.key_filter, FILTER_SHARE_MAX, buffer)?;
         options.prefix_filter_bytes =
             Shares::bytes("prefix_filter", self.prefix_filter, FILTER_SHARE_MAX, buffer)?;
-        let filters = [options.key_filter_bytes, options.prefix_filter_bytes];
-        if options.representation == Representation::Vector && filters.iter().any(Option::is_some) {
-            return Err(Error::InvalidArgument("the vector representation takes no filters".into()));
-        }
         Ok(())
     }
 }
@@ -314,7 +255,7 @@ impl MemTableOptionsBuilder {
     /// Hard limit of allocated memory in bytes (default: the addressing limit, 32 GiB). Inserts beyond it return
     /// `MemTableFull` and change nothing. Counted are entries and filters, and for range tombstones what their index may
     /// take and what the freeze may add for them, before it is there: some 30 KiB for the first one, then up to 1.2 KiB each
-    /// (less from 16 384 on). Not counted: the table's own struct, and the sorted array of a frozen `Vector` table.
+    /// (less from 16 384 on). The table's own struct is not counted.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
@@ -358,20 +299,6 @@ impl MemTableOptionsBuilder {
     #[must_use]
     pub fn duplicates(mut self, policy: DuplicatePolicy) -> Self {
         self.options.duplicates = policy;
-        self
-    }
-
-    /// The data structure that keeps entries in order (default `SkipList`).
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTableOptions, Representation};
-    /// let options = MemTableOptions::builder().representation(Representation::Vector).build()?;
-    /// assert_eq!(options.representation(), Representation::Vector);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn representation(mut self, representation: Representation) -> Self {
-        self.options.representation = representation;
         self
     }
 
@@ -456,7 +383,7 @@ impl MemTableOptionsBuilder {
 
     /// The ordered directory (default `Auto`): searches of large tables that were filled at random take a third of the
     /// time, scans of them read ahead in both directions. A comparator whose [`KeyOrder`] is
-    /// `Custom`, or the representation `Vector`, has none: `On` is `InvalidArgument` there.
+    /// `Custom` has none: `On` is `InvalidArgument` there.
     ///
     /// ```
     /// use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions};
@@ -519,7 +446,7 @@ impl MemTableOptionsBuilder {
     ///
     /// # Errors
     /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard limit below the write
-    /// buffer size, shares out of range or of less than 440 bytes, and for options that the representation cannot honour.
+    /// buffer size, and shares out of range or of less than 440 bytes.
     pub fn build(self) -> Result<MemTableOptions> {
         let mut options = self.options;
         let refuse = |text: String| Err(Error::InvalidArgument(text));
@@ -550,8 +477,6 @@ impl MemTableOptionsBuilder {
                 options.value_len_max
             ));
         }
-        options.check_policy()?;
-        options.check_directory()?;
         self.shares.apply(&mut options)?;
         Ok(options)
     }

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //!   accelerators    filters (lines in the arena), counters of reads
-//!   points          the sorted array of a frozen `Vector` table
 //!   tombstones      the live and the frozen index
 //!   shards          the control words of every writer
 //! ```
@@ -39,11 +38,6 @@ pub(crate) trait SideStructure {
         0
     }
 
-    /// Bytes of heap memory that the freeze of a table with so many point entries will add, at most; 0 once it is done.
-    fn freeze_bytes(&self, _points: u64) -> u64 {
-        0
-    }
-
     /// Verifies everything but control words, and reports what disagrees after writers at work have left: words may disagree
     /// while one writes. An error is damage that ended the scrub of this structure.
     fn scrub(
@@ -66,26 +60,8 @@ pub(crate) trait SideStructure {
 #[cfg(feature = "fault-injection")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultWords {
+    /// Of a filter, in the arena.
     Filter,
+    /// Of the live or the frozen tombstone index, on the heap.
     TombstoneIndex,
-    /// A word of a sorted array.
-    Sorted,
-}
-
-/// Where words are stored.
-#[cfg(feature = "fault-injection")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Home {
-    Arena,
-    Heap,
-}
-
-#[cfg(feature = "fault-injection")]
-impl FaultWords {
-    pub(crate) fn home(self) -> Home {
-        match self {
-            FaultWords::Filter => Home::Arena,
-            FaultWords::TombstoneIndex | FaultWords::Sorted => Home::Heap,
-        }
-    }
 }

@@ -5,4 +5,3 @@
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 mod backed_ahead;
 mod lost_writes;
-mod vector;

@@ -51,9 +51,6 @@ use crate::tombstone::index::tree::Load;
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
 
-/// Arena bytes of a batch beside its entries: the sentinel of a `Vector` table's chain.
-const BATCH_BYTES: u64 = 256;
-
 /// What the handles of a set share.
 pub(crate) struct Shared<B, C: Comparator> {
     /// A table that stays empty: batches are checked by it, and tables are made like it.
@@ -258,8 +255,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             let (slot, mut leased) = (commit.active.get(), None);
             let core = slot.table.core();
             let Some(mut entered) = core.shards.enter_free(&mut leased) else { return Err(frozen()) };
-            let bytes = prepared.bytes.saturating_add(BATCH_BYTES);
-            match core.reserve(&mut entered.inside, bytes, prepared.load) {
+            match core.reserve(&mut entered.inside, prepared.bytes, prepared.load) {
                 Ok(()) => {}
                 Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
                     drop(entered);

@@ -13,8 +13,7 @@ use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
     Bytewise, Corruption, Directory, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable, Inserted,
     Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange,
-    ParanoidOptions, ParanoidOptionsBuilder, Range, Representation, TableCursor, TableReader, ValueRef,
-    Writer,
+    ParanoidOptions, ParanoidOptionsBuilder, Range, TableCursor, TableReader, ValueRef, Writer,
 };
 
 use crate::support::orders::{CaseBlind, Reverse};
@@ -54,7 +53,7 @@ const _: () = {
     sync::<Base<'static>>();
     sync::<Entry<'static>>();
     sync::<(Found, DeletedBy, Inserted, Displaced, RangeStats)>();
-    sync::<(Kind, KeyEquality, DuplicatePolicy, Representation, Place, Corruption)>();
+    sync::<(Kind, KeyEquality, DuplicatePolicy, Place, Corruption)>();
     sync::<(Protected<Kvo>, Protected<Kvos>)>();
     sync::<(MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, ParanoidOptionsBuilder)>();
     sync::<Error>();
@@ -100,12 +99,6 @@ fn refused_options_name_the_thing() {
         ("key_len_max", build(|b| b.key_len_max(0))),
         ("key_len_max", build(|b| b.key_len_max(1 << 24))),
         ("value_len_max", build(|b| b.value_len_max(1 << 32))),
-        ("vector", build(|b| b.representation(Representation::Vector).duplicates(DuplicatePolicy::Replace))),
-        (
-            "vector",
-            build(|b| b.representation(Representation::Vector).duplicates(DuplicatePolicy::KeepFirst)),
-        ),
-        ("directory", build(|b| b.representation(Representation::Vector).directory(Directory::On))),
     ] {
         assert!(text.contains(name), "{name} is not in: {text}");
     }
@@ -275,8 +268,6 @@ fn constructors_name_the_duplicate_policy() {
                 assert!(text_of(made.unwrap_err()).contains("policy"), "{policy:?} over {named:?}");
             }
         }
-        let log = MemTableOptions::builder().representation(Representation::Vector).build().unwrap();
-        assert_eq!(make(log).is_ok(), policy == Reject);
     }
     let table = MemTable::default();
     assert_eq!((table.len(), table.options().duplicates()), (0, Reject));

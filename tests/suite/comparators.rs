@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, Representation, WriteBatch};
+use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, WriteBatch};
 
 use crate::support::orders::{Script, Scripted};
 use crate::support::rng::amount;
@@ -81,9 +81,8 @@ fn key(n: u64) -> [u8; 8] {
 
 const BASE: u64 = 24;
 
-fn table(representation: Representation) -> Arc<Table> {
-    let options =
-        MemTableOptions::builder().representation(representation).seed(5).write_buffer_size(64 << 10);
+fn table() -> Arc<Table> {
+    let options = MemTableOptions::builder().seed(5).write_buffer_size(64 << 10);
     let table = MemTable::with_comparator(options.build().unwrap(), Scripted::new(Imp::default())).unwrap();
     for n in 0..BASE {
         table.put(n, &key(n), &key(n)).unwrap();
@@ -261,20 +260,18 @@ fn everywhere(
 ) {
     let test = format!("comparators::{name}");
     let _watchdog = Watchdog::new(&test, 0);
-    for representation in [Representation::SkipList, Representation::Vector] {
-        for operation in OPERATIONS {
-            let mut fuse = 0;
-            loop {
-                let table = table(representation);
-                let outcome = run(&table, operation.2, deed, fuse);
-                let what = format!("{representation:?}, {}, comparison {fuse}", operation.0);
-                if !done(&table) {
-                    outcome.unwrap().unwrap();
-                    break;
-                }
-                check(&table, operation, &what, outcome);
-                fuse += 1 + fuse / amount(16, 1);
+    for operation in OPERATIONS {
+        let mut fuse = 0;
+        loop {
+            let table = table();
+            let outcome = run(&table, operation.2, deed, fuse);
+            let what = format!("{}, comparison {fuse}", operation.0);
+            if !done(&table) {
+                outcome.unwrap().unwrap();
+                break;
             }
+            check(&table, operation, &what, outcome);
+            fuse += 1 + fuse / amount(16, 1);
         }
     }
 }
@@ -340,7 +337,7 @@ fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
     let _watchdog = Watchdog::new(test, 0);
     for (_, _, deed) in CALLS {
         for _ in 0..20 {
-            let table = table(Representation::SkipList);
+            let table = table();
             std::thread::scope(|threads| {
                 threads.spawn(|| {
                     let outcome =
@@ -357,7 +354,7 @@ fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
 /// The flush sorts range tombstones by the comparator's prefixes before it cuts them.
 #[test]
 fn a_flush_asks_for_images() {
-    let table = table(Representation::SkipList);
+    let table = table();
     let frozen = table.freeze().unwrap();
     let images = &table.comparator().script::<Imp>().images;
     let before = images.load(Memory::Relaxed);

@@ -3,11 +3,11 @@
 //!
 //! Every 16 aligned bytes and every line of 64 bytes over every other one, every pair of words exchanged, every bit,
 //! each word and line as it was before each write: in release builds all of them, in debug builds a share that
-//! `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not, of both representations. Longer
-//! copies, which take along all words and checks of a filter or a writer shard, have a test of their own.
+//! `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not. Longer copies, which take along
+//! all words and checks of a filter or a writer shard, have a test of their own.
 
 use paranoid_memtable::fault::{FaultInjector, Part};
-use paranoid_memtable::{Bytewise, Error, MemTable, Representation, WriteBatch};
+use paranoid_memtable::{Bytewise, Error, MemTable, WriteBatch};
 
 use super::corruption::damage::model::{Accelerators, Model, Shape};
 use super::corruption::damage::plan::{Area, Kind};
@@ -43,7 +43,6 @@ enum Fault {
 #[derive(Debug, Clone, Copy)]
 struct Stage {
     entries: usize,
-    representation: Representation,
     accelerators: Accelerators,
     frozen: Frozen,
     /// One of how many faults is tried in a debug and in a release build.
@@ -51,16 +50,10 @@ struct Stage {
 }
 
 const fn stage(entries: usize, frozen: Frozen, share: (usize, usize)) -> Stage {
-    Stage {
-        entries,
-        representation: Representation::SkipList,
-        accelerators: Accelerators::Nothing,
-        frozen,
-        share,
-    }
+    Stage { entries, accelerators: Accelerators::Nothing, frozen, share }
 }
 
-const STAGES: [Stage; 9] = [
+const STAGES: [Stage; 7] = [
     stage(12, Frozen::After, (61, 1)),
     stage(12, Frozen::Before, (61, 1)),
     stage(40, Frozen::After, (211, 5)),
@@ -68,14 +61,12 @@ const STAGES: [Stage; 9] = [
     stage(1300, Frozen::After, (20_011, 2003)),
     stage(1300, Frozen::Before, (20_011, 2003)),
     Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (211, 5)) },
-    Stage { representation: Representation::Vector, ..stage(20, Frozen::After, (211, 5)) },
-    Stage { representation: Representation::Vector, ..stage(20, Frozen::Before, (211, 5)) },
 ];
 
 fn model_of(stage: &Stage) -> Model {
-    let Stage { entries, representation, accelerators, .. } = *stage;
+    let Stage { entries, accelerators, .. } = *stage;
     let (on_seek, order_checks) = (false, false);
-    Model::new(Shape { on_seek, order_checks, representation, accelerators, ..Shape::plain(entries, 7) })
+    Model::new(Shape { on_seek, order_checks, accelerators, ..Shape::plain(entries, 7) })
 }
 
 fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
@@ -190,8 +181,8 @@ fn no_place_of_a_large_tables_control_block_stands_for_another() {
 }
 
 #[test]
-fn no_control_word_of_filters_index_and_chains_stands_for_another() {
-    try_stages("control::no_control_word_of_filters_index_and_chains_stands_for_another", &STAGES[6..]);
+fn no_control_word_of_filters_and_index_stands_for_another() {
+    try_stages("control::no_control_word_of_filters_and_index_stands_for_another", &STAGES[6..]);
 }
 
 /// Words move together with their checks where a copy is long enough: 2 to 8 lines of 64 bytes. Whole filters and shards, which
@@ -202,13 +193,12 @@ fn no_group_of_control_words_stands_for_another() {
     let stages = [
         Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (499, 1)) },
         Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::Before, (997, 1)) },
-        Stage { representation: Representation::Vector, ..stage(20, Frozen::After, (499, 1)) },
     ];
     for stage in stages {
         let model = model_of(&stage);
         let table = model.table().unwrap();
         let lines = lines(&open(&table)).len();
-        let groups = lines - 2 * if stage.accelerators == Accelerators::Filters { 10 } else { 8 };
+        let groups = lines - 2 * 10;
         let pairs = (0..lines).flat_map(|from| (0..lines).map(move |to| (from, to)));
         let pairs = pairs.filter(|(from, to)| from != to);
         let copies = |(from, to)| [2, 3, 4, 6, 8].map(|count| Fault::CopyLines { from, to, count });

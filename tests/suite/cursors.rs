@@ -4,7 +4,7 @@
 
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::read::{Base, Operands};
-use paranoid_memtable::{Bytewise, Entry, Kind, Lookup, MemTable, MemTableOptions, Representation, Result};
+use paranoid_memtable::{Bytewise, Entry, Kind, Lookup, MemTable, MemTableOptions, Result};
 
 use crate::support::orders::{CaseBlind, Order, Reverse};
 use crate::support::rng::{Rng, amount, amount_or_few, seed_or};
@@ -15,8 +15,8 @@ fn key(rng: &mut Rng) -> Vec<u8> {
     (0..rng.index(4)).map(|_| *rng.pick(b"aAbB\xff")).collect()
 }
 
-fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> MemTable<C> {
-    let options = MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10);
+fn filled<C: Order>(rng: &mut Rng) -> MemTable<C> {
+    let options = MemTableOptions::builder().write_buffer_size(64 << 10);
     let table =
         MemTable::with_comparator(options.seed(rng.next_u64()).build().unwrap(), C::default()).unwrap();
     for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 60 }) {
@@ -37,8 +37,8 @@ fn shown<C: Order>(table: &MemTable<C>) -> Vec<(Vec<u8>, u64)> {
     table.range(..).map(row).collect()
 }
 
-fn check<C: Order>(rng: &mut Rng, representation: Representation, replay: &str) {
-    let table = filled::<C>(rng, representation);
+fn check<C: Order>(rng: &mut Rng, replay: &str) {
+    let table = filled::<C>(rng);
     let rows = shown(&table);
     let mut cursor = table.owned_cursor();
     for _ in 0..if cfg!(miri) { 2 } else { 40 } {
@@ -122,11 +122,9 @@ fn kept_cursors_under_every_order() {
     for _ in 0..amount(2_000, 12) {
         let (test, _watchdog) = ("cursors::kept_cursors_under_every_order", Watchdog::new("cursors", seed));
         let (mut rng, replay) = (Rng::new(seed), replay_line(test, seed));
-        for representation in [Representation::SkipList, Representation::Vector] {
-            check::<Bytewise>(&mut rng, representation, &replay);
-            check::<Reverse>(&mut rng, representation, &replay);
-            check::<CaseBlind>(&mut rng, representation, &replay);
-        }
+        check::<Bytewise>(&mut rng, &replay);
+        check::<Reverse>(&mut rng, &replay);
+        check::<CaseBlind>(&mut rng, &replay);
         seed = rng.next_u64();
     }
 }
@@ -196,40 +194,38 @@ fn a_jump_over_a_range_delete_passes_nothing_that_is_shown() {
 /// Cursors count what they look at and do not show, the same both ways, and the table sums it up if it has statistics.
 #[test]
 fn hidden_entries_are_counted_both_ways() {
-    for representation in [Representation::SkipList, Representation::Vector] {
-        let options = MemTableOptions::builder().representation(representation).statistics(true);
-        let table = MemTable::new(options.write_buffer_size(16 << 10).build().unwrap()).unwrap();
-        table.put(1, b"apple", b"").unwrap();
-        table.delete(2, b"apple").unwrap();
-        for (sequence, key) in [(3, b"pear"), (4, b"plum"), (5, b"plum"), (6, b"plum")] {
-            table.put(sequence, key, b"").unwrap();
-        }
-        let key = |entry: Option<Entry<'_>>| entry.map(|entry| (entry.user_key().to_vec(), entry.sequence()));
-        let (pear, plum) = (Some((b"pear".to_vec(), 3)), Some((b"plum".to_vec(), 5)));
-
-        let mut cursor = table.cursor_at(5);
-        assert_eq!(key(cursor.first().unwrap()), pear);
-        assert_eq!(cursor.hidden_entries(), 2, "both versions of apple");
-        assert_eq!(key(cursor.next().unwrap()), plum);
-        assert_eq!(cursor.hidden_entries(), 3, "plum@6 is too new");
-        assert_eq!(key(cursor.next().unwrap()), None);
-        assert_eq!(cursor.hidden_entries(), 4, "plum@4 is older");
-        assert_eq!(key(cursor.last().unwrap()), plum);
-        assert_eq!(cursor.hidden_entries(), 5);
-        assert_eq!(key(cursor.prev().unwrap()), pear);
-        assert_eq!(cursor.hidden_entries(), 6);
-        assert_eq!(key(cursor.prev().unwrap()), None);
-        assert_eq!((cursor.hidden_entries(), table.stats().hidden_entries), (8, 8));
-
-        table.delete_range(7, b"pear", b"quince").unwrap();
-        let mut cursor = table.owned_cursor_at(7);
-        assert!(cursor.first().unwrap().is_none() && cursor.hidden_entries() > 0, "covered entries");
-        let (hidden, before) = (cursor.hidden_entries(), table.stats().hidden_entries);
-        assert_eq!(before, 8 + hidden);
-        assert_eq!(table.range_at(5, ..).rev().count(), 2);
-        assert_eq!(table.stats().hidden_entries, before + 4, "ranges count as well");
-        let mut raw = table.cursor();
-        while raw.next().unwrap().is_some() {}
-        assert_eq!(raw.hidden_entries(), 0, "a raw cursor hides only what was replaced");
+    let options = MemTableOptions::builder().statistics(true).write_buffer_size(16 << 10);
+    let table = MemTable::new(options.build().unwrap()).unwrap();
+    table.put(1, b"apple", b"").unwrap();
+    table.delete(2, b"apple").unwrap();
+    for (sequence, key) in [(3, b"pear"), (4, b"plum"), (5, b"plum"), (6, b"plum")] {
+        table.put(sequence, key, b"").unwrap();
     }
+    let key = |entry: Option<Entry<'_>>| entry.map(|entry| (entry.user_key().to_vec(), entry.sequence()));
+    let (pear, plum) = (Some((b"pear".to_vec(), 3)), Some((b"plum".to_vec(), 5)));
+
+    let mut cursor = table.cursor_at(5);
+    assert_eq!(key(cursor.first().unwrap()), pear);
+    assert_eq!(cursor.hidden_entries(), 2, "both versions of apple");
+    assert_eq!(key(cursor.next().unwrap()), plum);
+    assert_eq!(cursor.hidden_entries(), 3, "plum@6 is too new");
+    assert_eq!(key(cursor.next().unwrap()), None);
+    assert_eq!(cursor.hidden_entries(), 4, "plum@4 is older");
+    assert_eq!(key(cursor.last().unwrap()), plum);
+    assert_eq!(cursor.hidden_entries(), 5);
+    assert_eq!(key(cursor.prev().unwrap()), pear);
+    assert_eq!(cursor.hidden_entries(), 6);
+    assert_eq!(key(cursor.prev().unwrap()), None);
+    assert_eq!((cursor.hidden_entries(), table.stats().hidden_entries), (8, 8));
+
+    table.delete_range(7, b"pear", b"quince").unwrap();
+    let mut cursor = table.owned_cursor_at(7);
+    assert!(cursor.first().unwrap().is_none() && cursor.hidden_entries() > 0, "covered entries");
+    let (hidden, before) = (cursor.hidden_entries(), table.stats().hidden_entries);
+    assert_eq!(before, 8 + hidden);
+    assert_eq!(table.range_at(5, ..).rev().count(), 2);
+    assert_eq!(table.stats().hidden_entries, before + 4, "ranges count as well");
+    let mut raw = table.cursor();
+    while raw.next().unwrap().is_some() {}
+    assert_eq!(raw.hidden_entries(), 0, "a raw cursor hides only what was replaced");
 }

@@ -344,7 +344,6 @@ fn plain(out: &mut Outputs) {
     show!(out, "SinkLimits", &SinkLimits::NONE);
     show!(out, "HiddenVersions", &HiddenVersions::Keep);
     show!(out, "Raw", &Raw);
-    show!(out, "Representation", &Representation::Vector);
     show!(out, "CappedPrefix", &CappedPrefix::new(3));
     show!(out, "FixedPrefix", &FixedPrefix::new(3));
     show!(out, "DuplicatePolicy", &DuplicatePolicy::Replace);

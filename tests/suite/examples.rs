@@ -190,6 +190,9 @@ fn db_bench_runs_what_was_published() {
         let arguments: Vec<&str> = words.chain([directory.as_str()]).collect();
         let (code, out, error) = run(&bench, &arguments);
         assert_eq!(code, Some(0), "{line}\n{out}{error}");
+        let told =
+            out.lines().any(|line| line == "--memtablerep=vector: there is one representation, the skiplist");
+        assert_eq!(told, line.contains("memtablerep=vector"), "{line}\n{out}");
         let list = parts[2].split_whitespace().find_map(|word| word.split_once("benchmarks=")).unwrap().1;
         for word in list.split(',') {
             let (name, repeats) = word.split_once("[-X").unwrap_or((word, "1]"));

@@ -14,7 +14,7 @@ use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
 use paranoid_memtable::read::{DeletedBy, Found};
 use paranoid_memtable::{
     Bytewise, Comparator, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
-    MemTableOptionsBuilder, ParanoidOptions, Representation,
+    MemTableOptionsBuilder, ParanoidOptions,
 };
 
 use crate::support::orders::{CaseBlind, Reverse};
@@ -233,8 +233,6 @@ fn shares_out_of_range_are_refused() {
         builder().write_buffer_size(1 << 20).whole_key_filter(bytes / f64::from(1 << 20)).build()
     };
     assert!(tiny(439.0).is_err() && tiny(440.0).is_ok() && tiny(441.0).is_ok());
-    let vector = builder().representation(Representation::Vector).whole_key_filter(0.1).build();
-    assert!(matches!(vector, Err(Error::InvalidArgument(_))));
 }
 
 #[test]

@@ -16,7 +16,6 @@ mod control;
 mod corruption;
 mod cursors;
 mod debug_output;
-mod duplicates;
 mod examples;
 mod file_journal;
 mod flush_protection;

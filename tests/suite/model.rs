@@ -3,18 +3,13 @@
 //! `PARANOID_TEST_OPS` scales the number of operations, `PARANOID_TEST_SEED` repeats a run: the first case of a run is
 //! drawn from the seed itself, so the replay line of a failure runs the failing case first.
 
-use paranoid_memtable::{
-    Bytewise, DuplicatePolicy, Entry, Error, MemTable, MemTableOptions, Representation, TableReader,
-};
+use paranoid_memtable::{Bytewise, DuplicatePolicy, Entry, Error, MemTable, MemTableOptions, TableReader};
 
 use crate::support::case::draw;
 use crate::support::orders::{CaseBlind, Order, Reverse};
 use crate::support::rng::{Rng, amount_or_few, seed_or};
 use crate::support::run::run_or_report;
 use crate::support::watchdog::{Watchdog, replay_line};
-
-/// The representations of every test of this file.
-const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
 
 const OPS_A_CASE: u64 = if cfg!(miri) { 12 } else { 800 };
 
@@ -25,11 +20,9 @@ fn random<C: Order>(test: &str, ops: u64) {
     let mut done = 0;
     while done < ops {
         let _watchdog = Watchdog::new(&test, seed);
-        for representation in REPRESENTATIONS {
-            let case = draw(seed, representation, OPS_A_CASE);
-            run_or_report::<C>(&case, &replay_line(&test, seed));
-            done += case.ops.len() as u64;
-        }
+        let case = draw(seed, OPS_A_CASE);
+        run_or_report::<C>(&case, &replay_line(&test, seed));
+        done += case.ops.len() as u64;
         seed = Rng::new(seed).next_u64();
     }
 }

@@ -6,9 +6,7 @@ use paranoid_memtable::flush::{
     FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
 };
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{
-    Bytewise, Error, ImmutableMemTable, Kind, MemTable, MemTableOptions, Representation,
-};
+use paranoid_memtable::{Bytewise, Error, ImmutableMemTable, Kind, MemTable, MemTableOptions};
 
 use crate::support::orders::{CaseBlind, Order, Reverse};
 use crate::support::rng::{Rng, amount, seed_or};
@@ -65,8 +63,8 @@ fn pulled<C: Order>(flush: &mut FlushIter<'_, C>) -> (Vec<Item>, Result<FlushSum
     }
 }
 
-fn filled<C: Order>(rng: &mut Rng, representation: Representation) -> MemTable<C> {
-    let options = MemTableOptions::builder().representation(representation).write_buffer_size(64 << 10);
+fn filled<C: Order>(rng: &mut Rng) -> MemTable<C> {
+    let options = MemTableOptions::builder().write_buffer_size(64 << 10);
     let options = options.seed(rng.next_u64()).build().unwrap();
     let table = MemTable::with_comparator(options, C::default()).unwrap();
     for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 50 }) {
@@ -100,12 +98,10 @@ fn what_is_pulled_is_what_a_sink_gets() {
     for _ in 0..amount(2_000, 30) {
         let _watchdog = Watchdog::new(test, seed);
         let (mut rng, replay) = (Rng::new(seed), replay_line(test, seed));
-        for representation in [Representation::SkipList, Representation::Vector] {
-            let snapshots: Vec<u64> = (0..rng.below(3)).map(|_| rng.below(110)).collect();
-            check(&filled::<Bytewise>(&mut rng, representation).freeze().unwrap(), &snapshots, &replay);
-            check(&filled::<Reverse>(&mut rng, representation).freeze().unwrap(), &snapshots, &replay);
-            check(&filled::<CaseBlind>(&mut rng, representation).freeze().unwrap(), &snapshots, &replay);
-        }
+        let snapshots: Vec<u64> = (0..rng.below(3)).map(|_| rng.below(110)).collect();
+        check(&filled::<Bytewise>(&mut rng).freeze().unwrap(), &snapshots, &replay);
+        check(&filled::<Reverse>(&mut rng).freeze().unwrap(), &snapshots, &replay);
+        check(&filled::<CaseBlind>(&mut rng).freeze().unwrap(), &snapshots, &replay);
         seed = rng.next_u64();
     }
 }
@@ -137,49 +133,47 @@ fn damage_ends_a_flush_for_good() {
     use paranoid_memtable::fault::Region;
     let test = "pulled_flush::damage_ends_a_flush_for_good";
     let _watchdog = Watchdog::new(test, 0);
-    for representation in [Representation::SkipList, Representation::Vector] {
-        let options = MemTableOptions::builder().representation(representation).write_buffer_size(16 << 10);
-        let table = MemTable::new(options.seed(9).build().unwrap()).unwrap();
-        for sequence in 1..6_u64 {
-            table.put(sequence, &[b'a' + sequence as u8], b"value").unwrap();
-        }
-        table.delete_range(7, b"x", b"z").unwrap();
-        let frozen = table.freeze().unwrap();
-        let whole = pulled(&mut frozen.flush_iter(&[]).unwrap()).0;
-        let mut injector = crate::walks::open(&table);
-        let entries = |piece: &usize| {
-            let piece = &injector.pieces()[*piece];
-            piece.owner.is_some() && matches!(piece.region, Region::Key | Region::Value)
-        };
-        let pieces: Vec<usize> = (0..injector.pieces().len()).filter(entries).collect();
-        assert!(pieces.len() >= 12);
-        for piece in pieces {
-            injector.flip(piece, piece);
-            let mut flush = match frozen.flush_iter(&[]) {
-                Ok(flush) => flush,
-                Err(error) => {
-                    assert!(error.corruption().is_some(), "{error}");
-                    injector.undo();
-                    continue;
-                }
-            };
-            let (items, end) = pulled(&mut flush);
-            let error = end.expect_err("a flipped bit is noticed");
-            assert!(error.corruption().is_some() && whole.starts_with(&items), "{error}: {items:?}");
-            injector.undo();
-            for _ in 0..2 {
-                let again = flush.next().expect_err("an error is final");
-                assert_eq!(again.corruption(), error.corruption());
-                assert!(flush.summary().is_none());
+    let options = MemTableOptions::builder().write_buffer_size(16 << 10);
+    let table = MemTable::new(options.seed(9).build().unwrap()).unwrap();
+    for sequence in 1..6_u64 {
+        table.put(sequence, &[b'a' + sequence as u8], b"value").unwrap();
+    }
+    table.delete_range(7, b"x", b"z").unwrap();
+    let frozen = table.freeze().unwrap();
+    let whole = pulled(&mut frozen.flush_iter(&[]).unwrap()).0;
+    let mut injector = crate::walks::open(&table);
+    let entries = |piece: &usize| {
+        let piece = &injector.pieces()[*piece];
+        piece.owner.is_some() && matches!(piece.region, Region::Key | Region::Value)
+    };
+    let pieces: Vec<usize> = (0..injector.pieces().len()).filter(entries).collect();
+    assert!(pieces.len() >= 12);
+    for piece in pieces {
+        injector.flip(piece, piece);
+        let mut flush = match frozen.flush_iter(&[]) {
+            Ok(flush) => flush,
+            Err(error) => {
+                assert!(error.corruption().is_some(), "{error}");
+                injector.undo();
+                continue;
             }
+        };
+        let (items, end) = pulled(&mut flush);
+        let error = end.expect_err("a flipped bit is noticed");
+        assert!(error.corruption().is_some() && whole.starts_with(&items), "{error}: {items:?}");
+        injector.undo();
+        for _ in 0..2 {
+            let again = flush.next().expect_err("an error is final");
+            assert_eq!(again.corruption(), error.corruption());
+            assert!(flush.summary().is_none());
         }
     }
 }
 
 /// A table of versions and, under `Replace`, of entries that were replaced; its snapshot is 5.
 #[cfg(feature = "fault-injection")]
-fn of_versions(representation: Representation, duplicates: DuplicatePolicy) -> MemTable {
-    let options = MemTableOptions::builder().representation(representation).duplicates(duplicates);
+fn of_versions(duplicates: DuplicatePolicy) -> MemTable {
+    let options = MemTableOptions::builder().duplicates(duplicates);
     let table = MemTable::new(options.write_buffer_size(16 << 10).seed(9).build().unwrap()).unwrap();
     for (key, sequence) in [(b"a", 4), (b"b", 5), (b"a", 9), (b"b", 3), (b"c", 7), (b"b", 8), (b"d", 6)] {
         table.put(sequence, key, b"value").unwrap();
@@ -200,12 +194,10 @@ fn of_versions(representation: Representation, duplicates: DuplicatePolicy) -> M
 fn damage_between_two_calls_is_not_handed_out() {
     let test = "pulled_flush::damage_between_two_calls_is_not_handed_out";
     let _watchdog = Watchdog::new(test, 0);
-    for (representation, duplicates, hidden) in [
-        (Representation::SkipList, DuplicatePolicy::Reject, HiddenVersions::Drop),
-        (Representation::SkipList, DuplicatePolicy::Replace, HiddenVersions::Keep),
-        (Representation::Vector, DuplicatePolicy::Reject, HiddenVersions::Drop),
-    ] {
-        let table = of_versions(representation, duplicates);
+    for (duplicates, hidden) in
+        [(DuplicatePolicy::Reject, HiddenVersions::Drop), (DuplicatePolicy::Replace, HiddenVersions::Keep)]
+    {
+        let table = of_versions(duplicates);
         let frozen = table.freeze().unwrap();
         let begin = || frozen.flush_iter_with(&[5], hidden).unwrap();
         let whole = pulled(&mut begin()).0;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paranoid_memtable::{
     Directory, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions,
-    Representation, WriteBatch,
+    WriteBatch,
 };
 
 use crate::limits::counters;
@@ -30,29 +30,26 @@ fn table(options: MemTableOptionsBuilder) -> MemTable {
 /// `remaining` returned.
 #[test]
 fn room_that_is_promised_is_there() {
-    for representation in [Representation::SkipList, Representation::Vector] {
-        let options = builder().representation(representation);
-        let table = table(options.write_buffer_size(64 << 10).hard_limit(HARD_LIMIT).value_len_max(3000));
-        assert!(!table.can_fit(1 << 24, 0) && !table.can_fit(0, 3001), "beyond the limits of lengths");
-        let (mut rng, mut sequence, mut full) = (Rng::new(seed_or(11)), 0, 0);
-        while full < 50 {
-            let value = vec![b'v'; rng.index(3000)];
-            let (promised, remaining) = (table.can_fit(8, value.len() as u64), table.remaining());
-            sequence += 1;
-            match table.put(sequence, &sequence.to_be_bytes(), &value) {
-                Ok(_) => {}
-                Err(Error::MemTableFull { remaining: told, .. }) => {
-                    assert!(!promised, "{} bytes, {remaining} remain", value.len());
-                    assert_eq!(told, remaining);
-                    full += 1;
-                }
-                Err(other) => panic!("{other}"),
+    let table = table(builder().write_buffer_size(64 << 10).hard_limit(HARD_LIMIT).value_len_max(3000));
+    assert!(!table.can_fit(1 << 24, 0) && !table.can_fit(0, 3001), "beyond the limits of lengths");
+    let (mut rng, mut sequence, mut full) = (Rng::new(seed_or(11)), 0, 0);
+    while full < 50 {
+        let value = vec![b'v'; rng.index(3000)];
+        let (promised, remaining) = (table.can_fit(8, value.len() as u64), table.remaining());
+        sequence += 1;
+        match table.put(sequence, &sequence.to_be_bytes(), &value) {
+            Ok(_) => {}
+            Err(Error::MemTableFull { remaining: told, .. }) => {
+                assert!(!promised, "{} bytes, {remaining} remain", value.len());
+                assert_eq!(told, remaining);
+                full += 1;
             }
+            Err(other) => panic!("{other}"),
         }
-        assert!(table.remaining() < MemTable::max_entry_bytes(8, 3000));
-        table.freeze().unwrap();
-        assert!(!table.can_fit(1, 1), "frozen");
     }
+    assert!(table.remaining() < MemTable::max_entry_bytes(8, 3000));
+    table.freeze().unwrap();
+    assert!(!table.can_fit(1, 1), "frozen");
 }
 
 /// Promises hold beside range tombstones too, for entries of both sorts.
@@ -252,24 +249,21 @@ fn a_batch_that_does_not_fit_changes_nothing() {
     let mut batch = WriteBatch::new();
     batch.put(b"one", b"1").unwrap();
     batch.put(b"two", b"2").unwrap();
-    for representation in [Representation::SkipList, Representation::Vector] {
-        for fill in 0..400 {
-            let options = builder().seed(fill).representation(representation);
-            let table = table(options.write_buffer_size(4 << 10).hard_limit(8 << 10));
-            table.put(1, b"fill", &vec![0; usize::try_from(fill).unwrap()]).unwrap();
-            let mut writers = Vec::new();
-            for number in 1.. {
-                let (before, mut writer) = (table.len(), table.writer());
-                match writer.write_batch(10 * number, &batch) {
-                    Ok(_) => assert_eq!(table.len(), before + 2),
-                    Err(Error::MemTableFull { .. }) => {
-                        assert_eq!(table.len(), before, "{fill} bytes");
-                        break;
-                    }
-                    Err(other) => panic!("{representation:?}, {fill} bytes: {other}"),
+    for fill in 0..400 {
+        let table = table(builder().seed(fill).write_buffer_size(4 << 10).hard_limit(8 << 10));
+        table.put(1, b"fill", &vec![0; usize::try_from(fill).unwrap()]).unwrap();
+        let mut writers = Vec::new();
+        for number in 1.. {
+            let (before, mut writer) = (table.len(), table.writer());
+            match writer.write_batch(10 * number, &batch) {
+                Ok(_) => assert_eq!(table.len(), before + 2),
+                Err(Error::MemTableFull { .. }) => {
+                    assert_eq!(table.len(), before, "{fill} bytes");
+                    break;
                 }
-                writers.push(writer);
+                Err(other) => panic!("{fill} bytes: {other}"),
             }
+            writers.push(writer);
         }
     }
 }

@@ -6,16 +6,14 @@ use std::thread::scope;
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::repair::ScrubReport;
-use paranoid_memtable::{MemTable, MemTableOptions, Representation};
+use paranoid_memtable::{MemTable, MemTableOptions};
 
 use crate::support::rng::{Rng, amount, scramble, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
 
-const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
-
-fn table(seed: u64, representation: Representation) -> MemTable {
-    let options = MemTableOptions::builder().representation(representation).write_buffer_size(256 << 10);
-    MemTable::new(options.seed(seed).build().unwrap()).unwrap()
+fn table(seed: u64) -> MemTable {
+    let options = MemTableOptions::builder().write_buffer_size(256 << 10).seed(seed);
+    MemTable::new(options.build().unwrap()).unwrap()
 }
 
 fn nothing_found(report: &ScrubReport) {
@@ -26,10 +24,9 @@ fn nothing_found(report: &ScrubReport) {
 #[test]
 fn a_table_that_is_frozen_under_a_scrub_is_undamaged() {
     // 1024 entries lie between two calls of the callback.
-    for (representation, entries) in REPRESENTATIONS.into_iter().flat_map(|r| [(r, 3), (r, 1100), (r, 5000)])
-    {
+    for entries in [3, 1100, 5000] {
         for freeze_at_call in [1, 2, 4] {
-            let table = table(7, representation);
+            let table = table(7);
             let mut writer = table.writer();
             for n in 0..entries {
                 writer.put(n, &(n << 1 | 1).to_be_bytes(), b"value").unwrap();
@@ -59,15 +56,15 @@ fn scrubs_beside_writers_and_a_freeze() {
     let mut seed = seed_or(u64::from(std::process::id()) ^ 0x7363_7275);
     println!("{}", replay_line(test, seed));
     let (rounds, entries) = (amount(60, 12), amount(4_000, 1_500));
-    for round in 0..rounds {
+    for _ in 0..rounds {
         let _watchdog = Watchdog::new(test, seed);
-        one_round(seed, REPRESENTATIONS[round as usize % 2], entries);
+        one_round(seed, entries);
         seed = scramble(seed);
     }
 }
 
-fn one_round(seed: u64, representation: Representation, entries: u64) {
-    let (table, over) = (&table(seed, representation), &AtomicBool::new(false));
+fn one_round(seed: u64, entries: u64) {
+    let (table, over) = (&table(seed), &AtomicBool::new(false));
     scope(|threads| {
         for id in 0..2 {
             threads.spawn(move || write_until_frozen(table, Rng::new(seed ^ id), id));
@@ -110,7 +107,7 @@ fn write_until_frozen(table: &MemTable, mut rng: Rng, id: u64) {
 fn a_scrub_reports_every_flip_in_the_tombstone_index() {
     let _watchdog = Watchdog::new("scrub_and_freeze::a_scrub_reports_every_flip_in_the_tombstone_index", 0);
     for (ranges, is_frozen) in [(1_u64, false), (5, false), (40, false), (40, true), (75, true)] {
-        let table = table(7, Representation::SkipList);
+        let table = table(7);
         for number in 0..ranges {
             let (start, end) = (number * 7 % 50, number * 7 % 50 + 1 + number % 9);
             let key = |number: u64| number.reverse_bits().to_le_bytes();

@@ -7,7 +7,7 @@ use paranoid_memtable::batch::SequenceMode;
 use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, SinkError};
 use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, Snapshot, View};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Error, Kind, MemTableOptions, Representation, WriteBatch};
+use paranoid_memtable::{Error, Kind, MemTableOptions, WriteBatch};
 
 use super::set_scans::walk;
 use crate::support::rng::{Rng, amount_or_few, seed_or};
@@ -42,9 +42,7 @@ struct Trial {
 }
 
 fn tables(rng: &mut Rng) -> MemTableOptions {
-    let representation =
-        *rng.pick(&[Representation::SkipList, Representation::SkipList, Representation::Vector]);
-    let builder = MemTableOptions::builder().representation(representation).seed(rng.next_u64());
+    let builder = MemTableOptions::builder().seed(rng.next_u64());
     let builder = builder.max_range_deletions(rng.below(2) * 20);
     builder.write_buffer_size(*rng.pick(&[20 << 10, 64 << 10, 300 << 10])).build().unwrap()
 }

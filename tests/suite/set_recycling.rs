@@ -7,7 +7,7 @@ use std::thread::scope;
 
 use paranoid_memtable::flush::FlushItem;
 use paranoid_memtable::set::{FlushJob, MemTableSet, SetLookup, SetOptions, View, WriteBufferManager};
-use paranoid_memtable::{Error, MemTableOptions, MemTableOptionsBuilder, Representation, WriteBatch};
+use paranoid_memtable::{Error, MemTableOptions, MemTableOptionsBuilder, WriteBatch};
 
 use crate::support::rng::{Rng, amount, scramble, seed_or};
 use crate::support::watchdog::{Watchdog, replay_line};
@@ -91,41 +91,34 @@ fn fill(set: &MemTableSet<Files>, bytes: u64, version: u64) {
 }
 
 /// Entries of earlier tables never come back, although all tables have one seed, so that what is left of one would
-/// verify in the next. Filters, directories and sorted arrays find their memory zeroed as well.
+/// verify in the next. Filters and directories find their memory zeroed as well.
 #[test]
 fn tables_in_recycled_memory_agree_with_a_model() {
     let seed = seed_or(1);
     let _watchdog = Watchdog::new("set_recycling::tables_in_recycled_memory_agree_with_a_model", seed);
-    for representation in [Representation::SkipList, Representation::Vector] {
-        let mut rng = Rng::new(seed);
-        let table = tables().representation(representation).seed(7);
-        let table =
-            if representation == Representation::Vector { table } else { table.whole_key_filter(0.1) };
-        let set = open(table, 1 + rng.below(2));
-        let (mut versions, mut recycled) = (BTreeMap::new(), 0);
-        for rotation in 0..amount(60, 12).clamp(12, 60) {
-            for _ in 0..rng.below(2 * CHUNK / 250) {
-                let (n, version) = (rng.below(2000), rng.next_u64() >> 32);
-                put(&set, n, version);
-                versions.insert(n, version);
-            }
-            let view = set.view();
-            // Each get from a mutable `Vector` table walks it.
-            let step = if representation == Representation::Vector { 97 } else { 1 };
-            for (n, version) in versions.iter().step_by(step) {
-                assert_eq!(read(&view, *n).unwrap(), Some(value(*n, *version)), "{n}");
-            }
-            for table in view.readers() {
-                let report = table.scrub(|_| {});
-                assert!(report.findings.is_empty(), "rotation {rotation}: {:?}", report.findings);
-            }
-            drop(view);
-            let before = set.stats().recycled_bytes;
-            flush(&set);
-            recycled += u64::from(before < set.stats().recycled_bytes);
+    let mut rng = Rng::new(seed);
+    let set = open(tables().seed(7).whole_key_filter(0.1), 1 + rng.below(2));
+    let (mut versions, mut recycled) = (BTreeMap::new(), 0);
+    for rotation in 0..amount(60, 12).clamp(12, 60) {
+        for _ in 0..rng.below(2 * CHUNK / 250) {
+            let (n, version) = (rng.below(2000), rng.next_u64() >> 32);
+            put(&set, n, version);
+            versions.insert(n, version);
         }
-        assert!(recycled > 5, "{recycled}, {}", replay_line("set_recycling::tables_in", seed));
+        let view = set.view();
+        for (n, version) in &versions {
+            assert_eq!(read(&view, *n).unwrap(), Some(value(*n, *version)), "{n}");
+        }
+        for table in view.readers() {
+            let report = table.scrub(|_| {});
+            assert!(report.findings.is_empty(), "rotation {rotation}: {:?}", report.findings);
+        }
+        drop(view);
+        let before = set.stats().recycled_bytes;
+        flush(&set);
+        recycled += u64::from(before < set.stats().recycled_bytes);
     }
+    assert!(recycled > 5, "{recycled}, {}", replay_line("set_recycling::tables_in", seed));
 }
 
 /// At most so many arenas are kept, none of them outlives its set, and none is kept for nobody.

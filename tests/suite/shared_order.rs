@@ -85,14 +85,10 @@ fn shared_orders_against_the_model() {
     println!("{test}: seed {seed:#x}");
     for _ in 0..amount(40, 3) {
         let _watchdog = Watchdog::new(test, seed);
-        for representation in
-            [paranoid_memtable::Representation::SkipList, paranoid_memtable::Representation::Vector]
-        {
-            let (case, replay) = (draw(seed, representation, 400), replay_line(test, seed));
-            run_or_report::<SharedComparator>(&case, &replay);
-            run_or_report::<Prefixed>(&case, &replay);
-            run_or_report::<Backwards>(&case, &replay);
-        }
+        let (case, replay) = (draw(seed, 400), replay_line(test, seed));
+        run_or_report::<SharedComparator>(&case, &replay);
+        run_or_report::<Prefixed>(&case, &replay);
+        run_or_report::<Backwards>(&case, &replay);
         seed = Rng::new(seed).next_u64();
     }
 }

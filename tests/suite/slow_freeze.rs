@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{ThreadId, scope};
 
 use paranoid_memtable::read::DeletedBy;
-use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, Representation, TableReader};
+use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, TableReader};
 
 use crate::support::orders::{Script, Scripted};
 use crate::support::watchdog::Watchdog;
@@ -138,7 +138,7 @@ fn dearest_get(table: &TableReader<Scripted>) -> u64 {
     (POINTS - 40..POINTS).map(price).max().unwrap()
 }
 
-fn freeze_slowly(representation: Representation, stop_at: u64) {
+fn freeze_slowly(stop_at: u64) {
     let (arrived, at_the_gate) = channel();
     let gate = Arc::new(Gate {
         freezer: OnceLock::new(),
@@ -147,7 +147,7 @@ fn freeze_slowly(representation: Representation, stop_at: u64) {
         open: Mutex::new(false),
         opened: Condvar::new(),
     });
-    let options = MemTableOptions::builder().representation(representation).seed(5).build().unwrap();
+    let options = MemTableOptions::builder().seed(5).build().unwrap();
     let table = &MemTable::with_comparator(options, Scripted::new(Gated(Arc::clone(&gate)))).unwrap();
     fill(table);
     let other = table.fork().unwrap();
@@ -166,13 +166,8 @@ fn freeze_slowly(representation: Representation, stop_at: u64) {
             check(table.reader(), snapshot);
             check(other.reader(), snapshot);
         }
-        if representation == Representation::SkipList {
-            let live = dearest_get(table.reader());
-            assert!(
-                live < TOMBSTONES / 2,
-                "{live} comparisons: a walk over the tombstones, not the live index"
-            );
-        }
+        let live = dearest_get(table.reader());
+        assert!(live < TOMBSTONES / 2, "{live} comparisons: a walk over the tombstones, not the live index");
         table.maintain();
         assert!(!freezer.is_finished(), "it stands at the gate");
         assert_eq!(table.allocated_bytes(), unpublished, "nothing was published meanwhile");
@@ -188,11 +183,7 @@ fn freeze_slowly(representation: Representation, stop_at: u64) {
 #[test]
 fn a_slow_fragmenter_holds_up_nobody() {
     let _watchdog = Watchdog::new("slow_freeze::a_slow_fragmenter_holds_up_nobody", 5);
-    for (representation, stop_at) in [
-        (Representation::SkipList, 0),
-        (Representation::SkipList, TOMBSTONES * 2),
-        (Representation::Vector, TOMBSTONES),
-    ] {
-        freeze_slowly(representation, stop_at);
+    for stop_at in [0, TOMBSTONES * 2] {
+        freeze_slowly(stop_at);
     }
 }

@@ -11,7 +11,7 @@ use std::thread::scope;
 
 use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::{
-    Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, Representation, TableReader, WriteBatch,
+    Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader, WriteBatch,
 };
 
 use crate::support::rng::{Rng, amount_or_few, scramble, seed_or};
@@ -25,7 +25,6 @@ const KEYS: u64 = if cfg!(miri) { 6 } else { 60 };
 const READS: u64 = if cfg!(miri) { 2 } else { 100 };
 /// Snapshots of the frozen table that are compared.
 const SNAPSHOTS: u64 = if cfg!(miri) { 1 } else { 20 };
-const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
 
 fn key(number: u64) -> [u8; 11] {
     let mut key = *b"key-....-..";
@@ -210,22 +209,19 @@ fn reader(table: &MemTable, model: &Model, progress: &Progress, over: &AtomicBoo
     }
 }
 
-fn options(seed: u64, representation: Representation) -> MemTableOptions {
+fn options(seed: u64) -> MemTableOptions {
     let paranoid = ParanoidOptions::builder().protection_bytes([0, 8][(seed & 1) as usize]);
-    let mut builder = MemTableOptions::builder()
-        .representation(representation)
-        .paranoid(paranoid.build().unwrap())
-        .write_buffer_size(1 << 20)
-        .seed(seed);
-    if seed & 2 != 0 && representation == Representation::SkipList {
+    let mut builder =
+        MemTableOptions::builder().paranoid(paranoid.build().unwrap()).write_buffer_size(1 << 20).seed(seed);
+    if seed & 2 != 0 {
         builder = builder.whole_key_filter(0.01);
     }
     builder.build().unwrap()
 }
 
 /// Three writers, three readers; one thread may freeze once a snapshot this new is complete.
-fn stress(seed: u64, representation: Representation, batches: u64, freeze_at: Option<u64>) {
-    let table = &MemTable::new(options(seed, representation)).unwrap();
+fn stress(seed: u64, batches: u64, freeze_at: Option<u64>) {
+    let table = &MemTable::new(options(seed)).unwrap();
     let model = &Model::new(seed, 1..=batches * BATCH);
     let (progress, over) = (&Progress::default(), &AtomicBool::new(false));
     let mut acknowledged: Vec<u64> = scope(|threads| {
@@ -261,35 +257,32 @@ fn stress(seed: u64, representation: Representation, batches: u64, freeze_at: Op
     }
 }
 
-fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
+fn rounds(test: &str, count: u64, one: impl Fn(u64)) {
     let test = format!("span_threads::{test}");
     let mut seed = seed_or(u64::from(std::process::id()) ^ 0x7370_616e);
     println!("{}", replay_line(&test, seed));
     for _ in 0..if cfg!(miri) { 1 } else { count } {
         let _watchdog = Watchdog::new(&test, seed);
-        for representation in REPRESENTATIONS {
-            one(seed, representation);
-        }
+        one(seed);
         seed = scramble(seed);
     }
 }
 
-/// A reader of the mutable vector sorts all of it, so it gets fewer writes.
-fn batches(representation: Representation) -> u64 {
-    (amount_or_few(1_500, 200, 2) / if representation == Representation::SkipList { 1 } else { 4 }).max(2)
+fn batches() -> u64 {
+    amount_or_few(1_500, 200, 2).max(2)
 }
 
 #[test]
 fn snapshots_of_a_table_that_is_written() {
-    rounds("snapshots_of_a_table_that_is_written", 3, |seed, representation| {
-        stress(seed, representation, batches(representation), None);
+    rounds("snapshots_of_a_table_that_is_written", 3, |seed| {
+        stress(seed, batches(), None);
     });
 }
 
 #[test]
 fn freeze_in_the_middle() {
-    rounds("freeze_in_the_middle", 5, |seed, representation| {
-        let batches = batches(representation) / 2;
-        stress(seed, representation, batches, Some(scramble(seed) % (batches * BATCH)));
+    rounds("freeze_in_the_middle", 5, |seed| {
+        let batches = batches() / 2;
+        stress(seed, batches, Some(scramble(seed) % (batches * BATCH)));
     });
 }

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
 use paranoid_memtable::{
-    DuplicatePolicy, Entry, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, Representation,
-    TableReader,
+    DuplicatePolicy, Entry, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
 };
 
 use crate::support::rng::{Rng, amount_or_few, scramble, seed_or};
@@ -16,13 +15,11 @@ const WRITERS: u64 = if cfg!(miri) { 2 } else { 4 };
 const READERS: u64 = if cfg!(miri) { 2 } else { 4 };
 /// Reads between two scans.
 const READS: u64 = if cfg!(miri) { 1 } else { 200 };
-const REPRESENTATIONS: [Representation; 2] = [Representation::SkipList, Representation::Vector];
 
-fn options(seed: u64, representation: Representation, policy: DuplicatePolicy) -> MemTableOptions {
+fn options(seed: u64, policy: DuplicatePolicy) -> MemTableOptions {
     let protection = [0, 8][(seed & 1) as usize];
     let paranoid = ParanoidOptions::builder().protection_bytes(protection).order_checks(seed & 2 != 0);
     MemTableOptions::builder()
-        .representation(representation)
         .duplicates(policy)
         .paranoid(paranoid.build().unwrap())
         .write_buffer_size(64 << 10)
@@ -32,11 +29,6 @@ fn options(seed: u64, representation: Representation, policy: DuplicatePolicy) -
 }
 
 /// Generation (who wrote it, as its n-th), and a hash over it in front, so that keys of all writers mix.
-/// A reader of the mutable vector sorts all of it, so that it is stressed with fewer entries.
-fn fewer(entries: u64, representation: Representation) -> u64 {
-    if representation == Representation::SkipList { entries } else { entries.min(400) }
-}
-
 fn key_of(writer: u64, n: u64) -> [u8; 24] {
     let mut key = [0; 24];
     let hash = scramble(writer << 48 ^ n);
@@ -168,8 +160,8 @@ fn writer(table: &MemTable, written: &Progress, id: u64, entries: u64) -> u64 {
 }
 
 /// 4 writers, 4 readers; one thread may freeze after `freeze_at` entries.
-fn stress(seed: u64, representation: Representation, entries: u64, freeze_at: Option<u64>) {
-    let table = MemTable::new(options(seed, representation, DuplicatePolicy::Reject)).unwrap();
+fn stress(seed: u64, entries: u64, freeze_at: Option<u64>) {
+    let table = MemTable::new(options(seed, DuplicatePolicy::Reject)).unwrap();
     let (written, over) = (Progress::default(), AtomicBool::new(false));
     let (table, written, over) = (&table, &written, &over);
     let ends: Vec<u64> = scope(|threads| {
@@ -204,15 +196,13 @@ fn stress(seed: u64, representation: Representation, entries: u64, freeze_at: Op
     assert_eq!(frozen.range(..).count() as u64, total, "a refused write is not there");
 }
 
-fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
+fn rounds(test: &str, count: u64, one: impl Fn(u64)) {
     let test = format!("threads::{test}");
     let mut seed = seed_or(u64::from(std::process::id()) ^ 0x7468_7265);
     println!("{}", replay_line(&test, seed));
     for _ in 0..if cfg!(miri) { 1 } else { count } {
         let _watchdog = Watchdog::new(&test, seed);
-        for representation in REPRESENTATIONS {
-            one(seed, representation);
-        }
+        one(seed);
         seed = scramble(seed);
     }
 }
@@ -220,17 +210,16 @@ fn rounds(test: &str, count: u64, one: impl Fn(u64, Representation)) {
 #[test]
 fn writers_and_readers() {
     let count = if cfg!(debug_assertions) { 1 } else { 3 };
-    rounds("writers_and_readers", count, |seed, representation| {
-        stress(seed, representation, fewer(amount_or_few(20_000, 300, 3), representation), None);
+    rounds("writers_and_readers", count, |seed| {
+        stress(seed, amount_or_few(20_000, 300, 3), None);
     });
 }
 
 #[test]
 fn freeze_in_the_middle() {
     let entries = amount_or_few(4_000, 150, 3);
-    rounds("freeze_in_the_middle", 20, |seed, representation| {
-        let entries = fewer(entries, representation);
-        stress(seed, representation, entries, Some(scramble(seed) % (entries * WRITERS)));
+    rounds("freeze_in_the_middle", 20, |seed| {
+        stress(seed, entries, Some(scramble(seed) % (entries * WRITERS)));
     });
 }
 
@@ -240,9 +229,8 @@ fn freeze_in_the_middle() {
 fn replace_races() {
     const KEYS: u64 = 3;
     let times = amount_or_few(3_000, 300, 4);
-    rounds("replace_races", 3, |seed, _| {
-        let table =
-            &MemTable::new(options(seed, Representation::SkipList, DuplicatePolicy::Replace)).unwrap();
+    rounds("replace_races", 3, |seed| {
+        let table = &MemTable::new(options(seed, DuplicatePolicy::Replace)).unwrap();
         for key in 0..KEYS {
             table.put(7, &key.to_be_bytes(), &value_of(b"first", 0)).unwrap();
         }
@@ -308,8 +296,8 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
 fn one_winner() {
     let entries = amount_or_few(5_000, 400, 4);
     for policy in [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst] {
-        rounds("one_winner", 2, |seed, _| {
-            let table = &MemTable::new(options(seed, Representation::SkipList, policy)).unwrap();
+        rounds("one_winner", 2, |seed| {
+            let table = &MemTable::new(options(seed, policy)).unwrap();
             let winners: Arc<Vec<AtomicU64>> = Arc::new((0..entries).map(|_| AtomicU64::new(0)).collect());
             scope(|threads| {
                 for id in 1..=WRITERS {

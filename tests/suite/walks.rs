@@ -8,14 +8,10 @@ use std::sync::Arc;
 
 use paranoid_memtable::fault::{FaultInjector, Piece, Region};
 use paranoid_memtable::scan::{Cursor, Handle, Visibility};
-use paranoid_memtable::{
-    Bytewise, DuplicatePolicy, Error, Kind, MemTable, MemTableOptions, ParanoidOptions, Representation,
-};
+use paranoid_memtable::{Bytewise, DuplicatePolicy, Error, Kind, MemTable, MemTableOptions, ParanoidOptions};
 
 use super::support::case::End;
-use super::support::ends::{
-    Allowed, Arranged, Came, Step, Told, both_ends, check_walks, judge, one_end, steps,
-};
+use super::support::ends::{Allowed, Came, Step, Told, both_ends, check_walks, judge, one_end, steps};
 use super::support::model::{Model, Row};
 use super::support::rng::seed_or;
 use super::support::watchdog::{Watchdog, replay_line};
@@ -23,7 +19,6 @@ use super::support::watchdog::{Watchdog, replay_line};
 /// A table, and when it is frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setup {
-    representation: Representation,
     policy: DuplicatePolicy,
     is_frozen: bool,
     pub(crate) order_checks: bool,
@@ -81,22 +76,20 @@ impl Setup {
     pub(crate) fn all() -> Vec<Setup> {
         let mut all = vec![];
         for is_frozen in [false, true] {
-            for (representation, policy, order_checks, writes) in [
-                (Representation::SkipList, DuplicatePolicy::Reject, false, PLAIN),
-                (Representation::SkipList, DuplicatePolicy::Replace, false, REPLACED),
-                (Representation::SkipList, DuplicatePolicy::Reject, false, VERSIONS),
-                (Representation::SkipList, DuplicatePolicy::Reject, true, OLDER),
-                (Representation::Vector, DuplicatePolicy::Reject, false, PLAIN),
-                (Representation::Vector, DuplicatePolicy::Reject, false, VERSIONS),
+            for (policy, order_checks, writes) in [
+                (DuplicatePolicy::Reject, false, PLAIN),
+                (DuplicatePolicy::Replace, false, REPLACED),
+                (DuplicatePolicy::Reject, false, VERSIONS),
+                (DuplicatePolicy::Reject, true, OLDER),
             ] {
-                all.push(Setup { representation, policy, is_frozen, order_checks, writes });
+                all.push(Setup { policy, is_frozen, order_checks, writes });
             }
         }
         all
     }
 
     pub(crate) fn make(&self) -> (MemTable, Model<Bytewise>) {
-        let options = MemTableOptions::builder().representation(self.representation).duplicates(self.policy);
+        let options = MemTableOptions::builder().duplicates(self.policy);
         let paranoid = ParanoidOptions::builder().order_checks(self.order_checks).build().unwrap();
         let options = options.write_buffer_size(16 << 10).paranoid(paranoid).seed(7).build().unwrap();
         let (table, mut model) = (MemTable::new(options).unwrap(), Model::new(self.policy));
@@ -109,11 +102,6 @@ impl Setup {
             table.freeze().unwrap();
         }
         (table, model)
-    }
-
-    fn allowed(&self, injector: &FaultInjector<'_, Bytewise>) -> Allowed {
-        let log = self.representation == Representation::Vector && !self.is_frozen;
-        Allowed::of(injector, if log { Arranged::AsWritten } else { Arranged::InOrder })
     }
 }
 
@@ -170,7 +158,7 @@ fn every_flipped_bit_under_every_walk() {
         .unwrap();
         for (number, (piece, bit)) in bits(&injector, stride(67), seed).into_iter().enumerate() {
             injector.flip(piece, bit);
-            let allowed = setup.allowed(&injector);
+            let allowed = Allowed::of(&injector);
             for pattern in [0x55, 0xff, seed.wrapping_add(37 * number as u64) & 0xff] {
                 let ends = (&EVERYTHING.0, &EVERYTHING.1);
                 let verdict = check_walks(table.reader(), &model, &SNAPSHOTS, ends, (pattern, 8), &allowed);
@@ -202,7 +190,7 @@ fn every_pattern_of_both_ends() {
             (0..injector.pieces().len()).filter(|piece| injector.pieces()[*piece].owner.is_some()).collect();
         for piece in pieces {
             injector.flip(piece, seed as usize + 7 * piece);
-            let allowed = setup.allowed(&injector);
+            let allowed = Allowed::of(&injector);
             for pattern in (seed % 5..256).step_by(stride(45)) {
                 let (start, end) = &ends[pattern as usize % ends.len()];
                 let verdict = check_walks(
@@ -230,7 +218,6 @@ fn parked<H: Handle, L: Visibility>(
     mut cursor: Cursor<H, L>,
     (rows, snapshot): (&[&Row], Option<u64>),
     (stops, step): (usize, Step),
-    setup: &Setup,
 ) -> Result<(), String> {
     let mut entry = cursor.first().unwrap().is_some();
     for _ in 0..stops {
@@ -238,7 +225,7 @@ fn parked<H: Handle, L: Visibility>(
     }
     assert!(entry);
     injector.flip(piece, bit);
-    let allowed = Allowed { anything: false, rows: setup.allowed(injector).rows, ..setup.allowed(injector) };
+    let allowed = Allowed { anything: false, rows: Allowed::of(injector).rows, ..Allowed::of(injector) };
     let row = rows[stops];
     match cursor.entry() {
         Err(error) if error.corruption().is_some() => {}
@@ -278,9 +265,9 @@ fn a_parked_cursor_verifies_again() {
             for stops in 0..raw.len() {
                 let what = (raw.as_slice(), None);
                 let verdict = if stops % 2 == 0 {
-                    parked(&mut injector, bit, table.cursor(), what, (stops, step), &setup)
+                    parked(&mut injector, bit, table.cursor(), what, (stops, step))
                 } else {
-                    parked(&mut injector, bit, table.owned_cursor(), what, (stops, step), &setup)
+                    parked(&mut injector, bit, table.owned_cursor(), what, (stops, step))
                 };
                 verdict.unwrap_or_else(|text| {
                     panic!(
@@ -296,8 +283,7 @@ fn a_parked_cursor_verifies_again() {
                 let rows = model.resolved(snapshot);
                 for stops in 0..rows.len() {
                     let what = (rows.as_slice(), Some(snapshot));
-                    let verdict =
-                        parked(&mut injector, bit, table.cursor_at(snapshot), what, (stops, step), &setup);
+                    let verdict = parked(&mut injector, bit, table.cursor_at(snapshot), what, (stops, step));
                     verdict.unwrap_or_else(|text| {
                         panic!(
                             "{setup:?}\n{:?} bit {} at {snapshot}: {text}\nreplay: {}",
@@ -335,26 +321,24 @@ fn a_parked_range_verifies_again() {
                 let mut strike = |injector: &mut FaultInjector<'_, Bytewise>, step: usize| {
                     if step == stops {
                         injector.flip(piece, bit);
-                        allowed = setup.allowed(injector);
+                        allowed = Allowed::of(injector);
                     }
                 };
                 let came =
                     both_ends(table.range(..), (pattern, 8), rows.len(), |step| strike(&mut injector, step));
-                let verdict =
-                    came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut injector, &setup));
+                let verdict = came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut injector));
                 injector.undo();
                 let descending =
                     one_end(table.range_descending(..), rows.len(), |step| strike(&mut injector, step));
-                let down = descending
-                    .and_then(|came| check(&came, (&down, Told::InTime), None, &mut injector, &setup));
+                let down =
+                    descending.and_then(|came| check(&came, (&down, Told::InTime), None, &mut injector));
                 injector.undo();
                 for snapshot in [6, u64::MAX] {
                     let rows = model.resolved(snapshot);
                     let range = table.range_at(snapshot, ..);
                     let came = both_ends(range, (pattern, 8), rows.len(), |step| strike(&mut injector, step));
-                    let resolved = came.and_then(|came| {
-                        check(&came, (&rows, Told::InPlace), Some(snapshot), &mut injector, &setup)
-                    });
+                    let resolved = came
+                        .and_then(|came| check(&came, (&rows, Told::InPlace), Some(snapshot), &mut injector));
                     injector.undo();
                     resolved.unwrap_or_else(|text| {
                         fail(&setup, &injector.pieces()[piece], bit, stops, pattern, &text, test, seed)
@@ -373,9 +357,8 @@ fn check(
     (rows, told): (&[&Row], Told),
     snapshot: Option<u64>,
     injector: &mut FaultInjector<'_, Bytewise>,
-    setup: &Setup,
 ) -> Result<(), String> {
-    judge(came, rows, snapshot, &setup.allowed(injector), told)
+    judge(came, rows, snapshot, &Allowed::of(injector), told)
         .map_err(|text| format!("at {snapshot:?}: {text}: {came:?}"))
 }
 

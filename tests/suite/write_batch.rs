@@ -9,7 +9,7 @@ use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::set::{MemTableSet, SetOptions};
 use paranoid_memtable::{
-    Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, Representation, WriteBatch,
+    Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
 };
 
 use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely};
@@ -38,11 +38,7 @@ fn contents<C: Comparator>(table: &MemTable<C>) -> Vec<(Vec<u8>, u64, u8, Vec<u8
 fn a_batch_is_its_entries_one_by_one() {
     let (seeds, rounds, longest) = if cfg!(miri) { (3u64, 2u64, 6) } else { (18, 12, 60) };
     for seed in 0..seeds {
-        let configured = match seed % 3 {
-            0 => options(),
-            1 => options().whole_key_filter(0.02),
-            _ => options().representation(Representation::Vector),
-        };
+        let configured = if seed % 2 == 0 { options() } else { options().whole_key_filter(0.02) };
         let configured = configured.build().unwrap();
         let (batched, single) =
             (MemTable::new(configured.clone()).unwrap(), MemTable::new(configured).unwrap());
@@ -189,42 +185,38 @@ const BEFORE: u64 = if cfg!(miri) { 4 } else { 40 };
 #[test]
 fn a_panic_of_the_comparator_goes_on_to_the_caller() {
     let batch = mixed_batch();
-    for representation in [Representation::SkipList, Representation::Vector] {
-        let (mut partly, mut burns) = (0, 0);
-        loop {
-            let options = options().representation(representation).build().unwrap();
-            let table =
-                MemTable::with_comparator(options, Scripted::new(Fuse(AtomicU64::new(u64::MAX)))).unwrap();
-            for n in 100..100 + BEFORE {
-                table.put(n, &n.to_be_bytes(), b"v").unwrap();
-            }
-            let mut writer = table.writer();
-            table.comparator().script::<Fuse>().0.store(burns, Memory::Relaxed);
-            let outcome = catch_unwind(AssertUnwindSafe(|| match burns % 2 {
-                0 => table.write_batch(1000, &batch),
-                _ => writer.write_batch(1000, &batch),
-            }));
-            table.comparator().script::<Fuse>().0.store(u64::MAX, Memory::Relaxed);
-            match outcome {
-                Ok(written) => {
-                    assert_eq!(written.unwrap().entries, 42);
-                    break;
-                }
-                Err(payload) => {
-                    let text = payload.downcast_ref::<String>().map_or("", String::as_str);
-                    assert!(text.contains("the fuse has burnt down"), "{text:?}");
-                }
-            }
-            let there = table.len() as u64 - BEFORE;
-            partly += u64::from((1..42).contains(&there));
-            go_on(&table, &batch, there);
-            // Odd, so that the table and the writer take turns.
-            burns += if cfg!(miri) && representation == Representation::SkipList { 141 } else { 1 };
+    let (mut partly, mut burns) = (0, 0);
+    loop {
+        let options = options().build().unwrap();
+        let table =
+            MemTable::with_comparator(options, Scripted::new(Fuse(AtomicU64::new(u64::MAX)))).unwrap();
+        for n in 100..100 + BEFORE {
+            table.put(n, &n.to_be_bytes(), b"v").unwrap();
         }
-        // A log compares the keys of range tombstones only.
-        let least = if representation == Representation::SkipList && !cfg!(miri) { 10 } else { 1 };
-        assert!(partly > least, "{representation:?}: {partly} of {burns}");
+        let mut writer = table.writer();
+        table.comparator().script::<Fuse>().0.store(burns, Memory::Relaxed);
+        let outcome = catch_unwind(AssertUnwindSafe(|| match burns % 2 {
+            0 => table.write_batch(1000, &batch),
+            _ => writer.write_batch(1000, &batch),
+        }));
+        table.comparator().script::<Fuse>().0.store(u64::MAX, Memory::Relaxed);
+        match outcome {
+            Ok(written) => {
+                assert_eq!(written.unwrap().entries, 42);
+                break;
+            }
+            Err(payload) => {
+                let text = payload.downcast_ref::<String>().map_or("", String::as_str);
+                assert!(text.contains("the fuse has burnt down"), "{text:?}");
+            }
+        }
+        let there = table.len() as u64 - BEFORE;
+        partly += u64::from((1..42).contains(&there));
+        go_on(&table, &batch, there);
+        // Odd, so that the table and the writer take turns.
+        burns += if cfg!(miri) { 141 } else { 1 };
     }
+    assert!(partly > if cfg!(miri) { 1 } else { 10 }, "{partly} of {burns}");
 }
 
 /// After a panic: no finding, the rest can be written, and a flush hands out all that was written.
@@ -295,29 +287,27 @@ fn batch_with(kind: Kind, key: &[u8], value: &[u8]) -> Option<WriteBatch> {
 #[test]
 fn every_entrance_refuses_the_same_entries() {
     for (n, &(kind, key, value, wanted)) in ENTRIES.iter().enumerate() {
-        for representation in [Representation::SkipList, Representation::Vector] {
-            let options = options().key_len_max(20).value_len_max(30).representation(representation);
-            let table = MemTable::new(options.build().unwrap()).unwrap();
-            let caller_digest = Protected::of(key, value, kind);
-            let mut injectors = vec![
-                verdict(table.insert(1, kind, key, value)),
-                verdict(table.insert_protected(2, kind, key, value, caller_digest)),
-                verdict(table.writer().insert(3, kind, key, value)),
-            ];
-            let taken = table.len();
-            if let Some(batch) = batch_with(kind, key, value) {
-                injectors.push(verdict(table.check_batch(&batch)));
-                assert_eq!(table.len(), taken, "a check writes nothing");
-                injectors.push(verdict(table.write_batch(10, &batch)));
-                injectors.push(verdict(table.writer().write_batch(20, &batch)));
-            }
-            assert!(
-                injectors.iter().all(|injector| *injector == wanted),
-                "entry {n}: {injectors:?}, wanted {wanted}"
-            );
-            let refused = wanted != "taken";
-            assert_eq!(table.is_empty(), refused, "entry {n}");
+        let options = options().key_len_max(20).value_len_max(30);
+        let table = MemTable::new(options.build().unwrap()).unwrap();
+        let caller_digest = Protected::of(key, value, kind);
+        let mut injectors = vec![
+            verdict(table.insert(1, kind, key, value)),
+            verdict(table.insert_protected(2, kind, key, value, caller_digest)),
+            verdict(table.writer().insert(3, kind, key, value)),
+        ];
+        let taken = table.len();
+        if let Some(batch) = batch_with(kind, key, value) {
+            injectors.push(verdict(table.check_batch(&batch)));
+            assert_eq!(table.len(), taken, "a check writes nothing");
+            injectors.push(verdict(table.write_batch(10, &batch)));
+            injectors.push(verdict(table.writer().write_batch(20, &batch)));
         }
+        assert!(
+            injectors.iter().all(|injector| *injector == wanted),
+            "entry {n}: {injectors:?}, wanted {wanted}"
+        );
+        let refused = wanted != "taken";
+        assert_eq!(table.is_empty(), refused, "entry {n}");
     }
 }
 
@@ -325,24 +315,22 @@ fn every_entrance_refuses_the_same_entries() {
 #[test]
 fn an_empty_range_of_a_log_takes_its_number() {
     for key in [b"a".as_slice(), b""] {
-        for representation in [Representation::SkipList, Representation::Vector] {
-            let table = MemTable::new(options().representation(representation).build().unwrap()).unwrap();
-            let batch = batch_with(Kind::RANGE_DELETE, key, key).unwrap();
-            let mut rest = WriteBatch::new();
-            rest.put(b"after", b"2").unwrap();
-            let mut batch = batch;
-            batch.append(&rest).unwrap();
-            table.check_batch(&batch).unwrap();
-            assert_eq!(table.write_batch(10, &batch).unwrap().entries, 2);
-            assert_eq!((table.len(), table.num_range_deletes()), (2, 0));
-            let sequence = |key: &[u8]| match table.get(key, u64::MAX).unwrap() {
-                Lookup::Value(value) => value.sequence(),
-                other => panic!("{other:?}"),
-            };
-            assert_eq!((sequence(b"first"), sequence(b"after")), (10, 12));
-            for insert in [table.insert(1, Kind::RANGE_DELETE, key, key), table.delete_range(2, key, key)] {
-                assert!(matches!(insert, Err(Error::InvalidArgument(_))), "{insert:?}");
-            }
+        let table = MemTable::new(options().build().unwrap()).unwrap();
+        let batch = batch_with(Kind::RANGE_DELETE, key, key).unwrap();
+        let mut rest = WriteBatch::new();
+        rest.put(b"after", b"2").unwrap();
+        let mut batch = batch;
+        batch.append(&rest).unwrap();
+        table.check_batch(&batch).unwrap();
+        assert_eq!(table.write_batch(10, &batch).unwrap().entries, 2);
+        assert_eq!((table.len(), table.num_range_deletes()), (2, 0));
+        let sequence = |key: &[u8]| match table.get(key, u64::MAX).unwrap() {
+            Lookup::Value(value) => value.sequence(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((sequence(b"first"), sequence(b"after")), (10, 12));
+        for insert in [table.insert(1, Kind::RANGE_DELETE, key, key), table.delete_range(2, key, key)] {
+            assert!(matches!(insert, Err(Error::InvalidArgument(_))), "{insert:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A case: how a table is made and what is done to it. A pure function of a seed, and printed as short text.
 
-use paranoid_memtable::{DuplicatePolicy, Kind, MemTableOptions, ParanoidOptions, Representation};
+use paranoid_memtable::{DuplicatePolicy, Kind, MemTableOptions, ParanoidOptions};
 
 use super::model::Row;
 use super::rng::Rng;
@@ -8,7 +8,6 @@ use super::rng::Rng;
 /// How a table is made.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    pub representation: Representation,
     pub policy: DuplicatePolicy,
     pub protection_bytes: u8,
     pub checksum_on_seek: bool,
@@ -25,18 +24,12 @@ impl Setup {
             .build()
             .unwrap();
         MemTableOptions::builder()
-            .representation(self.representation)
             .duplicates(self.policy)
             .paranoid(paranoid)
             .write_buffer_size(64 << 10)
             .seed(self.seed)
             .build()
             .unwrap()
-    }
-
-    /// Whether the mutable table notices duplicates; a vector does not look for them.
-    pub fn sees_duplicates(&self) -> bool {
-        self.representation == Representation::SkipList
     }
 }
 
@@ -297,19 +290,19 @@ impl Dice {
 const POLICIES: [DuplicatePolicy; 3] =
     [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst, DuplicatePolicy::Replace];
 
-/// The case of a seed: at most `ops_max` operations on a table of this representation.
-pub fn draw(seed: u64, representation: Representation, ops_max: u64) -> Case {
+/// The case of a seed: at most `ops_max` operations on a table.
+pub fn draw(seed: u64, ops_max: u64) -> Case {
     let mut dice = Dice::new(Rng::new(seed));
-    let setup = setup(&mut dice, representation);
+    let setup = setup(&mut dice);
     let len = if dice.rng.one_in(2) { ops_max / 8 } else { ops_max };
     let ops = (0..1 + dice.rng.below(len)).map(|_| dice.op()).collect();
     Case { setup, ops }
 }
 
 /// The case that a fuzzer's bytes choose: as many operations as there are bytes left, at most `ops_max`.
-pub fn choose(bytes: &[u8], representation: Representation, ops_max: usize) -> Case {
+pub fn choose(bytes: &[u8], ops_max: usize) -> Case {
     let mut dice = Dice::new(Rng::chosen(bytes));
-    let setup = setup(&mut dice, representation);
+    let setup = setup(&mut dice);
     let mut ops = vec![];
     while dice.rng.chosen_len() > 0 && ops.len() < ops_max {
         ops.push(dice.op());
@@ -317,14 +310,10 @@ pub fn choose(bytes: &[u8], representation: Representation, ops_max: usize) -> C
     Case { setup, ops }
 }
 
-fn setup(dice: &mut Dice, representation: Representation) -> Setup {
+fn setup(dice: &mut Dice) -> Setup {
     let protection_bytes = *dice.rng.pick(&[0, 1, 2, 4, 8, 8]);
-    let policy = match representation {
-        Representation::SkipList => *dice.rng.pick(&POLICIES),
-        _ => DuplicatePolicy::Reject,
-    };
+    let policy = *dice.rng.pick(&POLICIES);
     Setup {
-        representation,
         policy,
         protection_bytes,
         checksum_on_seek: protection_bytes > 0 && dice.rng.one_in(3),

@@ -13,27 +13,12 @@ use std::ops::Bound;
 use paranoid_memtable::fault::{FaultInjector, Part, Region};
 use paranoid_memtable::read::EntryBytes;
 use paranoid_memtable::scan::{Cursor, Handle, Visibility};
-use paranoid_memtable::{Bytewise, Entry, Error, Representation, TableReader};
+use paranoid_memtable::{Bytewise, Entry, Error, TableReader};
 
 use super::case::End;
 use super::model::{Model, Row};
 use super::reads::Verdict;
 use super::walks::{bound, inside};
-
-/// How a table keeps its entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arranged {
-    InOrder,
-    /// A log: the place of a damaged entry is not known.
-    AsWritten,
-}
-
-impl Arranged {
-    pub fn of(table: &TableReader) -> Arranged {
-        let log = table.options().representation() == Representation::Vector && !table.is_frozen();
-        if log { Arranged::AsWritten } else { Arranged::InOrder }
-    }
-}
 
 /// What the damage in a table may cost a walk.
 #[derive(Debug, Clone, Default)]
@@ -50,22 +35,17 @@ pub struct Allowed {
 
 impl Allowed {
     /// What these changes may cost.
-    pub fn of(injector: &FaultInjector<'_, Bytewise>, arranged: Arranged) -> Allowed {
-        let log = arranged == Arranged::AsWritten;
+    pub fn of(injector: &FaultInjector<'_, Bytewise>) -> Allowed {
         let mut allowed = Allowed::default();
         for piece in injector.changed().into_iter().map(|piece| &injector.pieces()[piece]) {
-            // Each end of a range over a log reads all of it.
-            allowed.errors += 1 + usize::from(log);
+            allowed.errors += 1;
             match (piece.part, piece.region, &piece.owner) {
                 (Part::Control, _, _) => allowed.anything = true,
                 (Part::Points, Region::Padding, _) | (Part::Arena | Part::Ranges, _, _) => {}
                 (Part::Points, Region::Link | Region::HeadLink | Region::BackLink, _) => {
-                    allowed.anything |= log;
                     allowed.rows += usize::from(piece.level == 0);
                 }
-                (_, region, Some(owner)) => {
-                    allowed.anything |= log;
-                    allowed.rows += usize::from(region == Region::SortedWord);
+                (_, _, Some(owner)) => {
                     allowed.entries.insert((owner.key.to_vec(), owner.sequence));
                 }
                 _ => allowed.anything = true,

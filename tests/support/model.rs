@@ -108,16 +108,6 @@ impl<C: Order> Model<C> {
         Model { policy, points: BTreeMap::new(), ranges: BTreeMap::new(), counts: Counts::default() }
     }
 
-    /// Whether the table holds an equal entry.
-    pub fn holds(&self, key: &[u8], sequence: u64, kind: Kind) -> bool {
-        let slot = Slot::new(key, sequence);
-        if kind == Kind::RANGE_DELETE {
-            self.ranges.contains_key(&slot)
-        } else {
-            self.points.contains_key(&slot)
-        }
-    }
-
     pub fn write(&mut self, row: &Row) -> Outcome {
         let slot = Slot::new(&row.key, row.sequence);
         let is_range = row.kind == Kind::RANGE_DELETE;

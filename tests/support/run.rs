@@ -129,9 +129,6 @@ pub fn run<C: Order>(case: &Case) -> Verdict {
     for (index, op) in case.ops.iter().enumerate() {
         let verdict = match op {
             Op::Write(row, via) => {
-                if !case.setup.sees_duplicates() && model.holds(&row.key, row.sequence, row.kind) {
-                    continue;
-                }
                 let result = write(&table, &mut writers, row, *via);
                 check_write(&result, &model.write(row)).and_then(|()| check_counts(table.reader(), &model))
             }

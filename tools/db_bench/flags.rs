@@ -34,6 +34,8 @@ use Shape::{Number, Share, Text, YesNo};
 
 const KEPT: &str = "full tables are frozen and kept in memory, never flushed";
 
+pub(crate) const ONE_REPRESENTATION: &str = "there is one representation, the skiplist";
+
 const FLAGS: &[Flag] = &[
     Flag(
         "benchmarks",
@@ -74,7 +76,6 @@ const FLAGS: &[Flag] = &[
     ),
     Flag("block_size", Number, Acts("4096"), "bytes of a block in the checksum benchmarks"),
     Flag("write_buffer_size", Number, Acts("67108864"), "bytes after which the active table is frozen"),
-    Flag("memtablerep", Text, Acts("skip_list"), "skip_list or vector"),
     Flag(
         "memtable_bloom_size_ratio",
         Share,
@@ -116,6 +117,7 @@ const FLAGS: &[Flag] = &[
     ),
     Flag("directory", YesNo, Acts("true"), "ours: an ordered directory beside the list"),
     Flag("checksum_mebibytes", Number, Acts("5000"), "ours: what a checksum benchmark goes through"),
+    Flag("memtablerep", Text, Anyway(&["skip_list", "vector"], ONE_REPRESENTATION), ""),
     Flag("max_write_buffer_number", Number, Anyway(&[], KEPT), ""),
     Flag("min_write_buffer_number_to_merge", Number, Anyway(&[], KEPT), ""),
     Flag("max_write_buffer_size_to_maintain", Number, Anyway(&[], KEPT), ""),

@@ -200,7 +200,7 @@ fn introduce(settings: &Settings) {
     println!("Keys per prefix:    {per_prefix}");
     println!("RawSize:    {raw:.1} MB (estimated)");
     println!("Compression: NoCompression");
-    println!("Memtablerep: {:?}", settings.table.representation());
+    println!("Memtablerep: SkipList");
     println!("Protection: {} bytes", settings.table.paranoid().protection_bytes());
     if cfg!(debug_assertions) {
         println!("WARNING: Assertions are enabled; benchmarks unnecessarily slow");

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use paranoid_memtable::filter::FixedPrefix;
-use paranoid_memtable::{ChecksumKind, Directory, Error, MemTableOptions, ParanoidOptions, Representation};
+use paranoid_memtable::{ChecksumKind, Directory, Error, MemTableOptions, ParanoidOptions};
 
 use crate::failure::Failure;
-use crate::flags::Flags;
+use crate::flags::{Flags, ONE_REPRESENTATION};
 use crate::journal::Sync;
 use crate::keys::KeyShape;
 use crate::stats::Shown;
@@ -101,7 +101,10 @@ impl Settings {
         let size = |name: &str, least: u64| usize_of(flags.count(name, least).map_err(Failure::Cannot)?);
         let num = flags.count("num", 1).map_err(Failure::Cannot)?;
         let or_num = |name: &str| flags.count_or_num(name).map_err(Failure::Cannot);
-        let (seed, notes) = seed(flags);
+        let (seed, mut notes) = seed(flags);
+        if flags.text("memtablerep") == "vector" {
+            notes.push(format!("--memtablerep=vector: {ONE_REPRESENTATION}"));
+        }
         let per_prefix = flags.count("keys_per_prefix", 0).map_err(Failure::Cannot)?;
         let prefixes = num.checked_div(per_prefix).unwrap_or(0).max(u64::from(per_prefix > 0));
         Ok(Settings {
@@ -235,18 +238,9 @@ fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
         .order_checks(flags.yes("paranoid_memory_checks"))
         .build()
         .map_err(failed)?;
-    let representation = match flags.text("memtablerep") {
-        "skip_list" => Representation::SkipList,
-        "vector" => Representation::Vector,
-        other => {
-            let text = format!("--memtablerep={other} has no meaning here: there are skip_list and vector");
-            return Err(Failure::Cannot(text));
-        }
-    };
     let mut builder = MemTableOptions::builder()
         .write_buffer_size(count("write_buffer_size")?)
         .paranoid(paranoid)
-        .representation(representation)
         .statistics(flags.yes("statistics"));
     let (ratio, prefix_size) = (flags.share("memtable_bloom_size_ratio"), usize_of(count("prefix_size")?)?);
     let whole = flags.yes("memtable_whole_key_filtering");

@@ -2,7 +2,6 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, ValueEnum};
-use paranoid_memtable::Representation;
 
 use crate::damage::plan::Kind;
 
@@ -22,9 +21,7 @@ struct Arguments {
     /// Order checks; both is off
     #[arg(long, default_value = "off")]
     order_checks: Which,
-    #[arg(long, default_value = "skiplist")]
-    representation: Layout,
-    /// Filters, or a directory; off with vector
+    /// Filters, or a directory
     #[arg(long, default_value = "both")]
     accelerators: Which,
     /// Kinds of random faults; all without this option
@@ -63,19 +60,12 @@ impl Which {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Layout {
-    Skiplist,
-    Vector,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) short: bool,
     pub(crate) protection: u8,
     pub(crate) on_seek: Vec<bool>,
     pub(crate) order_checks: bool,
-    pub(crate) representation: Representation,
     /// Tables without filters and directory, with them, or both.
     pub(crate) accelerators: Vec<bool>,
     pub(crate) kinds: Vec<Kind>,
@@ -96,14 +86,12 @@ impl Options {
         let given = Arguments::parse();
         let asked =
             |kind: &Kind| given.kinds.is_empty() || given.kinds.iter().any(|name| name == kind.name());
-        let vector = given.representation == Layout::Vector;
         Options {
             short: given.short,
             protection: given.protection,
             on_seek: if given.protection == 0 { Which::Off } else { given.on_seek }.each(),
             order_checks: given.order_checks == Which::On,
-            representation: if vector { Representation::Vector } else { Representation::SkipList },
-            accelerators: if vector { Which::Off } else { given.accelerators }.each(),
+            accelerators: given.accelerators.each(),
             kinds: Kind::ALL.into_iter().filter(asked).collect(),
             faults: given.faults.unwrap_or(if given.short { 10_000 } else { 1_500_000 }),
             floor: given.floor.unwrap_or(if given.short { 0 } else { 10_000 }),

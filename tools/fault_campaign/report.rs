@@ -36,8 +36,6 @@ pub(crate) struct Line {
     beyond: usize,
     /// Keys before a damaged entry that answered `Corruption`.
     fronts: usize,
-    /// 1: a damaged entry of a mutable `Vector` table made every key uncertain.
-    every: u8,
     text: String,
 }
 
@@ -59,7 +57,6 @@ impl Line {
             keys: verdict.answering.len(),
             beyond: verdict.beyond.len(),
             fronts: verdict.fronts.len(),
-            every: u8::from(verdict.every),
             text,
         }
     }
@@ -73,18 +70,18 @@ impl Line {
     pub(crate) fn lost(number: u64, class: Class) -> Line {
         let (area, kind) = ("unknown".to_string(), "unknown".to_string());
         let text = "the worker ended or hung".into();
-        Line { number, area, kind, class, keys: 0, beyond: 0, fronts: 0, every: 0, text }
+        Line { number, area, kind, class, keys: 0, beyond: 0, fronts: 0, text }
     }
 
     pub(crate) fn encode(&self) -> String {
         let class = Class::ALL.iter().position(|class| *class == self.class).unwrap_or(0);
-        let Line { number, area, kind, keys, beyond, fronts, every, text, .. } = self;
+        let Line { number, area, kind, keys, beyond, fronts, text, .. } = self;
         let text = text.escape_default();
-        format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{fronts}\t{every}\t{text}")
+        format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{fronts}\t{text}")
     }
 
     pub(crate) fn decode(text: &str) -> Option<Line> {
-        let mut fields = text.splitn(9, '\t');
+        let mut fields = text.splitn(8, '\t');
         Some(Line {
             number: fields.next()?.parse().ok()?,
             area: fields.next()?.into(),
@@ -93,7 +90,6 @@ impl Line {
             keys: fields.next()?.parse().ok()?,
             beyond: fields.next()?.parse().ok()?,
             fronts: fields.next()?.parse().ok()?,
-            every: fields.next()?.parse().ok()?,
             text: fields.next()?.into(),
         })
     }
@@ -105,10 +101,7 @@ struct Tally {
     spread: u64,
     /// Faults after which a key before a damaged entry answered `Corruption` as well.
     fronts: u64,
-    /// Number of faults after which all keys might return an error, and the largest number of keys that did.
-    every: u64,
-    every_most: usize,
-    /// The largest number of keys that answered with an error after one of the other faults.
+    /// The largest number of keys that answered with an error after one fault.
     keys_most: usize,
 }
 
@@ -117,9 +110,7 @@ impl Tally {
         self.classes[line.class as usize] += 1;
         self.spread += u64::from(line.beyond > 0);
         self.fronts += u64::from(line.fronts > 0);
-        self.every += u64::from(line.every);
-        let most = if line.every == 1 { &mut self.every_most } else { &mut self.keys_most };
-        *most = line.keys.max(*most);
+        self.keys_most = self.keys_most.max(line.keys);
     }
 }
 
@@ -238,11 +229,10 @@ impl Report {
 
     pub(crate) fn print(&self, options: &Options) {
         println!(
-            "protection {}, checksum_on_seek {:?}, order checks {}, {:?}, filters and index {:?}, seed {}; bytes of the {}-entry table",
+            "protection {}, checksum_on_seek {:?}, order checks {}, filters and index {:?}, seed {}; bytes of the {}-entry table",
             options.protection,
             options.on_seek,
             options.order_checks,
-            options.representation,
             options.accelerators,
             options.seed,
             self.entries
@@ -251,12 +241,6 @@ impl Report {
         let covered: usize = self.bytes.values().sum();
         println!("bytes covered {covered}, excluded {} (locks, counters, hints, options)", self.excluded);
         self.print_cells();
-        if self.all.every > 0 {
-            println!(
-                "accepted: {} faults in entries of a mutable Vector table, whose place nobody knows: up to {} keys answered",
-                self.all.every, self.all.every_most
-            );
-        }
         if self.all.fronts > 0 {
             println!(
                 "accepted: {} faults in entries after which the key in front answered as well (never after one flipped bit)",

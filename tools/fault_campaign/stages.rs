@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use paranoid_memtable::fault::FaultInjector;
-use paranoid_memtable::{DuplicatePolicy, Error, Representation};
+use paranoid_memtable::{DuplicatePolicy, Error};
 
 use crate::damage::model::{Accelerators, Model, Shape};
 use crate::damage::plan::{Area, Kind, Map};
@@ -115,9 +115,7 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
         order_checks: options.order_checks,
         count,
     };
-    let listed = options.representation == Representation::SkipList;
-    let replaced = if listed { share / 10 } else { 0 };
-    let checked = share / 10;
+    let (replaced, checked) = (share / 10, share / 10);
     let some = [(YOUNG, share / 20), (200, share / 50), (1000, share / 500)];
     let rest = share - replaced - checked - some.iter().map(|(_, count)| count).sum::<u64>();
     let (mode, bits, kinds) = match equipment {
@@ -134,12 +132,9 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
         plans.extend(bits.iter().map(|entries| plan(mode, accelerators, *entries, 0)));
         let random = some.into_iter().chain([(small, rest)]);
         plans.extend(random.map(|(entries, count)| plan(Mode::Random, accelerators, entries, count / each)));
-        if replaced > 0 {
-            let small = plan(Mode::Random, accelerators, small, replaced / each);
-            plans.push(Plan { duplicates: DuplicatePolicy::Replace, ..small });
-        }
-        let small = plan(Mode::Random, accelerators, small, checked / each);
-        plans.push(Plan { order_checks: true, ..small });
+        let random = |count| plan(Mode::Random, accelerators, small, count / each);
+        plans.push(Plan { duplicates: DuplicatePolicy::Replace, ..random(replaced) });
+        plans.push(Plan { order_checks: true, ..random(checked) });
     }
     plans
 }
@@ -242,7 +237,6 @@ impl Stage {
             protection: plan.protection,
             on_seek,
             order_checks: plan.order_checks,
-            representation: options.representation,
             duplicates: plan.duplicates,
             accelerators: plan.accelerators,
             entries: plan.entries,

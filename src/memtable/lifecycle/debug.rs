@@ -61,7 +61,6 @@ pub(crate) use shown;
 
 shown! {
     "Core": impl [C] Core<C>, |core| {
-        "representation": core.options.representation,
         "protection_bytes": core.options.paranoid.protection_bytes(),
         // A damaged flag counts as frozen, as in `is_frozen`.
         "frozen": !matches!(core.arena.control.get(ControlWord::FROZEN), Ok(0)),
@@ -76,7 +75,6 @@ shown! {
         "hard_limit": options.hard_limit,
         "paranoid": options.paranoid,
         "duplicates": options.duplicates,
-        "representation": options.representation,
         "key_len_max": options.key_len_max,
         "value_len_max": options.value_len_max,
         "max_range_deletions": options.range_deletions_max,

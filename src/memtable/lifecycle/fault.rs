@@ -32,7 +32,7 @@ use crate::memtable::core::Core;
 use crate::memtable::lifecycle::past::{Fresh, LINE, Past, WORD};
 use crate::memtable::lifecycle::piece::{Owner, Part, Piece, Region};
 use crate::memtable::lookup::lines::LINE_WORDS;
-use crate::memtable::side_structure::{FaultWords, Home};
+use crate::memtable::side_structure::FaultWords;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::layout::{
@@ -99,19 +99,12 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         };
         let view = core.arena.view()?;
         injector.list(&view, Head::Points, Part::Points)?;
-        let mut chained = BTreeMap::new();
-        for chain in core.shards.chains() {
-            match chain? {
-                0 => {}
-                sentinel => injector.chain(&view, sentinel, &mut chained)?,
-            }
-        }
         injector.list(&view, Head::Ranges, Part::Ranges)?;
-        injector.sides(Home::Arena, &chained)?;
+        injector.sides(FaultWords::Filter)?;
         injector.directory(&view)?;
         injector.arrange(&view)?;
         core.each_control(&mut |words| injector.control(words));
-        injector.sides(Home::Heap, &chained)?;
+        injector.sides(FaultWords::TombstoneIndex)?;
         let addresses = injector.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
         injector.by_address = addresses.collect();
         injector.by_address.sort_unstable();
@@ -150,10 +143,9 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
                 .flatten()
                 .for_each(|word| words(std::slice::from_ref(word), Fresh::Made));
         });
-        let on_heap = |what: FaultWords| what.home() == Home::Heap;
         for side in core.side_structures() {
             side.fault_words(&core.arena, &mut |what, run| {
-                if on_heap(what) {
+                if what == FaultWords::TombstoneIndex {
                     words(run, Fresh::Zeros);
                 }
             })?;
@@ -223,7 +215,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
                 node = raw_link(view, node, level)?;
             }
         }
-        self.head(view, sentinel, HEIGHT_MAX, part)?;
+        self.head(view, sentinel, part)?;
         let mut node = raw_link(view, sentinel, 0)?;
         while node != sentinel {
             self.entry(view, node, heights.get(&node).copied().unwrap_or(1), part)?;
@@ -232,21 +224,9 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         Ok(())
     }
 
-    /// Lists the entries of a `Vector` table's chain in order of arrival, and notes the owner of each node.
-    fn chain(&mut self, view: &View<'_>, sentinel: u32, owners: &mut BTreeMap<u32, Owner>) -> Result<()> {
-        self.head(view, sentinel, 1, Part::Points)?;
-        let mut node = raw_link(view, sentinel, 0)?;
-        while node != sentinel {
-            self.entry(view, node, 1, Part::Points)?;
-            owners.extend(self.entries.last().map(|entry| (node, entry.2.clone())));
-            node = raw_link(view, node, 0)?;
-        }
-        Ok(())
-    }
-
-    fn head(&mut self, view: &View<'_>, sentinel: u32, levels: usize, part: Part) -> Result<()> {
+    fn head(&mut self, view: &View<'_>, sentinel: u32, part: Part) -> Result<()> {
         let start = address_of(view, sentinel, BACK_AT + UNIT)?;
-        for level in 0..levels as u32 {
+        for level in 0..HEIGHT_MAX as u32 {
             self.add(Region::HeadLink, part, level, None, start - UNIT * (level as usize + 1), UNIT);
         }
         self.add(Region::Padding, part, 0, None, start, BACK_AT);
@@ -308,22 +288,18 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
         Ok(())
     }
 
-    /// Lists the words of the structures beside the list that are stored here. Words of a sorted array have the owners
-    /// of the entries that they name.
-    fn sides(&mut self, home: Home, owners: &BTreeMap<u32, Owner>) -> Result<()> {
+    /// Lists the words of the structures beside the list, of one kind.
+    fn sides(&mut self, kind: FaultWords) -> Result<()> {
         let core = self.core;
+        let (region, part) = match kind {
+            FaultWords::Filter => (Region::FilterWord, Part::Points),
+            FaultWords::TombstoneIndex => (Region::TombstoneIndex, Part::Ranges),
+        };
         for side in core.side_structures() {
             side.fault_words(&core.arena, &mut |what, words| {
-                let Some(first) = words.first().filter(|_| what.home() == home) else { return };
-                let (region, part) = match what {
-                    FaultWords::Filter => (Region::FilterWord, Part::Points),
-                    FaultWords::TombstoneIndex => (Region::TombstoneIndex, Part::Ranges),
-                    FaultWords::Sorted => (Region::SortedWord, Part::Points),
-                };
-                // ORDERING: Relaxed: nothing else runs (FAULT-1).
-                let node = (first.load(Ordering::Relaxed) >> 32) as u32;
-                let owner = owners.get(&node).filter(|_| what == FaultWords::Sorted).cloned();
-                self.add(region, part, 0, owner, words.as_ptr().expose_provenance(), size_of_val(words));
+                if what == kind {
+                    self.add(region, part, 0, None, words.as_ptr().expose_provenance(), size_of_val(words));
+                }
             })?;
         }
         Ok(())

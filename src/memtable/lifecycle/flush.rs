@@ -11,7 +11,6 @@
 //! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is incomplete.
 //! * FLUSH-3: with `HiddenVersions::Drop` a version is left out only if every snapshot that could see it sees a newer
 //!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
-//!   Duplicates of a `Vector` table are all passed on, or none is.
 //!
 //! Any thread; several flushes of one table may run at once.
 
@@ -24,12 +23,11 @@ use crate::error::{Error, Result};
 use crate::integrity::digest::StoredProtection;
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::core::Core;
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::representation::{END, Ordered};
 use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
-use crate::memtable::scan::tombstones::{NextOf, TableOrder, copy, each_tombstone};
+use crate::memtable::scan::tombstones::{TableOrder, copy, each_tombstone, next_of};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
+use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::{Fragment, Fragments};
 
@@ -68,8 +66,7 @@ pub type SinkError = Box<dyn StdError + Send + Sync>;
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub trait FlushSink {
-    /// Receives the next entry. User keys ascend, and sequence numbers descend within a key. Two entries in a row
-    /// have equal keys and sequence numbers only if [`freeze`](crate::MemTable::freeze) returned `DuplicateEntry`.
+    /// Receives the next entry. User keys ascend, and sequence numbers descend within a key; no two entries are equal in both.
     ///
     /// # Errors
     /// Any error stops the flush, which returns it as `Error::Sink`.
@@ -254,8 +251,8 @@ enum Stage<'t, C> {
 
 /// A walk over the point entries.
 struct Entries<'t, C> {
-    order: Order<'t, C>,
-    /// The position of the last entry.
+    search: Search<'t, C>,
+    /// The last entry, or the sentinel.
     at: u32,
     read_ahead: ReadAhead,
 }
@@ -275,7 +272,8 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
         hidden: HiddenVersions,
     ) -> Result<Self> {
         core.check_control()?;
-        let entries = Entries { order: core.order(None)?, at: END, read_ahead: ReadAhead::default() };
+        let search = core.point_search()?;
+        let entries = Entries { search, at: search.sentinel, read_ahead: ReadAhead::default() };
         Ok(FlushIter {
             core,
             stage: Stage::Entries(entries),
@@ -356,22 +354,20 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
     /// this alone.
     #[inline]
     pub(crate) fn next_entry(&mut self) -> Result<Option<Came>> {
-        let Stage::Entries(Entries { order, at, read_ahead }) = &mut self.stage else {
+        let Stage::Entries(Entries { search, at, read_ahead }) = &mut self.stage else {
             return Ok(None);
         };
         let comparator = &self.core.comparator;
-        while let Some(spot) = order.next_of(*at)? {
-            if let Order::List(search) = &*order
-                && search.look_on(read_ahead, *at, spot.at)
-            {
-                search.read_on(read_ahead, spot.at);
+        while let Some(entry) = next_of(search, *at)? {
+            if search.look_on(read_ahead, *at, entry.offset()) {
+                search.read_on(read_ahead, entry.offset());
             }
-            *at = spot.at;
-            copy(order, &spot, &mut self.value)?;
-            let (key, sequence, kind) = (spot.entry.key(), spot.entry.node().sequence(), spot.entry.kind());
+            *at = entry.offset();
+            copy(search, &entry, &mut self.value)?;
+            let (key, sequence, kind) = (entry.key(), entry.node().sequence(), entry.kind());
             let newer = self.newer.map(|newer| (self.key.as_slice(), newer));
-            let hidden = self.core.points.hidden_by(comparator, newer, &spot.entry);
-            self.seen.meet(&spot.entry, hidden, order.view());
+            let hidden = self.core.points.hidden_by(comparator, newer, &entry);
+            self.seen.meet(&entry, hidden, &search.view);
             if hidden == Hidden::Yes {
                 continue;
             }
@@ -382,7 +378,7 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
             self.key.extend_from_slice(key);
             self.newer = Some(sequence);
             if self.filter.admits(sequence, kind) {
-                let protection = spot.entry.stored_protection(order.view().width);
+                let protection = entry.stored_protection(search.view.width);
                 return Ok(Some(Came::Entry { sequence, kind, protection }));
             }
             self.summary.hidden += 1;

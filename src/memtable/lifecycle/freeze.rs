@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   shards closed, one after the other; writers inside have left -> sums sealed -> FROZEN set
-//!     -> a `Vector` table is sorted -> the tombstone index is rebuilt from the verified list
+//!     -> the tombstone index is rebuilt from the verified list
 //! ```
 //! Reads that are running finish with the structures that they hold. Any number of threads may freeze at once.
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::Comparator;
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::control_block::ControlWord;
@@ -20,11 +20,6 @@ pub(crate) fn freeze<C: Comparator>(core: &Core<C>) -> Result<()> {
     let _ = core.sealed.set(core.shards.totals());
     // Set before keys are compared, so that a comparator that panics leaves a frozen table.
     core.shards.while_registry_is_held(|| core.arena.control.set(ControlWord::FROZEN, 1));
-    core.points.sort_once(core.ground(), &core.shards);
     core.tombstones.freeze(core.ground());
-    core.check_control()?;
-    match core.points.sorted().and_then(|sorted| sorted.duplicate) {
-        Some(sequence) => Err(Error::DuplicateEntry { sequence }),
-        None => Ok(()),
-    }
+    Ok(core.check_control()?)
 }

@@ -48,8 +48,6 @@ pub enum Region {
     Free,
     /// A word of the live or the frozen tombstone index.
     TombstoneIndex,
-    /// A word of the sorted array of a frozen `Vector` table.
-    SortedWord,
     /// A word of the control block, or its check.
     Control,
 }

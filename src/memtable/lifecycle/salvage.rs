@@ -1,10 +1,9 @@
 //! Salvage: recovers every entry that still verifies, even where links are damaged.
 //!
 //! ```text
-//!   links   from the heads and from every node found: each level, and the back link, as far as tags match; and what
-//!           the sorted array of a `Vector` table names
+//!   links   from the heads and from every node found: each level, and the back link, as far as tags match
 //!   arena   every 8-byte boundary that was handed out: header check, then both digests       (4 or 8 protection bytes)
-//!   sort    by key, sequence number, revision; once each, but for duplicates that a `Vector` table took
+//!   sort    by key, sequence number, revision; once each
 //! ```
 //! * SALVAGE-1: with 4 or more protection bytes, damaged links lose no entry.
 //! * SALVAGE-2: the bytes at a boundary are copied word by word, and the copy is verified, before they are read as a
@@ -22,15 +21,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use crate::error::Corruption;
 use crate::integrity::digest::{Placed, key_part};
 use crate::integrity::tag::Secret;
 use crate::key::{Comparator, Kind};
 use crate::memtable::core::Core;
-use crate::memtable::options::Representation;
-use crate::memtable::parts::vector::SortedSearch;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::Head;
@@ -118,12 +114,8 @@ type Gathered<'t> = (Vec<Salvaged<'t>>, Reach, Option<Corruption>);
 fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
     let view = core.arena.view()?;
     let mut offsets = BTreeSet::new();
-    for sentinel in sentinels(core, &view) {
-        along_links(&view, sentinel, &mut offsets);
-    }
-    if let Some(sorted) = core.points.sorted() {
-        let order = SortedSearch { view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
-        offsets.extend(order.nodes());
+    for head in [Head::Points, Head::Ranges] {
+        along_links(&view, view.head(head), &mut offsets);
     }
     let (reach, failure) = if view.width.bytes() >= 4 {
         (Reach::Arena, through_arena(&view, &mut offsets)?)
@@ -137,12 +129,6 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
     Ok((sorted(core, view, verified.collect()), reach, failure))
 }
 
-/// The heads of both lists and of all chains whose control words verify.
-fn sentinels<C: Comparator>(core: &Core<C>, view: &View<'_>) -> impl Iterator<Item = u32> {
-    let chains = core.shards.chains().into_iter().filter_map(Result::ok).filter(|chain| *chain != 0);
-    [Head::Points, Head::Ranges].map(|head| view.head(head)).into_iter().chain(chains)
-}
-
 fn sorted<'t, C: Comparator>(
     core: &Core<C>,
     view: View<'t>,
@@ -154,12 +140,9 @@ fn sorted<'t, C: Comparator>(
         let order = core.comparator.compare(left.key(), right.key());
         order.then_with(|| version(left).cmp(&version(right))).then(tombstone(left).cmp(&tombstone(right)))
     });
-    // A list contains each version once, so a second one is dropped; a log may contain duplicates.
-    let listed = core.options.representation == Representation::SkipList;
     verified.dedup_by(|left, right| {
         version(left) == version(right)
             && tombstone(left) == tombstone(right)
-            && (listed || tombstone(left))
             && core.comparator.compare(left.key(), right.key()).is_eq()
     });
     let salvaged =

@@ -3,8 +3,7 @@
 //! ```text
 //!   control words
 //!   level 0      every entry: header, key digest, value digest, order, tag of each of its links, back link
-//!   levels 1..   every chain: targets are entries of the list, further on, and tall enough for the level
-//!   chains       of a `Vector` table: every entry, link and back link; once frozen, its sorted array and the order in it
+//!   levels 1..   every link: targets are entries of the list, further on, and tall enough for the level
 //!   tombstones   every record and piece of the live index, and of the frozen one
 //!   beside       filters: every line and its control word
 //!   directory    every page, if nothing else was found: its slots are compared with the nodes that they name
@@ -22,16 +21,12 @@
 #![allow(clippy::cast_possible_truncation, reason = "offsets and levels are bounded by the address limit")]
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::key::Comparator;
 use crate::memtable::core::Core;
-use crate::memtable::options::Representation;
-use crate::memtable::parts::point_entries::is_same_version;
-use crate::memtable::parts::vector::{SortedSearch, chain_nodes};
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::directory::look::{Look, Standing};
@@ -112,9 +107,6 @@ pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubPro
     let (report, seen) = (ScrubReport::default(), Totals::default());
     let mut scrub = Scrub { core, sealed, report, seen, progress };
     core.each_control(&mut |words| scrub.control(words));
-    if core.options.representation == Representation::Vector {
-        scrub.vector();
-    }
     match core.point_search() {
         Ok(search) => scrub.list(&search),
         Err(corruption) => scrub.find(corruption),
@@ -207,40 +199,6 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         let lost =
             directory.is_lost().then(|| Corruption::new(Place::Directory, bytes_of(search.directory), 0, 0));
         remaining.map(|(_, found)| found).chain(lost).for_each(|found| self.find(found));
-    }
-
-    /// Verifies a `Vector` table: its chains, then the sorted array.
-    fn vector(&mut self) {
-        let core = self.core;
-        let search = match core.point_search() {
-            Ok(search) => search,
-            Err(corruption) => return self.find(corruption),
-        };
-        for sentinel in core.shards.chains() {
-            // A damaged word that names a chain was reported with the control words.
-            if let Ok(sentinel @ 1..) = sentinel {
-                let mut findings = Vec::new();
-                let nodes = chain_nodes(&search.view, sentinel, &mut |found| findings.push(found));
-                findings.into_iter().for_each(|found| self.find(found));
-                for node in nodes {
-                    self.entry(&search, node, None);
-                }
-            }
-        }
-        let Some(sorted) = core.points.sorted() else { return };
-        let order =
-            SortedSearch { view: search.view, comparator: &core.comparator, sorted: Arc::clone(sorted) };
-        let mut left: Option<Verified<'_>> = None;
-        for entry in order.entries() {
-            let checked = entry.and_then(|right| {
-                // A log may contain duplicates, which the freeze reported and which are adjacent here.
-                if !left.is_some_and(|left| is_same_version(&core.comparator, left.version(), &right)) {
-                    search.check_order(left.as_ref(), Some(&right))?;
-                }
-                Ok(right)
-            });
-            left = checked.map_err(|corruption| self.find(corruption)).ok();
-        }
     }
 
     fn list(&mut self, search: &Search<'a, C>) {

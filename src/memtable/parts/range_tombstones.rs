@@ -24,7 +24,6 @@ use crate::integrity::tag::Secret;
 use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::ground::Ground;
-use crate::memtable::parts::representation::{END, Ordered};
 #[cfg(feature = "fault-injection")]
 use crate::memtable::side_structure::{FaultWords, VisitWords};
 use crate::memtable::side_structure::{Report, Settle, SideStructure};
@@ -100,6 +99,11 @@ impl RangeTombstones {
     pub(crate) fn bytes_for(&self, more: Load) -> u64 {
         let counted = self.counted.lock();
         bytes_max(counted.plus(more)) - bytes_max(*counted)
+    }
+
+    /// Bytes of heap memory that the freeze will add, at most; 0 once it is done.
+    pub(crate) fn freeze_bytes(&self) -> u64 {
+        if self.frozen.get().is_some() { 0 } else { frozen_bytes_max(*self.counted.lock()) }
     }
 
     /// Gives back the room of a writer whose write was refused.
@@ -211,19 +215,19 @@ impl RangeTombstones {
         let search = self.search(ground)?;
         let last = Target::behind_key(ground.comparator, question.key);
         let mut best = question.floor;
-        let mut at = END;
-        while let Some(spot) = Ordered::next(&search, at).map_err(|gap| gap.corruption)? {
-            if !spot.entry.node().order(ground.comparator, &last).is_lt() {
+        let mut at = search.sentinel;
+        while let Some(entry) = search.next(at).map_err(|gap| gap.corruption)? {
+            if !entry.node().order(ground.comparator, &last).is_lt() {
                 break;
             }
-            let sequence = spot.entry.node().sequence();
+            let sequence = entry.node().sequence();
             if sequence <= question.snapshot
                 && sequence > best
-                && ground.comparator.compare(question.key, spot.entry.value(search.view().width)?).is_lt()
+                && ground.comparator.compare(question.key, entry.value(search.view.width)?).is_lt()
             {
                 best = sequence;
             }
-            at = spot.at;
+            at = entry.offset();
         }
         Ok((best > question.floor).then_some(best))
     }
@@ -266,34 +270,32 @@ impl RangeTombstones {
         };
         let expected = self.live.len().unwrap_or(0);
         let mut tombstones = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
-        let mut next = Ordered::find(&search, &Target::extreme(Side::Start)).map(|around| around.after);
+        let mut next = search.find_at_or_after(&Target::extreme(Side::Start));
         // The number of steps is bounded by the entries that fit the arena, wherever damaged links lead.
         let room = ground.arena.room.handed_bytes() / HEADER as u64;
-        let mut from = END;
+        let mut from = search.sentinel;
         for _ in 0..=room {
             let at = match next {
                 Ok(None) => return tombstones,
-                Ok(Some(spot)) => {
-                    let sequence = spot.entry.node().sequence();
-                    tombstones.push(
-                        spot.entry.value(search.view().width).map(|end| (spot.entry.key(), end, sequence)),
-                    );
-                    spot.at
+                Ok(Some(entry)) => {
+                    let sequence = entry.node().sequence();
+                    tombstones.push(entry.value(search.view.width).map(|end| (entry.key(), end, sequence)));
+                    entry.offset()
                 }
                 Err(gap) => {
                     tombstones.push(Err(gap.corruption));
-                    if gap.after == END || gap.after == from {
+                    if gap.after == search.sentinel || gap.after == from {
                         return tombstones;
                     }
-                    if let Ok(entry) = search.entry(gap.after) {
-                        let end = entry.value(search.view().width);
+                    if let Ok(Some(entry)) = search.verified(gap.after) {
+                        let end = entry.value(search.view.width);
                         tombstones.push(end.map(|end| (entry.key(), end, entry.node().sequence())));
                     }
                     gap.after
                 }
             };
             from = at;
-            next = Ordered::next(&search, at);
+            next = search.next(at);
         }
         tombstones.push(Err(Corruption::new(Place::Order, 0, room, room + 1)));
         tombstones
@@ -328,10 +330,6 @@ impl SideStructure for RangeTombstones {
     /// Both indexes.
     fn heap_bytes(&self) -> u64 {
         self.live.allocated_bytes() + self.frozen.get().map_or(0, FrozenTombstones::allocated_bytes)
-    }
-
-    fn freeze_bytes(&self, _points: u64) -> u64 {
-        if self.frozen.get().is_some() { 0 } else { frozen_bytes_max(*self.counted.lock()) }
     }
 
     /// Verifies both indexes.

@@ -31,7 +31,6 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::tag::Secret;
 use crate::key::{Comparator, Kind};
-use crate::memtable::parts::vector::new_chain;
 use crate::memtable::parts::watches::{SLOTS, Slots, Watches, slot_of};
 use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::arena::View;
@@ -213,15 +212,13 @@ enum Gate {
 
 /// A shard's control words, which the owner of its lock sets (WRITER-SHARDS-2).
 type Control = ControlWords<{ UNDER + SLOTS }>;
-/// The sentinel of the shard's chain (representation `Vector`); 0 until its first write.
-const CHAIN: usize = 0;
 /// The largest sequence number of its point entries. If a range tombstone is newer, a scan may skip its whole
 /// interval.
-const LARGEST_POINT: usize = 1;
+const LARGEST_POINT: usize = 0;
 /// The number of the last watched tombstone that the shard knows.
-const AWARE: usize = 2;
+const AWARE: usize = 1;
 /// From here on: the largest sequence number of its point entries under the tombstone in each slot, or a larger one.
-const UNDER: usize = 3;
+const UNDER: usize = 2;
 
 /// A writer shard, in cache lines of its own.
 #[derive(Debug)]
@@ -254,20 +251,6 @@ impl Drop for Entered<'_> {
 }
 
 impl Entered<'_> {
-    /// The shard's chain, which is made if it does not exist. Only the owner of the lock sets it.
-    pub(crate) fn chain(&mut self, view: &View<'_>) -> Result<u32> {
-        let WriterShard { control, salt, .. } = self.shard;
-        // No other thread sets it, so a 0 whose check disagrees is damage.
-        let known = control.get(*salt, CHAIN)?;
-        if known != 0 {
-            #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
-            return Ok(known as u32);
-        }
-        let sentinel = new_chain(view, &mut self.inside.inserter.sub)?;
-        control.set(*salt, CHAIN, u64::from(sentinel));
-        Ok(sentinel)
-    }
-
     /// Counts a write.
     #[inline]
     pub(crate) fn count(&self, change: &Totals, sequence: u64) {
@@ -388,15 +371,6 @@ impl WriterShard {
         if !self.is_held_by_this_thread() {
             drop(self.inside.lock());
         }
-    }
-
-    /// The chain's sentinel, 0 without one. Waits for a writer that is setting it, so that a zeroed word is not taken
-    /// for none.
-    fn chain_when_idle(&self, salt: Salt) -> Result<u64, Corruption> {
-        self.control.get(salt, CHAIN).or_else(|_| {
-            self.wait_out_writer();
-            self.control.get(salt, CHAIN)
-        })
     }
 
     /// Waits for the owner of the lock.
@@ -584,16 +558,6 @@ impl WriterShards {
     fn fold<T>(&self, start: T, add: impl Fn(T, &WriterShard) -> T) -> T {
         let sum = self.first.iter().fold(start, &add);
         self.more.lock().shards.iter().fold(sum, |sum, shard| add(sum, shard))
-    }
-
-    /// The sentinels of all chains; 0 for a shard without one.
-    pub(crate) fn chains(&self) -> Vec<Result<u32, Corruption>> {
-        self.fold(Vec::new(), |mut chains, shard| {
-            let chain = shard.chain_when_idle(salt_of(self.secret, chains.len()));
-            #[expect(clippy::cast_possible_truncation, reason = "set from 32 bits")]
-            chains.push(chain.map(|chain| chain as u32));
-            chains
-        })
     }
 
     /// Arena bytes that writers have taken and not used, without those of writers that are inside now.

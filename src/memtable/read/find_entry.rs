@@ -13,37 +13,33 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Place, Result};
+use crate::error::Result;
 use crate::integrity::options::SeekChecks;
 use crate::key::{Comparator, SequenceNumber, Target, are_equal};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
 use crate::memtable::lookup::filter::{Answer, Bits};
 use crate::memtable::lookup::statistics::Event;
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
+use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Tally};
 
 /// The newest entry of `key` at or below `snapshot`, as stored (FIND-ENTRY-1).
 #[inline]
 pub(crate) fn locate<'a, C: Comparator>(
     core: &Core<C>,
-    order: &Order<'a, C>,
+    search: &Search<'a, C>,
     key: &[u8],
     snapshot: SequenceNumber,
-) -> Result<Option<Spot<'a>>> {
-    let spot = match order {
-        Order::List(search) if core.accelerators.shortcuts() == Shortcuts::Some => {
-            locate_by_filter(core, search, key, snapshot)?
-        }
-        Order::List(search) => search_list(core, search, key, snapshot)?,
-        Order::Sorted(search) => newest(core, search, key, snapshot)?,
+) -> Result<Option<Verified<'a>>> {
+    let entry = match core.accelerators.shortcuts() {
+        Shortcuts::Some => locate_by_filter(core, search, key, snapshot)?,
+        Shortcuts::None => search_list(core, search, key, snapshot)?,
     };
     if core.accelerators.statistics.is_some() {
-        count_lookup(core, u64::from(spot.is_some()));
+        count_lookup(core, u64::from(entry.is_some()));
     }
-    Ok(spot)
+    Ok(entry)
 }
 
 #[inline(always)]
@@ -52,7 +48,7 @@ fn search_list<'a, C: Comparator>(
     search: &Search<'a, C>,
     key: &[u8],
     snapshot: SequenceNumber,
-) -> Result<Option<Spot<'a>>> {
+) -> Result<Option<Verified<'a>>> {
     if core.accelerators.statistics.is_some() {
         return search_list_and_count(core, search, key, snapshot);
     }
@@ -65,14 +61,13 @@ fn search_list_and_count<'a, C: Comparator>(
     search: &Search<'a, C>,
     key: &[u8],
     snapshot: SequenceNumber,
-) -> Result<Option<Spot<'a>>> {
+) -> Result<Option<Verified<'a>>> {
     let mut tally = Tally::default();
     let found = search.find(&Target::new(&core.comparator, key, snapshot), &mut tally);
     count_search(core, search, &found, &tally);
     // `newest` decides whether the gap matters for this key.
     let Ok(bracket) = found else { return newest(core, search, key, snapshot) };
-    let entry = bracket.entry.filter(|entry| are_equal(&core.comparator, entry.key(), key));
-    Ok(entry.map(|entry| Spot { at: entry.node().offset(), entry }))
+    Ok(bracket.entry.filter(|entry| are_equal(&core.comparator, entry.key(), key)))
 }
 
 /// Counts a search of the list.
@@ -89,7 +84,7 @@ pub(crate) fn count_search<C: Comparator>(
     let ends = found
         .as_ref()
         .map_or(0, |bracket| u64::from(bracket.pred != search.sentinel) + u64::from(bracket.entry.is_some()));
-    count_digests(core, search.view(), on_the_way + ends);
+    count_digests(core, &search.view, on_the_way + ends);
 }
 
 /// Counts digests that were verified, if there are any.
@@ -106,16 +101,16 @@ fn locate_by_filter<'a, C: Comparator>(
     search: &Search<'a, C>,
     key: &[u8],
     snapshot: SequenceNumber,
-) -> Result<Option<Spot<'a>>> {
-    let bits = core.accelerators.bits(search.view().secret, key, hash_of(key));
-    if is_filtered(core, search.view(), bits) {
+) -> Result<Option<Verified<'a>>> {
+    let bits = core.accelerators.bits(search.view.secret, key, hash_of(key));
+    if is_filtered(core, &search.view, bits) {
         return Ok(None);
     }
-    let spot = search_list(core, search, key, snapshot)?;
-    if spot.is_none() && bits.is_some() {
+    let entry = search_list(core, search, key, snapshot)?;
+    if entry.is_none() && bits.is_some() {
         core.accelerators.count(Event::FilterFalsePositive, 1);
     }
-    Ok(spot)
+    Ok(entry)
 }
 
 /// Whether the filter says that no entry has the key with these bits.
@@ -136,64 +131,51 @@ pub(crate) fn count_lookup<C: Comparator>(core: &Core<C>, hits: u64) {
 
 /// The newest entry of `key` at or below `snapshot`, as stored.
 #[inline]
-pub(crate) fn newest<'a, C: Comparator, O: Ordered<'a>>(
+pub(crate) fn newest<'a, C: Comparator>(
     core: &Core<C>,
-    order: &O,
+    search: &Search<'a, C>,
     key: &[u8],
     snapshot: SequenceNumber,
-) -> Result<Option<Spot<'a>>> {
+) -> Result<Option<Verified<'a>>> {
     let target = Target::new(&core.comparator, key, snapshot);
-    let after = match order.find(&target) {
-        Ok(around) => around.after,
-        Err(gap) => past_gap(core, order, gap, key)?,
+    let after = match search.find_at_or_after(&target) {
+        Ok(after) => after,
+        Err(gap) => past_gap(core, search, gap, key)?,
     };
-    Ok(after.filter(|spot| are_equal(&core.comparator, spot.entry.key(), key)))
+    Ok(after.filter(|entry| are_equal(&core.comparator, entry.key(), key)))
 }
 
 /// The entry after a gap, if no damaged entry in the gap can have this key.
 #[cold]
-fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
+fn past_gap<'a, C: Comparator>(
     core: &Core<C>,
-    order: &O,
+    search: &Search<'a, C>,
     gap: Gap,
     key: &[u8],
-) -> Result<Option<Spot<'a>>, Gap> {
-    past_proved(order, gap, |damaged, _| !are_equal(&core.comparator, damaged, key))
+) -> Result<Option<Verified<'a>>, Gap> {
+    search.past_gap(gap, |damaged, _| !are_equal(&core.comparator, damaged, key))
 }
 
-/// The next older version of a key, with replaced entries skipped. Duplicates of a `Vector` table are both returned.
-pub(crate) fn older<'a, C: Comparator, O: Ordered<'a>>(
+/// The next older version of a key, with replaced entries skipped.
+pub(crate) fn older<'a, C: Comparator>(
     core: &Core<C>,
-    order: &O,
-    spot: &Spot<'a>,
-) -> Result<Option<Spot<'a>>> {
-    let mut at = spot.at;
+    search: &Search<'a, C>,
+    entry: &Verified<'a>,
+) -> Result<Option<Verified<'a>>> {
+    let mut at = entry.offset();
     loop {
-        let next = match order.next(at) {
+        let next = match search.next(at) {
             Ok(next) => next,
-            Err(gap) => past_gap(core, order, gap, spot.entry.key())?,
+            Err(gap) => past_gap(core, search, gap, entry.key())?,
         };
         let Some(next) = next else { return Ok(None) };
-        if !are_equal(&core.comparator, next.entry.key(), spot.entry.key()) {
+        if !are_equal(&core.comparator, next.key(), entry.key()) {
             return Ok(None);
         }
         let replaces = core.points.replaces();
-        if !replaces || next.entry.node().sequence() != spot.entry.node().sequence() {
+        if !replaces || next.node().sequence() != entry.node().sequence() {
             return Ok(Some(next));
         }
-        at = next.at;
+        at = next.offset();
     }
-}
-
-/// The entry after a gap, if every damaged entry in the gap is proved to be another one, by recovering its key and
-/// sequence number.
-#[cold]
-pub(crate) fn past_proved<'a, O: Ordered<'a>>(
-    order: &O,
-    gap: Gap,
-    is_other: impl Fn(&[u8], SequenceNumber) -> bool,
-) -> Result<Option<Spot<'a>>, Gap> {
-    let damaged_entry = matches!(gap.corruption.place, Place::Entry | Place::Header);
-    let after = if damaged_entry { order.past_others(&gap, is_other) } else { None };
-    after.ok_or(gap)
 }

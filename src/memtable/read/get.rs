@@ -19,15 +19,11 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
 use crate::memtable::core::Core;
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::point_entries::search_sorted;
-use crate::memtable::parts::representation::{Ordered, Spot};
-use crate::memtable::parts::vector::Sorted;
 use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::read::find_entry::{count_digests, locate, older};
 use crate::memtable::skiplist::arena::Arena;
-use crate::memtable::skiplist::node::{BytesIn, KeepsArena, Pinned};
-use crate::memtable::skiplist::search::Gap;
+use crate::memtable::skiplist::node::{BytesIn, KeepsArena, Pinned, Verified};
+use crate::memtable::skiplist::search::{Gap, Search};
 use crate::tombstone::index::query::Question;
 
 impl From<Gap> for Error {
@@ -326,8 +322,6 @@ pub enum Base<'a> {
 /// ```
 pub struct Operands<'a, C: Comparator = Bytewise> {
     core: &'a Core<C>,
-    /// The sorted copy that the first operand was found in, for mutable `Vector` tables.
-    sorted: Option<Arc<Sorted>>,
     /// The position of the next operand, which is verified when it is handed out.
     next: Option<u32>,
     /// Sequence number of the newest range tombstone that covers the key and is older than the first operand.
@@ -337,13 +331,7 @@ pub struct Operands<'a, C: Comparator = Bytewise> {
 
 impl<C: Comparator> Clone for Operands<'_, C> {
     fn clone(&self) -> Self {
-        Operands {
-            core: self.core,
-            sorted: self.sorted.clone(),
-            next: self.next,
-            cover: self.cover,
-            base: self.base,
-        }
+        Operands { core: self.core, next: self.next, cover: self.cover, base: self.base }
     }
 }
 
@@ -377,32 +365,25 @@ impl<'a, C: Comparator> Operands<'a, C> {
         Ok(rest.base)
     }
 
-    /// The order that the operands were found in. It is looked up again per call, which keeps `Operands` small.
-    fn order(&self) -> Result<Order<'a, C>> {
-        match &self.sorted {
-            None => Ok(Order::List(self.core.point_search()?)),
-            Some(sorted) => Ok(Order::Sorted(search_sorted(self.core.ground(), Arc::clone(sorted))?)),
-        }
-    }
-
     fn step(&mut self, at: u32) -> Result<Option<Operand<'a>>> {
-        let order = self.order()?;
-        let spot = Spot { at, entry: order.entry(at)? };
-        let sequence = spot.entry.node().sequence();
+        // Looked up again per call, which keeps `Operands` small.
+        let search = self.core.point_search()?;
+        let entry = search.view.open(at)?.verify(&search.view)?;
+        let sequence = entry.node().sequence();
         if self.cover.is_some_and(|cover| cover > sequence) {
             self.base = Base::Deleted;
             return Ok(None);
         }
-        if spot.entry.kind() != Kind::MERGE {
-            self.base = if spot.entry.kind().is_point_delete() {
+        if entry.kind() != Kind::MERGE {
+            self.base = if entry.kind().is_point_delete() {
                 Base::Deleted
             } else {
-                Base::Value(spot.entry.value(order.view().width)?)
+                Base::Value(entry.value(search.view.width)?)
             };
             return Ok(None);
         }
-        let value = spot.entry.value(order.view().width)?;
-        self.next = older(self.core, &order, &spot)?.map(|older| older.at);
+        let value = entry.value(search.view.width)?;
+        self.next = older(self.core, &search, &entry)?.map(|older| older.offset());
         if self.next.is_none() && self.cover.is_some() {
             self.base = Base::Deleted;
         }
@@ -420,19 +401,19 @@ impl<'a, C: Comparator> Iterator for Operands<'a, C> {
 }
 
 /// The newest visible entry of a key, and the deletion that hides it.
-type Resolved<'a> = (Option<Spot<'a>>, Option<(SequenceNumber, DeletedBy)>);
+type Resolved<'a> = (Option<Verified<'a>>, Option<(SequenceNumber, DeletedBy)>);
 
 /// Finds the newest visible entry of a key, and the deletion that hides it.
 #[inline(always)]
 fn resolve<'a, C: Comparator>(
     core: &Core<C>,
-    order: &Order<'a, C>,
+    search: &Search<'a, C>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Resolved<'a>> {
-    let spot = locate(core, order, key, snapshot)?;
-    let deleted = deletion(core, key, snapshot, spot.as_ref())?;
-    Ok((spot, deleted))
+    let entry = locate(core, search, key, snapshot)?;
+    let deleted = deletion(core, key, snapshot, entry.as_ref())?;
+    Ok((entry, deleted))
 }
 
 /// The deletion of a key whose newest visible entry is known. Range tombstones are asked whether or not there is such
@@ -442,22 +423,22 @@ pub(crate) fn deletion<C: Comparator>(
     core: &Core<C>,
     key: &[u8],
     snapshot: SequenceNumber,
-    spot: Option<&Spot<'_>>,
+    entry: Option<&Verified<'_>>,
 ) -> Result<Option<(SequenceNumber, DeletedBy)>> {
-    let floor = spot.map_or(0, |spot| spot.entry.node().sequence());
-    Ok(deletion_by(core.covering(Question::new(key, snapshot).above(floor))?, spot))
+    let floor = entry.map_or(0, |entry| entry.node().sequence());
+    Ok(deletion_by(core.covering(Question::new(key, snapshot).above(floor))?, entry))
 }
 
 /// The deletion that hides an entry, from the newest range tombstone that covers the key.
 #[inline]
 pub(crate) fn deletion_by(
     cover: Option<SequenceNumber>,
-    spot: Option<&Spot<'_>>,
+    entry: Option<&Verified<'_>>,
 ) -> Option<(SequenceNumber, DeletedBy)> {
     let mut deleted = cover.map(|sequence| (sequence, DeletedBy::Range));
-    if let (None, Some(spot)) = (deleted, spot) {
-        let sequence = spot.entry.node().sequence();
-        deleted = match spot.entry.kind() {
+    if let (None, Some(entry)) = (deleted, entry) {
+        let sequence = entry.node().sequence();
+        deleted = match entry.kind() {
             Kind::DELETE => Some((sequence, DeletedBy::Point)),
             Kind::SINGLE_DELETE => Some((sequence, DeletedBy::Single)),
             kind if kind.is_point_delete() => Some((sequence, DeletedBy::Custom(kind))),
@@ -473,40 +454,36 @@ pub(crate) fn get<'t, C: Comparator>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<'t, C>> {
-    let order = core.order(Some(key))?;
-    let (spot, deleted) = resolve(core, &order, key, snapshot)?;
-    answer(core, spot, deleted, &order)
+    let search = core.point_search()?;
+    let (entry, deleted) = resolve(core, &search, key, snapshot)?;
+    answer(core, entry, deleted, &search)
 }
 
 /// Makes a `Lookup` of the newest visible entry and its deletion.
 #[inline]
 pub(crate) fn answer<'a, C: Comparator>(
     core: &'a Arc<Core<C>>,
-    spot: Option<Spot<'a>>,
+    entry: Option<Verified<'a>>,
     deleted: Option<(SequenceNumber, DeletedBy)>,
-    order: &Order<'a, C>,
+    search: &Search<'a, C>,
 ) -> Result<Lookup<'a, C>> {
     if let Some((sequence, by)) = deleted {
         return Ok(Lookup::Deleted { sequence, by });
     }
-    let Some(spot) = spot else { return Ok(Lookup::NotFound) };
-    let sequence = spot.entry.node().sequence();
-    if spot.entry.kind() == Kind::MERGE {
-        return operands(core, order, spot).map(Lookup::Merge);
+    let Some(entry) = entry else { return Ok(Lookup::NotFound) };
+    let sequence = entry.node().sequence();
+    if entry.kind() == Kind::MERGE {
+        return operands(core, entry).map(Lookup::Merge);
     }
-    let value = spot.entry.value_in(order.view())?;
-    count_digests(core, order.view(), 1);
-    Ok(Lookup::Value(ValueRef { value, sequence, kind: spot.entry.kind(), owner: core }))
+    let value = entry.value_in(&search.view)?;
+    count_digests(core, &search.view, 1);
+    Ok(Lookup::Value(ValueRef { value, sequence, kind: entry.kind(), owner: core }))
 }
 
 /// The merge operands of a key, from its newest visible one on.
-pub(crate) fn operands<'a, C: Comparator>(
-    core: &'a Core<C>,
-    order: &Order<'a, C>,
-    spot: Spot<'a>,
-) -> Result<Operands<'a, C>> {
-    let cover = core.covering(Question::new(spot.entry.key(), spot.entry.node().sequence()))?;
-    Ok(Operands { core, sorted: order.sorted(), next: Some(spot.at), cover, base: Base::Below })
+pub(crate) fn operands<'a, C: Comparator>(core: &'a Core<C>, entry: Verified<'a>) -> Result<Operands<'a, C>> {
+    let cover = core.covering(Question::new(entry.key(), entry.node().sequence()))?;
+    Ok(Operands { core, next: Some(entry.offset()), cover, base: Base::Below })
 }
 
 /// The newest entry of a key at or below a snapshot, as stored.
@@ -515,9 +492,9 @@ pub(crate) fn get_entry<'t, C: Comparator>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Entry<'t>>> {
-    let order = core.order(Some(key))?;
-    let spot = locate(core, &order, key, snapshot)?;
-    Ok(spot.map(|spot| Entry::new(spot.entry, order.view())))
+    let search = core.point_search()?;
+    let entry = locate(core, &search, key, snapshot)?;
+    Ok(entry.map(|entry| Entry::new(entry, &search.view)))
 }
 
 /// The entry of a key with exactly this sequence number, as stored.
@@ -537,16 +514,16 @@ pub(crate) fn get_into<C: Comparator>(
     buffer: &mut Vec<u8>,
 ) -> Result<Found> {
     buffer.clear();
-    let order = core.order(Some(key))?;
-    let (spot, deleted) = resolve(core, &order, key, snapshot)?;
+    let search = core.point_search()?;
+    let (entry, deleted) = resolve(core, &search, key, snapshot)?;
     if let Some((sequence, by)) = deleted {
         return Ok(Found::Deleted { sequence, by });
     }
-    let Some(spot) = spot else { return Ok(Found::NotFound) };
-    if spot.entry.kind() == Kind::MERGE {
+    let Some(entry) = entry else { return Ok(Found::NotFound) };
+    if entry.kind() == Kind::MERGE {
         return Ok(Found::Merge);
     }
-    copy_verified(&spot.entry, order.view().width, buffer)?;
-    count_digests(core, order.view(), 1);
-    Ok(Found::Value { sequence: spot.entry.node().sequence(), kind: spot.entry.kind() })
+    copy_verified(&entry, search.view.width, buffer)?;
+    count_digests(core, &search.view, 1);
+    Ok(Found::Value { sequence: entry.node().sequence(), kind: entry.kind() })
 }

@@ -23,10 +23,9 @@ use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
 use crate::memtable::lookup::filter::{Answer, Bits};
 use crate::memtable::lookup::statistics::Event;
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::representation::{Ordered, Spot};
-use crate::memtable::read::find_entry::{count_lookup, count_search, is_filtered, locate};
-use crate::memtable::read::get::{Lookup, answer, deletion, deletion_by};
+use crate::memtable::read::find_entry::{count_lookup, count_search, is_filtered};
+use crate::memtable::read::get::{Lookup, answer, deletion, deletion_by, get};
+use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search, Tally};
 use crate::memtable::skiplist::staged_search::find_many;
 
@@ -39,7 +38,7 @@ enum Stage<'a> {
     /// The list must be searched.
     AskList,
     /// The newest visible entry.
-    Done(Option<Spot<'a>>),
+    Done(Option<Verified<'a>>),
 }
 
 /// The bits of a group's keys in the filter.
@@ -74,7 +73,7 @@ fn count_group<C: Comparator>(
     for (stage, bits) in stages.iter().zip(bits) {
         let Stage::Done(found) = stage else { continue };
         count_lookup(core, u64::from(found.is_some()));
-        let passed = bits.is_some_and(|bits| bits.ask(search.view()) == Answer::Perhaps);
+        let passed = bits.is_some_and(|bits| bits.ask(&search.view) == Answer::Perhaps);
         if found.is_none() && passed {
             core.accelerators.count(Event::FilterFalsePositive, 1);
         }
@@ -91,11 +90,11 @@ fn sift_group<C: Comparator, K: AsRef<[u8]>>(
 ) {
     for (key, bits) in keys.iter().zip(&mut *bits) {
         let key = key.as_ref();
-        *bits = core.accelerators.bits(search.view().secret, key, hash_of(key));
-        bits.iter().for_each(|bits| bits.prefetch(search.view()));
+        *bits = core.accelerators.bits(search.view.secret, key, hash_of(key));
+        bits.iter().for_each(|bits| bits.prefetch(&search.view));
     }
     for (stage, bits) in stages.iter_mut().zip(bits) {
-        if is_filtered(core, search.view(), *bits) {
+        if is_filtered(core, &search.view, *bits) {
             *stage = Stage::Done(None);
         }
     }
@@ -122,14 +121,13 @@ fn search_group<'a, C: Comparator, K: AsRef<[u8]>>(
         return;
     }
     let targets = &targets[..count];
+    // After a gap the key is searched for by itself, which may prove that the gap does not matter for it.
     let mut done = |index: usize, outcome: Result<Bracket<'a>, Gap>| {
-        let key = targets[index].key;
-        let found = outcome.map(|bracket| {
-            let entry = bracket.entry.filter(|entry| are_equal(&core.comparator, entry.key(), key));
-            entry.map(|entry| Spot { at: entry.node().offset(), entry })
-        });
-        // After a gap the key is searched for by itself, which may prove that the gap does not matter for it.
-        stages[places[index]] = found.map_or(Stage::AskList, Stage::Done);
+        if let Ok(Bracket { entry, .. }) = outcome {
+            let is_found =
+                |entry: &Verified<'_>| are_equal(&core.comparator, entry.key(), targets[index].key);
+            stages[places[index]] = Stage::Done(entry.filter(is_found));
+        }
     };
     if core.accelerators.statistics.is_some() {
         find_many(search, targets, &Tally::default(), &mut |index, outcome, tally| {
@@ -174,8 +172,8 @@ pub(crate) fn multi_get<'a, C: Comparator, K: AsRef<[u8]>>(
 ) {
     results.clear();
     results.reserve(keys.len());
-    let order = match core.order(None) {
-        Ok(order) => order,
+    let search = match core.point_search() {
+        Ok(search) => search,
         Err(corruption) => {
             results.extend(keys.iter().map(|_| Err(corruption.into())));
             return;
@@ -189,15 +187,13 @@ pub(crate) fn multi_get<'a, C: Comparator, K: AsRef<[u8]>>(
         let mut stages = [Stage::AskList; GROUP];
         let stages = &mut stages[..group.len()];
         core.accelerators.count(Event::MultiGetKey, group.len() as u64);
-        if let Order::List(search) = &order {
-            locate_group(core, search, group, snapshot, stages);
-        }
+        locate_group(core, &search, group, snapshot, stages);
         let covers = covers(core, group, snapshot, stages);
         for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
             let cover = covers.as_ref().and_then(|covers| covers.get(place).copied());
             let result = match budget.refusal() {
                 Some(refusal) => Err(refusal),
-                None => finish(core, &order, key.as_ref(), snapshot, stage, cover),
+                None => finish(core, &search, key.as_ref(), snapshot, stage, cover),
             };
             budget.spend(&result);
             results.push(result);
@@ -214,7 +210,7 @@ fn covers<C: Comparator, K: AsRef<[u8]>>(
     stages: &[Stage<'_>],
 ) -> Option<[Option<SequenceNumber>; GROUP]> {
     let asked = group.iter().zip(stages).map(|(key, stage)| match stage {
-        Stage::Done(Some(spot)) => (key.as_ref(), Some(spot.entry.node().sequence())),
+        Stage::Done(Some(entry)) => (key.as_ref(), Some(entry.node().sequence())),
         _ => (key.as_ref(), None),
     });
     core.tombstones.covering_many(core.ground(), asked, snapshot)
@@ -224,20 +220,19 @@ fn covers<C: Comparator, K: AsRef<[u8]>>(
 #[inline]
 fn finish<'a, C: Comparator>(
     core: &'a Arc<Core<C>>,
-    order: &Order<'a, C>,
+    search: &Search<'a, C>,
     key: &[u8],
     snapshot: SequenceNumber,
     stage: &Stage<'a>,
     cover: Option<Option<SequenceNumber>>,
 ) -> Result<Lookup<'a, C>> {
-    let (spot, cover) = match stage {
-        Stage::Done(found) => (*found, cover),
-        // A table with a sorted order, which was made once for all keys; or damage.
-        _ => (locate(core, order, key, snapshot)?, None),
+    let Stage::Done(entry) = *stage else {
+        // The search of the group met damage.
+        return get(core, key, snapshot);
     };
     let deleted = match cover {
-        Some(cover) => deletion_by(cover, spot.as_ref()),
-        None => deletion(core, key, snapshot, spot.as_ref())?,
+        Some(cover) => deletion_by(cover, entry.as_ref()),
+        None => deletion(core, key, snapshot, entry.as_ref())?,
     };
-    answer(core, spot, deleted, order)
+    answer(core, entry, deleted, search)
 }

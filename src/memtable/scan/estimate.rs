@@ -7,9 +7,8 @@
 use crate::error::Result;
 use crate::key::{Comparator, Side, Target};
 use crate::memtable::core::Core;
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::representation::Ordered;
 use crate::memtable::scan::bounds::ScanBounds;
+use crate::memtable::skiplist::search::Search;
 
 /// An estimate of the size of a range.
 ///
@@ -35,22 +34,21 @@ pub struct RangeStats {
 const EXACT_MOST: u64 = 64;
 
 /// Number of entries between two positions, each verified; `None` if there are more than `EXACT_MOST`.
-fn count_few<'a, C: Comparator>(
-    order: &impl Ordered<'a>,
-    comparator: &C,
+fn count_few<C: Comparator>(
+    search: &Search<'_, C>,
     from: &Target<'_>,
     to: &Target<'_>,
 ) -> Result<Option<u64>> {
-    let mut next = order.find(from)?.after;
+    let mut next = search.find_at_or_after(from)?;
     let mut count = 0;
-    while let Some(spot) = next
-        && spot.entry.node().order(comparator, to).is_lt()
+    while let Some(entry) = next
+        && entry.node().order(search.comparator, to).is_lt()
     {
         count += 1;
         if count > EXACT_MOST {
             return Ok(None);
         }
-        next = order.next(spot.at)?;
+        next = search.next(entry.offset())?;
     }
     Ok(Some(count))
 }
@@ -66,12 +64,10 @@ pub(crate) fn approximate_range_stats<C: Comparator>(
         upper.as_ref().map_or(Target::extreme(Side::End), |scan_bound| scan_bound.target(&core.comparator));
     let totals = core.shards.totals();
     let points = totals.entries.wrapping_sub(totals.range_deletes).wrapping_add(totals.displaced);
-    let entries = match core.order(None)? {
-        Order::List(search) => match count_few(&search, &core.comparator, &from, &to)? {
-            Some(count) => count,
-            None => core.points.list.approximate_count(&search, &from, &to)?.max(EXACT_MOST),
-        },
-        Order::Sorted(search) => search.count(&from, &to)?,
+    let search = core.point_search()?;
+    let entries = match count_few(&search, &from, &to)? {
+        Some(count) => count,
+        None => core.points.list.approximate_count(&search, &from, &to)?.max(EXACT_MOST),
     };
     let entries = entries.min(points);
     let data_bytes = u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));

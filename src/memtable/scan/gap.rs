@@ -9,12 +9,11 @@
 #![forbid(unsafe_code)]
 
 use crate::key::{Comparator, SequenceNumber};
-use crate::memtable::parts::representation::{END, Ordered};
 use crate::memtable::scan::bounds::ScanBound;
 use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::skiplist::node::Verified;
-use crate::memtable::skiplist::search::Gap;
+use crate::memtable::skiplist::search::{Gap, Search};
 
 /// A gap that was reported, and the positions where it begins and ends. A position is missing if the entry beside the
 /// gap no longer verified.
@@ -40,26 +39,25 @@ pub(crate) fn far_end(way: Way) -> ScanBound {
 impl ReportedGap {
     /// A gap with the positions of the entries beside it, as far as these verify.
     #[cold]
-    pub(crate) fn around<'a, O: Ordered<'a>>(order: Option<&O>, gap: Gap) -> ReportedGap {
-        let beside = |at: u32| order.and_then(|order| order.entry(at).ok()).filter(|_| at != END);
-        let (before, after) = (beside(gap.before), beside(gap.after));
-        let (begin, end) = if gap.before == gap.after {
-            // One entry is on both sides: damage hides which range tombstone covers its key.
-            let begin = before.map(|entry| ScanBound::before(entry.key(), SequenceNumber::MAX));
-            (begin, after.map(|entry| ScanBound::after(entry.key(), 0)))
-        } else {
-            (
-                before.map(|entry| ScanBound::just_after(entry.node())),
-                after.map(|entry| ScanBound::just_before(entry.node())),
-            )
+    pub(crate) fn around<C: Comparator>(search: Option<&Search<'_, C>>, gap: Gap) -> ReportedGap {
+        let Some(search) = search else { return ReportedGap { gap, begin: None, end: None } };
+        let side = |node: u32, end: fn() -> ScanBound, beside: &dyn Fn(&Verified<'_>) -> ScanBound| {
+            search.verified(node).ok().map(|entry| entry.as_ref().map_or_else(end, beside))
         };
-        let begin = if gap.before == END { Some(ScanBound::start()) } else { begin };
-        let end = if gap.after == END { Some(ScanBound::end()) } else { end };
+        // With one entry on both sides damage hides which range tombstone covers its key.
+        let one = gap.before == gap.after;
+        let begin = side(gap.before, ScanBound::start, &|entry| match one {
+            true => ScanBound::before(entry.key(), SequenceNumber::MAX),
+            false => ScanBound::just_after(entry.node()),
+        });
+        let end = side(gap.after, ScanBound::end, &|entry| match one {
+            true => ScanBound::after(entry.key(), 0),
+            false => ScanBound::just_before(entry.node()),
+        });
         ReportedGap { gap, begin, end }
     }
 
-    /// Whether an entry is beyond the gap, if the near side of the gap is known. Duplicates of a `Vector` table have
-    /// equal positions.
+    /// Whether an entry is beyond the gap, if the near side of the gap is known.
     pub(crate) fn is_passed_at<C: Comparator>(&self, comparator: &C, way: Way, entry: &Verified<'_>) -> bool {
         let is_before =
             |scan_bound: &ScanBound| entry.node().order(comparator, &scan_bound.target(comparator)).is_lt();

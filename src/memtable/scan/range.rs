@@ -120,20 +120,13 @@ impl<L: Visibility> Tip<L> {
         Tip { walk, state: End::Fresh, place: None }
     }
 
-    /// Takes one step; the first one goes to the beginning of this end. A walk over a sorted copy shares the copy of
-    /// the other end. Not called once the range is over.
+    /// Takes one step; the first one goes to the beginning of this end. Not called once the range is over.
     #[inline(always)]
-    fn advance<'a, C: Comparator>(
-        &mut self,
-        core: &'a Core<C>,
-        way: Way,
-        other: &Self,
-    ) -> Result<Option<Entry<'a>>> {
+    fn advance<'a, C: Comparator>(&mut self, core: &'a Core<C>, way: Way) -> Result<Option<Entry<'a>>> {
         if self.state == End::Moving {
             return self.walk.advance(core, way);
         }
         self.state = End::Moving;
-        self.walk.share_order(&other.walk);
         self.walk.begin(core, way, self.place.as_ref())
     }
 
@@ -225,7 +218,7 @@ impl<L: Visibility> Ends<L> {
         }
         let (tip, other) = self.tips(way);
         if other.state == End::Fresh {
-            let moved = tip.advance(core, way, other);
+            let moved = tip.advance(core, way);
             tip.place = None;
             return self.settle(way, moved);
         }
@@ -236,7 +229,7 @@ impl<L: Visibility> Ends<L> {
             self.is_over = true;
             return failed.err().map(Err);
         }
-        let moved = tip.advance(core, way, other);
+        let moved = tip.advance(core, way);
         self.meet(core, way, moved)
     }
 

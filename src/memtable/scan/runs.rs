@@ -16,12 +16,10 @@ use std::cmp::Ordering;
 use crate::error::{Corruption, Place};
 use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target, are_equal};
 use crate::memtable::core::Core;
-use crate::memtable::parts::representation::{END, Ordered, Spot};
-use crate::memtable::read::find_entry::past_proved;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::parked::Parked;
-use crate::memtable::skiplist::search::Gap;
+use crate::memtable::skiplist::search::{Gap, Search};
 
 /// The direction of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,59 +28,22 @@ pub(crate) enum Way {
     Backward,
 }
 
-/// The entry that a walk is on, without a borrow of the table.
-#[derive(Debug, Clone, Copy)]
-pub struct Stand {
-    pub(crate) at: u32,
-    pub(crate) parked: Parked,
+/// The entry that a walk is on, verified again (VISIBILITY-4).
+#[inline]
+pub(crate) fn resumed<'a, C: Comparator>(search: &Search<'a, C>, from: &Parked) -> Result<Verified<'a>, Gap> {
+    from.verify(&search.view).map_err(|corruption| search.gap_at(from.offset(), corruption))
 }
 
-impl Stand {
-    #[inline(always)]
-    pub(crate) fn on(spot: &Spot<'_>) -> Self {
-        Stand { at: spot.at, parked: Parked::new(&spot.entry) }
-    }
-
-    /// On an entry of a list, where a position is the node's offset.
-    #[inline(always)]
-    pub(crate) fn at(entry: &Verified<'_>) -> Self {
-        Stand { at: entry.node().offset(), parked: Parked::new(entry) }
-    }
-
-    /// The entry, verified again (VISIBILITY-4).
-    #[inline]
-    pub(crate) fn spot<'a, O: Ordered<'a>>(&self, order: &O) -> Result<Spot<'a>, Gap> {
-        match self.parked.verify(order.view()) {
-            Ok(entry) => Ok(Spot { at: self.at, entry }),
-            Err(corruption) => Err(order.gap_at(self.at, corruption)),
-        }
-    }
-
-    /// Whether the entry verifies and its key is another one (VISIBILITY-4).
-    #[inline(never)]
-    pub(crate) fn has_key_other_than<C: Comparator>(
-        &self,
-        core: &Core<C>,
-        frame: &Frame,
-        key: &[u8],
-    ) -> bool {
-        let entry = frame.on(&core.arena).and_then(|view| self.parked.verify(&view).ok());
-        entry.is_some_and(|entry| !are_equal(&core.comparator, entry.key(), key))
-    }
-
-    /// Whether another entry has the same key (VISIBILITY-4).
-    #[inline]
-    fn has_key_of<'a, C: Comparator, O: Ordered<'a>>(
-        &self,
-        core: &Core<C>,
-        order: &O,
-        other: &Spot<'a>,
-    ) -> Result<bool, Gap> {
-        if C::EQUALITY == KeyEquality::Bytes && self.parked.has_other_key(&other.entry) {
-            return Ok(false);
-        }
-        Ok(same_key(core, &self.spot(order)?, other))
-    }
+/// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
+#[inline(never)]
+pub(crate) fn has_key_other_than<C: Comparator>(
+    core: &Core<C>,
+    frame: &Frame,
+    from: &Parked,
+    key: &[u8],
+) -> bool {
+    let entry = frame.on(&core.arena).and_then(|view| from.verify(&view).ok());
+    entry.is_some_and(|entry| !are_equal(&core.comparator, entry.key(), key))
 }
 
 /// Steps that every walk may take, however small its table.
@@ -126,8 +87,8 @@ impl StepLimit {
 /// Steps over entries of one run before a search takes over (VISIBILITY-3).
 pub(crate) const STEPS_MAX: u32 = 8;
 
-pub(crate) fn same_key<C: Comparator>(core: &Core<C>, left: &Spot<'_>, right: &Spot<'_>) -> bool {
-    are_equal(&core.comparator, left.entry.key(), right.entry.key())
+pub(crate) fn same_key<C: Comparator>(core: &Core<C>, left: &Verified<'_>, right: &Verified<'_>) -> bool {
+    are_equal(&core.comparator, left.key(), right.key())
 }
 
 /// Which adjacent entries a scan shows at most one of (VISIBILITY-3).
@@ -142,30 +103,33 @@ pub(crate) enum Run {
 impl Run {
     /// Whether another entry belongs to the run of `from`.
     #[inline]
-    pub(crate) fn holds<'a, C: Comparator, O: Ordered<'a>>(
+    pub(crate) fn holds<'a, C: Comparator>(
         self,
         core: &Core<C>,
-        order: &O,
-        from: &Stand,
-        other: &Spot<'a>,
+        search: &Search<'a, C>,
+        from: &Parked,
+        other: &Verified<'a>,
     ) -> Result<bool, Gap> {
-        if self == Run::Equals && other.entry.node().sequence() != from.parked.sequence() {
+        if self == Run::Equals && other.node().sequence() != from.sequence() {
             return Ok(false);
         }
-        from.has_key_of(core, order, other)
+        if C::EQUALITY == KeyEquality::Bytes && from.has_other_key(other) {
+            return Ok(false);
+        }
+        Ok(same_key(core, &resumed(search, from)?, other))
     }
 
     /// The position before the run that an entry belongs to.
-    fn start<'k, C: Comparator>(self, core: &Core<C>, spot: &Spot<'k>) -> Target<'k> {
-        let newest = if self == Run::Key { SequenceNumber::MAX } else { spot.entry.node().sequence() };
-        Target::new(&core.comparator, spot.entry.key(), newest)
+    fn start<'k, C: Comparator>(self, core: &Core<C>, entry: &Verified<'k>) -> Target<'k> {
+        let newest = if self == Run::Key { SequenceNumber::MAX } else { entry.node().sequence() };
+        Target::new(&core.comparator, entry.key(), newest)
     }
 
     /// The position after it.
-    fn end<'k, C: Comparator>(self, core: &Core<C>, spot: &Spot<'k>) -> Target<'k> {
+    fn end<'k, C: Comparator>(self, core: &Core<C>, entry: &Verified<'k>) -> Target<'k> {
         match self {
-            Run::Key => Target::behind_key(&core.comparator, spot.entry.key()),
-            Run::Equals => self.start(core, spot).with_revision(0).with_side(Side::After),
+            Run::Key => Target::behind_key(&core.comparator, entry.key()),
+            Run::Equals => self.start(core, entry).with_revision(0).with_side(Side::After),
         }
     }
 }
@@ -173,64 +137,64 @@ impl Run {
 /// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3). `hidden` counts
 /// the entries of the run that it looks at.
 #[inline]
-pub(crate) fn past_run<'a, C: Comparator, O: Ordered<'a>>(
+pub(crate) fn past_run<'a, C: Comparator>(
     core: &Core<C>,
-    order: &O,
-    from: &Stand,
+    search: &Search<'a, C>,
+    from: &Parked,
     run: Run,
     way: Way,
     hidden: &mut u64,
-) -> Result<Option<Spot<'a>>, Gap> {
-    let mut at = from.at;
+) -> Result<Option<Verified<'a>>, Gap> {
+    let mut at = from.offset();
     for _ in 0..STEPS_MAX {
         let next = match way {
-            Way::Forward => order.next(at)?,
-            Way::Backward => order.prev(at)?,
+            Way::Forward => search.next(at)?,
+            Way::Backward => search.prev(at)?,
         };
         match next {
-            Some(next) if run.holds(core, order, from, &next)? => {
-                at = next.at;
+            Some(next) if run.holds(core, search, from, &next)? => {
+                at = next.offset();
                 *hidden += 1;
             }
             next => return Ok(next),
         }
     }
-    let spot = from.spot(order)?;
+    let entry = resumed(search, from)?;
     match way {
-        Way::Forward => Ok(order.find(&run.end(core, &spot))?.after),
-        Way::Backward => order.find_before(&run.start(core, &spot)),
+        Way::Forward => Ok(search.find_at_or_after(&run.end(core, &entry))?),
+        Way::Backward => search.find_before(&run.start(core, &entry)),
     }
 }
 
-/// The entry after a gap, if no damaged entry in the gap can belong to the run of `spot` (VISIBILITY-2).
+/// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry` (VISIBILITY-2).
 #[cold]
-pub(crate) fn past_gap<'a, C: Comparator, O: Ordered<'a>>(
+pub(crate) fn past_gap<'a, C: Comparator>(
     core: &Core<C>,
-    order: &O,
+    search: &Search<'a, C>,
     gap: Gap,
-    spot: &Spot<'a>,
+    entry: &Verified<'a>,
     run: Run,
-) -> Result<Option<Spot<'a>>, Gap> {
-    past_proved(order, gap, |key, sequence| {
-        (run == Run::Equals && sequence != spot.entry.node().sequence())
-            || !are_equal(&core.comparator, key, spot.entry.key())
+) -> Result<Option<Verified<'a>>, Gap> {
+    search.past_gap(gap, |key, sequence| {
+        (run == Run::Equals && sequence != entry.node().sequence())
+            || !are_equal(&core.comparator, key, entry.key())
     })
 }
 
-/// The first entry of the run of `spot`: a few steps, then a search (VISIBILITY-3). A gap before it whose entries are
+/// The first entry of the run of `entry`: a few steps, then a search (VISIBILITY-3). A gap before it whose entries are
 /// proved not to belong to the run is left to the next step (VISIBILITY-2). If both a step and the search meet a gap,
 /// that of the step is reported. `hidden` counts the entries of the run that it looks at and leaves.
-pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
+pub(crate) fn first_of_run<'a, C: Comparator>(
     core: &Core<C>,
-    order: &O,
-    spot: Spot<'a>,
+    search: &Search<'a, C>,
+    entry: Verified<'a>,
     run: Run,
     hidden: &mut u64,
-) -> Result<Spot<'a>, Gap> {
-    let (mut first, mut met) = (spot, None);
+) -> Result<Verified<'a>, Gap> {
+    let (mut first, mut met) = (entry, None);
     for _ in 0..STEPS_MAX {
-        match order.prev(first.at) {
-            Ok(Some(before)) if run.holds(core, order, &Stand::on(&first), &before)? => {
+        match search.prev(first.offset()) {
+            Ok(Some(before)) if run.holds(core, search, &Parked::new(&first), &before)? => {
                 first = before;
                 *hidden += 1;
             }
@@ -242,42 +206,40 @@ pub(crate) fn first_of_run<'a, C: Comparator, O: Ordered<'a>>(
             }
         }
     }
-    let found = match order.find(&run.start(core, &first)) {
-        Ok(around) => around.after,
-        Err(gap) => past_gap(core, order, met.unwrap_or(gap), &first, run)?,
+    let found = match search.find_at_or_after(&run.start(core, &first)) {
+        Ok(found) => found,
+        Err(gap) => past_gap(core, search, met.unwrap_or(gap), &first, run)?,
     };
     match found {
-        Some(found) if run.holds(core, order, &Stand::on(&first), &found)? => Ok(found),
+        Some(found) if run.holds(core, search, &Parked::new(&first), &found)? => Ok(found),
         _ => Ok(first),
     }
 }
 
 /// A gap without sides, after which the walk cannot go on.
 #[cold]
-pub(crate) fn no_way(corruption: Corruption) -> Gap {
-    Gap { corruption, before: END, after: END }
+pub(crate) fn no_way<C>(search: &Search<'_, C>, corruption: Corruption) -> Gap {
+    Gap { corruption, before: search.sentinel, after: search.sentinel }
 }
 
 /// With 0 protection bytes keys are not verified, and a scan that searches could loop over a damaged key. So each
 /// move must lead further in the order of the keys as read.
 #[inline(always)]
-pub(crate) fn moved_on<'a, C: Comparator, O: Ordered<'a>>(
+pub(crate) fn moved_on<'a, C: Comparator>(
     core: &Core<C>,
-    order: &O,
-    from: &Stand,
-    to: Option<Spot<'a>>,
+    search: &Search<'a, C>,
+    from: &Parked,
+    to: Option<Verified<'a>>,
     way: Ordering,
-) -> Result<Option<Spot<'a>>, Gap> {
-    let Some(next) = to.filter(|_| order.view().width.bytes() == 0) else { return Ok(to) };
-    let from = from.spot(order)?;
-    let (here, there) = (from.entry.node(), next.entry.node());
-    let moved = core.comparator.compare(next.entry.key(), from.entry.key());
+) -> Result<Option<Verified<'a>>, Gap> {
+    let Some(next) = to.filter(|_| search.view.width.bytes() == 0) else { return Ok(to) };
+    let from = resumed(search, from)?;
+    let (here, there) = (from.node(), next.node());
+    let moved = core.comparator.compare(next.key(), from.key());
     let moved = moved.then(here.sequence().cmp(&there.sequence()));
-    // Duplicates of a `Vector` table differ only in their places.
-    let moved = moved.then(here.revision().cmp(&there.revision()));
-    if moved.then(next.at.cmp(&from.at)) == way {
+    if moved.then(here.revision().cmp(&there.revision())) == way {
         return Ok(to);
     }
     let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);
-    Err(no_way(corruption))
+    Err(no_way(search, corruption))
 }

@@ -15,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
 use crate::error::{Corruption, Place};
 use crate::integrity::options::OrderChecks;
@@ -23,15 +22,13 @@ use crate::key::{Comparator, KeyOrder, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::filter::Answer;
 use crate::memtable::lookup::statistics::Event;
-use crate::memtable::parts::ordered::Order;
-use crate::memtable::parts::representation::{END, Ordered, Spot};
-use crate::memtable::parts::vector::{Sorted, SortedSearch};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds};
 use crate::memtable::scan::gap::{ReportedGap, far_end, passed};
-use crate::memtable::scan::runs::{Stand, Way};
+use crate::memtable::scan::runs::{Way, no_way};
 use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Node, Verified};
+use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Course, Gap, Search};
 
@@ -39,59 +36,55 @@ use crate::memtable::skiplist::search::{Course, Gap, Search};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum State {
     Nowhere,
-    At(Stand),
+    At(Parked),
     /// In the last gap.
     Gap,
-}
-
-/// The order of the table, as a walk keeps it between calls.
-#[derive(Debug, Clone)]
-enum Kept {
-    List(Course),
-    Sorted(Arc<Sorted>),
 }
 
 /// See the head of the file.
 pub(crate) struct Scope<L> {
     pub(crate) visibility: L,
     /// The table's checked values as of the last seek.
-    kept: Option<(Frame, Kept)>,
+    kept: Option<(Frame, Course)>,
     bounds: ScanBounds,
     /// What all keys shown start with, in prefix mode.
     prefix: Option<Box<[u8]>>,
 }
 
 /// Where a move ended: on an entry, at an end, in a gap, or at a damaged control block.
-pub(super) type Arrival = Result<Result<Option<Stand>, Gap>, Corruption>;
+pub(super) type Arrival = Result<Result<Option<Parked>, Gap>, Corruption>;
 
 /// Where a move ended: on an entry, at an end, or in a gap.
-type Outcome<'a> = Result<Option<Spot<'a>>, Gap>;
+type Outcome<'a> = Result<Option<Verified<'a>>, Gap>;
 
 /// Converts an entry to what a walk keeps of it.
 #[inline(always)]
-fn park(spot: Option<Spot<'_>>) -> Option<Stand> {
-    spot.as_ref().map(Stand::on)
+fn park(entry: Option<Verified<'_>>) -> Option<Parked> {
+    entry.as_ref().map(Parked::new)
 }
 
 /// Whether what a backward step found from the near entry on, the first one beyond a gap, lies after that entry: the
 /// walk has been there, and the gap was reported.
 #[cold]
-fn leads_back<'a, C: Comparator, O: Ordered<'a>>(
+fn leads_back<'a, C: Comparator>(
     core: &Core<C>,
-    order: &O,
-    near: &Spot<'a>,
+    search: &Search<'a, C>,
+    near: &Verified<'a>,
     found: &Outcome<'a>,
 ) -> bool {
-    let bound = ScanBound::just_after(near.entry.node());
+    let bound = ScanBound::just_after(near.node());
     let bound = bound.target(&core.comparator);
     let is_after = |node: &Node<'_>| !node.order(&core.comparator, &bound).is_lt();
     match found {
         // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
         // after it.
-        Err(gap) if gap.after == END => gap.before != END,
-        Err(gap) => gap.before == near.at || order.entry(gap.after).is_ok_and(|entry| is_after(entry.node())),
+        Err(gap) if gap.after == search.sentinel => gap.before != search.sentinel,
+        Err(gap) => {
+            gap.before == near.offset()
+                || matches!(search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
+        }
         // The version that could be seen stands after the gap.
-        Ok(shown) => shown.is_some_and(|shown| is_after(shown.entry.node())),
+        Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
     }
 }
 
@@ -127,45 +120,25 @@ impl<L: Visibility> Scope<L> {
         self.kept.as_ref().map(|(frame, _)| frame)
     }
 
-    /// Whether this walk has a sorted copy of its own.
-    pub(super) fn has_sorted(&self) -> bool {
-        matches!(self.kept, Some((_, Kept::Sorted(_))))
-    }
-
     /// Looks at the control block again.
     pub(super) fn refresh<C: Comparator>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
-        self.kept = Some(match core.order(None)? {
-            Order::List(search) => (search.view.frame, Kept::List(search.course)),
-            Order::Sorted(search) => (search.view.frame, Kept::Sorted(search.sorted)),
-        });
+        let search = core.point_search()?;
+        self.kept = Some((search.view.frame, search.course));
         Ok(())
     }
 
-    /// Takes over the sorted copy of another walk, if it has one, so that both meet the same gaps.
-    pub(super) fn share_order(&mut self, other: &Self) {
-        if let Some((frame, Kept::Sorted(sorted))) = &other.kept {
-            self.kept = Some((*frame, Kept::Sorted(Arc::clone(sorted))));
-        }
-    }
-
-    /// The table's list, if it is kept as one, opened with the values kept from the last seek.
+    /// The table's list, opened with the values kept from the last seek, if there was one.
     #[inline(always)]
     pub(super) fn list<'a, C: Comparator>(&self, core: &'a Core<C>) -> Option<Search<'a, C>> {
-        let Some((frame, Kept::List(course))) = &self.kept else { return None };
+        let (frame, course) = self.kept.as_ref()?;
         let view = frame.on(&core.arena)?;
         Some(Search { view, comparator: &core.comparator, course: *course })
     }
 
-    /// The table's order, opened with the values kept from the last seek.
+    /// The table's list, opened with the values kept from the last seek, or anew.
     #[inline]
-    pub(super) fn order<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Order<'a, C>, Corruption> {
-        if let Some(search) = self.list(core) {
-            return Ok(Order::List(search));
-        }
-        let Some((frame, Kept::Sorted(sorted))) = &self.kept else { return core.order(None) };
-        let Some(view) = frame.on(&core.arena) else { return core.order(None) };
-        let (comparator, sorted) = (&core.comparator, Arc::clone(sorted));
-        Ok(Order::Sorted(SortedSearch { view, comparator, sorted }))
+    pub(super) fn search<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Search<'a, C>, Corruption> {
+        self.list(core).map_or_else(|| core.point_search(), Ok)
     }
 
     /// The first entry shown at or after a position, or the last one before it, inside the bounds.
@@ -177,20 +150,20 @@ impl<L: Visibility> Scope<L> {
         read_ahead: &mut ReadAhead,
         hidden: &mut u64,
     ) -> Arrival {
-        let order = self.order(core)?;
+        let search = self.search(core)?;
         if let Some(prefix) = &self.prefix
-            && core.accelerators.may_start_with(order.view(), prefix) == Answer::Absent
+            && core.accelerators.may_start_with(&search.view, prefix) == Answer::Absent
         {
             core.accelerators.count(Event::FilterNegative, 1);
             return Ok(Ok(None));
         }
-        Ok(self.arrive_in(core, &order, way, target, read_ahead, hidden).map(park))
+        Ok(self.arrive_in(core, &search, way, target, read_ahead, hidden).map(park))
     }
 
-    fn arrive_in<'a, C: Comparator, O: Ordered<'a>>(
+    fn arrive_in<'a, C: Comparator>(
         &self,
         core: &'a Core<C>,
-        order: &O,
+        search: &Search<'a, C>,
         way: Way,
         target: &Target<'_>,
         read_ahead: &mut ReadAhead,
@@ -202,24 +175,24 @@ impl<L: Visibility> Scope<L> {
         let bound = self.near(way).map(|scan_bound| scan_bound.target(&core.comparator));
         let bound = bound.as_ref().filter(|bound| target.order(&core.comparator, bound) == outside);
         let target = bound.unwrap_or(target);
-        let spot = match way {
-            Way::Forward => order.seek(target, read_ahead)?.after,
-            Way::Backward => order.find_before(target)?,
+        let entry = match way {
+            Way::Forward => search.find(target, read_ahead)?.entry,
+            Way::Backward => search.find_before(target)?,
         };
-        self.show(core, order, way, spot, hidden)
+        self.show(core, search, way, entry, hidden)
     }
 
     /// This entry, or, if it lies before the lower bound, the first one after it.
-    pub(super) fn after_lower<'a, C: Comparator, O: Ordered<'a>>(
+    pub(super) fn after_lower<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        spot: Spot<'a>,
+        search: &Search<'a, C>,
+        entry: Verified<'a>,
     ) -> Outcome<'a> {
-        let Some(bound) = self.near(Way::Forward) else { return Ok(Some(spot)) };
+        let Some(bound) = self.near(Way::Forward) else { return Ok(Some(entry)) };
         let bound = bound.target(&core.comparator);
-        let is_before = spot.entry.node().order(&core.comparator, &bound).is_lt();
-        if is_before { Ok(order.find(&bound)?.after) } else { Ok(Some(spot)) }
+        let is_before = entry.node().order(&core.comparator, &bound).is_lt();
+        if is_before { Ok(search.find_at_or_after(&bound)?) } else { Ok(Some(entry)) }
     }
 
     /// The bound at which a walk in this direction begins.
@@ -233,22 +206,24 @@ impl<L: Visibility> Scope<L> {
 
     /// The first entry from a stored one on that the visibility shows, inside the far bound.
     #[inline(always)]
-    fn show<'a, C: Comparator, O: Ordered<'a>>(
+    fn show<'a, C: Comparator>(
         &self,
         core: &'a Core<C>,
-        order: &O,
+        search: &Search<'a, C>,
         way: Way,
-        spot: Option<Spot<'a>>,
+        entry: Option<Verified<'a>>,
         hidden: &mut u64,
     ) -> Outcome<'a> {
-        let (spot, far) = match way {
-            Way::Forward => (self.visibility.forward(core, order, spot, hidden)?, self.bounds.upper.as_ref()),
+        let (entry, far) = match way {
+            Way::Forward => {
+                (self.visibility.forward(core, search, entry, hidden)?, self.bounds.upper.as_ref())
+            }
             Way::Backward => {
-                (self.visibility.backward(core, order, spot, hidden)?, self.bounds.lower.as_ref())
+                (self.visibility.backward(core, search, entry, hidden)?, self.bounds.lower.as_ref())
             }
         };
-        let (Some(spot), Some(far)) = (spot, far) else { return Ok(spot) };
-        Ok(self.is_inside(core, spot.entry, far, way).then_some(spot))
+        let (Some(entry), Some(far)) = (entry, far) else { return Ok(entry) };
+        Ok(self.is_inside(core, entry, far, way).then_some(entry))
     }
 
     /// A step in a list from an entry to the adjacent one, if the two entries alone show that it is visible. `None`
@@ -269,16 +244,16 @@ impl<L: Visibility> Scope<L> {
         }
         let search = self.list(core)?;
         let (entry, far) = match way {
-            Way::Forward => (search.try_next(stand.at)?, &self.bounds.upper),
-            Way::Backward => (search.try_prev(stand.at)?, &self.bounds.lower),
+            Way::Forward => (search.try_next(stand.offset())?, &self.bounds.upper),
+            Way::Backward => (search.try_prev(stand.offset())?, &self.bounds.lower),
         };
         let to = entry.node().offset();
-        if search.look_on(read_ahead, stand.at, to) {
+        if search.look_on(read_ahead, stand.offset(), to) {
             self.read_on(core, read_ahead, to, way);
         }
         let is_next = self.visibility.shows_neighbour(core, self.frame()?, stand, &entry)
             && far.as_ref().is_none_or(|far| self.is_inside(core, entry, far, way))
-            && (search.order_checks == OrderChecks::Off || self.are_in_order(core, stand.at, to, way));
+            && (search.order_checks == OrderChecks::Off || self.are_in_order(core, stand.offset(), to, way));
         is_next.then_some(entry)
     }
 
@@ -328,103 +303,100 @@ impl<L: Visibility> Scope<L> {
                 Some(search) => {
                     let outcome = self.step_from(core, &search, way, stand, hidden);
                     if let Ok(Some(to)) = &outcome
-                        && search.look_on(read_ahead, stand.at, to.at)
+                        && search.look_on(read_ahead, stand.offset(), to.offset())
                     {
-                        self.read_on(core, read_ahead, to.at, way);
+                        self.read_on(core, read_ahead, to.offset(), way);
                     }
                     Ok(outcome.map(park))
                 }
-                None => Ok(self.step_from(core, &self.order(core)?, way, stand, hidden).map(park)),
+                None => Ok(self.step_from(core, &core.point_search()?, way, stand, hidden).map(park)),
             },
             (State::Gap, Some(reported)) => {
-                Ok(self.step_over_gap(core, &self.order(core)?, way, reported, hidden).map(park))
+                Ok(self.step_over_gap(core, &self.search(core)?, way, reported, hidden).map(park))
             }
             (State::Nowhere | State::Gap, _) => Ok(Ok(None)),
         }
     }
 
     #[inline(always)]
-    fn step_from<'a, C: Comparator, O: Ordered<'a>>(
+    fn step_from<'a, C: Comparator>(
         &self,
         core: &'a Core<C>,
-        order: &O,
+        search: &Search<'a, C>,
         way: Way,
-        from: &Stand,
+        from: &Parked,
         hidden: &mut u64,
     ) -> Outcome<'a> {
         let next = match way {
-            Way::Forward => self.visibility.after(core, order, from, hidden)?,
-            Way::Backward => self.visibility.before(core, order, from, hidden)?,
+            Way::Forward => self.visibility.after(core, search, from, hidden)?,
+            Way::Backward => self.visibility.before(core, search, from, hidden)?,
         };
-        self.show(core, order, way, next, hidden)
+        self.show(core, search, way, next, hidden)
     }
 
-    /// The first entry from `spot` on that is inside the near bound. Gaps outside it are passed.
+    /// The first entry from `entry` on that is inside the near bound. Gaps outside it are passed.
     #[cold]
-    fn first_inside<'a, C: Comparator, O: Ordered<'a>>(
+    fn first_inside<'a, C: Comparator>(
         &self,
         core: &'a Core<C>,
-        order: &O,
+        search: &Search<'a, C>,
         way: Way,
-        mut spot: Spot<'a>,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        let Some(scan_bound) = self.near(way) else { return Ok(Some(spot)) };
+        mut entry: Verified<'a>,
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let Some(scan_bound) = self.near(way) else { return Ok(Some(entry)) };
         let scan_bound = scan_bound.target(&core.comparator);
         loop {
-            let in_front = spot.entry.node().order(&core.comparator, &scan_bound).is_lt();
+            let in_front = entry.node().order(&core.comparator, &scan_bound).is_lt();
             if in_front == (way == Way::Backward) {
-                return Ok(Some(spot));
+                return Ok(Some(entry));
             }
             let next = match way {
-                Way::Forward => order.next(spot.at)?,
-                Way::Backward => order.prev(spot.at)?,
+                Way::Forward => search.next(entry.offset())?,
+                Way::Backward => search.prev(entry.offset())?,
             };
             let Some(next) = next else { return Ok(None) };
-            spot = next;
+            entry = next;
         }
     }
 
     /// Goes on at the far side of a gap, strictly beyond it (WALK-1).
     #[cold]
-    fn step_over_gap<'a, C: Comparator, O: Ordered<'a>>(
+    fn step_over_gap<'a, C: Comparator>(
         &self,
         core: &'a Core<C>,
-        order: &O,
+        search: &Search<'a, C>,
         way: Way,
         reported: &ReportedGap,
         hidden: &mut u64,
     ) -> Outcome<'a> {
         let gap = reported.gap;
         let at = if way == Way::Forward { gap.after } else { gap.before };
-        if at == END {
-            return Ok(None);
-        }
-        let entry = match order.entry(at) {
-            Ok(entry) => entry,
+        let entry = match search.verified(at) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Ok(None),
             // The far side of the gap was damaged since it was reported, so the walk goes on along its links.
-            Err(corruption) => return Err(order.gap_at(at, corruption)),
+            Err(corruption) => return Err(search.gap_at(at, corruption)),
         };
-        let spot = Spot { at, entry };
         if gap.before == gap.after {
-            return self.step_from(core, order, way, &Stand::on(&spot), hidden);
+            return self.step_from(core, search, way, &Parked::new(&entry), hidden);
         }
         if !reported.is_passed_at(&core.comparator, way, &entry) {
             let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
-            return Err(Gap { corruption, before: END, after: END });
+            return Err(no_way(search, corruption));
         }
-        let spot = match self.first_inside(core, order, way, spot)? {
-            Some(spot) if spot.at == at && way == Way::Forward => {
-                self.visibility.after_gap(core, order, gap, spot, hidden)?
+        let entry = match self.first_inside(core, search, way, entry)? {
+            Some(entry) if entry.offset() == at && way == Way::Forward => {
+                self.visibility.after_gap(core, search, gap, entry, hidden)?
             }
-            spot => spot,
+            entry => entry,
         };
-        let shown = self.show(core, order, way, spot, hidden);
-        let Some(near) = spot.filter(|near| way == Way::Backward && leads_back(core, order, near, &shown))
+        let shown = self.show(core, search, way, entry, hidden);
+        let Some(near) = entry.filter(|near| way == Way::Backward && leads_back(core, search, near, &shown))
         else {
             return shown;
         };
-        let before = self.visibility.before(core, order, &Stand::on(&near), hidden)?;
-        self.show(core, order, way, before, hidden)
+        let before = self.visibility.before(core, search, &Parked::new(&near), hidden)?;
+        self.show(core, search, way, before, hidden)
     }
 
     /// How far a walk in this direction has come: it is done with everything before the returned position.
@@ -442,23 +414,23 @@ impl<L: Visibility> Scope<L> {
             (State::Gap, Some(reported)) => return Ok(reported.far(way).cloned().unwrap_or_else(far)),
             (State::Nowhere | State::Gap, _) => return Ok(far()),
         };
-        let order = self.order(core)?;
-        if let Ok(entry) = stand.parked.verify(order.view()) {
+        let search = self.search(core)?;
+        if let Ok(entry) = stand.verify(&search.view) {
             return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
         }
         // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
         let (next, beside) = match way {
-            Way::Forward => (order.next(stand.at), ScanBound::just_before as fn(&Node<'_>) -> ScanBound),
-            Way::Backward => (order.prev(stand.at), ScanBound::just_after as fn(&Node<'_>) -> ScanBound),
+            Way::Forward => {
+                (search.next(stand.offset()), ScanBound::just_before as fn(&Node<'_>) -> ScanBound)
+            }
+            Way::Backward => {
+                (search.prev(stand.offset()), ScanBound::just_after as fn(&Node<'_>) -> ScanBound)
+            }
         };
         match next {
-            Ok(spot) => Ok(spot.map_or_else(far, |spot| beside(spot.entry.node()))),
-            // The entry that its link leads to is damaged, too: the walk has passed the intact entry on the near
-            // side.
-            Err(gap) => {
-                let gap = ReportedGap::around(Some(&order), gap);
-                gap.near(way).cloned().ok_or(gap.gap.corruption)
-            }
+            Ok(entry) => Ok(entry.map_or_else(far, |entry| beside(entry.node()))),
+            // What its link leads to is damaged, too.
+            Err(gap) => Err(gap.corruption),
         }
     }
 }

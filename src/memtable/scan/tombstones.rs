@@ -15,9 +15,9 @@ use std::sync::Arc;
 use crate::error::{Corruption, Place, Result};
 use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder, SequenceNumber};
 use crate::memtable::core::Core;
-use crate::memtable::parts::representation::{END, Ordered, Spot};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragments;
 use crate::tombstone::fragment::span::check_order;
@@ -78,17 +78,18 @@ pub(crate) fn each_tombstone<C: Comparator>(
     core: &Core<C>,
     mut take: impl FnMut(&Verified<'_>, &[u8], &View<'_>) -> Result<()>,
 ) -> Result<()> {
-    let order = core.range_search()?;
+    let search = core.range_search()?;
     let mut end = Vec::new();
-    let mut next = order.next_of(END)?;
-    while let Some(spot) = next {
-        next = order.next_of(spot.at)?;
-        copy(&order, &spot, &mut end)?;
+    let mut next = next_of(&search, search.sentinel)?;
+    while let Some(entry) = next {
+        next = next_of(&search, entry.offset())?;
+        copy(&search, &entry, &mut end)?;
         // The table accepts only tombstones whose start is before their end, so a key was damaged or the comparator changed.
-        check_order(&core.comparator, spot.entry.key(), &end).map_err(|_| {
-            Corruption::new(Place::Entry, bytes_of(spot.at), 0, 0).with_sequence(spot.entry.node().sequence())
+        check_order(&core.comparator, entry.key(), &end).map_err(|_| {
+            Corruption::new(Place::Entry, bytes_of(entry.offset()), 0, 0)
+                .with_sequence(entry.node().sequence())
         })?;
-        take(&spot.entry, &end, order.view())?;
+        take(&entry, &end, &search.view)?;
     }
     Ok(())
 }
@@ -107,29 +108,27 @@ pub(crate) fn range_tombstones<C: Comparator>(
     Ok(fragmenter.finish())
 }
 
-/// Steps for passes that stop at the first gap.
-pub(crate) trait NextOf<'a> {
-    fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption>;
-}
-
-impl<'a, O: Ordered<'a>> NextOf<'a> for O {
-    fn next_of(&self, at: u32) -> Result<Option<Spot<'a>>, Corruption> {
-        let next = self.next(at).map_err(|gap| gap.corruption)?;
-        // A step that stays in place would never end.
-        match next {
-            Some(spot) if spot.at == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
-            next => Ok(next),
-        }
+/// The entry after `at`, for passes that stop at the first gap.
+#[inline]
+pub(crate) fn next_of<'a, C: Comparator>(
+    search: &Search<'a, C>,
+    at: u32,
+) -> Result<Option<Verified<'a>>, Corruption> {
+    let next = search.next(at).map_err(|gap| gap.corruption)?;
+    // A step that stays in place would never end.
+    match next {
+        Some(entry) if entry.offset() == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
+        next => Ok(next),
     }
 }
 
 /// Copies a value and verifies the copy.
-pub(crate) fn copy<'a>(
-    order: &impl Ordered<'a>,
-    spot: &Spot<'a>,
+pub(crate) fn copy<C: Comparator>(
+    search: &Search<'_, C>,
+    entry: &Verified<'_>,
     buffer: &mut Vec<u8>,
 ) -> Result<(), Corruption> {
     buffer.clear();
-    buffer.extend_from_slice(spot.entry.value_unverified());
-    spot.entry.verify_copy(buffer, order.view().width)
+    buffer.extend_from_slice(entry.value_unverified());
+    entry.verify_copy(buffer, search.view.width)
 }

@@ -25,14 +25,15 @@ use std::cmp::Ordering;
 
 use crate::key::{Comparator, KeyEquality, SequenceNumber, Target};
 use crate::memtable::core::Core;
-use crate::memtable::parts::representation::{Ordered, Spot};
 use crate::memtable::scan::runs::{
-    Run, STEPS_MAX, Stand, StepLimit, Way, first_of_run, moved_on, no_way, past_gap, past_run, same_key,
+    Run, STEPS_MAX, StepLimit, Way, first_of_run, has_key_other_than, moved_on, no_way, past_gap, past_run,
+    same_key,
 };
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::Verified;
-use crate::memtable::skiplist::search::Gap;
+use crate::memtable::skiplist::parked::Parked;
+use crate::memtable::skiplist::search::{Gap, Search};
 use crate::planted::{Bug, planted};
 use crate::tombstone::index::live::CoveringRun;
 use crate::tombstone::index::query::Question;
@@ -59,7 +60,7 @@ use crate::tombstone::index::query::Question;
 pub trait Visibility: sealed::Look {}
 
 pub(crate) mod sealed {
-    use super::{Comparator, Core, Frame, Gap, Ordered, SequenceNumber, Spot, Stand, Verified, Way};
+    use super::{Comparator, Core, Frame, Gap, Parked, Search, SequenceNumber, Verified, Way};
 
     /// The private methods of a visibility.
     pub trait Look: Clone + std::fmt::Debug + Send + Sync {
@@ -74,7 +75,7 @@ pub(crate) mod sealed {
             &self,
             core: &Core<C>,
             frame: &Frame,
-            from: &Stand,
+            from: &Parked,
             neighbour: &Verified<'_>,
         ) -> bool;
 
@@ -86,55 +87,55 @@ pub(crate) mod sealed {
 
         /// The first entry shown at or after a stored one. Unless all versions are shown, the stored one is the first
         /// of its key.
-        #[expect(private_interfaces, private_bounds, reason = "sealed")]
-        fn forward<'a, C: Comparator, O: Ordered<'a>>(
+        #[expect(private_interfaces, reason = "sealed")]
+        fn forward<'a, C: Comparator>(
             &self,
             core: &Core<C>,
-            order: &O,
-            spot: Option<Spot<'a>>,
+            search: &Search<'a, C>,
+            entry: Option<Verified<'a>>,
             hidden: &mut u64,
-        ) -> Result<Option<Spot<'a>>, Gap>;
+        ) -> Result<Option<Verified<'a>>, Gap>;
 
         /// The last entry shown at or before a stored one.
-        #[expect(private_interfaces, private_bounds, reason = "sealed")]
-        fn backward<'a, C: Comparator, O: Ordered<'a>>(
+        #[expect(private_interfaces, reason = "sealed")]
+        fn backward<'a, C: Comparator>(
             &self,
             core: &Core<C>,
-            order: &O,
-            spot: Option<Spot<'a>>,
+            search: &Search<'a, C>,
+            entry: Option<Verified<'a>>,
             hidden: &mut u64,
-        ) -> Result<Option<Spot<'a>>, Gap>;
+        ) -> Result<Option<Verified<'a>>, Gap>;
 
         /// The first stored entry after a shown one that may be shown next.
-        #[expect(private_interfaces, private_bounds, reason = "sealed")]
-        fn after<'a, C: Comparator, O: Ordered<'a>>(
+        #[expect(private_interfaces, reason = "sealed")]
+        fn after<'a, C: Comparator>(
             &self,
             core: &Core<C>,
-            order: &O,
-            from: &Stand,
+            search: &Search<'a, C>,
+            from: &Parked,
             hidden: &mut u64,
-        ) -> Result<Option<Spot<'a>>, Gap>;
+        ) -> Result<Option<Verified<'a>>, Gap>;
 
         /// The last stored entry before a shown one that may be shown next.
-        #[expect(private_interfaces, private_bounds, reason = "sealed")]
-        fn before<'a, C: Comparator, O: Ordered<'a>>(
+        #[expect(private_interfaces, reason = "sealed")]
+        fn before<'a, C: Comparator>(
             &self,
             core: &Core<C>,
-            order: &O,
-            from: &Stand,
+            search: &Search<'a, C>,
+            from: &Parked,
             hidden: &mut u64,
-        ) -> Result<Option<Spot<'a>>, Gap>;
+        ) -> Result<Option<Verified<'a>>, Gap>;
 
-        /// The first stored entry at or after `spot`, where a gap ends, that may be shown next (VISIBILITY-2).
-        #[expect(private_interfaces, private_bounds, reason = "sealed")]
-        fn after_gap<'a, C: Comparator, O: Ordered<'a>>(
+        /// The first stored entry at or after `entry`, where a gap ends, that may be shown next (VISIBILITY-2).
+        #[expect(private_interfaces, reason = "sealed")]
+        fn after_gap<'a, C: Comparator>(
             &self,
             core: &Core<C>,
-            order: &O,
+            search: &Search<'a, C>,
             gap: Gap,
-            spot: Spot<'a>,
+            entry: Verified<'a>,
             hidden: &mut u64,
-        ) -> Result<Option<Spot<'a>>, Gap>;
+        ) -> Result<Option<Verified<'a>>, Gap>;
     }
 }
 
@@ -171,7 +172,7 @@ pub struct AtSnapshot {
 impl Visibility for Raw {}
 impl Visibility for AtSnapshot {}
 
-#[expect(private_interfaces, private_bounds, reason = "sealed")]
+#[expect(private_interfaces, reason = "sealed")]
 impl sealed::Look for Raw {
     #[inline(always)]
     fn is_plain<C: Comparator>(&self, core: &Core<C>, _way: Way) -> bool {
@@ -179,7 +180,7 @@ impl sealed::Look for Raw {
     }
 
     #[inline(always)]
-    fn shows_neighbour<C: Comparator>(&self, _: &Core<C>, _: &Frame, _: &Stand, _: &Verified<'_>) -> bool {
+    fn shows_neighbour<C: Comparator>(&self, _: &Core<C>, _: &Frame, _: &Parked, _: &Verified<'_>) -> bool {
         true
     }
 
@@ -194,73 +195,73 @@ impl sealed::Look for Raw {
     }
 
     #[inline(always)]
-    fn forward<'a, C: Comparator, O: Ordered<'a>>(
+    fn forward<'a, C: Comparator>(
         &self,
         _core: &Core<C>,
-        _order: &O,
-        spot: Option<Spot<'a>>,
+        _search: &Search<'a, C>,
+        entry: Option<Verified<'a>>,
         _hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        Ok(spot)
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        Ok(entry)
     }
 
     #[inline]
-    fn backward<'a, C: Comparator, O: Ordered<'a>>(
+    fn backward<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        spot: Option<Spot<'a>>,
+        search: &Search<'a, C>,
+        entry: Option<Verified<'a>>,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        match spot {
-            Some(spot) if replaces(core) => first_of_run(core, order, spot, Run::Equals, hidden).map(Some),
-            spot => Ok(spot),
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        match entry {
+            Some(entry) if replaces(core) => first_of_run(core, search, entry, Run::Equals, hidden).map(Some),
+            entry => Ok(entry),
         }
     }
 
     #[inline(always)]
-    fn after<'a, C: Comparator, O: Ordered<'a>>(
+    fn after<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        from: &Stand,
+        search: &Search<'a, C>,
+        from: &Parked,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
+    ) -> Result<Option<Verified<'a>>, Gap> {
         if replaces(core) {
-            return past_run(core, order, from, Run::Equals, Way::Forward, hidden);
+            return past_run(core, search, from, Run::Equals, Way::Forward, hidden);
         }
-        order.next(from.at)
+        search.next(from.offset())
     }
 
     #[inline(always)]
-    fn before<'a, C: Comparator, O: Ordered<'a>>(
+    fn before<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        from: &Stand,
+        search: &Search<'a, C>,
+        from: &Parked,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
+    ) -> Result<Option<Verified<'a>>, Gap> {
         if replaces(core) {
             // An equal entry was inserted before this one after this one was shown.
-            return past_run(core, order, from, Run::Equals, Way::Backward, hidden);
+            return past_run(core, search, from, Run::Equals, Way::Backward, hidden);
         }
-        order.prev(from.at)
+        search.prev(from.offset())
     }
 
-    fn after_gap<'a, C: Comparator, O: Ordered<'a>>(
+    fn after_gap<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
+        search: &Search<'a, C>,
         gap: Gap,
-        spot: Spot<'a>,
+        entry: Verified<'a>,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        let replaced = replaces(core) && past_gap(core, order, gap, &spot, Run::Equals).is_err();
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let replaced = replaces(core) && past_gap(core, search, gap, &entry, Run::Equals).is_err();
         if !replaced || planted(Bug::GapShowsReplaced) {
-            return Ok(Some(spot));
+            return Ok(Some(entry));
         }
         *hidden += 1;
-        past_run(core, order, &Stand::on(&spot), Run::Equals, Way::Forward, hidden)
+        past_run(core, search, &Parked::new(&entry), Run::Equals, Way::Forward, hidden)
     }
 }
 
@@ -271,88 +272,90 @@ fn replaces<C>(core: &Core<C>) -> bool {
 }
 
 impl AtSnapshot {
-    /// The newest visible entry of the key that the stored entry `spot` belongs to.
-    fn newest<'a, C: Comparator, O: Ordered<'a>>(
+    /// The newest visible entry of the key of a stored entry.
+    fn newest<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        spot: &Spot<'a>,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        let target = Target::new(&core.comparator, spot.entry.key(), self.sequence);
-        let after = match order.find(&target) {
-            Ok(around) => around.after,
-            Err(gap) => past_gap(core, order, gap, spot, Run::Key)?,
+        search: &Search<'a, C>,
+        entry: &Verified<'a>,
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let target = Target::new(&core.comparator, entry.key(), self.sequence);
+        let after = match search.find_at_or_after(&target) {
+            Ok(after) => after,
+            Err(gap) => past_gap(core, search, gap, entry, Run::Key)?,
         };
-        Ok(after.filter(|found| same_key(core, found, spot)))
+        Ok(after.filter(|found| same_key(core, found, entry)))
     }
 
-    /// Whether `spot`, the oldest version of its key, is the only version that may be shown, because the entry before
+    /// Whether `entry`, the oldest version of its key, is the only version that may be shown, because the entry before
     /// it has another key or is newer than the snapshot. `false` after a gap, where that takes a search.
-    fn is_alone<'a, C: Comparator, O: Ordered<'a>>(
+    fn is_alone<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        spot: &Spot<'a>,
+        search: &Search<'a, C>,
+        entry: &Verified<'a>,
     ) -> Result<bool, Gap> {
-        match order.prev(spot.at) {
-            Ok(Some(before)) => Ok(before.entry.node().sequence() > self.sequence
-                || !Run::Key.holds(core, order, &Stand::on(spot), &before)?),
+        match search.prev(entry.offset()) {
+            Ok(Some(before)) => Ok(before.node().sequence() > self.sequence
+                || !Run::Key.holds(core, search, &Parked::new(entry), &before)?),
             Ok(None) => Ok(true),
             Err(_) => Ok(false),
         }
     }
 
     /// Whether a visible entry is shown: it is no tombstone and no tombstone covers it.
-    fn shows<C: Comparator>(&self, core: &Core<C>, spot: &Spot<'_>) -> Result<bool, Gap> {
-        if spot.entry.kind().is_point_delete() {
+    fn shows<C: Comparator>(&self, core: &Core<C>, entry: &Verified<'_>) -> Result<bool, Gap> {
+        if entry.kind().is_point_delete() {
             return Ok(false);
         }
-        let question = Question::new(spot.entry.key(), self.sequence);
-        match core.covering(question.above(spot.entry.node().sequence())) {
+        let question = Question::new(entry.key(), self.sequence);
+        match core.covering(question.above(entry.node().sequence())) {
             Ok(cover) => Ok(cover.is_none()),
-            Err(corruption) => Err(Gap { corruption, before: spot.at, after: spot.at }),
+            Err(corruption) => Err(Gap { corruption, before: entry.offset(), after: entry.offset() }),
         }
     }
 
     /// The first stored entry that may be shown after a hidden key: after the whole interval of its tombstone if that
     /// is newer than every entry that the snapshot sees, else after the key.
-    fn behind_hidden<'a, C: Comparator, O: Ordered<'a>>(
+    fn behind_hidden<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        spot: &Spot<'a>,
+        search: &Search<'a, C>,
+        entry: &Verified<'a>,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        match self.dead_run(core, spot) {
-            Some(run) => Ok(order.find(&Target::new(&core.comparator, &run.end, SequenceNumber::MAX))?.after),
-            None => past_run(core, order, &Stand::on(spot), Run::Key, Way::Forward, hidden),
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        match self.dead_run(core, entry) {
+            Some(run) => {
+                Ok(search.find_at_or_after(&Target::new(&core.comparator, &run.end, SequenceNumber::MAX))?)
+            }
+            None => past_run(core, search, &Parked::new(entry), Run::Key, Way::Forward, hidden),
         }
     }
 
     /// The last stored entry that may be shown before a hidden key.
-    fn before_hidden<'a, C: Comparator, O: Ordered<'a>>(
+    fn before_hidden<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        spot: &Spot<'a>,
+        search: &Search<'a, C>,
+        entry: &Verified<'a>,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        match self.dead_run(core, spot) {
-            Some(run) => order.find_before(&Target::new(&core.comparator, &run.start, SequenceNumber::MAX)),
-            None => past_run(core, order, &Stand::on(spot), Run::Key, Way::Backward, hidden),
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        match self.dead_run(core, entry) {
+            Some(run) => search.find_before(&Target::new(&core.comparator, &run.start, SequenceNumber::MAX)),
+            None => past_run(core, search, &Parked::new(entry), Run::Key, Way::Backward, hidden),
         }
     }
 
     /// The interval around a hidden key in which no entry can be shown.
-    fn dead_run<C: Comparator>(&self, core: &Core<C>, spot: &Spot<'_>) -> Option<CoveringRun> {
+    fn dead_run<C: Comparator>(&self, core: &Core<C>, entry: &Verified<'_>) -> Option<CoveringRun> {
         let mut run = CoveringRun::default();
-        let question = Question::new(spot.entry.key(), self.sequence);
+        let question = Question::new(entry.key(), self.sequence);
         core.tombstones.covering_run(core.ground(), question, &mut run).ok()??;
         core.is_dead(&run, self.sequence).then_some(run)
     }
 }
 
-#[expect(private_interfaces, private_bounds, reason = "sealed")]
+#[expect(private_interfaces, reason = "sealed")]
 impl sealed::Look for AtSnapshot {
     #[inline(always)]
     fn is_plain<C: Comparator>(&self, core: &Core<C>, way: Way) -> bool {
@@ -365,12 +368,12 @@ impl sealed::Look for AtSnapshot {
         &self,
         core: &Core<C>,
         frame: &Frame,
-        from: &Stand,
+        from: &Parked,
         neighbour: &Verified<'_>,
     ) -> bool {
         let is_visible = neighbour.node().sequence() <= self.sequence && !neighbour.kind().is_point_delete();
-        let differs = C::EQUALITY == KeyEquality::Bytes && from.parked.has_other_key(neighbour);
-        is_visible && (differs || from.has_key_other_than(core, frame, neighbour.key()))
+        let differs = C::EQUALITY == KeyEquality::Bytes && from.has_other_key(neighbour);
+        is_visible && (differs || has_key_other_than(core, frame, from, neighbour.key()))
     }
 
     #[inline(always)]
@@ -383,101 +386,101 @@ impl sealed::Look for AtSnapshot {
         (SequenceNumber::MAX, 0)
     }
 
-    fn forward<'a, C: Comparator, O: Ordered<'a>>(
+    fn forward<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        spot: Option<Spot<'a>>,
+        search: &Search<'a, C>,
+        entry: Option<Verified<'a>>,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        let (mut next, mut limit) = (spot, StepLimit::default());
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let (mut next, mut limit) = (entry, StepLimit::default());
         let mut steps = 0;
-        while let Some(spot) = next {
-            let visible = spot.entry.node().sequence() <= self.sequence;
-            if visible && self.shows(core, &spot)? {
-                return Ok(Some(spot));
+        while let Some(entry) = next {
+            let visible = entry.node().sequence() <= self.sequence;
+            if visible && self.shows(core, &entry)? {
+                return Ok(Some(entry));
             }
-            limit.count(core).map_err(no_way)?;
+            limit.count(core).map_err(|corruption| no_way(search, corruption))?;
             *hidden += 1;
             steps += 1;
             next = if visible {
-                self.behind_hidden(core, order, &spot, hidden)?
+                self.behind_hidden(core, search, &entry, hidden)?
             } else if steps % STEPS_MAX == 0 {
-                order.find(&Target::new(&core.comparator, spot.entry.key(), self.sequence))?.after
+                search.find_at_or_after(&Target::new(&core.comparator, entry.key(), self.sequence))?
             } else {
-                order.next(spot.at)?
+                search.next(entry.offset())?
             };
-            next = moved_on(core, order, &Stand::on(&spot), next, Ordering::Greater)?;
+            next = moved_on(core, search, &Parked::new(&entry), next, Ordering::Greater)?;
         }
         Ok(None)
     }
 
-    fn backward<'a, C: Comparator, O: Ordered<'a>>(
+    fn backward<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        spot: Option<Spot<'a>>,
+        search: &Search<'a, C>,
+        entry: Option<Verified<'a>>,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        let (mut next, mut limit) = (spot, StepLimit::default());
-        while let Some(spot) = next {
-            let alone = self.is_alone(core, order, &spot)?;
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let (mut next, mut limit) = (entry, StepLimit::default());
+        while let Some(entry) = next {
+            let alone = self.is_alone(core, search, &entry)?;
             let visible = if alone {
-                Some(spot).filter(|spot| spot.entry.node().sequence() <= self.sequence)
+                Some(entry).filter(|entry| entry.node().sequence() <= self.sequence)
             } else {
-                self.newest(core, order, &spot)?
+                self.newest(core, search, &entry)?
             };
-            *hidden += u64::from(visible.is_none_or(|visible| visible.at != spot.at));
+            *hidden += u64::from(visible.is_none_or(|visible| visible.offset() != entry.offset()));
             if let Some(visible) = visible {
                 if self.shows(core, &visible)? {
                     return Ok(Some(visible));
                 }
                 *hidden += 1;
             }
-            limit.count(core).map_err(no_way)?;
+            limit.count(core).map_err(|corruption| no_way(search, corruption))?;
             next = match visible {
-                Some(dead) => self.before_hidden(core, order, &dead, hidden)?,
-                None => past_run(core, order, &Stand::on(&spot), Run::Key, Way::Backward, hidden)?,
+                Some(dead) => self.before_hidden(core, search, &dead, hidden)?,
+                None => past_run(core, search, &Parked::new(&entry), Run::Key, Way::Backward, hidden)?,
             };
-            next = moved_on(core, order, &Stand::on(&spot), next, Ordering::Less)?;
+            next = moved_on(core, search, &Parked::new(&entry), next, Ordering::Less)?;
         }
         Ok(None)
     }
 
-    fn after<'a, C: Comparator, O: Ordered<'a>>(
+    fn after<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        from: &Stand,
+        search: &Search<'a, C>,
+        from: &Parked,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        let next = past_run(core, order, from, Run::Key, Way::Forward, hidden)?;
-        moved_on(core, order, from, next, Ordering::Greater)
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let next = past_run(core, search, from, Run::Key, Way::Forward, hidden)?;
+        moved_on(core, search, from, next, Ordering::Greater)
     }
 
-    fn before<'a, C: Comparator, O: Ordered<'a>>(
+    fn before<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
-        from: &Stand,
+        search: &Search<'a, C>,
+        from: &Parked,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        let prev = past_run(core, order, from, Run::Key, Way::Backward, hidden)?;
-        moved_on(core, order, from, prev, Ordering::Less)
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let prev = past_run(core, search, from, Run::Key, Way::Backward, hidden)?;
+        moved_on(core, search, from, prev, Ordering::Less)
     }
 
-    fn after_gap<'a, C: Comparator, O: Ordered<'a>>(
+    fn after_gap<'a, C: Comparator>(
         &self,
         core: &Core<C>,
-        order: &O,
+        search: &Search<'a, C>,
         gap: Gap,
-        spot: Spot<'a>,
+        entry: Verified<'a>,
         hidden: &mut u64,
-    ) -> Result<Option<Spot<'a>>, Gap> {
-        if past_gap(core, order, gap, &spot, Run::Key).is_ok() || planted(Bug::GapShowsReplaced) {
-            return Ok(Some(spot));
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        if past_gap(core, search, gap, &entry, Run::Key).is_ok() || planted(Bug::GapShowsReplaced) {
+            return Ok(Some(entry));
         }
         *hidden += 1;
-        past_run(core, order, &Stand::on(&spot), Run::Key, Way::Forward, hidden)
+        past_run(core, search, &Parked::new(&entry), Run::Key, Way::Forward, hidden)
     }
 }

@@ -34,9 +34,10 @@ use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
 use crate::memtable::scan::gap::ReportedGap;
-use crate::memtable::scan::runs::{Run, Stand, StepLimit, Way, first_of_run};
+use crate::memtable::scan::runs::{Run, StepLimit, Way, first_of_run, resumed};
 use crate::memtable::scan::scope::{Arrival, Scope, State};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
+use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Gap;
 
@@ -128,7 +129,7 @@ impl<L: Visibility> Walk<L> {
     pub(crate) fn entry<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
         let Some(view) = self.scope.frame().and_then(|frame| frame.on(&core.arena)) else { return Ok(None) };
-        Ok(Some(Entry::new(stand.parked.verify(&view)?, &view)))
+        Ok(Some(Entry::new(stand.verify(&view)?, &view)))
     }
 
     /// The entry that the walk is on, for calls that have just verified it.
@@ -136,7 +137,7 @@ impl<L: Visibility> Walk<L> {
     pub(crate) fn shown<'a, C: Comparator>(&self, core: &'a Core<C>) -> Option<Entry<'a>> {
         let State::At(stand) = &self.state else { return None };
         let view = self.scope.frame()?.on(&core.arena)?;
-        stand.parked.resume(&view).map(|entry| Entry::new(entry, &view))
+        stand.resume(&view).map(|entry| Entry::new(entry, &view))
     }
 
     /// Goes to the first entry shown at or after (`key`, `sequence`).
@@ -218,7 +219,7 @@ impl<L: Visibility> Walk<L> {
         if let Some(entry) = self.scope.step_fast(core, &self.state, way, &mut self.read_ahead)
             && let Some(frame) = self.scope.frame()
         {
-            self.state = State::At(Stand::at(&entry));
+            self.state = State::At(Parked::new(&entry));
             return Ok(Some(Entry::new(entry, frame)));
         }
         self.step_slow(core, way)
@@ -330,25 +331,17 @@ impl<L: Visibility> Walk<L> {
     #[cold]
     #[inline(never)]
     fn fall<C: Comparator>(&mut self, core: &Core<C>, gap: Gap) -> Result<()> {
-        let order = self.scope.order(core).ok();
-        self.reported = Some(Box::new(ReportedGap::around(order.as_ref(), gap)));
+        let search = self.scope.search(core).ok();
+        self.reported = Some(Box::new(ReportedGap::around(search.as_ref(), gap)));
         self.state = State::Gap;
         Err(gap.corruption.into())
     }
 
-    /// Reads the control block again, but keeps a sorted copy.
+    /// Reads the control block again.
     fn refresh<C: Comparator>(&mut self, core: &Core<C>) -> Result<()> {
         (self.failed, self.sought) = (None, None);
-        if self.scope.has_sorted() {
-            return Ok(());
-        }
         self.state = State::Nowhere;
         self.scope.refresh(core).or_else(|corruption| self.fail(corruption))
-    }
-
-    /// Takes over the sorted copy of another walk, if it has one.
-    pub(crate) fn share_order(&mut self, other: &Self) {
-        self.scope.share_order(&other.scope);
     }
 
     /// The gap that the walk is in, if it is in one.
@@ -378,10 +371,10 @@ impl Walk<AtSnapshot> {
     /// The merge operands of the key that the walk is on, if its entry is one.
     pub(crate) fn operands<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Option<Operands<'a, C>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
-        let order = self.scope.order(core)?;
-        let spot = stand.spot(&order)?;
-        let is_operand = spot.entry.kind() == Kind::MERGE;
-        is_operand.then(|| operands(core, &order, spot)).transpose()
+        let search = self.scope.search(core)?;
+        let entry = resumed(&search, stand)?;
+        let is_operand = entry.kind() == Kind::MERGE;
+        is_operand.then(|| operands(core, entry)).transpose()
     }
 }
 
@@ -389,12 +382,12 @@ impl Walk<Raw> {
     /// Goes from any version of a key to the key's first version inside the bounds.
     pub(crate) fn rewind_key<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = self.state else { return Ok(None) };
-        let first = self.scope.order(core).map(|order| {
-            let spot = stand.spot(&order)?;
+        let first = self.scope.search(core).map(|search| {
+            let entry = resumed(&search, &stand)?;
             // The range that goes back shows what it passes here.
-            let first = first_of_run(core, &order, spot, Run::Key, &mut 0)?;
-            let first = self.scope.after_lower(core, &order, first)?;
-            Ok(first.as_ref().map(Stand::on))
+            let first = first_of_run(core, &search, entry, Run::Key, &mut 0)?;
+            let first = self.scope.after_lower(core, &search, first)?;
+            Ok(first.as_ref().map(Parked::new))
         });
         self.stand(core, first)?;
         Ok(self.shown(core))

@@ -77,6 +77,8 @@ mod tests {
     };
     use crate::sync::Ordering;
 
+    const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0, next: 0, end: 0 };
+
     fn fields() -> Fields<'static> {
         Fields::new(9, Kind::PUT, b"the key", b"value", None)
     }
@@ -88,7 +90,7 @@ mod tests {
         let view = arena.view().unwrap();
         let lengths = Lengths::pack(fields().key.len(), fields().kind, fields().value.len());
         let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();
-        let built = view.build(&mut reservation, &fields(), Shape::low(0, 0)).unwrap();
+        let built = view.build(&mut reservation, &fields(), LOW).unwrap();
         test(&view, built.offset, entry_end(width, lengths));
     }
 

@@ -270,13 +270,6 @@ pub(crate) struct Shape {
     pub(crate) end: u32,
 }
 
-impl Shape {
-    /// A node with one link, without padding and revision.
-    pub(crate) const fn low(back: u32, next: u32) -> Shape {
-        Shape { pad: 0, height: 1, revision: 0, back, next, end: 0 }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {

@@ -1,4 +1,4 @@
-//! Steps along level 0, both ways.
+//! Steps along level 0, both ways, and past gaps whose entries are proved.
 //!
 //! ```text
 //!   next   at --link--> next                     verified; a damaged node is passed by its own link
@@ -12,9 +12,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Comparator, Side, Target};
+use crate::key::{Comparator, SequenceNumber, Side, Target};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
 use crate::memtable::skiplist::witness::Doubt;
@@ -22,6 +22,9 @@ use crate::planted::{Bug, planted};
 
 /// Longest walk along stale hints before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;
+
+/// At most this many damaged entries of a gap are tried for proofs of their keys, because a proof takes microseconds.
+const GAP_ENTRIES_MAX: u32 = 16;
 
 impl<'a, C: Comparator> Search<'a, C> {
     /// The entry after `at`, or the first one if `at` is the sentinel, without order checks. `None` if there is none, or
@@ -227,5 +230,38 @@ impl<'a, C: Comparator> Search<'a, C> {
             self.view.replace_back(at, back, found.pred);
         }
         self.verified(found.pred).map_err(|corruption| self.gap(corruption, self.sentinel, at))
+    }
+
+    /// The gap around the entry at `at`, which verified before and no longer does. Its links still lead on.
+    #[cold]
+    pub(crate) fn gap_at(&self, at: u32, corruption: Corruption) -> Gap {
+        let node = |entry: Option<Verified<'a>>| entry.map_or(self.sentinel, |entry| entry.offset());
+        let before = self.prev(at).map_or_else(|gap| gap.before, node);
+        let after = self.next(at).map_or_else(|gap| gap.after, node);
+        Gap { corruption, before, after }
+    }
+
+    /// The entry after a gap, if every damaged entry in the gap is proved to have a key and a sequence number for which
+    /// `is_other` is true.
+    #[cold]
+    pub(crate) fn past_gap(
+        &self,
+        gap: Gap,
+        is_other: impl Fn(&[u8], SequenceNumber) -> bool,
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        if !matches!(gap.corruption.place, Place::Entry | Place::Header) {
+            return Err(gap);
+        }
+        let mut node = gap.before;
+        for _ in 0..GAP_ENTRIES_MAX {
+            node = self.view.try_link(node, 0).ok_or(gap)?;
+            if node == gap.after {
+                return self.verified(node).map_err(|_| gap);
+            }
+            if node == self.sentinel || !self.view.proves(node, &is_other) {
+                break;
+            }
+        }
+        Err(gap)
     }
 }

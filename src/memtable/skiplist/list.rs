@@ -95,7 +95,7 @@ pub(crate) enum Placement<'a> {
         /// The equal entry that it hides.
         displaced: Option<Verified<'a>>,
         /// What is left for [`List::link_tower`] to do.
-        tower: Option<Tower>,
+        tower: Tower,
     },
     /// An equal entry was kept.
     Kept,
@@ -105,13 +105,13 @@ impl Placement<'_> {
     /// The tower that is left to link.
     pub(crate) fn tower(&self) -> Option<Tower> {
         match self {
-            Placement::Linked { tower, .. } => *tower,
+            Placement::Linked { tower, .. } => Some(*tower),
             Placement::Kept => None,
         }
     }
 }
 
-/// What [`List::insert_new`] did.
+/// What [`List::insert_between`] did.
 #[derive(Debug)]
 pub(crate) enum Quick {
     /// The entry is in the list, which has no equal one.
@@ -150,7 +150,7 @@ impl List {
         order_checks: OrderChecks,
     ) -> Result<List> {
         let view = arena.view()?;
-        let sentinel = new_sentinel(&view, &mut SubChunk::default(), HEIGHT_MAX as u32)?;
+        let sentinel = new_sentinel(&view, &mut SubChunk::default())?;
         arena.control.set_head(head, sentinel)?;
         Ok(List { top: AtomicU32::new(0), seek_checks, order_checks, holds: head, directory: 0 })
     }
@@ -190,26 +190,15 @@ impl List {
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
     ) -> Result<Placement<'a>> {
-        match self.insert_new(search, inserter, fields)? {
+        let bracket = inserter.find(search, fields)?;
+        match self.insert_between(search, inserter, fields, &bracket)? {
             Quick::Linked(linked) => Ok(linked.placed(None)),
             Quick::Not(site) => self.insert_any(search, inserter, fields, policy, site),
         }
     }
 
-    /// Inserts most entries: those without an equal, at the first attempt. What else there is to do is done by
-    /// [`insert_any`](Self::insert_any), out of the way.
-    #[inline(always)]
-    pub(crate) fn insert_new<C: Comparator>(
-        &self,
-        search: &Search<'_, C>,
-        inserter: &mut Inserter,
-        fields: &Fields<'_>,
-    ) -> Result<Quick> {
-        let bracket = inserter.find(search, fields)?;
-        self.insert_between(search, inserter, fields, &bracket)
-    }
-
-    /// As [`insert_new`](Self::insert_new), where a search has certified the place.
+    /// Inserts most entries: those without an equal, at the first attempt, where a search has certified the place. What else
+    /// there is to do is done by [`insert_any`](Self::insert_any), out of the way.
     #[inline(always)]
     pub(crate) fn insert_between<'a, C: Comparator>(
         &self,
@@ -383,7 +372,7 @@ impl Linked {
     /// This outcome as that of any insert.
     fn placed(self, displaced: Option<Verified<'_>>) -> Placement<'_> {
         let Linked { digest, bytes, tower } = self;
-        Placement::Linked { digest, bytes, displaced, tower: Some(tower) }
+        Placement::Linked { digest, bytes, displaced, tower }
     }
 }
 

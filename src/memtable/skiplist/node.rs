@@ -370,6 +370,12 @@ impl<'a> Verified<'a> {
         &self.node
     }
 
+    /// The node's address, in arena units.
+    #[inline(always)]
+    pub(crate) fn offset(&self) -> u32 {
+        self.node.offset()
+    }
+
     /// The user key.
     #[inline(always)]
     pub(crate) fn key(&self) -> &'a [u8] {

@@ -65,7 +65,9 @@ impl Parked {
         found.err().unwrap_or(plain.with_sequence(self.sequence))
     }
 
-    fn offset(&self) -> u32 {
+    /// The node's address, in arena units.
+    #[inline(always)]
+    pub(crate) fn offset(&self) -> u32 {
         (self.place >> 32) as u32
     }
 

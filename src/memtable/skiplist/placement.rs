@@ -11,11 +11,14 @@
 //! A site belongs to one writer.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "a reservation's bytes are bounded by the address limit")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "bytes of a reservation and heights of towers are bounded"
+)]
 
 use crate::error::Result;
 use crate::memtable::skiplist::arena::{Reservation, SubChunk, View};
-use crate::memtable::skiplist::layout::{LINE_UNITS, UNIT, pad_units, stand_apart};
+use crate::memtable::skiplist::layout::{HEIGHT_MAX, LINE_UNITS, UNIT, pad_units, stand_apart};
 
 /// The units of one node, and the node's place in them.
 #[derive(Debug)]
@@ -111,8 +114,9 @@ impl Site {
     }
 }
 
-/// Makes a head with this many links, all of which name it. Its back word has a line without any other word (LAYOUT-3).
-pub(crate) fn new_sentinel(view: &View<'_>, sub: &mut SubChunk, height: u32) -> Result<u32> {
+/// Makes a head, all links of which name it. Its back word has a line without any other word (LAYOUT-3).
+pub(crate) fn new_sentinel(view: &View<'_>, sub: &mut SubChunk) -> Result<u32> {
+    let height = HEIGHT_MAX as u32;
     let units = u64::from(height) + u64::from(2 * LINE_UNITS - 1);
     let reservation = view.arena().carve(sub, units)?;
     let sentinel = (reservation.start() + height).next_multiple_of(LINE_UNITS);

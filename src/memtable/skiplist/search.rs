@@ -156,9 +156,9 @@ pub(crate) struct Bracket<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gap {
     pub(crate) corruption: Corruption,
-    /// The last intact node before the gap, or the sentinel; in a sorted array, a position, or the end.
+    /// The last intact node before the gap, or the sentinel.
     pub(crate) before: u32,
-    /// The first intact node after the gap, in the form of `before`.
+    /// The first intact node after the gap, or the sentinel.
     pub(crate) after: u32,
 }
 
@@ -350,6 +350,19 @@ impl<'a, C: Comparator> Search<'a, C> {
             return Ok(bracket);
         }
         self.find_by_towers(target, trail)
+    }
+
+    /// The first entry at or after a position.
+    #[inline]
+    pub(crate) fn find_at_or_after(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
+        Ok(self.find(target, &mut NoTrail)?.entry)
+    }
+
+    /// The last entry before a position.
+    #[inline]
+    pub(crate) fn find_before(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
+        let Bracket { pred, succ, .. } = self.find(target, &mut NoTrail)?;
+        self.verified(pred).map_err(|corruption| Gap { corruption, before: self.sentinel, after: succ })
     }
 
     /// Finds and certifies the bracket from the top of the towers.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
 use crate::key::Bytewise;
-use crate::memtable::options::{MemTableOptions, Representation};
+use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::get::Lookup;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::table::MemTable;
@@ -20,10 +20,8 @@ const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
 const AHEAD_MAX: u64 = 8 << 20;
 
-fn table(write_buffer_size: u64, representation: Representation) -> MemTable {
-    let options =
-        MemTableOptions::builder().write_buffer_size(write_buffer_size).representation(representation);
-    MemTable::new(options.build().unwrap()).unwrap()
+fn table(write_buffer_size: u64) -> MemTable {
+    MemTable::new(MemTableOptions::builder().write_buffer_size(write_buffer_size).build().unwrap()).unwrap()
 }
 
 /// Number of resident bytes of a chunk.
@@ -60,34 +58,32 @@ fn whole(bytes: u64) -> u64 {
 
 #[test]
 fn maintain_backs_no_more_than_the_table_holds() {
-    for representation in [Representation::SkipList, Representation::Vector] {
-        let table = table(256 << 20, representation);
-        let mut next = fill(&table, 1, 50_000);
-        let small = resident(&table, 1);
+    let table = table(256 << 20);
+    let mut next = fill(&table, 1, 50_000);
+    let small = resident(&table, 1);
+    table.maintain();
+    assert_eq!(resident(&table, 1), small, "a small table stays as it is");
+    for megabytes in [1, 2, 3, 10, 20] {
+        next = fill(&table, next, megabytes << 20);
+        let handed = table.core().arena.room.handed_bytes();
+        let (allocated, used) = (table.allocated_bytes(), table.used_bytes());
+        let before = resident(&table, 1);
         table.maintain();
-        assert_eq!(resident(&table, 1), small, "a small table stays as it is");
-        for megabytes in [1, 2, 3, 10, 20] {
-            next = fill(&table, next, megabytes << 20);
-            let handed = table.core().arena.room.handed_bytes();
-            let (allocated, used) = (table.allocated_bytes(), table.used_bytes());
-            let before = resident(&table, 1);
-            table.maintain();
-            table.maintain();
-            let (after, ahead) = (resident(&table, 1), handed.min(AHEAD_MAX));
-            assert!(after <= whole(handed + ahead), "{after} of {handed} and {ahead}");
-            assert!(after >= before);
-            if is_supported() && handed >= HUGE_PAGE {
-                assert!(after + HUGE_PAGE > handed + ahead, "{after} of {handed} and {ahead}");
-            }
-            // Memory that is only backed does not count as allocated.
-            assert_eq!((table.allocated_bytes(), table.used_bytes()), (allocated, used));
+        table.maintain();
+        let (after, ahead) = (resident(&table, 1), handed.min(AHEAD_MAX));
+        assert!(after <= whole(handed + ahead), "{after} of {handed} and {ahead}");
+        assert!(after >= before);
+        if is_supported() && handed >= HUGE_PAGE {
+            assert!(after + HUGE_PAGE > handed + ahead, "{after} of {handed} and {ahead}");
         }
-        table.freeze().unwrap();
-        let frozen = resident(&table, 1);
-        fill_is_refused(&table, next);
-        table.maintain();
-        assert_eq!(resident(&table, 1), frozen, "a frozen table needs nothing ahead");
+        // Memory that is only backed does not count as allocated.
+        assert_eq!((table.allocated_bytes(), table.used_bytes()), (allocated, used));
     }
+    table.freeze().unwrap();
+    let frozen = resident(&table, 1);
+    fill_is_refused(&table, next);
+    table.maintain();
+    assert_eq!(resident(&table, 1), frozen, "a frozen table needs nothing ahead");
 }
 
 fn fill_is_refused(table: &MemTable, sequence: u64) {
@@ -96,7 +92,7 @@ fn fill_is_refused(table: &MemTable, sequence: u64) {
 
 #[test]
 fn nothing_beyond_the_chunk_is_backed() {
-    let table = table(4 << 20, Representation::SkipList);
+    let table = table(4 << 20);
     fill(&table, 1, 7 << 19);
     assert_eq!(table.core().arena.control.get(ControlWord::base(2)).unwrap(), 0);
     table.maintain();
@@ -107,7 +103,7 @@ fn nothing_beyond_the_chunk_is_backed() {
 #[test]
 fn a_reservation_is_backed_and_nothing_beyond_it() {
     // The second one does not fit the first large chunk.
-    let table = table(8 << 20, Representation::SkipList);
+    let table = table(8 << 20);
     let mut writers = Vec::new();
     for (chunk, bytes) in [(1, 5 << 20), (2, 11 << 20)] {
         let (used, allocated) = (table.used_bytes(), table.allocated_bytes());
@@ -126,7 +122,7 @@ fn a_reservation_is_backed_and_nothing_beyond_it() {
 
 #[test]
 fn writers_may_be_at_work_where_memory_is_backed() {
-    let table = table(16 << 20, Representation::SkipList);
+    let table = table(16 << 20);
     let (over, each) = (AtomicU64::new(0), 12_000u64);
     std::thread::scope(|scope| {
         let table = &table;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, Result};
 use crate::integrity::hash::splitmix;
 use crate::key::Bytewise;
-use crate::memtable::options::{MemTableOptions, Representation};
+use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Lookup;
 use crate::memtable::skiplist::arena::View;
@@ -26,7 +26,6 @@ type Image = BTreeMap<u32, u64>;
 /// The table that a trial runs on.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    representation: Representation,
     entries: u64,
     /// Longest value: with short ones several entries share a line.
     value_len: u64,
@@ -78,7 +77,7 @@ fn put_back(table: &MemTable<Bytewise>, words: impl IntoIterator<Item = (u32, u6
 /// Builds a table. Returns it with its true content, and its memory before each write and at the end.
 fn build(shape: Shape, seed: u64) -> (MemTable<Bytewise>, Rows, Vec<Image>) {
     let options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(seed);
-    let table = MemTable::new(options.representation(shape.representation).build().unwrap()).unwrap();
+    let table = MemTable::new(options.build().unwrap()).unwrap();
     let mut numbers: Vec<u64> = (0..shape.entries).map(|n| 2 * n).collect();
     match shape.arrival {
         Arrival::Ascending => {}
@@ -193,26 +192,17 @@ fn seed() -> u64 {
     std::env::var("PARANOID_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(5)
 }
 
-fn shapes(representation: Representation) -> impl Iterator<Item = Shape> {
+fn shapes() -> impl Iterator<Item = Shape> {
     let arrivals = [Arrival::Ascending, Arrival::Descending, Arrival::Mixed];
     let sizes = [(1, 100), (3, 0), (18, 8), (54, 40)];
-    sizes.into_iter().flat_map(move |(entries, value_len)| {
-        arrivals.map(|arrival| Shape { representation, entries, value_len, arrival })
-    })
+    sizes
+        .into_iter()
+        .flat_map(move |(entries, value_len)| arrivals.map(|arrival| Shape { entries, value_len, arrival }))
 }
 
 #[test]
 fn a_word_or_line_of_a_list_that_went_back_hides_nothing() {
-    for shape in shapes(Representation::SkipList) {
-        for stage in [Stage::Young, Stage::FrozenBefore, Stage::FrozenAfter] {
-            every_case(shape, stage, seed());
-        }
-    }
-}
-
-#[test]
-fn a_word_or_line_of_a_vector_that_went_back_hides_nothing() {
-    for shape in shapes(Representation::Vector).filter(|shape| shape.entries < 54) {
+    for shape in shapes() {
         for stage in [Stage::Young, Stage::FrozenBefore, Stage::FrozenAfter] {
             every_case(shape, stage, seed());
         }
@@ -223,7 +213,7 @@ fn a_word_or_line_of_a_vector_that_went_back_hides_nothing() {
 #[test]
 fn no_link_shares_a_line_with_the_back_link_that_vouches_for_it() {
     for arrival in [Arrival::Ascending, Arrival::Descending, Arrival::Mixed, Arrival::Between] {
-        let shape = Shape { representation: Representation::SkipList, entries: 54, value_len: 0, arrival };
+        let shape = Shape { entries: 54, value_len: 0, arrival };
         let (table, ..) = build(shape, seed());
         let list = table.core().point_search().unwrap();
         let (mut node, mut passed) = (list.sentinel, 0);
@@ -239,21 +229,15 @@ fn no_link_shares_a_line_with_the_back_link_that_vouches_for_it() {
 /// No line holds both a link and the back link that vouches for it.
 #[test]
 fn a_line_with_a_link_and_a_back_link_that_went_back_hides_nothing() {
-    let (representation, arrival) = (Representation::SkipList, Arrival::Between);
     for seed in seed()..seed() + 3 {
-        every_case(Shape { representation, entries: 18, value_len: 0, arrival }, Stage::Young, seed);
+        every_case(Shape { entries: 18, value_len: 0, arrival: Arrival::Between }, Stage::Young, seed);
     }
 }
 
 /// A write into the gap of a lost link is refused, or linked where it belongs, and hides no entry.
 #[test]
 fn a_write_behind_a_lost_link_buries_nothing() {
-    let shape = Shape {
-        representation: Representation::SkipList,
-        entries: 12,
-        value_len: 20,
-        arrival: Arrival::Mixed,
-    };
+    let shape = Shape { entries: 12, value_len: 20, arrival: Arrival::Mixed };
     let (table, mut rows, past) = build(shape, seed());
     let last = image(&table);
     let links = cases(&past, &last).into_iter().filter(|case| case.len() == 1);

@@ -29,7 +29,6 @@ use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Error, Result};
 use crate::key::{Comparator, Kind, SequenceNumber, Target};
 use crate::memtable::core::{Core, frozen};
-use crate::memtable::options::Representation;
 use crate::memtable::parts::writer_shards::Entered;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
@@ -313,14 +312,7 @@ fn prepare_batch<'a, C: Comparator>(
 ) -> Result<Ways<'a>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
     let mut ways = Ways::default();
-    match core.options.representation {
-        Representation::SkipList => {
-            let inserter = &mut entered.inside.inserter;
-            search_batch(core, &points, inserter, writes, Sort::Points, &mut ways)?;
-        }
-        // What is reserved below is for the entries alone.
-        Representation::Vector => entered.chain(&points.view).map(drop)?,
-    }
+    search_batch(core, &points, &mut entered.inside.inserter, writes, Sort::Points, &mut ways)?;
     let mut beside = Load::default();
     if writes.iter().any(|write| Sort::Ranges.holds(write)) {
         beside = load(writes);
@@ -381,7 +373,7 @@ fn link_batch<'a, C: Comparator>(
     for (place, write) in writes.iter().enumerate() {
         let way = ways.found.get(place).and_then(Option::as_ref);
         core.points.list.heighten(&mut points);
-        if Sort::Ranges.holds(write) || core.options.representation == Representation::Vector {
+        if Sort::Ranges.holds(write) {
             if let Some((way, _)) = way {
                 entered.inside.inserter.follow(&core.range_search()?, way);
             }
@@ -395,7 +387,7 @@ fn link_batch<'a, C: Comparator>(
         } else {
             bracket = arrive(&points, inserter, write, way)?;
         }
-        linked(&apply_point(core, entered, &points, write, Some(&bracket))?);
+        linked(&apply_point(core, entered, &points, write, &bracket)?);
         bracket.pred = entered.inside.inserter.last();
         // With a digest it was read back.
         let verifies = || points.view.try_open(bracket.pred)?.try_verify(&points.view);

@@ -13,8 +13,7 @@ use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Comparator, Kind, SequenceNumber};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
-use crate::memtable::options::{MemTableOptions, Representation};
-use crate::memtable::parts::vector;
+use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, Totals};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::ControlWord;
@@ -100,33 +99,25 @@ pub(crate) fn apply<C: Comparator>(
         apply_range(core, entered, write)
     } else {
         let search = core.point_search()?;
-        let bracket = match core.options.representation {
-            Representation::SkipList => Some(entered.inside.inserter.find(&search, write)?),
-            Representation::Vector => None,
-        };
-        apply_point(core, entered, &search, write, bracket.as_ref())
+        let bracket = entered.inside.inserter.find(&search, write)?;
+        apply_point(core, entered, &search, write, &bracket)
     }
 }
 
-/// Inserts a point entry: between two nodes that a search has certified, or in a chain.
+/// Inserts a point entry: between two nodes that a search has certified.
 #[inline(always)]
 pub(crate) fn apply_point<'a, C: Comparator>(
     core: &Core<C>,
     entered: &mut Entered<'_>,
     search: &Search<'a, C>,
     write: &Fields<'_>,
-    bracket: Option<&Bracket<'a>>,
+    bracket: &Bracket<'a>,
 ) -> Result<Inserted> {
     let announce = || core.accelerators.announce(&search.view, write.key, write.key_part);
     if core.accelerators.shortcuts() == Shortcuts::Some && !planted(Bug::FilterAfterPublication) {
         announce()?;
     }
-    let quick = match bracket {
-        Some(bracket) => {
-            core.points.list.insert_between(search, &mut entered.inside.inserter, write, bracket)?
-        }
-        None => Quick::Not(None),
-    };
+    let quick = core.points.list.insert_between(search, &mut entered.inside.inserter, write, bracket)?;
     if planted(Bug::FilterAfterPublication) {
         announce()?;
     }
@@ -141,7 +132,7 @@ pub(crate) fn apply_point<'a, C: Comparator>(
     Ok(Inserted { bytes, displaced: None })
 }
 
-/// Inserts a point entry that has an equal one in the table, that lost a race, or that goes to a chain.
+/// Inserts a point entry that has an equal one in the table, or that lost a race.
 #[inline(never)]
 fn apply_point_any<C: Comparator>(
     core: &Core<C>,
@@ -150,13 +141,8 @@ fn apply_point_any<C: Comparator>(
     write: &Fields<'_>,
     site: Option<Site>,
 ) -> Result<Inserted> {
-    let placement = match core.options.representation {
-        Representation::SkipList => {
-            let inserter = &mut entered.inside.inserter;
-            core.points.list.insert_any(search, inserter, write, core.options.duplicates, site)?
-        }
-        Representation::Vector => append(entered, &search.view, write)?,
-    };
+    let inserter = &mut entered.inside.inserter;
+    let placement = core.points.list.insert_any(search, inserter, write, core.options.duplicates, site)?;
     entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
     entered.note_point(&core.comparator, write.key, write.sequence);
@@ -164,13 +150,6 @@ fn apply_point_any<C: Comparator>(
         core.points.list.link_tower(search, &mut entered.inside.inserter, write, tower);
     }
     Ok(inserted)
-}
-
-fn append<'a>(entered: &mut Entered<'_>, view: &View<'a>, write: &Fields<'_>) -> Result<Placement<'a>> {
-    let chain = entered.chain(view)?;
-    let sub = &mut entered.inside.inserter.sub;
-    let (built, bytes) = vector::write(view, sub, chain, write)?;
-    Ok(Placement::Linked { digest: built.digest, bytes, displaced: None, tower: None })
 }
 
 /// Inserts a range tombstone. One with an equal start and sequence number is never replaced, because reads may have

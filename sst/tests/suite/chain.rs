@@ -3,17 +3,16 @@
 use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
-    Error as TableError, ImmutableMemTable, Kind, MemTable, MemTableOptions, ParanoidOptions, Representation,
+    Error as TableError, ImmutableMemTable, Kind, MemTable, MemTableOptions, ParanoidOptions,
 };
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 use std::sync::Arc;
 
 use crate::model::{file_in, folder};
 
-fn frozen(protection: u8, representation: Representation) -> Arc<ImmutableMemTable> {
+fn frozen(protection: u8) -> Arc<ImmutableMemTable> {
     let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
-    let options =
-        MemTableOptions::builder().paranoid(paranoid).representation(representation).build().unwrap();
+    let options = MemTableOptions::builder().paranoid(paranoid).build().unwrap();
     let table = MemTable::new(options).unwrap();
     for number in 0..300u64 {
         let key = format!("key{:04}", number / 3);
@@ -87,39 +86,37 @@ fn flush(table: &ImmutableMemTable, flip: Flip) -> Result<(), String> {
 
 #[test]
 fn a_flip_between_table_and_block_is_found() {
-    for representation in [Representation::SkipList, Representation::Vector] {
-        for protection in [1, 2, 4, 8] {
-            let table = frozen(protection, representation);
-            assert_eq!(flush(&table, Flip::None), Ok(()));
-            // A digest of one byte misses one flip in 256: a single place proves little.
-            let (mut missed, mut tried) = (0, 0);
-            let keys = (0..7 * 8).map(Flip::Key);
-            let values = (0..7 * 8).map(Flip::Value);
-            for flip in keys.chain(values).chain((0..40).map(Flip::Sequence)).chain([Flip::Kind]) {
-                tried += 1;
-                missed += u32::from(flush(&table, flip).is_ok());
-            }
-            let allowed = if protection == 1 { 8 } else { 0 };
-            assert!(missed <= allowed, "{missed} of {tried} missed with {protection} bytes");
+    for protection in [1, 2, 4, 8] {
+        let table = frozen(protection);
+        assert_eq!(flush(&table, Flip::None), Ok(()));
+        // A digest of one byte misses one flip in 256: a single place proves little.
+        let (mut missed, mut tried) = (0, 0);
+        let keys = (0..7 * 8).map(Flip::Key);
+        let values = (0..7 * 8).map(Flip::Value);
+        for flip in keys.chain(values).chain((0..40).map(Flip::Sequence)).chain([Flip::Kind]) {
+            tried += 1;
+            missed += u32::from(flush(&table, flip).is_ok());
         }
+        let allowed = if protection == 1 { 8 } else { 0 };
+        assert!(missed <= allowed, "{missed} of {tried} missed with {protection} bytes");
     }
 }
 
 #[test]
 fn the_report_names_the_block() {
-    let text = flush(&frozen(8, Representation::SkipList), Flip::Value(3)).unwrap_err();
+    let text = flush(&frozen(8), Flip::Value(3)).unwrap_err();
     assert!(text.contains("Data block at offset") && text.contains("digests its table stored"), "{text}");
 }
 
 #[test]
 fn a_table_without_protection_starts_a_new_chain() {
-    assert_eq!(flush(&frozen(0, Representation::SkipList), Flip::Value(3)), Ok(()));
+    assert_eq!(flush(&frozen(0), Flip::Value(3)), Ok(()));
 }
 
 /// A frozen table comes out of its file as it went in.
 #[test]
 fn a_flushed_table_is_read_back() {
-    let table = frozen(8, Representation::SkipList);
+    let table = frozen(8);
     let folder = folder();
     let path = file_in(&folder);
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread::scope;
 
-use paranoid_memtable::{Directory, Error, Kind, MemTable, MemTableOptions, Representation};
+use paranoid_memtable::{Directory, Error, Kind, MemTable, MemTableOptions};
 
 use crate::support::linearizable::{Clock, Recorded, Specification, linearize};
 use crate::support::rng::{Rng, amount, scramble, seed_or};
@@ -78,7 +78,7 @@ fn history(seed: u64) -> Vec<Recorded<Call>> {
     let mut rng = Rng::new(seed);
     let threads = 4 + rng.below(5);
     let directory = *rng.pick(&[Directory::On, Directory::Off]);
-    let options = MemTableOptions::builder().representation(Representation::SkipList).directory(directory);
+    let options = MemTableOptions::builder().directory(directory);
     let table = MemTable::new(options.seed(seed).build().unwrap()).unwrap();
     let (clock, all) = (Clock::default(), Mutex::new(vec![]));
     scope(|scope| {

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use paranoid_memtable::read::Base;
 use paranoid_memtable::set::{MemTableSet, SetOptions, Snapshot, View};
-use paranoid_memtable::{
-    Directory, Error, Kind, Lookup, MemTable, MemTableOptions, Representation, WriteBatch,
-};
+use paranoid_memtable::{Directory, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch};
 
 use super::{Call, Change, Known};
 use crate::support::linearizable::{Clock, Recorded};
@@ -59,12 +57,9 @@ fn encode(changes: &[Change]) -> WriteBatch {
 
 fn options(seed: u64) -> MemTableOptions {
     let mut rng = Rng::new(seed);
-    let representation = if rng.one_in(4) { Representation::Vector } else { Representation::SkipList };
-    let mut builder = MemTableOptions::builder().representation(representation).seed(seed);
-    if representation == Representation::SkipList {
-        builder = builder.directory(*rng.pick(&[Directory::On, Directory::Off]));
-        builder = if rng.one_in(3) { builder.whole_key_filter(0.02) } else { builder };
-    }
+    let directory = *rng.pick(&[Directory::On, Directory::Off]);
+    let builder = MemTableOptions::builder().directory(directory).seed(seed);
+    let builder = if rng.one_in(3) { builder.whole_key_filter(0.02) } else { builder };
     builder.write_buffer_size(64 << 10).build().unwrap()
 }
 

@@ -1,13 +1,12 @@
 //! `multi_get_with_budget`: each key is answered as `get` answers it, until the values before it reach the budget.
 
-use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, Representation};
+use paranoid_memtable::{Error, Lookup, MemTable};
 
 use crate::support::rng::{Rng, seed_or};
 
 /// Puts of many lengths, deletes, merges, and keys that are not there.
-fn table(rng: &mut Rng, representation: Representation) -> MemTable {
-    let table = MemTable::new(MemTableOptions::builder().representation(representation).build().unwrap());
-    let table = table.unwrap();
+fn table(rng: &mut Rng) -> MemTable {
+    let table = MemTable::default();
     for n in 0..100u64 {
         let key = (n / 2).to_be_bytes();
         let value = rng.bytes((n % 13) as usize);
@@ -35,8 +34,7 @@ fn shown(lookup: &Lookup<'_>) -> String {
 fn keys_beyond_a_budget_are_refused_by_name() {
     let mut rng = Rng::new(seed_or(0xb1d6e7));
     for round in 0..60 {
-        let representation = *rng.pick(&[Representation::SkipList, Representation::Vector]);
-        let table = table(&mut rng, representation);
+        let table = table(&mut rng);
         // More than one group, some keys twice.
         let keys: Vec<[u8; 8]> = (0..rng.below(100)).map(|_| rng.below(60).to_be_bytes()).collect();
         let budget = *rng.pick(&[0, 1, 7, 40, 200, u64::MAX]);

@@ -9,13 +9,13 @@ use super::layers::is_for_tests;
 use super::source::Source;
 
 /// Most code lines and files of a package's sources, by folder.
-pub(crate) const LIMITS: [(&str, u64, u64); 2] = [("src/", 23_550, 187), ("sst/src/", 3_300, 30)];
+pub(crate) const LIMITS: [(&str, u64, u64); 2] = [("src/", 22_700, 182), ("sst/src/", 3_300, 30)];
 
 /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
-pub(crate) const WORDS_MAX: u64 = 45_800;
+pub(crate) const WORDS_MAX: u64 = 45_450;
 
 /// Most lines of the list of public items.
-pub(crate) const PUBLIC_MAX: u64 = 775;
+pub(crate) const PUBLIC_MAX: u64 = 764;
 
 /// Code lines and files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use paranoid_memtable::fault::{FaultInjector, Part, Region};
-use paranoid_memtable::{Bytewise, DuplicatePolicy, Representation};
+use paranoid_memtable::{Bytewise, DuplicatePolicy};
 
-use super::Frozen;
 use super::model::Model;
 use super::plan::Kind;
 
@@ -16,9 +15,6 @@ pub struct Bounds {
     pub probes: Option<BTreeSet<usize>>,
     /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is the only change.
     pub only: Option<BTreeSet<usize>>,
-    /// An entry of a mutable `Vector` table is damaged: its place is not known, and every key may answer
-    /// `Corruption`.
-    pub every: bool,
     /// Keys right before a damaged entry: a get that looks past their last version may answer `Corruption`.
     pub in_front: BTreeSet<usize>,
     /// (key, sequence) of entries whose own bytes were changed; `None`: any.
@@ -39,10 +35,8 @@ pub struct Bounds {
 /// What was changed of one point entry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Harm {
-    /// Header, key, value or digests changed, or the word that names the entry in a sorted array.
+    /// Header, key, value or digests changed.
     own: bool,
-    /// The word that names the entry in a sorted array changed.
-    sorted: bool,
     back: bool,
     /// The back link changed into one that passes for the witness of a lost write.
     witness: bool,
@@ -54,13 +48,11 @@ struct Harm {
 
 impl Bounds {
     /// What the pieces that a fault injector changed may affect.
-    pub fn of(model: &Model, injector: &FaultInjector<'_, Bytewise>, frozen: Frozen, kind: Kind) -> Bounds {
-        let vector = model.shape.representation == Representation::Vector;
+    pub fn of(model: &Model, injector: &FaultInjector<'_, Bytewise>, kind: Kind) -> Bounds {
         let mut bounds = Bounds::default();
         let mut limited = true;
         let mut harms: BTreeMap<Option<usize>, Harm> = BTreeMap::new();
         let changed = injector.changed();
-        let lone = changed.len() == 1;
         let mut ranges = [false; 2];
         // Entries of equal key and sequence number cannot be told apart in this test.
         let equals = changed.len() > 1 && model.shape.duplicates == DuplicatePolicy::Replace;
@@ -83,18 +75,10 @@ impl Bounds {
                 let row = piece.owner.as_ref().and_then(|owner| model.row(&owner.key, owner.sequence));
                 bounds.focus.extend(row);
                 let harm = harms.entry(row).or_default();
-                harm.sorted |= piece.region == Region::SortedWord;
-                harm.own |= own || harm.sorted;
-                let linked = matches!(piece.region, Region::Link | Region::HeadLink | Region::BackLink);
-                if vector {
-                    // A chain with one broken link is read from its other end; an array needs no links.
-                    let named = matches!(piece.region, Region::Value | Region::SortedWord);
-                    bounds.every |= frozen == Frozen::After && !named && !(linked && lone);
-                    continue;
-                }
+                harm.own |= own;
                 harm.back |= piece.region == Region::BackLink;
                 harm.witness |= harm.back && !kind.is_stale() && injector.back_link_matches(number);
-                if linked && piece.region != Region::BackLink {
+                if matches!(piece.region, Region::Link | Region::HeadLink) {
                     harm.link = harm.link.max(Some(piece.level));
                     harm.next |= piece.level == 0;
                 }
@@ -106,20 +90,16 @@ impl Bounds {
         }
         // An intact list of range tombstones answers in place of their index.
         limited &= kind != Kind::StaleAndAnother && ranges != [true; 2];
-        if !vector {
-            bounds.strand(&harms);
-        }
-        bounds.probes = (limited && !bounds.every).then_some(probes);
+        bounds.strand(&harms);
+        bounds.probes = limited.then_some(probes);
         bounds.lone = limited
             && !equals
             && harms.len() == 1
             && harms.values().all(|harm| harm.own && harm.link.is_none());
-        let owned = |harm: &Harm| harm.own && !harm.sorted;
-        if model.shape.protection == 8 && injector.changed_bits() == 1 && harms.values().any(owned) {
+        if model.shape.protection == 8 && injector.changed_bits() == 1 && harms.values().any(|harm| harm.own)
+        {
             let row = harms.keys().copied().flatten().next();
-            bounds.only = row
-                .filter(|_| !bounds.every)
-                .map(|row| model.probe(&model.rows[row].key).into_iter().collect());
+            bounds.only = row.map(|row| model.probe(&model.rows[row].key).into_iter().collect());
         }
         bounds
     }

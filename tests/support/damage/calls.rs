@@ -153,7 +153,6 @@ pub const CALLED: &[(&str, &[&str])] = &[
             "write_buffer_size",
             "paranoid",
             "duplicates",
-            "representation",
             "whole_key_filter",
             "prefix_filter",
             "seed",

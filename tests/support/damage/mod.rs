@@ -139,7 +139,7 @@ impl Case {
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let mut injector = unsafe { FaultInjector::open(table.reader()) }?;
         let (area, kind) = strike(&mut injector, &past);
-        let mut trial = Trial::new(model, Bounds::of(model, &injector, self.frozen, kind), self.turn);
+        let mut trial = Trial::new(model, Bounds::of(model, &injector, kind), self.turn);
         drop(injector);
         if let Some(pulled) = pulled {
             trial.pulled(pulled);

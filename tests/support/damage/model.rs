@@ -7,7 +7,6 @@ use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::{
     Bytewise, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
-    Representation,
 };
 
 use super::rng::Rng;
@@ -37,7 +36,6 @@ pub struct Shape {
     pub protection: u8,
     pub on_seek: bool,
     pub order_checks: bool,
-    pub representation: Representation,
     /// Under `Replace` a third of the entries are overwritten, some of them several times.
     pub duplicates: DuplicatePolicy,
     pub accelerators: Accelerators,
@@ -52,7 +50,6 @@ impl Shape {
             protection: 8,
             on_seek: false,
             order_checks: false,
-            representation: Representation::SkipList,
             duplicates: DuplicatePolicy::Reject,
             accelerators: Accelerators::Nothing,
             entries,
@@ -319,7 +316,6 @@ impl Model {
         let mut options = MemTableOptions::builder()
             .write_buffer_size(BUFFER)
             .paranoid(paranoid)
-            .representation(self.shape.representation)
             .duplicates(self.shape.duplicates)
             .seed(self.shape.seed);
         if self.shape.accelerators == Accelerators::Filters {

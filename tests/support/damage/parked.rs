@@ -3,9 +3,7 @@
 use paranoid_memtable::scan::{
     AtSnapshot, Cursor, Descending, EntryRange, Handle, OwnedDescending, Visibility,
 };
-use paranoid_memtable::{
-    Bytewise, Error, MemTable, OwnedCursor, OwnedRange, Range, Representation, TableCursor,
-};
+use paranoid_memtable::{Bytewise, Error, MemTable, OwnedCursor, OwnedRange, Range, TableCursor};
 
 use super::model::{Model, Row};
 use super::trial::Trial;
@@ -46,17 +44,13 @@ const STEPS: usize = 3;
 const SNAPSHOT: usize = 1;
 /// Cursors of a kind, at most.
 const MOST: usize = 64;
-/// Cursors of a kind over a mutable `Vector` table, at most: each sorts its own copy.
-const MOST_SORTED: usize = 4;
 
 impl<'t> Parked<'t> {
     /// Parks cursors on rows all over an undamaged table: half of the kinds, chosen by `turn`.
     pub fn new(table: &'t MemTable, model: &Model, turn: u64) -> Result<Parked<'t>, Error> {
         let mut parked = Parked::default();
-        let sorted = model.shape.representation == Representation::Vector && !table.is_frozen();
-        let most = if sorted { MOST_SORTED } else { MOST };
         let places = |rows: usize| {
-            (turn as usize % rows.div_ceil(most).max(1)..rows).step_by(rows.div_ceil(most).max(1))
+            (turn as usize % rows.div_ceil(MOST).max(1)..rows).step_by(rows.div_ceil(MOST).max(1))
         };
         let shown = model.visible(SNAPSHOT);
         let snapshot = model.snapshots[SNAPSHOT];

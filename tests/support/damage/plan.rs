@@ -88,7 +88,7 @@ impl Kind {
             Kind::SwapLinks => area.is_link(),
             Kind::ZeroLine => area.moves(),
             Kind::SwapEntries => area.region == Region::Header,
-            Kind::Copy => !control && !beside(area.region),
+            Kind::Copy => is_copied(area.part, area.region),
             Kind::CopyControl | Kind::SwapControl => control,
             // Words that were never written have no earlier value.
             Kind::StaleWord | Kind::StaleLine | Kind::StaleAndAnother => {
@@ -132,9 +132,9 @@ impl Area {
     }
 }
 
-/// Whether a region belongs to the structures beside the list. Blocks of another shape are not copied there.
-fn beside(region: Region) -> bool {
-    matches!(region, Region::TombstoneIndex | Region::SortedWord)
+/// Whether bytes are copied from a region and to it: blocks of the control block and of the index have another shape.
+fn is_copied(part: Part, region: Region) -> bool {
+    part != Part::Control && region != Region::TombstoneIndex
 }
 
 /// Words of a line of a filter or of the index.
@@ -305,7 +305,7 @@ impl Map {
                 let arena: Vec<usize> = (0..self.visibility.len())
                     .filter(|piece| {
                         let piece = &injector.pieces()[*piece];
-                        piece.part != Part::Control && !beside(piece.region)
+                        is_copied(piece.part, piece.region)
                     })
                     .collect();
                 injector.copy(arena[rng.below(arena.len())], piece, 8 + rng.below(89));

@@ -28,8 +28,6 @@ pub struct Verdict {
     pub beyond: BTreeSet<usize>,
     /// Keys before a damaged entry for which a read looked past their last version and answered `Corruption`.
     pub fronts: BTreeSet<usize>,
-    /// A damaged entry of unknown place made every key uncertain.
-    pub every: bool,
 }
 
 /// A move of a cursor.
@@ -189,7 +187,6 @@ impl<'m> Trial<'m> {
     /// A lookup of this probe answered `Corruption`.
     pub fn uncertain(&mut self, probe: usize, snapshot: u64) {
         self.verdict.answering.insert(probe);
-        self.verdict.every |= self.bounds.every;
         let key = &self.model.probes[probe];
         if let Some(only) = &self.bounds.only {
             if !only.contains(&probe) {

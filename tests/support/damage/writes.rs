@@ -1,7 +1,7 @@
 //! Writes to a damaged table, in every way of writing. What was acknowledged joins the model.
 
 use paranoid_memtable::integrity::Protected;
-use paranoid_memtable::{Error, Inserted, Kind, MemTable, Representation, WriteBatch, Writer};
+use paranoid_memtable::{Error, Inserted, Kind, MemTable, WriteBatch, Writer};
 
 use super::model::Row;
 use super::trial::Trial;
@@ -105,12 +105,9 @@ impl Trial<'_> {
         Row { key: self.model().probes[probe].clone(), sequence, kind, value }
     }
 
-    /// Writes keys and sequence numbers that are taken: they are refused, or they replace. A log does not look.
+    /// Writes keys and sequence numbers that are taken: they are refused, or they replace.
     fn again(&mut self, table: &MemTable, written: &mut Vec<Row>) {
         let model = self.model();
-        if model.shape.representation == Representation::Vector {
-            return;
-        }
         let replaces = self.replaces();
         for row in model.rows.iter().step_by(EVERY) {
             let row = Row { kind: Kind::PUT, value: b"again".to_vec(), ..row.clone() };

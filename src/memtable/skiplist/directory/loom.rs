@@ -50,7 +50,7 @@ impl Table {
         for key in keys {
             let fields = Fields::new(1, Kind::PUT, key, b"", None);
             let placed = table.list.insert(&table.search(), &mut inserter, &fields, DuplicatePolicy::Reject);
-            let Ok(Placement::Linked { tower: Some(tower), .. }) = placed else { panic!("{key:?} is in") };
+            let Ok(Placement::Linked { tower, .. }) = placed else { panic!("{key:?} is in") };
             table.nodes.push(tower.node);
         }
         let mut slab = SubChunk::default();
