@@ -4,7 +4,6 @@
 //!   cargo bench -p paranoid-memtable-benches --bench table    prints the table
 //!   cargo bench -p paranoid-memtable-benches --bench table -- --date 2026-01-31 --name laptop
 //!       also writes benches/records/DATE-NAME.{md,json}
-//!   with --readme                                                       also puts the short table into docs/measured.md
 //!   options: --entries 250000,1000000  --rounds 200
 //! ```
 //! Absolute times drift with the machine's mood, ratios hardly do. So all tables live in one process and work in turns: a
@@ -17,7 +16,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use arguments::{Arguments, Readme};
+use arguments::Arguments;
 use measure::environment::resident_bytes;
 use measure::record::{Row, Section};
 use rivals::{Done, Inputs, Make, Order, Presence, Subject, Way};
@@ -29,8 +28,6 @@ mod arguments;
 mod budgets;
 #[path = "table/page.rs"]
 mod page;
-#[path = "table/readme.rs"]
-mod readme;
 #[path = "rivals/mod.rs"]
 mod rivals;
 #[path = "rivals/sizes.rs"]
@@ -83,15 +80,7 @@ fn main() -> ExitCode {
     let record = arguments.record(candidates, slices.rounds, slices.steps, sections);
     let page = page::markdown(&record);
     println!("{page}");
-    // A quick run renders the short table, too, and discards it.
-    let written = readme::block(&record, "tried-out").map_err(|error| error.to_string()).and_then(|_| {
-        let stem = arguments.save(extent, &record, &page)?;
-        match stem.filter(|_| arguments.readme == Readme::Rewrite) {
-            Some(stem) => readme::rewrite(&record, &stem),
-            None => Ok(()),
-        }
-    });
-    match written {
+    match arguments.save(extent, &record, &page) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             eprintln!("error: {text}");

@@ -6,14 +6,6 @@ use measure::record::{Record, Section};
 use crate::rivals::{KEY_LEN, VALUE_LEN};
 use crate::sizes::Extent;
 
-/// Whether docs/measured.md gets the results.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Readme {
-    #[default]
-    Keep,
-    Rewrite,
-}
-
 /// What was asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
@@ -23,7 +15,6 @@ pub(crate) struct Arguments {
     pub(crate) name: String,
     pub(crate) entries: Vec<u32>,
     pub(crate) rounds: usize,
-    pub(crate) readme: Readme,
     /// Only measures the memory of (candidate, entries): the bench starts itself with this option.
     pub(crate) memory: Option<(usize, u32)>,
 }
@@ -41,7 +32,6 @@ impl Arguments {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
             match word.as_str() {
                 "--bench" | "--test" => {}
-                "--readme" => arguments.readme = Readme::Rewrite,
                 "--date" => arguments.date = Some(plain("--date", value()?)?),
                 "--name" => arguments.name = plain("--name", value()?)?,
                 "--rounds" => arguments.rounds = number::<usize>(&word, &value()?)?.max(1),
@@ -87,13 +77,13 @@ impl Arguments {
         }
     }
 
-    /// Writes the record and its page if a date was given and this is no quick run. Returns the stem of their names.
-    pub(crate) fn save(&self, extent: Extent, record: &Record, page: &str) -> Result<Option<String>, String> {
-        let Some(date) = self.date.as_ref().filter(|_| extent == Extent::Full) else { return Ok(None) };
+    /// Writes the record and its page if a date was given and this is no quick run.
+    pub(crate) fn save(&self, extent: Extent, record: &Record, page: &str) -> Result<(), String> {
+        let Some(date) = self.date.as_ref().filter(|_| extent == Extent::Full) else { return Ok(()) };
         let stem = format!("{date}-{}", self.name);
         let path = record.save(&stem, page).map_err(|error| format!("{stem}: {error}"))?;
         eprintln!("wrote {}.md and .json", path.display());
-        Ok(Some(stem))
+        Ok(())
     }
 }
 

@@ -74,15 +74,6 @@ impl Target {
     }
 }
 
-/// The target against crossbeam-skiplist about a row, and whether it was reached.
-pub(crate) fn ahead(row: &Row) -> String {
-    let target = TARGETS.iter().find_map(|(name, target)| match target {
-        Target::Ahead(wanted) if row.name == *name => Some((*wanted, target.judge(row).2)),
-        _ => None,
-    });
-    target.map_or("-".into(), |(wanted, verdict)| format!("{wanted}x: {verdict}"))
-}
-
 /// The targets as a table.
 pub(crate) fn render(text: &mut String, section: &Section) -> std::fmt::Result {
     writeln!(text, "\n## {} entries, budgets\n", section.entries)?;

@@ -11,7 +11,7 @@
 //! Times drift with the machine's mood, ratios hardly do: a round gives each table a slice of the same work, and what
 //! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time.
 //! `cargo run --release -- published` runs the command lines that were published with five changes of RocksDB through
-//! the example db_bench, `cargo run -- performance` writes docs/performance.md from the newest records.
+//! the example db_bench, `cargo run -- performance` writes benches/records/performance.md from the newest records.
 //! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB (see `tables`).
 //! `cargo run --release -- tails` times each insert by itself (see `tails`), `-- set` measures a set (see `set`),
 //! `-- writes` counts shared stores (see `writes`).
@@ -96,7 +96,7 @@ enum Command {
     Set(set::Arguments),
     /// Counts which cache lines several threads write, under valgrind.
     Writes(writes::Arguments),
-    /// Writes docs/performance.md from the newest records.
+    /// Writes benches/records/performance.md from the newest records.
     Performance,
 }
 

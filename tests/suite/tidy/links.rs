@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 /// What `include` of the library's manifest takes; `paranoid-sst` takes `src`, `examples` and its README.
-const PACKAGED: [&str; 4] = ["src", "examples", "docs", "benches/records"];
+const PACKAGED: [&str; 3] = ["src", "examples", "docs"];
 
 /// A path without `..`, or `None` if it leads out of the repository.
 fn plain(path: &Path) -> Option<PathBuf> {

@@ -1,7 +1,7 @@
-//! Writes docs/performance.md and its plots: published figures beside those of the newest records.
+//! Writes performance.md and its plots into benches/records: published figures beside those of the newest records.
 //!
 //! Nothing is measured here. What no record holds is marked as not measured. Explanations are in
-//! docs/performance-notes.md, which is written by hand and included unchanged.
+//! performance-notes.md beside it, which is written by hand and included unchanged.
 
 mod curves;
 mod tables;
@@ -81,35 +81,34 @@ fn kept<R: DeserializeOwned>(paths: &[PathBuf]) -> anyhow::Result<Vec<Kept<R>>> 
 
 pub fn write() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let records = Records::read(&root.join("benches/records"))?;
-    let docs = root.join("docs");
-    std::fs::create_dir_all(&docs)?;
+    let folder = root.join("benches/records");
+    let records = Records::read(&folder)?;
     let notes =
-        std::fs::read_to_string(docs.join("performance-notes.md")).context("docs/performance-notes.md")?;
+        std::fs::read_to_string(folder.join("performance-notes.md")).context("performance-notes.md")?;
     let plots = curves::all(&records);
     for plot in &plots {
         if let Some(svg) = &plot.svg {
-            std::fs::write(docs.join(plot.file), svg)?;
+            std::fs::write(folder.join(plot.file), svg)?;
         }
     }
     let mut page = String::new();
     render(&mut page, &records, &plots, &notes)?;
-    std::fs::write(docs.join("performance.md"), page)?;
-    eprintln!("wrote docs/performance.md");
+    std::fs::write(folder.join("performance.md"), page)?;
+    eprintln!("wrote benches/records/performance.md");
     Ok(())
 }
 
 fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &str) -> std::fmt::Result {
     writeln!(page, "# Performance\n")?;
-    writeln!(page, "Written by `cargo run -- performance` in benches/peers from the newest records under")?;
     writeln!(
         page,
-        "[benches/records](../benches/records), which hold every figure, the machine and the build. Do not"
+        "Written by `cargo run -- performance` in benches/peers from the newest records of this folder, which"
     )?;
     writeln!(
         page,
-        "edit: what is written by hand stands in [performance-notes.md](performance-notes.md).\n"
+        "hold every figure, the machine and the build. Do not edit: what is written by hand stands in"
     )?;
+    writeln!(page, "[performance-notes.md](performance-notes.md).\n")?;
     tables::all(page, records)?;
     writeln!(page, "\n## Against other tables in one process\n")?;
     match records.usual() {
@@ -145,7 +144,7 @@ fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &
 /// The origin of a record, so that a reader can repeat it.
 pub fn origin(stem: &str, environment: &measure::environment::Environment) -> String {
     format!(
-        "Record [{stem}](../benches/records/{stem}.json): {}, {}, {}; commit {}; in benches/peers `{}`.",
+        "Record [{stem}]({stem}.json): {}, {}, {}; commit {}; in benches/peers `{}`.",
         environment.date,
         environment.processor,
         environment.compiler,
