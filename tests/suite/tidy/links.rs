@@ -27,13 +27,14 @@ fn is_packaged(root: &Path, path: &Path) -> bool {
     !is_other && (is_atop || PACKAGED.iter().any(|folder| path.starts_with(folder)))
 }
 
-/// Where the links of a document lead that begin with no scheme, and their lines.
+/// Where the links of a document lead that begin with no scheme and are no paths of Rust, and their lines.
 fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = (1..).zip(text.lines());
     lines.flat_map(|(number, line)| line.split("](").skip(1).map(move |rest| (number, rest))).filter_map(
         |(number, rest)| {
             let target = rest.split_once(')')?.0.split('#').next()?;
-            (!target.is_empty() && !target.contains("://")).then_some((number, target))
+            (!target.is_empty() && !target.contains("::") && !target.contains("://"))
+                .then_some((number, target))
         },
     )
 }
