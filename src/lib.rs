@@ -69,7 +69,7 @@
 //! | look for damage, save what is left | [`MemTable::scrub`], [`ImmutableMemTable::salvage`]; more in [`repair`] |
 //! | make reads faster | filters and the directory of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
 //! | order keys otherwise | [`Comparator`]; more in [`comparator`] |
-//! | check blocks of table files | [`ChecksumKind`]; more in [`mod@format`] |
+//! | check blocks of table files | [`ChecksumKind`] and [`integrity::BlockChecks`] |
 //! | cut range deletes into fragments | [`tombstone`] |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
 //!
@@ -92,7 +92,6 @@
 
 pub mod batch;
 mod error;
-pub mod format;
 pub mod guide;
 pub mod integrity;
 #[doc = include_str!("../docs/internals.md")]
@@ -108,7 +107,7 @@ pub mod tombstone;
 
 pub use batch::batch::WriteBatch;
 pub use error::{Corruption, Error, Result};
-pub use format::checksum_kind::ChecksumKind;
+pub use integrity::checksum_kind::ChecksumKind;
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
 pub use key::{Bytewise, Comparator, Kind, SequenceNumber};
 pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};

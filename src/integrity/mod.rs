@@ -1,7 +1,9 @@
-//! Proof that memory holds what was written: digests that travel with entries, and the reports of damage.
+//! Proof that memory holds what was written: digests that travel with entries, checksums of blocks, and the reports of damage.
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod block;
+pub(crate) mod checksum_kind;
 pub(crate) mod control_word;
 pub(crate) mod diagnosis;
 pub(crate) mod digest;
@@ -9,5 +11,6 @@ pub(crate) mod hash;
 pub(crate) mod options;
 pub(crate) mod tag;
 
+pub use self::block::BlockChecks;
 pub use self::digest::{Kvo, Kvos, Protected, StoredProtection};
 pub use crate::error::Place;

@@ -13,14 +13,9 @@
 //!
 //! One owner at a time. Not promised: that keys ascend; callers that need it check it.
 
-use paranoid_memtable::format::BlockHandle;
-
 use crate::block_builder::ValueForm;
-use crate::coding::{take_varint, take_varint32, u32_at, unzigzag};
+use crate::coding::{BlockHandle, TRAILER_LEN, take_handle, take_varint, take_varint32, u32_at, unzigzag};
 use crate::error::Damage;
-
-/// Bytes of a block's trailer in the file.
-pub(crate) const TRAILER_LEN: u64 = 5;
 
 /// Most entries from one whole key to the next that a block may have so that its keys are within the bound.
 pub(crate) const RESTART_INTERVAL_MAX: u32 = 128;
@@ -346,13 +341,6 @@ impl RestartCheck {
         }
         Err(Damage("a restart that is no entry's start"))
     }
-}
-
-/// Offset and size at the start of `bytes`, and what follows them.
-pub(crate) fn take_handle(bytes: &[u8]) -> Option<(BlockHandle, &[u8])> {
-    let (offset, rest) = take_varint(bytes)?;
-    let (size, rest) = take_varint(rest)?;
-    Some((BlockHandle { offset, size }, rest))
 }
 
 #[cfg(test)]

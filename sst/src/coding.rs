@@ -1,9 +1,34 @@
-//! Numbers as RocksDB encodes them: little-endian words, varints, zigzag.
+//! Numbers as RocksDB encodes them: little-endian words, varints, zigzag; and the place of a block, which is two of them.
 //!
 //! Varints have seven bits per byte, lowest first; the high bit says that more follow. Encodings that are longer than
 //! needed are refused: no writer makes them, and a flipped continuation bit before a zero byte would go unnoticed.
 //!
 //! Pure functions; any thread.
+
+/// Bytes of a block's trailer in the file.
+pub(crate) const TRAILER_LEN: u64 = 5;
+
+/// Offset and size of a block in its file, without the block's trailer.
+///
+/// ```
+/// use paranoid_sst::BlockHandle;
+/// let handle = BlockHandle { offset: 1210, size: 300 };
+/// assert_eq!(handle.offset + handle.size, 1510);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BlockHandle {
+    /// Offset of the first byte in the file.
+    pub offset: u64,
+    /// Bytes of the block without its trailer.
+    pub size: u64,
+}
+
+impl BlockHandle {
+    /// Offset of the first byte after block and trailer; `u64::MAX` if it does not fit.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset.saturating_add(self.size).saturating_add(TRAILER_LEN)
+    }
+}
 
 /// Appends a varint.
 pub(crate) fn put_varint(out: &mut Vec<u8>, number: u64) {
@@ -46,6 +71,19 @@ pub(crate) fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 pub(crate) fn take_varint32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = take_varint(bytes)?;
     Some((u32::try_from(number).ok()?, rest))
+}
+
+/// Appends a handle as other blocks store it.
+pub(crate) fn put_handle(out: &mut Vec<u8>, handle: BlockHandle) {
+    put_varint(out, handle.offset);
+    put_varint(out, handle.size);
+}
+
+/// Offset and size at the start of `bytes`, and what follows them.
+pub(crate) fn take_handle(bytes: &[u8]) -> Option<(BlockHandle, &[u8])> {
+    let (offset, rest) = take_varint(bytes)?;
+    let (size, rest) = take_varint(rest)?;
+    Some((BlockHandle { offset, size }, rest))
 }
 
 /// A signed number as an unsigned one: small magnitudes stay small.

@@ -10,10 +10,10 @@
 //!
 //! One owner at a time; `Send`. A cursor holds its table.
 
-use paranoid_memtable::format::BlockHandle;
 use paranoid_memtable::{Kind, SequenceNumber};
 
-use crate::block_cursor::{BlockCursor, TRAILER_LEN};
+use crate::block_cursor::BlockCursor;
+use crate::coding::BlockHandle;
 use crate::error::{BlockKind, Damage, Result};
 use crate::internal_key::{DATA_KINDS, SEQUENCE_MAX, kind_of, sequence_of, split};
 use crate::source::BlockBytes;
@@ -276,7 +276,7 @@ impl TableCursor {
     /// Checks that the walk from one block to the next keeps its direction in the file (SST-CURSOR-1).
     fn check_way(&mut self, left: Option<BlockHandle>, here: Option<BlockHandle>, way: Way) -> Result<()> {
         let (Some(left), Some(here)) = (left, here) else { return Ok(()) };
-        let end = |handle: BlockHandle| handle.offset.saturating_add(handle.size).saturating_add(TRAILER_LEN);
+        let end = |handle: BlockHandle| handle.end();
         let goes_on = match way {
             Way::Forward => here.offset >= end(left),
             Way::Backward => end(here) <= left.offset,

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use paranoid_memtable::SequenceNumber;
-use paranoid_memtable::format::{BlockHandle, Footer, TableMagic};
 
 use crate::block_builder::{BlockBuilder, ValueForm};
-use crate::block_cursor::TRAILER_LEN;
+use crate::coding::{BlockHandle, TRAILER_LEN, put_handle};
 use crate::compression::RAW;
 use crate::error::{BlockKind, Error, Result};
-use crate::index_builder::{IndexBuilder, IndexForm, put_handle};
+use crate::footer::Footer;
+use crate::index_builder::{IndexBuilder, IndexForm};
 use crate::options::{ColumnFamily, Compression};
 use crate::properties::{self, Properties};
 use crate::storage::Storage;
@@ -137,12 +137,8 @@ impl<S: Storage> SortedTableWriter<S> {
 
     fn append_footer(&mut self, metaindex: BlockHandle, index: BlockHandle) -> Result<()> {
         let version = self.options.format_version;
-        let footer = if version >= 6 {
-            Footer::with_context(TableMagic::BlockBased, version, self.checks, metaindex)?
-        } else {
-            Footer::with_index(TableMagic::BlockBased, version, self.options.checksum, metaindex, index)?
-        };
-        let bytes = footer.encode(self.out.offset)?;
+        let index = (version < 6).then_some(index);
+        let bytes = Footer::new(version, self.checks, metaindex, index)?.encode(self.out.offset)?;
         self.out.append(&bytes)
     }
 

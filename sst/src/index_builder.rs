@@ -8,10 +8,8 @@
 //!
 //! One owner.
 
-use paranoid_memtable::format::BlockHandle;
-
 use crate::block_builder::{BlockBuilder, ValueForm};
-use crate::coding::{put_varint, zigzag};
+use crate::coding::{BlockHandle, put_handle, put_varint, zigzag};
 use crate::internal_key::user_key;
 use crate::options::{IndexShortening, SortedTableOptions};
 use crate::separator::{same_user_key, separator};
@@ -89,10 +87,4 @@ impl IndexBuilder {
         }
         (block.finish().to_vec(), self.form)
     }
-}
-
-/// Appends a handle as other blocks store it.
-pub(crate) fn put_handle(out: &mut Vec<u8>, handle: BlockHandle) {
-    put_varint(out, handle.offset);
-    put_varint(out, handle.size);
 }

@@ -15,16 +15,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::format::{BlockHandle, Footer};
 use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::block_builder::ValueForm;
-use crate::block_cursor::{BlockCursor, take_handle};
+use crate::block_cursor::BlockCursor;
+use crate::coding::{BlockHandle, take_handle};
 use crate::compression;
 use crate::cursor::TableCursor;
 use crate::error::{BlockKind, Damage, Error, Result};
 use crate::filter;
 use crate::finish::{DICTIONARY, FILTER, FILTERS, INDEX, PROPERTIES, RANGE_DELETIONS};
+use crate::footer::Footer;
 use crate::index_builder::IndexForm;
 use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN, foreign_name, sequence_of};
 use crate::properties::{self, Properties};

@@ -13,12 +13,10 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::ChecksumKind;
-use paranoid_memtable::format::{BlockHandle, Footer, TableMagic};
-
-use crate::block_cursor::TRAILER_LEN;
+use crate::coding::{BlockHandle, TRAILER_LEN};
 use crate::compression::{self, Refusal, decompress};
 use crate::error::{BlockKind, Corruption, Damage, Error, Result};
+use crate::footer::Footer;
 use crate::properties::Properties;
 use crate::source::{BlockBytes, TableSource};
 
@@ -43,7 +41,7 @@ impl TableFile {
     }
 
     pub(crate) fn footer_offset(&self) -> u64 {
-        self.source.len() - Footer::LEN_MAX as u64
+        self.source.len() - Footer::LEN as u64
     }
 
     #[cold]
@@ -58,10 +56,8 @@ impl TableFile {
 
     /// A block's bytes with their trailer, once they are known to lie in the file (SST-TABLE-FILE-1).
     fn stored(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
-        let len = handle.size.checked_add(TRAILER_LEN);
-        let end = len.and_then(|len| handle.offset.checked_add(len)).unwrap_or(u64::MAX);
-        if end > self.footer_offset() {
-            let values = (self.footer_offset(), end);
+        if handle.end() > self.footer_offset() {
+            let values = (self.footer_offset(), handle.end());
             return Err(report(&self.file, kind, handle.offset, "a block that ends in the footer", values));
         }
         self.source.read(handle.offset, handle.size + TRAILER_LEN).map_err(Error::io("read", &self.file))
@@ -71,7 +67,7 @@ impl TableFile {
     pub(crate) fn fetch(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
         let mut bytes = self.stored(kind, handle)?;
         let verified = self.footer.checks().verify(bytes.as_ref(), handle.offset);
-        let (block, packing) = verified.map_err(|error| foreign(&self.file, kind, error))?;
+        let (block, packing) = verified.map_err(|error| mismatch(&self.file, kind, error))?;
         let len = block.len();
         match decompress(block, packing, self.footer.format_version()) {
             Ok(Cow::Borrowed(_)) => {
@@ -102,35 +98,24 @@ impl TableFile {
         let field = at.and_then(|at| zeroed.get_mut(at..)?.first_chunk_mut::<8>());
         *field.ok_or(error)? = [0; 8];
         let verified = self.footer.checks().verify(&zeroed, handle.offset);
-        verified.map_err(|error| foreign(&self.file, BlockKind::Properties, error))?;
+        verified.map_err(|error| mismatch(&self.file, BlockKind::Properties, error))?;
         bytes.truncate(size);
         Ok(bytes)
     }
 }
 
 fn read_footer(file: &Arc<Path>, source: &TableSource) -> Result<Footer> {
-    let len = source.len();
-    let tail_len = len.min(Footer::LEN_MAX as u64);
-    if tail_len < Footer::LEN_MAX as u64 {
+    let Some(at) = source.len().checked_sub(Footer::LEN as u64) else {
+        let is_empty = source.len() == 0;
         let what =
-            if len == 0 { "a file of 0 bytes is too short" } else { "a file that is too short for a footer" };
+            if is_empty { "a file of 0 bytes is too short" } else { "a file that is too short for a footer" };
         return Err(Damage(what).in_file(file, BlockKind::Footer, 0));
+    };
+    let tail = source.read(at, Footer::LEN as u64).map_err(Error::io("read", file))?;
+    match tail.as_ref().first_chunk() {
+        Some(bytes) => Footer::decode(file, bytes, at),
+        None => Err(Damage("a file that ends early").in_file(file, BlockKind::Footer, at)),
     }
-    let tail = source.read(len - tail_len, tail_len).map_err(Error::io("read", file))?;
-    let not_supported = |feature| Error::NotSupported { file: Arc::clone(file), feature };
-    let footer = Footer::decode(tail.as_ref(), len).map_err(|error| match error {
-        paranoid_memtable::Error::NotSupported(feature) => not_supported(feature.to_owned()),
-        error => foreign(file, BlockKind::Footer, error),
-    })?;
-    if footer.magic() != TableMagic::BlockBased {
-        return Err(not_supported(format!("{:?} tables", footer.magic())));
-    }
-    let kind = footer.checks().kind();
-    if kind > ChecksumKind::Xxh3 {
-        let (what, values) = ("a checksum kind that RocksDB has not", (4, kind.as_u8().into()));
-        return Err(report(file, BlockKind::Footer, len - tail_len, what, values));
-    }
-    Ok(footer)
 }
 
 /// A report about two values that should be equal.
@@ -146,12 +131,11 @@ pub(crate) fn report(
     Error::Corruption(Corruption { file, block, offset, what, values: Some(values), flipped_bit: None })
 }
 
-/// Turns an error of the block formats into a report that names the file.
+/// Turns an error of a block's trailer into a report that names the file.
 #[cold]
-fn foreign(file: &Arc<Path>, block: BlockKind, error: paranoid_memtable::Error) -> Error {
+fn mismatch(file: &Arc<Path>, block: BlockKind, error: paranoid_memtable::Error) -> Error {
     let Some(found) = error.corruption().copied() else { return error.into() };
-    let what = if block == BlockKind::Footer { "no footer" } else { "checksum mismatch" };
     let (file, values) = (Arc::clone(file), Some((found.expected, found.found)));
     let (offset, flipped_bit) = (found.offset, found.flipped_bit);
-    Error::Corruption(Corruption { file, block, offset, what, values, flipped_bit })
+    Error::Corruption(Corruption { file, block, offset, what: "checksum mismatch", values, flipped_bit })
 }

@@ -10,10 +10,10 @@
 //! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file has, 128 times at most.
 
 use paranoid_memtable::SequenceNumber;
-use paranoid_memtable::format::BlockHandle;
 use paranoid_memtable::integrity::Protected;
 
-use crate::block_cursor::{BlockCursor, RestartCheck, TRAILER_LEN};
+use crate::block_cursor::{BlockCursor, RestartCheck};
+use crate::coding::{BlockHandle, TRAILER_LEN};
 use crate::error::{BlockKind, Damage, Error, Result};
 use crate::internal_key::{self, DATA_KINDS, TAIL_LEN, kind_of, sequence_of, split, user_key};
 use crate::properties;
@@ -253,7 +253,7 @@ impl Pass<'_> {
                 return Err(report(file, BlockKind::Data, handle.offset, "blocks that overlap", values));
             };
             unaccounted += gap;
-            end = handle.offset.saturating_add(handle.size).saturating_add(TRAILER_LEN);
+            end = handle.end();
         }
         let footer = self.table.inner.base.footer_offset();
         Ok(unaccounted + footer.saturating_sub(end))

@@ -16,13 +16,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
-use paranoid_memtable::format::{BlockChecks, BlockHandle};
+use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::integrity::StoredProtection;
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Kind, SequenceNumber};
 
 use crate::block_builder::{BlockBuilder, ValueForm};
 use crate::chain;
+use crate::coding::BlockHandle;
 use crate::compression::{PORTABLE_VERSION, Refusal, decompress};
 use crate::error::{BlockKind, Damage, Error, Result};
 use crate::filter::FilterBuilder;

@@ -19,7 +19,6 @@ mod debug_output;
 mod examples;
 mod file_journal;
 mod flush_protection;
-mod footers;
 mod growth;
 mod histories;
 mod integrity;
@@ -60,6 +59,7 @@ mod span_threads;
 mod spans;
 mod threads;
 mod tidy;
+mod trailers;
 mod walk_costs;
 #[cfg(feature = "fault-injection")]
 mod walks;

@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::checksum_kind::ChecksumKind;
+use crate::integrity::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
 use crate::set::file_journal::format::{At, report, word};
 use crate::set::file_journal::storage::{Storage, StorageFile, create_anew, sync_dir};

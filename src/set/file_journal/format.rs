@@ -26,8 +26,8 @@
 use std::num::NonZeroU32;
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::format::block::BlockChecks;
-use crate::format::checksum_kind::ChecksumKind;
+use crate::integrity::block::BlockChecks;
+use crate::integrity::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pmjournl");

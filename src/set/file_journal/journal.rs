@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::checksum_kind::ChecksumKind;
+use crate::integrity::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
 use crate::planted::{Bug, planted};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use paranoid_memtable::ChecksumKind;
-use paranoid_memtable::format::{BlockChecks, BlockHandle, Footer, TableMagic};
+use paranoid_memtable::integrity::BlockChecks;
+use paranoid_sst::{BlockHandle, Footer};
 
 /// A file in the making: data blocks come first, in order.
 pub(crate) struct ByHand {
@@ -55,8 +56,7 @@ impl ByHand {
         let names = std::mem::take(&mut self.names).into_iter();
         let names: Vec<_> = names.map(|(name, to)| (name, varints(&[to.offset, to.size]))).collect();
         let metaindex = self.append(&block(&names), 0);
-        let footer =
-            Footer::with_index(TableMagic::BlockBased, self.version, self.checks.kind(), metaindex, index);
+        let footer = Footer::new(self.version, self.checks, metaindex, Some(index));
         let footer = footer.unwrap().encode(self.bytes.len() as u64).unwrap();
         self.bytes.extend_from_slice(&footer);
         self.bytes

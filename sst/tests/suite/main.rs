@@ -21,6 +21,7 @@ mod chain;
 mod compaction;
 mod crash;
 mod damage;
+mod footers;
 mod gets;
 mod identity;
 mod ingest;

@@ -1,6 +1,6 @@
 //! Literal bytes: what RocksDB writes for four entries.
 
-use paranoid_memtable::format::BlockChecks;
+use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{ChecksumKind, Kind};
 use paranoid_sst::{BlockKind, SortedTable, SortedTableOptions, SortedTableWriter};
 

@@ -159,7 +159,7 @@ fn a_public_function_without_a_trial_or_an_example_is_missed() {
     let gone = public::compare(&public_of("impl TableReader {\n    pub fn get() {}\n}").calls, &[]);
     refused(&gone, "TableReader::get_into", "is not public any more");
     refused(&gone, "TableReader::get", "no trial calls");
-    refused(&gone, "Footer::*", "excludes nothing");
+    refused(&gone, "CappedPrefix::*", "excludes nothing");
     let bare = "/// A.\npub struct Range;\n/// ```\npub struct Writer;\nimpl Writer {\n    pub fn f() {}\n}";
     let findings = public::without_examples(&public_of(bare));
     refused(&findings, "Range", "needs an example");

@@ -18,7 +18,7 @@
 use std::num::NonZeroU32;
 
 use crate::error::{Corruption, Place, Result};
-use crate::format::checksum_kind::ChecksumKind;
+use crate::integrity::checksum_kind::ChecksumKind;
 use crate::integrity::diagnosis;
 
 /// Bytes of a trailer: compression type and checksum.
@@ -26,83 +26,11 @@ pub(crate) const TRAILER_LEN: usize = 5;
 
 const CHECKSUM_LEN: usize = 4;
 
-/// Offset and size of a block in its file, without the block's trailer.
-///
-/// ```
-/// use paranoid_memtable::format::BlockHandle;
-/// let handle = BlockHandle { offset: 1210, size: 300 };
-/// assert_eq!(handle.offset + handle.size, 1510);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct BlockHandle {
-    /// Offset of the first byte in the file.
-    pub offset: u64,
-    /// Bytes of the block without its trailer.
-    pub size: u64,
-}
-
-impl BlockHandle {
-    /// Offset of the first byte after block and trailer; `None` if it does not fit 64 bits.
-    pub(crate) fn end(&self, trailer_len: u64) -> Option<u64> {
-        self.offset.checked_add(self.size)?.checked_add(trailer_len)
-    }
-}
-
-/// The kind of table that a file is, known by the number at the end of its footer.
-///
-/// ```
-/// assert_eq!(paranoid_memtable::format::TableMagic::BlockBased.number(), 0x88e2_41b7_85f4_cff7);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum TableMagic {
-    /// Block-based tables. Their blocks have trailers.
-    BlockBased,
-    /// Plain tables. Their blocks have none.
-    Plain,
-    /// Cuckoo tables. Their blocks have none.
-    Cuckoo,
-}
-
-impl TableMagic {
-    pub(crate) const ALL: [TableMagic; 3] = [TableMagic::BlockBased, TableMagic::Plain, TableMagic::Cuckoo];
-
-    /// The magic number of format versions 1 and up.
-    ///
-    /// ```
-    /// use paranoid_memtable::format::TableMagic;
-    /// assert_eq!(TableMagic::BlockBased.number(), 0x88e2_41b7_85f4_cff7);
-    /// ```
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        match self {
-            TableMagic::BlockBased => 0x88e2_41b7_85f4_cff7,
-            TableMagic::Plain => 0x8242_2296_63bf_9564,
-            TableMagic::Cuckoo => 0x9267_89d0_c5f1_7873,
-        }
-    }
-
-    /// Length of the trailer after each block of such a table: 5 or 0 bytes.
-    ///
-    /// ```
-    /// use paranoid_memtable::format::TableMagic;
-    /// assert_eq!(TableMagic::BlockBased.trailer_len(), 5);
-    /// assert_eq!(TableMagic::Plain.trailer_len(), 0);
-    /// ```
-    #[must_use]
-    pub const fn trailer_len(self) -> u64 {
-        match self {
-            TableMagic::BlockBased => TRAILER_LEN as u64,
-            TableMagic::Plain | TableMagic::Cuckoo => 0,
-        }
-    }
-}
-
 /// How the blocks of a file are checked: the kind of checksum, and the base of the context if the file has one.
 ///
 /// ```
 /// use paranoid_memtable::{ChecksumKind, Error};
-/// use paranoid_memtable::format::BlockChecks;
+/// use paranoid_memtable::integrity::BlockChecks;
 /// use std::num::NonZeroU32;
 ///
 /// let base = NonZeroU32::new(123_456_789).expect("not zero");
@@ -128,7 +56,7 @@ impl BlockChecks {
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
-    /// use paranoid_memtable::format::BlockChecks;
+    /// use paranoid_memtable::integrity::BlockChecks;
     /// let checks = BlockChecks::new(ChecksumKind::Xxh3);
     /// assert_eq!((checks.kind(), checks.context_base()), (ChecksumKind::Xxh3, None));
     /// ```
@@ -142,7 +70,7 @@ impl BlockChecks {
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
-    /// use paranoid_memtable::format::BlockChecks;
+    /// use paranoid_memtable::integrity::BlockChecks;
     /// let base = std::num::NonZeroU32::MIN;
     /// let checks = BlockChecks::with_context(ChecksumKind::Xxh3, base);
     /// assert_ne!(checks.trailer(b"block", 0, 0), checks.trailer(b"block", 0, 4096)); // bound to the place
@@ -168,7 +96,7 @@ impl BlockChecks {
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
-    /// use paranoid_memtable::format::BlockChecks;
+    /// use paranoid_memtable::integrity::BlockChecks;
     /// let base = std::num::NonZeroU32::new(123_456_789).expect("not zero");
     /// let checks = BlockChecks::with_context(ChecksumKind::Crc32c, base);
     /// assert_eq!(checks.modifier((1 << 32) + 7), 0x075b_cd1d);
@@ -186,7 +114,7 @@ impl BlockChecks {
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
-    /// use paranoid_memtable::format::BlockChecks;
+    /// use paranoid_memtable::integrity::BlockChecks;
     /// let checks = BlockChecks::new(ChecksumKind::Crc32c);
     /// let [kind, checksum @ ..] = checks.trailer(b"block", 7, 0);
     /// assert_eq!(kind, 7);
@@ -204,7 +132,7 @@ impl BlockChecks {
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
-    /// use paranoid_memtable::format::BlockChecks;
+    /// use paranoid_memtable::integrity::BlockChecks;
     /// let checks = BlockChecks::new(ChecksumKind::Crc32c);
     /// let mut stored = [b"block".as_slice(), &checks.trailer(b"block", 0, 0)].concat();
     /// assert_eq!(checks.verify(&stored, 0)?, (b"block".as_slice(), 0));

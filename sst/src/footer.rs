@@ -1,0 +1,347 @@
+//! Footers of block-based table files, format versions 1 to 7.
+//!
+//! ```text
+//!   versions 1-5   | kind (1) | metaindex, index as varints, zeros (40)            | version (4) | magic (8)
+//!   versions 6, 7  | kind (1) | 3e 00 7a 00 | checksum (4) | base (4) | metaindex size (4)
+//!                  | reserved (16) | must be zero (8)                              | version (4) | magic (8)
+//! ```
+//! * SST-FOOTER-1: the bytes are those of RocksDB and never change. All numbers are little-endian.
+//! * SST-FOOTER-2: a decoded footer of versions 1 to 5 encodes to the same bytes: varints are as short as possible, and
+//!   padding is zero. These footers have no checksum, and without this rule one flipped bit of the version turns a
+//!   footer of version 6 into one of version 4 with other handles.
+//! * SST-FOOTER-3: a block that a decoded handle names, with its trailer, ends at or before the footer. In versions 6 and
+//!   7 the metaindex block ends exactly at the footer.
+//! * SST-FOOTER-4: the checksum of versions 6 and 7 covers all 53 bytes with the checksum itself as zero, plus the
+//!   modifier of the footer's own offset.
+//!
+//! Plain data and pure functions; any thread. Not promised: the value of the reserved bytes, which are written as
+//! zero.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+
+use paranoid_memtable::ChecksumKind;
+use paranoid_memtable::integrity::BlockChecks;
+
+use crate::coding::{BlockHandle, TRAILER_LEN, put_handle, take_handle, u32_at, u64_at};
+use crate::error::{BlockKind, Corruption, Error, Result};
+
+const LEN: usize = Footer::LEN;
+const VERSION_MAX: u32 = 7;
+const VERSION_WITH_CONTEXT: u32 = 6;
+
+const BLOCK_BASED: u64 = 0x88e2_41b7_85f4_cff7;
+/// Magic numbers of tables that this crate does not read.
+const OTHERS: [(u64, &str); 5] = [
+    (0x8242_2296_63bf_9564, "plain tables"),
+    (0x4f34_18eb_7a8f_13b8, "plain tables"),
+    (0x9267_89d0_c5f1_7873, "cuckoo tables"),
+    (0xdb47_7524_8b80_fb57, "block-based tables of format version 0 (LevelDB's tables)"),
+    (u64::from_le_bytes([0xf0, 0x9f, 0xaa, 0xb3, 0xf0, 0x9f, 0xaa, 0xb3]), "tables of Pebble's own formats"),
+];
+const EXTENDED_MAGIC: u32 = u32::from_le_bytes([0x3e, 0x00, 0x7a, 0x00]);
+
+const CHECKSUM_AT: usize = 5;
+const BASE_AT: usize = 9;
+const METAINDEX_SIZE_AT: usize = 13;
+const ZEROS_AT: usize = 33;
+const VERSION_AT: usize = 41;
+const MAGIC_AT: usize = 45;
+
+const _: () =
+    assert!(METAINDEX_SIZE_AT + 4 + 16 == ZEROS_AT && ZEROS_AT + 8 == VERSION_AT && MAGIC_AT + 8 == LEN);
+
+/// The last 53 bytes of a table file: the format version, how its blocks are checked, and where its metaindex block is.
+///
+/// ```
+/// use std::{num::NonZeroU32, path::Path, sync::Arc};
+/// use paranoid_memtable::{ChecksumKind, integrity::BlockChecks};
+/// use paranoid_sst::{BlockHandle, Footer};
+///
+/// let base = NonZeroU32::new(123_456_789).expect("not zero");
+/// let checks = BlockChecks::with_context(ChecksumKind::Xxh3, base);
+/// let footer = Footer::new(7, checks, BlockHandle { offset: 1210, size: 300 }, None)?;
+///
+/// let footer_offset = 1515; // after the metaindex and its trailer
+/// let mut bytes = footer.encode(footer_offset)?;
+/// let file: Arc<Path> = Path::new("a.sst").into();
+/// assert_eq!(Footer::decode(&file, &bytes, footer_offset)?, footer);
+///
+/// bytes[14] ^= 1;
+/// let error = Footer::decode(&file, &bytes, footer_offset).unwrap_err();
+/// assert_eq!(error.corruption().expect("a report").flipped_bit, Some(14 * 8));
+/// # Ok::<(), paranoid_sst::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Footer {
+    format_version: u32,
+    checks: BlockChecks,
+    metaindex: BlockHandle,
+    index: Option<BlockHandle>,
+}
+
+impl Footer {
+    /// Length in bytes.
+    pub const LEN: usize = 53;
+
+    /// A footer of format version 1 to 5, which names the index block, or of version 6 or 7, whose checks have a context and whose
+    /// metaindex block, the last one of the file, names the index.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for another version, for an index or a context that the version has not, for a kind of checksum that
+    /// RocksDB has not, and for a metaindex block of 4 GiB or more in versions 6 and 7.
+    pub fn new(
+        format_version: u32,
+        checks: BlockChecks,
+        metaindex: BlockHandle,
+        index: Option<BlockHandle>,
+    ) -> Result<Footer> {
+        let has_context = format_version >= VERSION_WITH_CONTEXT;
+        let refused = if !is_known(format_version) {
+            Some("no such version")
+        } else if has_context != checks.context_base().is_some() {
+            Some("versions 6 and 7 have a context, others none")
+        } else if has_context != index.is_none() {
+            Some("versions 1 to 5 name the index, others do not")
+        } else if checks.kind() > ChecksumKind::Xxh3 {
+            Some("a checksum kind that RocksDB has not")
+        } else if has_context && metaindex.size > u64::from(u32::MAX) {
+            Some("a metaindex block of 4 GiB or more")
+        } else {
+            None
+        };
+        match refused {
+            Some(text) => {
+                Err(Error::InvalidArgument(format!("footer of format version {format_version}: {text}")))
+            }
+            None => Ok(Footer { format_version, checks, metaindex, index }),
+        }
+    }
+
+    /// The format version, 1 to 7.
+    #[must_use]
+    pub const fn format_version(&self) -> u32 {
+        self.format_version
+    }
+
+    /// How the blocks of this file are checked.
+    #[must_use]
+    pub const fn checks(&self) -> BlockChecks {
+        self.checks
+    }
+
+    /// The place of the metaindex block.
+    #[must_use]
+    pub const fn metaindex(&self) -> BlockHandle {
+        self.metaindex
+    }
+
+    /// The place of the index block; `None` from format version 6 on, where the metaindex block names it.
+    #[must_use]
+    pub const fn index(&self) -> Option<BlockHandle> {
+        self.index
+    }
+
+    /// The bytes to write at `footer_offset` of the file.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a block with its trailer would end after `footer_offset`, or, in versions 6 and 7, if the
+    /// metaindex block does not end exactly there.
+    pub fn encode(&self, footer_offset: u64) -> Result<[u8; LEN]> {
+        for handle in std::iter::once(self.metaindex).chain(self.index) {
+            if handle.end() > footer_offset || self.index.is_none() && handle.end() != footer_offset {
+                let BlockHandle { offset, size } = handle;
+                let text = format!("a block of {size} bytes at {offset} and a footer at {footer_offset}");
+                return Err(Error::InvalidArgument(text));
+            }
+        }
+        let mut bytes = vec![self.checks.kind().as_u8()];
+        if let Some(index) = self.index {
+            put_handle(&mut bytes, self.metaindex);
+            put_handle(&mut bytes, index);
+        } else {
+            bytes.extend(EXTENDED_MAGIC.to_le_bytes());
+            bytes.extend([0; 4]);
+            bytes.extend(self.checks.context_base().map_or(0, NonZeroU32::get).to_le_bytes());
+            // `new` admits only sizes that fit four bytes.
+            bytes.extend(&self.metaindex.size.to_le_bytes()[..4]);
+        }
+        bytes.resize(VERSION_AT, 0);
+        bytes.extend(self.format_version.to_le_bytes());
+        bytes.extend(BLOCK_BASED.to_le_bytes());
+        let mut all = [0; LEN];
+        all.copy_from_slice(&bytes);
+        if self.index.is_none() {
+            let checksum = own_checksum(&all, &self.checks, footer_offset);
+            all[CHECKSUM_AT..BASE_AT].copy_from_slice(&checksum.to_le_bytes());
+        }
+        Ok(all)
+    }
+
+    /// Reads the last bytes of a file, which stand at `footer_offset`; `file` is its name in reports. Arbitrary bytes are safe. O(1).
+    ///
+    /// # Errors
+    /// `Corruption` for: an unknown magic number, format version (also a later one that one flipped bit explains) or checksum
+    /// kind, a malformed handle, a block that ends after the footer, padding that is not zero; in versions 6 and 7 also a wrong
+    /// extended magic, a base of zero, and a checksum that does not agree. `offset` is that of the field, or for the checksum that of the
+    /// footer; `flipped_bit` names the one bit whose flip explains the damage, if there is one. `NotSupported` for plain and
+    /// cuckoo tables, tables of LevelDB and of Pebble's own formats, for versions 8 to 255 and for reserved bytes that a later
+    /// format sets.
+    pub fn decode(file: &Arc<Path>, bytes: &[u8; LEN], footer_offset: u64) -> Result<Footer> {
+        Tail { file, bytes, at: footer_offset }.decode()
+    }
+}
+
+/// The end of a file.
+#[derive(Debug, Clone, Copy)]
+struct Tail<'a> {
+    file: &'a Arc<Path>,
+    bytes: &'a [u8; LEN],
+    at: u64,
+}
+
+impl Tail<'_> {
+    fn decode(self) -> Result<Footer> {
+        let magic = u64_at(self.bytes, MAGIC_AT).unwrap_or(0);
+        if let Some((_, name)) = OTHERS.iter().find(|(number, _)| *number == magic) {
+            return Err(self.not_supported(name));
+        }
+        if magic != BLOCK_BASED {
+            let bit = (magic ^ BLOCK_BASED)
+                .is_power_of_two()
+                .then(|| u64::from((magic ^ BLOCK_BASED).trailing_zeros()));
+            return Err(self.damaged("no magic number of a table file", MAGIC_AT, (BLOCK_BASED, magic), bit));
+        }
+        let version = self.word(VERSION_AT);
+        if !is_known(version) {
+            return Err(self.unknown_version(version));
+        }
+        let Some(kind) =
+            ChecksumKind::try_from(self.bytes[0]).ok().filter(|kind| *kind <= ChecksumKind::Xxh3)
+        else {
+            let values = (ChecksumKind::Xxh3.as_u8().into(), self.bytes[0].into());
+            return Err(self.damaged("a checksum kind that RocksDB has not", 0, values, None));
+        };
+        if version >= VERSION_WITH_CONTEXT {
+            return self.decode_with_context(version, kind);
+        }
+        let (metaindex, rest) = self.handle(&self.bytes[1..VERSION_AT])?;
+        let (index, rest) = self.handle(rest)?;
+        if let Some(found) = rest.iter().position(|&byte| byte != 0) {
+            let values = (0, rest[found].into());
+            return Err(self.damaged(
+                "padding that is not zero",
+                VERSION_AT - rest.len() + found,
+                values,
+                None,
+            ));
+        }
+        Footer::new(version, BlockChecks::new(kind), metaindex, Some(index))
+    }
+
+    fn decode_with_context(self, version: u32, kind: ChecksumKind) -> Result<Footer> {
+        let extended = self.word(1);
+        if extended != EXTENDED_MAGIC {
+            let values = (EXTENDED_MAGIC.into(), extended.into());
+            return Err(self.damaged("no extended magic number", 1, values, None));
+        }
+        let Some(base) = NonZeroU32::new(self.word(BASE_AT)) else {
+            return Err(self.damaged("a context base of zero", BASE_AT, (1, 0), None));
+        };
+        let checks = BlockChecks::with_context(kind, base);
+        let (expected, found) = (own_checksum(self.bytes, &checks, self.at), self.word(CHECKSUM_AT));
+        if expected != found {
+            let holds = |bit: &usize| own_checksum_holds(&with_flip(self.bytes, *bit), self.at);
+            let bit = (0..LEN * 8).find(holds).map(|bit| bit as u64);
+            return Err(self.damaged("checksum mismatch", 0, (expected.into(), found.into()), bit));
+        }
+        if self.bytes[ZEROS_AT..VERSION_AT] != [0; 8] {
+            return Err(self.not_supported("a footer with a feature of a later format version"));
+        }
+        let size = u64::from(self.word(METAINDEX_SIZE_AT));
+        let end = size + TRAILER_LEN;
+        let Some(offset) = self.at.checked_sub(end) else {
+            let what = "a block that ends in the footer";
+            return Err(self.damaged(what, METAINDEX_SIZE_AT, (self.at, end), None));
+        };
+        Footer::new(version, checks, BlockHandle { offset, size }, None)
+    }
+
+    /// The handle at the start of `rest`, which ends where the version begins, and what follows it (SST-FOOTER-3).
+    fn handle<'b>(&self, rest: &'b [u8]) -> Result<(BlockHandle, &'b [u8])> {
+        let at = VERSION_AT - rest.len();
+        let Some((handle, tail)) = take_handle(rest) else {
+            return Err(self.damaged(
+                "no handle of a block",
+                at,
+                (0, rest.first().copied().unwrap_or(0).into()),
+                None,
+            ));
+        };
+        if handle.end() > self.at {
+            return Err(self.damaged("a block that ends in the footer", at, (self.at, handle.end()), None));
+        }
+        Ok((handle, tail))
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        u32_at(self.bytes, at).unwrap_or(0)
+    }
+
+    /// A version that this crate does not know is a later one, unless one flipped bit explains it.
+    #[cold]
+    fn unknown_version(self, version: u32) -> Error {
+        let is_footer = |bit: &usize| {
+            let bytes = with_flip(self.bytes, VERSION_AT * 8 + bit);
+            is_known(version ^ 1 << bit) && Tail { bytes: &bytes, ..self }.decode().is_ok()
+        };
+        let bit = (0..32).find(is_footer);
+        if bit.is_none() && (VERSION_MAX + 1..=u8::MAX.into()).contains(&version) {
+            return self.not_supported("block-based tables of a format version after 7");
+        }
+        let expected = bit.map_or(VERSION_MAX, |bit| version ^ 1 << bit);
+        let bit = bit.map(|bit| bit as u64);
+        self.damaged("an unknown format version", VERSION_AT, (expected.into(), version.into()), bit)
+    }
+
+    #[cold]
+    fn damaged(&self, what: &'static str, at: usize, values: (u64, u64), flipped_bit: Option<u64>) -> Error {
+        let (file, block) = (Arc::clone(self.file), BlockKind::Footer);
+        let (offset, values) = (self.at.saturating_add(at as u64), Some(values));
+        Error::Corruption(Corruption { file, block, offset, what, values, flipped_bit })
+    }
+
+    #[cold]
+    fn not_supported(&self, feature: &str) -> Error {
+        Error::NotSupported { file: Arc::clone(self.file), feature: feature.into() }
+    }
+}
+
+/// SST-FOOTER-4: the footer's checksum, computed with the checksum field as zero.
+fn own_checksum(bytes: &[u8; LEN], checks: &BlockChecks, at: u64) -> u32 {
+    let mut copy = *bytes;
+    copy[CHECKSUM_AT..BASE_AT].fill(0);
+    checks.kind().checksum(&copy).wrapping_add(checks.modifier(at))
+}
+
+/// Whether the checksum of `bytes`, taken as a footer with context, agrees.
+#[cold]
+fn own_checksum_holds(bytes: &[u8; LEN], at: u64) -> bool {
+    let kind = ChecksumKind::try_from(bytes[0]).ok();
+    let (Some(kind), Some(base)) = (kind, u32_at(bytes, BASE_AT).and_then(NonZeroU32::new)) else {
+        return false;
+    };
+    Some(own_checksum(bytes, &BlockChecks::with_context(kind, base), at)) == u32_at(bytes, CHECKSUM_AT)
+}
+
+fn with_flip(bytes: &[u8; LEN], bit: usize) -> [u8; LEN] {
+    let mut copy = *bytes;
+    copy[bit / 8] ^= 1 << (bit % 8);
+    copy
+}
+
+/// Whether this is a format version whose footer this crate knows.
+const fn is_known(version: u32) -> bool {
+    1 <= version && version <= VERSION_MAX
+}
