@@ -119,8 +119,13 @@ fn orderings_leftovers_and_long_files_are_refused() {
         (&explained, 0, ""),
     ];
     judged(rules::orderings, "src/a.rs", &texts);
-    let rows = all(rules::ordering_rows, "src/a.rs", "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed");
-    assert_eq!(rows, ["| `a.rs` `f` | ", "| `a.rs` | 1 |"]);
+    for (row, lacks) in
+        [("| `a.rs` | `f` -> `g` | 1 |", 0), ("| `a.rs` | `g` | 1 |", 1), ("| `b.rs` | `f` | 1 |", 2)]
+    {
+        let source = Source::parse("src/a.rs", "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed");
+        let found = rules::ordering_row(&source, row);
+        assert_eq!(found.len(), lacks, "{row}: {found:?}");
+    }
     let code = "fn f() {}\n// words\n".repeat(500);
     let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}", "    fn t() {}\n".repeat(90));
     let texts =

@@ -1,6 +1,6 @@
 //! The rules that one file can break by itself. Every message names the place and what to write instead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::layers::is_for_tests;
 use super::source::{Source, line_of, words};
@@ -169,20 +169,28 @@ pub(crate) fn orderings(source: &Source) -> Vec<String> {
     findings
 }
 
-/// How the rows of SAFETY.md begin that a file must have: one for each function with an Acquire or a Release, and the
-/// count of the Relaxed ones. Models and tests need none for what they order.
-pub(crate) fn ordering_rows(source: &Source) -> Vec<String> {
-    let (mut rows, mut relaxed, mut function) = (vec![], 0, "?");
+/// What SAFETY.md's row of a file lacks: each function with an Acquire or a Release, and the count of the Relaxed ones. Models and
+/// tests need none for what they order.
+pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
+    let (mut ordered, mut relaxed, mut function) = (BTreeSet::new(), 0, "?");
     let path = source.path.trim_start_matches("src/");
     for line in &source.code {
         let declared = line.split_once("fn ").and_then(|(_, name)| words(name).next());
         function = declared.map_or(function, |(_, name)| name);
         relaxed += line.matches("Ordering::Relaxed").count();
         let orders = ORDERINGS[1..].iter().any(|name| line.contains(&format!("Ordering::{name}")));
-        rows.extend((orders && !is_for_tests(path)).then(|| format!("| `{path}` `{function}` | ")));
+        ordered.extend((orders && !is_for_tests(path)).then_some(function));
     }
-    rows.extend((relaxed > 0).then(|| format!("| `{path}` | {relaxed} |")));
-    rows
+    if ordered.is_empty() && relaxed == 0 {
+        return vec![];
+    }
+    let begin = format!("| `{path}` | ");
+    let row = safety.lines().find(|line| line.starts_with(&begin)).unwrap_or("");
+    let missing = ordered.iter().filter(|name| !row.contains(&format!("{name}`")));
+    let missing = missing.map(|name| format!("name `{name}` and its partner in the row {begin}.."));
+    let counted = row.ends_with(&format!("| {relaxed} |"));
+    let count = (!counted).then(|| format!("end the row {begin}.. with | {relaxed} |"));
+    missing.chain(count).collect()
 }
 
 /// Nothing half done, nothing left over.
