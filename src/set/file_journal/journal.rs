@@ -16,6 +16,8 @@
 //!   be there after a crash ends the newest one: that takes nothing more before the other one is gone.
 //! * FILE-JOURNAL-5: of the files that are not durable the newest ones alone are open. An older one that was never synced is
 //!   written anew by the next sync: if the system could not write it while it was closed, opening it again need not tell.
+//! * FILE-JOURNAL-6: after a sync of the directory that failed, another one proves nothing about names of before, unless there
+//!   is a new name: whichever call it failed for, the next sync begins the file of the notes anew.
 //!
 //! Any thread may call any method. Appends wait for each other, and syncs for each other, but an append does not wait for
 //! a sync. Locks are taken in the order `syncing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
@@ -105,6 +107,8 @@ struct State {
     scratch: Vec<u8>,
     /// The table of a file that could not be created, and that may be there after a crash.
     left: Option<u64>,
+    /// A sync of the directory failed that no sync of a file waits for (FILE-JOURNAL-6).
+    names_failed: bool,
 }
 
 impl State {
@@ -411,6 +415,7 @@ impl FileJournal {
             let error = Error::io("write the header of", &name)(error);
             if self.storage.remove(&name).and_then(|()| self.storage.sync_dir()).is_err() {
                 state.left_behind(header.table, &error);
+                state.names_failed = true;
             }
             return Err(error);
         }
@@ -430,6 +435,15 @@ impl FileJournal {
         if is_live { write_verified_anew(&*self.storage, table, file.written).map(drop) } else { Ok(()) }
     }
 
+    /// Makes the names of all files durable (FILE-JOURNAL-6).
+    fn sync_names(&self, evidence: &mut Evidence) -> Result<()> {
+        sync_dir(&*self.storage)?;
+        while std::mem::take(&mut self.state.lock().names_failed) {
+            evidence.forget()?;
+        }
+        Ok(())
+    }
+
     /// Puts right what calls that failed have left, before another file is begun (FILE-JOURNAL-2, 3 and 4).
     #[cold]
     fn mend(&self) -> Result<()> {
@@ -437,7 +451,7 @@ impl FileJournal {
         let mut state = self.state.lock();
         if let Some(left) = state.left {
             remove_if_there(&*self.storage, &name_of(left))?;
-            evidence.forget()?;
+            evidence.forget().inspect_err(|_| state.names_failed = true)?;
             state.left = None;
         }
         if state.failure.is_none() && state.settle().is_ok() {
@@ -448,7 +462,7 @@ impl FileJournal {
             let anew = write_verified_anew(&*self.storage, file.header.table, file.written)?;
             (file.file, file.durable, file.health) = (Some(anew.into()), file.written, Health::Sound);
         }
-        sync_dir(&*self.storage)?;
+        sync_dir(&*self.storage).inspect_err(|_| state.names_failed = true)?;
         state.files = files;
         state.failure = None;
         let last_sequence = state.last_sequence;
@@ -495,10 +509,11 @@ impl Journal for FileJournal {
             synced.map_err(|error| self.state.lock().sync_failed(error))?;
         }
         let has_new_names = covered.iter().any(|file| file.durable == 0 || file.file.is_none());
-        if has_new_names && !planted(Bug::JournalForgetsNames) {
-            sync_dir(&*self.storage).map_err(|error| self.state.lock().sync_failed(error))?;
-        }
         let mut evidence = self.evidence.lock();
+        if has_new_names && !planted(Bug::JournalForgetsNames) {
+            let synced = self.sync_names(&mut evidence);
+            synced.map_err(|error| self.state.lock().sync_failed(error))?;
+        }
         let end = self.state.lock().synced(&covered);
         if let Some(at) = end {
             evidence.add(Note { at, last_sequence });
@@ -546,7 +561,7 @@ impl Journal for FileJournal {
             let oldest = self.state.lock().oldest_before(table);
             let Some(oldest) = oldest else { return Ok(()) };
             if evidence.names(oldest) {
-                evidence.forget()?;
+                evidence.forget().inspect_err(|_| self.state.lock().names_failed = true)?;
             }
             remove_if_there(&*self.storage, &name_of(oldest))?;
             self.state.lock().removed(oldest);

@@ -252,3 +252,48 @@ fn what_was_synced_is_replayed_after_a_crash() {
         seed = Rng::new(seed).next_u64();
     }
 }
+
+/// Does a few things, switches to a table or tries to, and syncs at last; calls of the storage fail whose numbers are in the
+/// interval. Whether batch 2 was acknowledged.
+fn sync_after_trouble(disk: &SimDisk, next: u64, fails_within: (u64, u64)) -> Result<bool, Error> {
+    let storage = Arc::new(disk.clone());
+    let (journal, _) = FileJournal::open_in(storage, 0, ChecksumKind::Crc32c, RecoveryMode::default())?;
+    journal.switch(1)?;
+    journal.append(&super::batch(1, b"red"))?;
+    journal.sync()?;
+    disk.set_plan(Plan { fails_within: Some(fails_within), ..Plan::default() });
+    journal.switch(2)?;
+    journal.append(&super::batch(2, b"green"))?;
+    // Whichever of these fails, and whatever it leaves: the last sync means what it says.
+    let _ = journal.obsolete_before(2);
+    let _ = journal.switch(next);
+    Ok(journal.sync().is_ok())
+}
+
+/// The directory's sync may fail for a call that needs it for something else.
+#[test]
+fn a_sync_means_names_that_a_failed_call_left_unwritten() {
+    let _watchdog = Watchdog::new("a_sync_means_names_that_a_failed_call_left_unwritten", 0);
+    let mut acknowledged = 0;
+    // A switch to table 2 is refused, and no name is new.
+    for case in 0..40 * 4 * 2 {
+        let (next, calls, from) = (2 + case % 2, 1 + case / 2 % 4, case / 8);
+        let disk = super::empty_disk();
+        if !sync_after_trouble(&disk, next, (from, from + calls)).unwrap_or(false) {
+            continue;
+        }
+        acknowledged += 1;
+        for seed in 0..20 {
+            let after = disk.after(End::Power, &mut Rng::new(seed));
+            let (_, _, found) = super::read(&after, 1, RecoveryMode::default()).unwrap();
+            let found: Vec<u64> = found.iter().map(|(sequence, _)| *sequence).collect();
+            assert_eq!(
+                found,
+                [2],
+                "calls {from} to {} failed, table {next}, power cut {seed}",
+                from + calls - 1
+            );
+        }
+    }
+    assert!(acknowledged > 160, "{acknowledged} runs");
+}
