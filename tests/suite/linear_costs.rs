@@ -1,17 +1,19 @@
 //! Costs that must stay linear: a case is a function from a size to the steps that it takes, and a line of the table. Steps are
-//! counted, comparisons of keys mostly, not timed.
+//! counted, not timed: comparisons of keys, or calls of a journal's storage and bytes that it reads.
 //!
 //! ```text
 //!   steps(8 * size) <= 4 * 8 * steps(size)       four times for logarithms; what is quadratic takes 64 times as many
 //! ```
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use paranoid_memtable::flush::FlushItem;
-use paranoid_memtable::set::{FlushJob, MemTableSet, SetOptions, View};
-use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
+use paranoid_memtable::set::{FileJournal, FlushJob, Journal, MemTableSet, RecoveryMode, SetOptions, View};
+use paranoid_memtable::{ChecksumKind, MemTable, MemTableOptions, WriteBatch};
 
+use super::support::disk::{Plan, SimDisk};
 use super::support::orders::{Script, Scripted};
 use super::support::watchdog::Watchdog;
 
@@ -30,6 +32,11 @@ const COSTS: &[Cost] = &[
     ("it, of two tables", 25, flush_two_nested),
     ("a flush of four tables, by their entries", 200, flush_four_tables),
     ("a walk over a set of many tables of one key each, by keys and tables", 8, walk_many_tables),
+    ("a replay of batches before as many abandoned intervals, by bytes", 200, replay_before_intervals),
+    ("a replay of many tables of one batch each into a set, by comparisons", 8, replay_many_tables),
+    ("it, by calls of the storage and bytes", 8, read_many_tables),
+    ("openings of a journal, one after the other, by calls of the storage", 8, openings),
+    ("it, with a batch written after each, by calls that change something", 8, openings_with_a_batch),
 ];
 
 #[test]
@@ -233,4 +240,86 @@ fn walk_many_tables(tables: u64) -> u64 {
     }
     let view = set.view();
     comparisons(&order, || assert_eq!(walk(&view), 2 * tables)) / tables
+}
+
+/// Opens a journal, hands its batches to a set, and returns how many there were.
+fn replay(disk: &SimDisk, set: &Set) -> (FileJournal, u64) {
+    let (journal, recovery) = FileJournal::open_in(
+        Arc::new(disk.clone()),
+        0,
+        ChecksumKind::Xxh3,
+        RecoveryMode::AbsoluteConsistency,
+    )
+    .unwrap();
+    let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();
+    (journal, replayed.batches)
+}
+
+/// Writes a batch of one key with this number.
+fn log(journal: &FileJournal, number: u64) {
+    let mut batch = puts(number..number + 1);
+    batch.set_sequence(number);
+    journal.append(batch.as_bytes()).unwrap();
+}
+
+/// The calls of the storage and the bytes that an opening reads.
+fn opening(disk: &SimDisk, batches: u64) -> u64 {
+    let (steps, bytes) = (disk.steps(), disk.reads().bytes);
+    assert_eq!(replay(disk, &set().0).1, batches);
+    disk.steps() - steps + disk.reads().bytes - bytes
+}
+
+fn replay_before_intervals(batches: u64) -> u64 {
+    let disk = SimDisk::new(1, Plan::default());
+    let (journal, _) = replay(&disk, &set().0);
+    journal.switch(1).unwrap();
+    (1..=2 * batches).for_each(|number| log(&journal, number));
+    (1..=batches).for_each(|number| journal.abandon(2 * number, 2 * number).unwrap());
+    journal.sync().unwrap();
+    drop(journal);
+    opening(&disk, batches)
+}
+
+/// A disk with a journal of many tables of one batch each.
+fn many_tables(tables: u64) -> SimDisk {
+    let disk = SimDisk::new(1, Plan::default());
+    let (journal, _) = replay(&disk, &set().0);
+    for table in 1..=tables {
+        journal.switch(table).unwrap();
+        log(&journal, table);
+        journal.sync().unwrap();
+    }
+    disk
+}
+
+fn replay_many_tables(tables: u64) -> u64 {
+    let (set, order) = set();
+    let disk = many_tables(tables);
+    comparisons(&order, || assert_eq!(replay(&disk, &set).1, tables))
+}
+
+fn read_many_tables(tables: u64) -> u64 {
+    opening(&many_tables(tables), tables)
+}
+
+/// Opens a journal so many times and switches, as processes that end without closing it, and writes so many batches each time.
+fn open_again_and_again(openings: u64, batches: u64) -> SimDisk {
+    let disk = many_tables(1);
+    for number in 0..openings {
+        let (journal, found) = replay(&disk, &set().0);
+        assert_eq!(found, 1 + number * batches);
+        journal.switch(journal.next_table()).unwrap();
+        (1..=batches).for_each(|batch| log(&journal, found + batch));
+        std::mem::forget(journal);
+    }
+    disk
+}
+
+fn openings(openings: u64) -> u64 {
+    open_again_and_again(openings, 0).steps()
+}
+
+fn openings_with_a_batch(openings: u64) -> u64 {
+    let disk = open_again_and_again(openings, 1);
+    disk.steps() - disk.reads().calls
 }

@@ -94,6 +94,13 @@ enum Naming {
 
 type Names = BTreeMap<String, usize>;
 
+/// How many files were read, and bytes of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reads {
+    pub calls: u64,
+    pub bytes: u64,
+}
+
 #[derive(Debug, Clone)]
 struct State {
     inodes: Vec<Inode>,
@@ -104,6 +111,7 @@ struct State {
     /// A sync of the directory failed: until a name changes later ones report success and write nothing.
     names_are_lost: bool,
     steps: u64,
+    reads: Reads,
     rng: Rng,
     plan: Plan,
 }
@@ -224,7 +232,8 @@ impl SimDisk {
         }
         let (synced_names, rng) = (names.clone(), Rng::new(seed));
         let (pending, names_are_lost) = (vec![], false);
-        let state = State { inodes, names, synced_names, pending, names_are_lost, steps: 0, rng, plan };
+        let (steps, reads) = (0, Reads::default());
+        let state = State { inodes, names, synced_names, pending, names_are_lost, steps, reads, rng, plan };
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
@@ -238,6 +247,10 @@ impl SimDisk {
 
     pub fn steps(&self) -> u64 {
         self.state().steps
+    }
+
+    pub fn reads(&self) -> Reads {
+        self.state().reads
     }
 
     pub fn is_down(&self) -> bool {
@@ -257,7 +270,7 @@ impl SimDisk {
             return SimDisk::with_files(self.after_crash(rng), rng.next_u64(), Plan::default());
         }
         let (rng, plan) = (Rng::new(rng.next_u64()), Plan::default());
-        let state = State { steps: 0, rng, plan, ..self.state().clone() };
+        let state = State { steps: 0, reads: Reads::default(), rng, plan, ..self.state().clone() };
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
@@ -349,7 +362,10 @@ impl Storage for SimDisk {
         let mut state = self.state();
         state.call()?;
         let inode = state.find(name)?;
-        Ok(state.inodes[inode].cache.clone())
+        let bytes = state.inodes[inode].cache.clone();
+        state.reads.calls += 1;
+        state.reads.bytes += bytes.len() as u64;
+        Ok(bytes)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

@@ -79,33 +79,33 @@ impl Abandoned {
 
 /// Abandoned intervals without overlaps, by their first number: where several meet, the last record of them counts.
 #[derive(Debug, Default)]
-pub(super) struct AbandonedNumbers(BTreeMap<SequenceNumber, Abandoned>);
+pub(super) struct AbandonedNumbers<K = SequenceNumber>(BTreeMap<K, Abandoned>);
 
-impl AbandonedNumbers {
+impl<K: Ord + From<SequenceNumber>> AbandonedNumbers<K> {
     /// Adds an interval whose record lies after those of all others. O(log intervals), amortized.
     pub(super) fn add(&mut self, new: Abandoned) {
         let Abandoned { first, last, .. } = new;
-        while let Some(old) = self.0.range(..=last).next_back().map(|(_, old)| *old)
+        while let Some(old) = self.0.range(..=K::from(last)).next_back().map(|(_, old)| *old)
             && old.last >= first
             && first <= last
         {
-            self.0.remove(&old.first);
+            self.0.remove(&K::from(old.first));
             if old.last > last {
-                self.0.insert(last + 1, Abandoned { first: last + 1, ..old });
+                self.0.insert(K::from(last + 1), Abandoned { first: last + 1, ..old });
             }
             if old.first < first {
-                self.0.insert(old.first, Abandoned { last: first - 1, ..old });
+                self.0.insert(K::from(old.first), Abandoned { last: first - 1, ..old });
                 break;
             }
         }
         if first <= last {
-            self.0.insert(first, new);
+            self.0.insert(K::from(first), new);
         }
     }
 
     /// The interval that a number is in, if a record at this place is passed over for it. O(log intervals).
     pub(super) fn of(&self, number: SequenceNumber, at: At) -> Option<&Abandoned> {
-        let (_, found) = self.0.range(..=number).next_back()?;
+        let (_, found) = self.0.range(..=K::from(number)).next_back()?;
         (number <= found.last && at < found.at).then_some(found)
     }
 
@@ -259,4 +259,59 @@ pub(super) fn write_verified_anew(
         return Err(file.damaged(report.into()));
     }
     write_anew(storage, &file.name, &bytes)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    use super::*;
+
+    std::thread_local! {
+        static COMPARISONS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A number that counts its comparisons.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Counted(SequenceNumber);
+
+    impl From<SequenceNumber> for Counted {
+        fn from(number: SequenceNumber) -> Self {
+            Counted(number)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> Ordering {
+            COMPARISONS.set(COMPARISONS.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    /// The comparisons for so many intervals and twice as many batches before them.
+    fn comparisons(intervals: u64) -> u64 {
+        let before = COMPARISONS.get();
+        let at = |offset| At { table: 1, offset };
+        let mut numbers = AbandonedNumbers::<Counted>::default();
+        for number in 1..=intervals {
+            numbers.add(Abandoned { first: 2 * number, last: 2 * number, at: at(9) });
+        }
+        for number in 1..=2 * intervals {
+            assert_eq!(numbers.of(number, at(1)).is_some(), number % 2 == 0);
+        }
+        COMPARISONS.get() - before
+    }
+
+    #[test]
+    fn batches_and_abandoned_intervals_do_not_multiply() {
+        let (few, many) = (comparisons(200), comparisons(8 * 200));
+        assert!(few >= 3 * 200 && many <= 4 * 8 * few, "{few} comparisons, {many} for eight times as many");
+    }
 }
