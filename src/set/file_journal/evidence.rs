@@ -5,7 +5,8 @@
 //! ```
 //! * EVIDENCE-1: a note is written once a file is durable up to an offset, with its name and all earlier files. The last
 //!   one that verifies counts.
-//! * EVIDENCE-2: before a file that a note names is removed or cut, all notes are gone for good.
+//! * EVIDENCE-2: before a file that a note names is removed or cut, that note is gone for good. After a power cut there may be
+//!   notes that nobody read before it: one that was half written is whole if zeros follow. So notes go with their file.
 //!
 //! Notes are appended and not synced at once, so that a sync costs no second one: a power cut may take the newest ones.
 //! Whoever has no note knows less and is told nothing wrong. One owner at a time.
@@ -99,12 +100,16 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Without a note, in a new file in the place of the one that may be there: none of its notes comes back. The name is
-    /// new, so that this sync of the directory proves something also after one that failed.
-    pub(super) fn begin(storage: Arc<dyn Storage>) -> Result<Evidence> {
-        let file = create_anew(&*storage, NAME, &[])?;
+    /// With this note at most, in a new file in the place of the one that may be there: none of its notes comes back. The
+    /// name is new, so that this sync of the directory proves something also after one that failed.
+    pub(super) fn begin(storage: Arc<dyn Storage>, note: Option<Note>) -> Result<Evidence> {
+        let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
+        let file = create_anew(&*storage, NAME, &bytes)?;
+        if note.is_some() {
+            file.sync().map_err(Error::io("sync", NAME))?;
+        }
         sync_dir(&*storage)?;
-        Ok(Evidence { storage, file: Some(file), len: 0, note: None })
+        Ok(Evidence { storage, file: Some(file), len: bytes.len() as u64, note })
     }
 
     /// Goes on after what is there.
@@ -146,7 +151,7 @@ impl Evidence {
 
     /// Lets all notes go for good (EVIDENCE-2).
     pub(super) fn forget(&mut self) -> Result<()> {
-        *self = Evidence::begin(Arc::clone(&self.storage))?;
+        *self = Evidence::begin(Arc::clone(&self.storage), None)?;
         Ok(())
     }
 }

@@ -432,9 +432,12 @@ impl JournalRecovery {
             let is_it = |file: &&ScannedFile| file.table == note.at.table && self.is_kept(file);
             self.files.iter().find(is_it).is_some_and(|file| file.keeps >= note.at.offset)
         };
-        let mut evidence = match self.note {
-            Some(note) if stays(note) => Evidence::open(Arc::clone(&storage), notes)?,
-            _ => Evidence::begin(Arc::clone(&storage))?,
+        // EVIDENCE-2.
+        let is_dropped = |file: &ScannedFile| !self.is_kept(file) || file.keeps < file.len;
+        let drops = self.files.iter().any(|file| !file.is_missing && is_dropped(file));
+        let mut evidence = match self.note.filter(|note| stays(*note)) {
+            Some(_) if !drops => Evidence::open(Arc::clone(&storage), notes)?,
+            note => Evidence::begin(Arc::clone(&storage), note)?,
         };
         let mut is_changed = false;
         // Newest first: a file is never there without the one before it.

@@ -328,6 +328,36 @@ fn abandoned_intervals_in_any_order() {
     }
 }
 
+/// A note that was half written is whole again after a power cut: its last bytes are zeros. By then the file that it names was
+/// removed, as it held nothing.
+#[test]
+fn a_torn_note_does_not_come_back() {
+    let disk = empty_disk();
+    let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+    journal.switch(1).unwrap();
+    for number in 1..=2 {
+        append(&journal, number..=number);
+        journal.sync().unwrap();
+    }
+    journal.switch(2).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    let mut files = disk.files();
+    let notes = files.get_mut("journal.synced").unwrap();
+    assert_eq!(notes.len(), 3 * 32);
+    // The second one is not there, and of the third one not the end.
+    notes.drain(32..64);
+    notes.truncate(32 + 26);
+    let disk = disk_of(&files);
+    // The process ends without closing it.
+    std::mem::forget(read(&disk, 0, DEFAULT).unwrap().0);
+    assert_eq!(journals(&disk).len(), 1);
+    for seed in 0..40 {
+        let after = disk.after(End::Power, &mut Rng::new(seed));
+        assert_eq!(numbers(&read(&after, 0, DEFAULT).unwrap().2), [1, 2], "power cut {seed}");
+    }
+}
+
 /// A storage that counts its open files.
 #[derive(Debug, Clone)]
 struct Counted(SimDisk, Arc<AtomicUsize>);
