@@ -470,3 +470,56 @@ fn met_from_behind<T>(
     assert!(rows + errors >= 4 - shown && rows <= 4 - shown, "{what}: {rows} rows, {errors} errors");
     assert!(errors <= 1, "{what}: one gap, {errors} errors");
 }
+
+/// Both ends have shown all rows, and two pieces of an entry are damaged, of a hidden one too: one end reports it, and the other
+/// one does not report it again.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn damage_between_the_ends_is_reported_once() {
+    let _watchdog = Watchdog::new("ranges::damage_between_the_ends_is_reported_once", 0);
+    // Sequence numbers up to 5 are shown, later ones hidden.
+    let tables: [&[(&str, u64)]; 3] = [
+        &[("aa", 1), ("bb", 2), ("cc", 9), ("dd", 3)],
+        &[("aa", 1), ("bb", 9), ("bb", 2), ("cc", 9), ("cc", 8), ("dd", 3)],
+        &[("aa", 9), ("aa", 1), ("bb", 2), ("bb", 1), ("cc", 3), ("cc", 2)],
+    ];
+    let mut most = 0;
+    for rows in tables {
+        let table = MemTable::new(MemTableOptions::builder().seed(5).build().unwrap()).unwrap();
+        for (key, sequence) in rows {
+            table.put(*sequence, key.as_bytes(), b"value").unwrap();
+        }
+        let mut injector = crate::walks::open(&table);
+        let shown = table.range_at(5, ..).count();
+        let owners: Vec<_> = injector.pieces().iter().map(|piece| piece.owner.clone()).collect();
+        let of_entry = |at: &usize| owners[*at].is_some();
+        for first in (0..owners.len()).filter(of_entry) {
+            for (second, front) in
+                (first..owners.len()).flat_map(|second| (0..=shown).map(move |front| (second, front)))
+            {
+                if owners[second] != owners[first] {
+                    continue;
+                }
+                let mut range = table.range_at(5, ..);
+                let before = (0..front).map(|_| range.next()).collect::<Vec<_>>();
+                let behind = (front..shown).map(|_| range.next_back()).collect::<Vec<_>>();
+                assert!(before.iter().chain(&behind).all(|row| matches!(row, Some(Ok(_)))));
+                drop((before, behind));
+                let bits = [(first, 1), (first, 12), (second, 3), (second, 14)];
+                bits.into_iter().for_each(|(piece, bit)| injector.flip(piece, bit));
+                let after = [range.next().map(|row| row.is_err()), range.next_back().map(|row| row.is_err())];
+                let what = format!(
+                    "{rows:?} {:?} {:?} {front}: {after:?}",
+                    injector.pieces()[first],
+                    injector.pieces()[second]
+                );
+                assert!(after.iter().all(|row| *row != Some(false)), "{what}: a row");
+                let errors = after.iter().flatten().count();
+                assert!(errors <= 1, "{what}: one place is damaged");
+                most = most.max(errors);
+                bits.into_iter().for_each(|(piece, bit)| injector.flip(piece, bit));
+            }
+        }
+    }
+    assert_eq!(most, 1, "no damage was noticed");
+}

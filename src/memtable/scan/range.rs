@@ -152,11 +152,12 @@ impl<L: Visibility> Tip<L> {
     #[cold]
     fn error_begins<C: Comparator>(&self, comparator: &C, way: Way, other: &Walk<L>) -> Option<ScanBound> {
         let Some(near) = self.walk.gap_bound(way) else { return self.place.clone() };
-        let sides = |walk: &Walk<L>| walk.gap().map(|gap| (gap.before, gap.after));
+        // A walk that stands on the damage names another near side than one that comes to it from the other end.
+        let after = |walk: &Walk<L>| walk.gap().map(|gap| gap.after);
         let entry = near.across();
         let begun = self.place.as_ref().or(self.walk.near_bound(way));
         let is_new = begun.is_none_or(|begun| entry.order(comparator, begun).is_le());
-        let hides = way == Way::Backward && is_new && sides(&self.walk) != sides(other);
+        let hides = way == Way::Backward && is_new && after(&self.walk) != after(other);
         Some(if hides && entry.order(comparator, near).is_gt() { entry } else { near.clone() })
     }
 
