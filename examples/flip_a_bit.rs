@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use paranoid_memtable::fault::{FaultInjector, Region};
-use paranoid_memtable::{Bytewise, Lookup, MemTable, MemTableOptions};
+use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
 
 const KEYS: [(&str, &str); 5] =
     [("apple", "red"), ("banana", "yellow"), ("cherry", "dark red"), ("damson", "blue"), ("elder", "black")];
@@ -72,7 +72,7 @@ fn tell(region: Region, bit: usize) -> Result<(), paranoid_memtable::Error> {
     ask(&table);
     // SAFETY: this thread alone uses the table, and nothing borrowed from it is held.
     #[expect(unsafe_code, reason = "opens the fault injector")]
-    let mut injector: FaultInjector<'_, Bytewise> = unsafe { FaultInjector::open(table.reader()) }?;
+    let mut injector: FaultInjector<'_> = unsafe { FaultInjector::open(table.reader()) }?;
     let piece = injector.pieces().iter().position(|piece| {
         piece.region == region && piece.owner.as_ref().is_some_and(|owner| &*owner.key == VICTIM.as_bytes())
     });

@@ -13,6 +13,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use crate::comparator::KeyComparator;
+
 /// A sequence number: the engine's logical time of a write. All 64 bits belong to the engine.
 ///
 /// ```
@@ -202,159 +204,6 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// Whether keys that a comparator calls equal have equal bytes. Filters need that.
-///
-/// ```
-/// use paranoid_memtable::comparator::KeyEquality;
-/// use paranoid_memtable::{Bytewise, Comparator};
-/// assert_eq!(Bytewise::EQUALITY, KeyEquality::Bytes);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyEquality {
-    /// Two keys are equal exactly if their bytes are.
-    Bytes,
-    /// Different bytes may compare equal. Tables with this order refuse filters.
-    Custom,
-}
-
-/// What the bytes of keys tell about their order.
-///
-/// ```
-/// use paranoid_memtable::comparator::KeyOrder;
-/// use paranoid_memtable::{Bytewise, Comparator};
-/// assert_eq!(Bytewise.key_order(), KeyOrder::Bytes);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyOrder {
-    /// Keys are ordered by their bytes, like slices in Rust and `memcmp`. Comparisons may skip the bytes that all keys of a
-    /// set begin with.
-    Bytes,
-    /// Keys are ordered by the bytes of their images ([`Comparator::image`]), as far as these differ. Tables can have a
-    /// directory.
-    Images,
-    /// Any other order.
-    Custom,
-}
-
-/// The order of user keys. It must be a total order that never changes. A comparator that contradicts itself makes
-/// answers meaningless, but causes no undefined behaviour and no endless loop; where keys are sorted (freeze, flush,
-/// salvage, `multi_get`, batches) the standard library's sort may notice and panic.
-///
-/// A comparator may panic: the panic reaches the caller, and the entry that was being written is in the table or is
-/// not. It may read and write the table that it orders, but one that does so in every comparison may recurse without
-/// end. A freeze of that table from inside a write is `InvalidArgument`.
-///
-/// ```
-/// use paranoid_memtable::comparator::{KeyEquality, KeyOrder};
-/// use paranoid_memtable::{Bytewise, Comparator};
-/// use std::cmp::Ordering;
-///
-/// #[derive(Debug)]
-/// struct Reverse;
-/// impl Comparator for Reverse {
-///     const EQUALITY: KeyEquality = KeyEquality::Bytes;
-///     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-///         right.cmp(left)
-///     }
-///     fn key_order(&self) -> KeyOrder {
-///         KeyOrder::Images
-///     }
-///     fn image(&self, key: &[u8], at: usize) -> u64 {
-///         !Bytewise.image(key, at)
-///     }
-/// }
-/// assert_eq!(Reverse.compare(b"a", b"b"), Ordering::Greater);
-/// assert!(Reverse.image(b"a", 0) > Reverse.image(b"b", 0));
-/// ```
-pub trait Comparator: fmt::Debug + Send + Sync + 'static {
-    /// Whether equal keys have equal bytes.
-    const EQUALITY: KeyEquality;
-
-    /// What the bytes of keys tell about this order: always the same. The default is `Custom`.
-    #[inline(always)]
-    fn key_order(&self) -> KeyOrder {
-        KeyOrder::Custom
-    }
-
-    /// Compares two user keys.
-    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
-
-    /// Eight bytes of a key's image, from byte `at` on, as a big-endian number. An image is a string of bytes without an end
-    /// that preserves the order: of two keys whose images differ, the one with the smaller image is the smaller one. Keys with
-    /// equal images are compared in full. By default the image of a key is the key and zeros after it in the order of bytes,
-    /// and nothing but zeros in any other order.
-    #[inline(always)]
-    fn image(&self, key: &[u8], at: usize) -> u64 {
-        if self.key_order() == KeyOrder::Bytes { bytes_at(key, at) } else { 0 }
-    }
-}
-
-/// Lexicographic order of bytes, the default.
-///
-/// ```
-/// use paranoid_memtable::{Bytewise, Comparator};
-/// assert!(Bytewise.compare(b"a", b"ab").is_lt());
-/// assert!(Bytewise.image(b"a", 0) < Bytewise.image(b"b", 0));
-/// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Bytewise;
-
-impl Comparator for Bytewise {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
-
-    #[inline(always)]
-    fn key_order(&self) -> KeyOrder {
-        KeyOrder::Bytes
-    }
-
-    #[inline(always)]
-    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-        compare_words(left, right)
-    }
-}
-
-/// Eight bytes of a key from `at` on, as a big-endian number; zeros after its end.
-#[inline(always)]
-pub(crate) fn bytes_at(key: &[u8], at: usize) -> u64 {
-    const WORD: usize = 8;
-    let Some(rest) = key.get(at..) else { return 0 };
-    if let Some(word) = rest.first_chunk::<WORD>() {
-        return u64::from_be_bytes(*word);
-    }
-    // The last bytes of the key, moved up.
-    if let Some(word) = key.last_chunk::<WORD>() {
-        let empty = u32::try_from(8 * (WORD - rest.len())).unwrap_or(u64::BITS);
-        return u64::from_be_bytes(*word).checked_shl(empty).unwrap_or(0);
-    }
-    let mut word = [0; WORD];
-    word[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(word)
-}
-
-/// `left.cmp(right)`, eight bytes at a time. For short keys this is faster than a call of `memcmp`.
-#[inline(always)]
-fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
-    while let (Some((l, left_rest)), Some((r, right_rest))) =
-        (left.split_first_chunk::<8>(), right.split_first_chunk::<8>())
-    {
-        if l != r {
-            return u64::from_be_bytes(*l).cmp(&u64::from_be_bytes(*r));
-        }
-        left = left_rest;
-        right = right_rest;
-    }
-    left.cmp(right)
-}
-
-/// Whether two keys are equal. Where that is a matter of bytes nothing is compared in order.
-#[inline(always)]
-pub(crate) fn are_equal<C: Comparator>(comparator: &C, left: &[u8], right: &[u8]) -> bool {
-    match C::EQUALITY {
-        KeyEquality::Bytes => left == right,
-        KeyEquality::Custom => comparator.compare(left, right).is_eq(),
-    }
-}
-
 /// Which side of an equal entry a position is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -386,13 +235,13 @@ pub(crate) struct Target<'k> {
 impl<'k> Target<'k> {
     /// The position before every revision of (key, sequence).
     #[inline]
-    pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8], sequence: SequenceNumber) -> Self {
+    pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8], sequence: SequenceNumber) -> Self {
         Target { key, sequence, revision: u32::MAX, side: Side::Before, image: comparator.image(key, 0) }
     }
 
     /// The position after every version of a key.
     #[inline]
-    pub(crate) fn behind_key<C: Comparator>(comparator: &C, key: &'k [u8]) -> Self {
+    pub(crate) fn behind_key(comparator: &KeyComparator, key: &'k [u8]) -> Self {
         Target { revision: 0, side: Side::After, ..Target::new(comparator, key, 0) }
     }
 
@@ -424,7 +273,7 @@ impl<'k> Target<'k> {
     }
 
     /// Compares this position with another one.
-    pub(crate) fn order<C: Comparator>(&self, comparator: &C, other: &Target<'_>) -> Ordering {
+    pub(crate) fn order(&self, comparator: &KeyComparator, other: &Target<'_>) -> Ordering {
         let rank = |side| match side {
             Side::Start => 0,
             Side::Before | Side::After => 1,
@@ -442,9 +291,9 @@ impl<'k> Target<'k> {
     /// The one comparison of entries in this crate: is the entry (key, sequence, revision) before or after the
     /// position? `Less`: before it. `sequence` and `revision` are asked for only if the keys are equal.
     #[inline(always)]
-    pub(crate) fn entry_order<C: Comparator>(
+    pub(crate) fn entry_order(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         key: &[u8],
         version: impl FnOnce() -> (SequenceNumber, u32),
     ) -> Ordering {
@@ -456,9 +305,9 @@ impl<'k> Target<'k> {
     }
 
     #[inline]
-    fn full_order<C: Comparator>(
+    fn full_order(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         key: &[u8],
         version: impl FnOnce() -> (SequenceNumber, u32),
     ) -> Ordering {
@@ -478,53 +327,16 @@ impl<'k> Target<'k> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn word_compare_is_byte_compare() {
-        let keys: Vec<Vec<u8>> = vec![
-            vec![],
-            vec![0],
-            vec![0, 0],
-            b"abcdefg".to_vec(),
-            b"abcdefgh".to_vec(),
-            b"abcdefgh\0".to_vec(),
-            b"abcdefghi".to_vec(),
-            b"abcdefghijklmnop".to_vec(),
-            b"abcdefghijklmnoq".to_vec(),
-            vec![0xff; 7],
-            vec![0xff; 8],
-            vec![0xff; 17],
-        ];
-        for left in &keys {
-            for right in &keys {
-                assert_eq!(Bytewise.compare(left, right), left.cmp(right), "{left:?} {right:?}");
-                assert_eq!(are_equal(&Bytewise, left, right), left == right, "{left:?} {right:?}");
-                let (l, r) = (Bytewise.image(left, 0), Bytewise.image(right, 0));
-                assert!(l == r || l.cmp(&r) == left.cmp(right), "{left:?} {right:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn words_are_bytes_with_zeros_after_the_end() {
-        let key: Vec<u8> = (1..=20).collect();
-        for len in 0..=key.len() {
-            for at in 0..=key.len() + 1 {
-                let mut rest = key[..len].iter().skip(at).copied();
-                let expected = std::array::from_fn(|_| rest.next().unwrap_or(0));
-                assert_eq!(bytes_at(&key[..len], at), u64::from_be_bytes(expected), "{len} bytes from {at}");
-            }
-        }
-    }
+    use crate::comparator::BYTEWISE;
 
     #[test]
     fn newer_sequences_and_revisions_come_first() {
-        let target = Target::new(&Bytewise, b"k", 5).with_revision(3);
-        assert_eq!(target.entry_order(&Bytewise, b"k", || (6, 0)), Ordering::Less);
-        assert_eq!(target.entry_order(&Bytewise, b"k", || (4, 9)), Ordering::Greater);
-        assert_eq!(target.entry_order(&Bytewise, b"k", || (5, 4)), Ordering::Less);
-        assert_eq!(target.entry_order(&Bytewise, b"k", || (5, 3)), Ordering::Equal);
-        assert_eq!(target.entry_order(&Bytewise, b"j", || (0, 0)), Ordering::Less);
+        let target = Target::new(&BYTEWISE, b"k", 5).with_revision(3);
+        assert_eq!(target.entry_order(&BYTEWISE, b"k", || (6, 0)), Ordering::Less);
+        assert_eq!(target.entry_order(&BYTEWISE, b"k", || (4, 9)), Ordering::Greater);
+        assert_eq!(target.entry_order(&BYTEWISE, b"k", || (5, 4)), Ordering::Less);
+        assert_eq!(target.entry_order(&BYTEWISE, b"k", || (5, 3)), Ordering::Equal);
+        assert_eq!(target.entry_order(&BYTEWISE, b"j", || (0, 0)), Ordering::Less);
     }
 
     /// Both comparisons against a plain one: positions as (rank, key, age, side), entries as positions between sides.
@@ -533,29 +345,29 @@ mod tests {
         let entries = [(b"a", 9, 0), (b"b", 7, 1), (b"b", 7, 0), (b"b", 2, 5), (b"c", 2, 5)];
         let mut positions = vec![Target::extreme(Side::Start)];
         for (key, sequence, revision) in entries {
-            let target = Target::new(&Bytewise, key, sequence).with_revision(revision);
+            let target = Target::new(&BYTEWISE, key, sequence).with_revision(revision);
             positions.extend([Side::Before, Side::After].map(|side| target.with_side(side)));
         }
         positions.push(Target::extreme(Side::End));
         for (at, left) in positions.iter().enumerate() {
             for (other, right) in positions.iter().enumerate() {
-                assert_eq!(left.order(&Bytewise, right), at.cmp(&other), "{left:?} {right:?}");
+                assert_eq!(left.order(&BYTEWISE, right), at.cmp(&other), "{left:?} {right:?}");
                 if left.is_extreme() {
                     continue;
                 }
                 // An entry equals the position before it: that is where a search for it ends.
-                let entry = right.entry_order(&Bytewise, left.key, || (left.sequence, left.revision));
+                let entry = right.entry_order(&BYTEWISE, left.key, || (left.sequence, left.revision));
                 let wanted = if left.side == Side::Before { at.cmp(&other) } else { (at - 1).cmp(&other) };
                 assert_eq!(entry, wanted, "{left:?} {right:?}");
             }
         }
         assert_eq!(positions.iter().filter(|position| position.is_extreme()).count(), 2);
-        let behind = Target::behind_key(&Bytewise, b"b");
-        assert_eq!(behind.entry_order(&Bytewise, b"b", || (0, 0)), Ordering::Less);
-        assert_eq!(behind.entry_order(&Bytewise, b"c", || (u64::MAX, u32::MAX)), Ordering::Greater);
+        let behind = Target::behind_key(&BYTEWISE, b"b");
+        assert_eq!(behind.entry_order(&BYTEWISE, b"b", || (0, 0)), Ordering::Less);
+        assert_eq!(behind.entry_order(&BYTEWISE, b"c", || (u64::MAX, u32::MAX)), Ordering::Greater);
         // Keys whose images equal those of the extremes.
         for key in [[0; 8], [0xff; 8]] {
-            let entry = |side| Target::extreme(side).entry_order(&Bytewise, &key, || (0, 0));
+            let entry = |side| Target::extreme(side).entry_order(&BYTEWISE, &key, || (0, 0));
             assert_eq!([Side::Start, Side::End].map(entry), [Ordering::Greater, Ordering::Less]);
         }
     }

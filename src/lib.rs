@@ -68,7 +68,7 @@
 //! | choose what is checked | [`ParanoidOptions`]; more in [`integrity`] |
 //! | look for damage, save what is left | [`MemTable::scrub`], [`ImmutableMemTable::salvage`]; more in [`repair`] |
 //! | make reads faster | filters and the directory of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
-//! | order keys otherwise | [`Comparator`]; more in [`comparator`] |
+//! | order keys otherwise | [`Comparator`], given to [`MemTableOptionsBuilder::comparator`] |
 //! | check blocks of table files | [`ChecksumKind`] and [`integrity::BlockChecks`] |
 //! | cut range deletes into fragments | [`tombstone`] |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
@@ -91,6 +91,7 @@
 #![deny(rustdoc::broken_intra_doc_links)]
 
 pub mod batch;
+mod comparator;
 mod error;
 pub mod guide;
 pub mod integrity;
@@ -101,15 +102,15 @@ mod memtable;
 mod planted;
 mod prefetch;
 pub mod set;
-mod shared_order;
 mod sync;
 pub mod tombstone;
 
 pub use batch::batch::WriteBatch;
+pub use comparator::{Bytewise, Comparator, KeyEquality, KeyOrder};
 pub use error::{Corruption, Error, Result};
 pub use integrity::checksum_kind::ChecksumKind;
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
-pub use key::{Bytewise, Comparator, Kind, SequenceNumber};
+pub use key::{Kind, SequenceNumber};
 pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};
 pub use memtable::read::entry::Entry;
 pub use memtable::read::get::{Lookup, ValueRef};
@@ -136,13 +137,6 @@ pub mod scan {
     pub use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
     pub use crate::memtable::scan::range::EntryRange;
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
-}
-
-/// The properties of an order that a [`Comparator`] declares; orders that are chosen at run time.
-pub mod comparator {
-    pub use crate::key::{KeyEquality, KeyOrder};
-    pub use crate::memtable::scan::tombstones::TableOrder;
-    pub use crate::shared_order::{DynComparator, SharedComparator};
 }
 
 /// Prefix extractors, for filters of key prefixes.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use paranoid_memtable::set::{MergeError, MergeOperator, MergingCursor, SortedSource};
 use paranoid_memtable::{Bytewise, Kind, Result};
@@ -100,7 +101,8 @@ pub(crate) fn compact(
     files: &[TableFile],
     snapshots: &BTreeSet<u64>,
 ) -> Result<TableFile> {
-    let over = |snapshot: &u64| (*snapshot, MergingCursor::over(Bytewise, *snapshot, sources(files)));
+    let over =
+        |snapshot: &u64| (*snapshot, MergingCursor::over(Arc::new(Bytewise), *snapshot, sources(files)));
     let mut cursors: Vec<_> = snapshots.iter().map(over).collect();
     TableFile::write(directory, number, |writer| {
         for (_, cursor) in &mut cursors {

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use paranoid_memtable::fault::FaultInjector;
 use paranoid_memtable::DuplicatePolicy;
+use paranoid_memtable::fault::FaultInjector;
 
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;

@@ -109,7 +109,7 @@ fn kept(model: &Model, number: u8, stripes: Option<&[u64]>) -> Vec<u64> {
 }
 
 fn check_fragments(
-    fragments: &Fragments<Bytewise>,
+    fragments: &Fragments,
     model: &Model,
     style: u8,
     stripes: Option<&[u64]>,
@@ -197,7 +197,7 @@ fuzz_target!(|data: &[u8]| {
         check_table(frozen.reader(), &model, style, snapshot);
     }
     let stripes = (head & 128 != 0).then_some(&snapshots[..]);
-    let mut fragmenter = Fragmenter::new(Bytewise);
+    let mut fragmenter = Fragmenter::new(std::sync::Arc::new(Bytewise));
     if let Some(stripes) = stripes {
         fragmenter = fragmenter.with_snapshots(stripes);
     }

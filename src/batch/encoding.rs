@@ -179,7 +179,7 @@ impl<'b> Records<'b> {
     }
 
     /// The next record, or `None` at the end. After an error the position is unspecified.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance(&mut self) -> Result<Option<Record<'b>>> {
         let tag_at = self.at;
         let Some(&tag) = self.bytes.get(tag_at) else { return Ok(None) };

@@ -171,7 +171,7 @@ impl<'b> EntryReader<'b> {
     }
 
     /// BATCH-4: compares the entry with its digest.
-    #[inline]
+    #[inline(always)]
     fn check_caller_digest(
         &self,
         at: usize,

@@ -15,10 +15,11 @@
 use std::any::Any;
 use std::sync::{Arc, OnceLock, Weak};
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::tag::Secret;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::lookup::accelerators::Accelerators;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::ground::Ground;
@@ -35,9 +36,9 @@ use crate::tombstone::index::query::Question;
 use crate::tombstone::index::tree::Load;
 
 /// Everything that the handles of a table share.
-pub(crate) struct Core<C> {
+pub(crate) struct Core {
     pub(crate) options: MemTableOptions,
-    pub(crate) comparator: C,
+    pub(crate) comparator: KeyComparator,
     pub(crate) arena: Arena,
     pub(crate) points: PointEntries,
     pub(crate) tombstones: RangeTombstones,
@@ -54,8 +55,8 @@ pub(crate) struct Core<C> {
     pub(crate) attached: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
-impl<C: Comparator> Core<C> {
-    pub(crate) fn new(options: MemTableOptions, comparator: C) -> Result<Self> {
+impl Core {
+    pub(crate) fn new(options: MemTableOptions) -> Result<Self> {
         let secret = Secret::from_seed(options.draw_seed());
         let mut arena = Arena::new(&ArenaOptions {
             write_buffer_size: options.write_buffer_size,
@@ -64,12 +65,12 @@ impl<C: Comparator> Core<C> {
             secret,
         })?;
         arena.recycler = Weak::clone(&options.recycler);
-        let points = PointEntries::new(&arena, &options, comparator.key_order())?;
+        let points = PointEntries::new(&arena, &options)?;
         let tombstones = RangeTombstones::new(&arena, &options, secret)?;
-        let accelerators = Accelerators::new::<C>(&options, &arena)?;
+        let accelerators = Accelerators::new(&options, &arena)?;
         Ok(Core {
+            comparator: options.comparator.clone(),
             options,
-            comparator,
             arena,
             points,
             tombstones,
@@ -84,19 +85,19 @@ impl<C: Comparator> Core<C> {
 
     /// The arena and the comparator, which the methods of all parts take.
     #[inline(always)]
-    pub(crate) fn ground(&self) -> Ground<'_, C> {
+    pub(crate) fn ground(&self) -> Ground<'_> {
         Ground { arena: &self.arena, comparator: &self.comparator }
     }
 
     /// A search among the point entries.
     #[inline(always)]
-    pub(crate) fn point_search(&self) -> Result<Search<'_, C>, Corruption> {
+    pub(crate) fn point_search(&self) -> Result<Search<'_>, Corruption> {
         self.points.search(self.ground())
     }
 
     /// A search among the range tombstones.
     #[inline]
-    pub(crate) fn range_search(&self) -> Result<Search<'_, C>, Corruption> {
+    pub(crate) fn range_search(&self) -> Result<Search<'_>, Corruption> {
         self.tombstones.search(self.ground())
     }
 
@@ -151,7 +152,7 @@ impl<C: Comparator> Core<C> {
     /// Bytes of allocated memory: arena that writers were given, accelerators, tombstone indexes, and this struct.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         let sides: u64 = self.side_structures().into_iter().map(SideStructure::heap_bytes).sum();
-        self.arena.room.handed_bytes() + sides + size_of::<Core<C>>() as u64
+        self.arena.room.handed_bytes() + sides + size_of::<Core>() as u64
     }
 
     /// Bytes of allocated memory once the table is frozen, at most: what engines weigh.

@@ -4,10 +4,10 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyOrder};
 use crate::error::{Error, Result};
 use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::options::ParanoidOptions;
-use crate::key::KeyOrder;
 use crate::memtable::prefix::PrefixExtractor;
 use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::skiplist::list::DuplicatePolicy;
@@ -61,6 +61,7 @@ pub struct MemTableOptions {
     pub(crate) prefix_filter_bytes: Option<u64>,
     pub(crate) prefix_extractor: Option<Arc<dyn PrefixExtractor>>,
     pub(crate) directory: Directory,
+    pub(crate) comparator: KeyComparator,
     /// Where tables take large chunks of memory, and leave them.
     pub(crate) recycler: Weak<Recycler>,
     counting: Counting,
@@ -94,6 +95,7 @@ impl Default for MemTableOptions {
             prefix_extractor: None,
             // This crate's own tests run without a directory as well.
             directory: if cfg!(towers) { Directory::Off } else { Directory::Auto },
+            comparator: BYTEWISE.clone(),
             recycler: Weak::new(),
             counting: Counting::Off,
         }
@@ -140,6 +142,12 @@ impl MemTableOptions {
         self.directory
     }
 
+    /// The order of keys.
+    #[must_use]
+    pub fn comparator(&self) -> &dyn Comparator {
+        self.comparator.get()
+    }
+
     /// These options with this duplicate policy. Fails if they name another one; `Reject` counts as unset.
     pub(crate) fn with_policy(mut self, policy: DuplicatePolicy) -> Result<MemTableOptions> {
         if self.duplicates != policy && self.duplicates != DuplicatePolicy::Reject {
@@ -150,9 +158,9 @@ impl MemTableOptions {
         Ok(self)
     }
 
-    /// Whether a table with this order keeps a directory.
-    pub(crate) fn keeps_directory(&self, order: KeyOrder) -> Result<Directory> {
-        let fits = order != KeyOrder::Custom;
+    /// Whether a table keeps a directory.
+    pub(crate) fn keeps_directory(&self) -> Result<Directory> {
+        let fits = self.comparator.key_order() != KeyOrder::Custom;
         match self.directory {
             Directory::Off => Ok(Directory::Off),
             _ if fits => Ok(Directory::On),
@@ -236,6 +244,40 @@ impl Shares {
 }
 
 impl MemTableOptionsBuilder {
+    /// The order of keys (default: [`Bytewise`](crate::Bytewise)). An order that is [`KeyOrder::Bytes`] costs what the
+    /// default does, any other a virtual call per comparison.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Comparator, KeyEquality, MemTable, MemTableOptions};
+    /// use std::cmp::Ordering;
+    /// use std::sync::Arc;
+    /// #[derive(Debug)]
+    /// struct Descending;
+    /// impl Comparator for Descending {
+    ///     fn name(&self) -> &str {
+    ///         "example.Descending"
+    ///     }
+    ///     fn equality(&self) -> KeyEquality {
+    ///         KeyEquality::Bytes
+    ///     }
+    ///     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+    ///         right.cmp(left)
+    ///     }
+    /// }
+    /// let options = MemTableOptions::builder().comparator(Arc::new(Descending)).build()?;
+    /// assert_eq!(options.comparator().name(), "example.Descending");
+    /// let table = MemTable::new(options)?;
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// assert_eq!(table.range(..).next().expect("two entries")?.user_key(), b"b");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn comparator(mut self, comparator: Arc<dyn Comparator>) -> Self {
+        self.options.comparator = comparator.into();
+        self
+    }
+
     /// Soft limit in bytes (default 64 MiB). `should_flush` compares with it, and the first large chunk has this
     /// size.
     ///

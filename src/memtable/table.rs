@@ -16,9 +16,10 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
+use crate::comparator::Comparator;
 use crate::error::Result;
 use crate::integrity::digest::{Kvo, Protected};
-use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, HiddenVersions, flush};
 use crate::memtable::lifecycle::freeze::freeze;
@@ -35,14 +36,14 @@ use crate::memtable::scan::descending::{Descending, DescendingRange, OwnedDescen
 use crate::memtable::scan::estimate::{RangeStats, approximate_range_stats};
 use crate::memtable::scan::handle::{Borrowed, Owned};
 use crate::memtable::scan::range::{EntryRange, OwnedRange, Range};
-use crate::memtable::scan::tombstones::{TableOrder, range_tombstones};
+use crate::memtable::scan::tombstones::range_tombstones;
 use crate::memtable::scan::visibility::{AtSnapshot, Raw};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::write::own_writer::Writer;
 use crate::memtable::write::write_batch::{BatchWritten, Writes, read_batch, write_batch};
-use crate::memtable::write::writer::{Inserted, with_slices, write, writes};
+use crate::memtable::write::writer::{Inserted, with_slices, write, write_any, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragment::fragments::Fragments;
 use crate::tombstone::index::tree::Load;
@@ -62,8 +63,8 @@ use crate::tombstone::index::tree::Load;
 /// assert_eq!(count(table.freeze()?.reader()), 1);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub struct TableReader<C = Bytewise> {
-    pub(crate) core: Arc<Core<C>>,
+pub struct TableReader {
+    pub(crate) core: Arc<Core>,
 }
 
 /// A mutable table, for many writers and readers at once. Threads share it by `Arc`.
@@ -78,8 +79,8 @@ pub struct TableReader<C = Bytewise> {
 /// assert_eq!(&*value, b"red");
 /// # Ok(()) }
 /// ```
-pub struct MemTable<C = Bytewise> {
-    pub(crate) reader: TableReader<C>,
+pub struct MemTable {
+    pub(crate) reader: TableReader,
 }
 
 /// A frozen table. It takes no writes, answers reads until it is dropped, and can be flushed. Dropping it takes
@@ -94,12 +95,12 @@ pub struct MemTable<C = Bytewise> {
 /// assert!(matches!(frozen.get(b"key", 1)?, Lookup::Value(value) if *value == *b"value"));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub struct ImmutableMemTable<C = Bytewise> {
-    pub(crate) reader: TableReader<C>,
+pub struct ImmutableMemTable {
+    pub(crate) reader: TableReader,
 }
 
 /// Makes another handle of this table's reading side.
-impl<C> Clone for TableReader<C> {
+impl Clone for TableReader {
     fn clone(&self) -> Self {
         TableReader { core: Arc::clone(&self.core) }
     }
@@ -116,21 +117,21 @@ impl<C> Clone for TableReader<C> {
 /// assert_eq!(other.len(), 1);
 /// # Ok(()) }
 /// ```
-impl<C> Clone for MemTable<C> {
+impl Clone for MemTable {
     fn clone(&self) -> Self {
         MemTable { reader: self.reader.clone() }
     }
 }
 
 /// Makes another handle of this table.
-impl<C> Clone for ImmutableMemTable<C> {
+impl Clone for ImmutableMemTable {
     fn clone(&self) -> Self {
         ImmutableMemTable { reader: self.reader.clone() }
     }
 }
 
 impl MemTable {
-    /// An empty table under bytewise order. Takes a few microseconds and about 10 KiB.
+    /// An empty table, under bytewise order unless the options choose another one. Takes a few microseconds and about 10 KiB.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -140,9 +141,10 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// `MemoryRefused` if the system has no memory for the first chunk.
+    /// `MemoryRefused` if the system has no memory for the first chunk. `InvalidArgument` for
+    /// [`Directory::On`](crate::Directory::On) with an order that gives no images, and for filters with an equality of its own.
     pub fn new(options: MemTableOptions) -> Result<Self> {
-        Self::with_comparator(options, Bytewise)
+        Ok(MemTable { reader: TableReader { core: Arc::new(Core::new(options)?) } })
     }
 
     /// An empty table that refuses a second entry with one user key and sequence number: `options` with
@@ -237,35 +239,7 @@ impl Default for MemTable {
     }
 }
 
-impl<C: Comparator> MemTable<C> {
-    /// An empty table whose keys are ordered by `comparator`.
-    ///
-    /// ```
-    /// use paranoid_memtable::comparator::KeyEquality;
-    /// use paranoid_memtable::{Comparator, MemTable, MemTableOptions};
-    /// use std::cmp::Ordering;
-    /// #[derive(Debug)]
-    /// struct Descending;
-    /// impl Comparator for Descending {
-    ///     const EQUALITY: KeyEquality = KeyEquality::Bytes;
-    ///     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-    ///         right.cmp(left)
-    ///     }
-    /// }
-    /// let table = MemTable::with_comparator(MemTableOptions::default(), Descending)?;
-    /// table.put(1, b"a", b"")?;
-    /// table.put(2, b"b", b"")?;
-    /// assert_eq!(table.range(..).next().expect("two entries")?.user_key(), b"b");
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`MemTable::new`], and `InvalidArgument` for [`Directory::On`](crate::Directory::On) with an order that
-    /// gives no images, and for filters with an equality of its own.
-    pub fn with_comparator(options: MemTableOptions, comparator: C) -> Result<Self> {
-        Ok(MemTable { reader: TableReader { core: Arc::new(Core::new(options, comparator)?) } })
-    }
-
+impl MemTable {
     /// An empty table with this table's options and comparator, to write to after a freeze of this one.
     ///
     /// ```
@@ -281,11 +255,8 @@ impl<C: Comparator> MemTable<C> {
     ///
     /// # Errors
     /// Those of [`MemTable::new`].
-    pub fn fork(&self) -> Result<Self>
-    where
-        C: Clone,
-    {
-        Self::with_comparator(self.core().options.clone(), self.core().comparator.clone())
+    pub fn fork(&self) -> Result<Self> {
+        MemTable::new(self.core().options.clone())
     }
 
     /// Ends writing and returns the frozen table. Later writes return `Frozen`, and so does every write that begins
@@ -306,7 +277,7 @@ impl<C: Comparator> MemTable<C> {
     /// `Corruption` if the control block is damaged: the table is frozen then, nothing is lost, and
     /// [`immutable`](Self::immutable) returns it. `InvalidArgument` if a comparator calls it inside a write to this
     /// table, because the freeze would wait for that write; the table is unchanged then.
-    pub fn freeze(&self) -> Result<Arc<ImmutableMemTable<C>>> {
+    pub fn freeze(&self) -> Result<Arc<ImmutableMemTable>> {
         freeze(self.core())?;
         Ok(self.handle())
     }
@@ -324,11 +295,11 @@ impl<C: Comparator> MemTable<C> {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn immutable(&self) -> Option<Arc<ImmutableMemTable<C>>> {
+    pub fn immutable(&self) -> Option<Arc<ImmutableMemTable>> {
         (self.is_frozen() && self.core().sealed.get().is_some()).then(|| self.handle())
     }
 
-    fn handle(&self) -> Arc<ImmutableMemTable<C>> {
+    fn handle(&self) -> Arc<ImmutableMemTable> {
         Arc::new(ImmutableMemTable { reader: TableReader { core: Arc::clone(self.core()) } })
     }
 
@@ -381,7 +352,7 @@ impl<C: Comparator> MemTable<C> {
         value: &[u8],
         caller_digest: Protected<Kvo>,
     ) -> Result<Inserted> {
-        write(self.core(), &Fields::new(sequence, kind, key, value, Some(caller_digest)))
+        write_any(self.core(), &Fields::new(sequence, kind, key, value, Some(caller_digest)))
     }
 
     /// Inserts an entry whose value is the concatenation of several slices. They are copied straight into the arena,
@@ -409,7 +380,7 @@ impl<C: Comparator> MemTable<C> {
         key: &[u8],
         value: &[&[u8]],
     ) -> Result<Inserted> {
-        with_slices(sequence, kind, key, value, None, |fields| write(self.core(), fields))
+        with_slices(sequence, kind, key, value, None, |fields| write_any(self.core(), fields))
     }
 
     /// Inserts an entry whose value is the concatenation of several slices, with the caller's digest over key, kind
@@ -436,7 +407,7 @@ impl<C: Comparator> MemTable<C> {
         caller_digest: Protected<Kvo>,
     ) -> Result<Inserted> {
         let digest = Some(caller_digest);
-        with_slices(sequence, kind, key, value, digest, |fields| write(self.core(), fields))
+        with_slices(sequence, kind, key, value, digest, |fields| write_any(self.core(), fields))
     }
 
     /// A writer with a splice, a sub-chunk and counters of its own, for a thread that writes much.
@@ -452,7 +423,7 @@ impl<C: Comparator> MemTable<C> {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn writer(&self) -> Writer<C> {
+    pub fn writer(&self) -> Writer {
         Writer::new(self.core())
     }
 
@@ -471,7 +442,7 @@ impl<C: Comparator> MemTable<C> {
     ///
     /// # Errors
     /// `MemTableFull`, and then nothing is reserved; `Frozen`.
-    pub fn try_reserve(&self, bytes: u64) -> Result<Writer<C>> {
+    pub fn try_reserve(&self, bytes: u64) -> Result<Writer> {
         Writer::reserving(self.core(), bytes)
     }
 
@@ -619,8 +590,8 @@ macro_rules! reads {
 
         /// The comparator that orders the keys.
         #[must_use]
-        pub fn comparator(&$self) -> &C {
-            &$self.core().comparator
+        pub fn comparator(&$self) -> &dyn Comparator {
+            $self.core().comparator.get()
         }
 
         /// Whether the table is frozen.
@@ -881,7 +852,7 @@ macro_rules! reads {
         ///
         /// # Errors
         /// `Corruption` if damaged memory could change the answer.
-        pub fn get(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_, C>> {
+        pub fn get(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_>> {
             get($self.core(), key, snapshot)
         }
 
@@ -984,7 +955,7 @@ macro_rules! reads {
             &$self,
             keys: &[K],
             snapshot: SequenceNumber,
-        ) -> Vec<Result<Lookup<'_, C>>> {
+        ) -> Vec<Result<Lookup<'_>>> {
             let mut results = Vec::with_capacity(keys.len());
             $self.multi_get_into(keys, snapshot, &mut results);
             results
@@ -1007,7 +978,7 @@ macro_rules! reads {
             &'a $self,
             keys: &[K],
             snapshot: SequenceNumber,
-            results: &mut Vec<Result<Lookup<'a, C>>>,
+            results: &mut Vec<Result<Lookup<'a>>>,
         ) {
             multi_get($self.core(), keys, snapshot, Budget::Unlimited, results);
         }
@@ -1031,7 +1002,7 @@ macro_rules! reads {
             keys: &[K],
             snapshot: SequenceNumber,
             budget: u64,
-            results: &mut Vec<Result<Lookup<'a, C>>>,
+            results: &mut Vec<Result<Lookup<'a>>>,
         ) {
             multi_get($self.core(), keys, snapshot, Budget::Of { bytes: budget, used: 0 }, results);
         }
@@ -1049,7 +1020,7 @@ macro_rules! reads {
         /// assert_eq!(keys?, [b"a", b"b"]);
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
-        pub fn range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Range<'_, C> {
+        pub fn range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
             EntryRange::new(Borrowed(&**$self.core()), Raw, key_bounds(&range))
         }
 
@@ -1069,7 +1040,7 @@ macro_rules! reads {
             &$self,
             snapshot: SequenceNumber,
             range: impl RangeBounds<&'k [u8]>,
-        ) -> Range<'_, C, AtSnapshot> {
+        ) -> Range<'_, AtSnapshot> {
             let visibility = AtSnapshot { sequence: snapshot };
             EntryRange::new(Borrowed(&**$self.core()), visibility, key_bounds(&range))
         }
@@ -1088,7 +1059,7 @@ macro_rules! reads {
         /// assert_eq!(versions?, [2, 1]);
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
-        pub fn range_versions<'k>(&$self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_, C> {
+        pub fn range_versions<'k>(&$self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_> {
             EntryRange::new(Borrowed(&**$self.core()), Raw, version_bounds(&range))
         }
 
@@ -1105,7 +1076,7 @@ macro_rules! reads {
         /// assert_eq!(versions?, [3, 2, 1]); // b@3, b@2, a@1
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
-        pub fn range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_, C> {
+        pub fn range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_> {
             DescendingRange::new(Borrowed(&**$self.core()), key_bounds(&range))
         }
 
@@ -1125,7 +1096,7 @@ macro_rules! reads {
         /// assert_eq!((entry.user_key(), entry.value()), (b"a".as_slice(), b"one".as_slice()));
         /// # Ok(()) }
         /// ```
-        pub fn owned_range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedRange<C> {
+        pub fn owned_range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedRange {
             EntryRange::new(Owned(Arc::clone($self.core())), Raw, key_bounds(&range))
         }
 
@@ -1148,7 +1119,7 @@ macro_rules! reads {
             &$self,
             snapshot: SequenceNumber,
             range: impl RangeBounds<&'k [u8]>,
-        ) -> OwnedRange<C, AtSnapshot> {
+        ) -> OwnedRange<AtSnapshot> {
             let visibility = AtSnapshot { sequence: snapshot };
             EntryRange::new(Owned(Arc::clone($self.core())), visibility, key_bounds(&range))
         }
@@ -1172,7 +1143,7 @@ macro_rules! reads {
         pub fn owned_range_versions<'k>(
             &$self,
             range: impl RangeBounds<(&'k [u8], SequenceNumber)>,
-        ) -> OwnedRange<C> {
+        ) -> OwnedRange {
             EntryRange::new(Owned(Arc::clone($self.core())), Raw, version_bounds(&range))
         }
 
@@ -1192,7 +1163,7 @@ macro_rules! reads {
         /// assert_eq!(found, [3, 2, 1]);
         /// # Ok(()) }
         /// ```
-        pub fn owned_range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedDescending<C> {
+        pub fn owned_range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedDescending {
             DescendingRange::new(Owned(Arc::clone($self.core())), key_bounds(&range))
         }
 
@@ -1216,7 +1187,7 @@ macro_rules! reads {
         ///
         /// # Errors
         /// `Corruption` if a stored range tombstone is damaged.
-        pub fn range_tombstones(&$self, snapshot: SequenceNumber) -> Result<Fragments<TableOrder<C>>> {
+        pub fn range_tombstones(&$self, snapshot: SequenceNumber) -> Result<Fragments> {
             range_tombstones($self.core(), snapshot)
         }
 
@@ -1252,7 +1223,7 @@ macro_rules! reads {
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
         #[must_use]
-        pub fn cursor(&$self) -> TableCursor<'_, C> {
+        pub fn cursor(&$self) -> TableCursor<'_> {
             Cursor::new(Borrowed(&*$self.core()), Raw)
         }
 
@@ -1270,7 +1241,7 @@ macro_rules! reads {
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
         #[must_use]
-        pub fn cursor_at(&$self, snapshot: SequenceNumber) -> TableCursor<'_, C, AtSnapshot> {
+        pub fn cursor_at(&$self, snapshot: SequenceNumber) -> TableCursor<'_, AtSnapshot> {
             Cursor::new(Borrowed(&*$self.core()), AtSnapshot { sequence: snapshot })
         }
 
@@ -1286,7 +1257,7 @@ macro_rules! reads {
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
         #[must_use]
-        pub fn owned_cursor(&$self) -> OwnedCursor<C> {
+        pub fn owned_cursor(&$self) -> OwnedCursor {
             Cursor::new(Owned(Arc::clone($self.core())), Raw)
         }
 
@@ -1302,7 +1273,7 @@ macro_rules! reads {
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
         #[must_use]
-        pub fn owned_cursor_at(&$self, snapshot: SequenceNumber) -> OwnedCursor<C, AtSnapshot> {
+        pub fn owned_cursor_at(&$self, snapshot: SequenceNumber) -> OwnedCursor<AtSnapshot> {
             Cursor::new(Owned(Arc::clone($self.core())), AtSnapshot { sequence: snapshot })
         }
 
@@ -1326,18 +1297,18 @@ macro_rules! reads {
     };
 }
 
-impl<C: Comparator> TableReader<C> {
+impl TableReader {
     #[inline(always)]
-    pub(crate) fn core(&self) -> &Arc<Core<C>> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
     reads!(self);
 }
 
-impl<C: Comparator> MemTable<C> {
+impl MemTable {
     #[inline(always)]
-    pub(crate) fn core(&self) -> &Arc<Core<C>> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.reader.core
     }
 
@@ -1349,16 +1320,16 @@ impl<C: Comparator> MemTable<C> {
     /// assert!(table.reader().is_empty());
     /// ```
     #[must_use]
-    pub fn reader(&self) -> &TableReader<C> {
+    pub fn reader(&self) -> &TableReader {
         &self.reader
     }
 
     reads!(self);
 }
 
-impl<C: Comparator> ImmutableMemTable<C> {
+impl ImmutableMemTable {
     #[inline(always)]
-    pub(crate) fn core(&self) -> &Arc<Core<C>> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.reader.core
     }
 
@@ -1371,7 +1342,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn reader(&self) -> &TableReader<C> {
+    pub fn reader(&self) -> &TableReader {
         &self.reader
     }
 
@@ -1473,7 +1444,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
     ///
     /// # Errors
     /// `Corruption` if the table's control words, or the start of its list, are damaged.
-    pub fn flush_iter(&self, snapshots: &[SequenceNumber]) -> Result<FlushIter<'_, C>> {
+    pub fn flush_iter(&self, snapshots: &[SequenceNumber]) -> Result<FlushIter<'_>> {
         self.flush_iter_with(snapshots, HiddenVersions::Drop)
     }
 
@@ -1500,7 +1471,7 @@ impl<C: Comparator> ImmutableMemTable<C> {
         &self,
         snapshots: &[SequenceNumber],
         hidden: HiddenVersions,
-    ) -> Result<FlushIter<'_, C>> {
+    ) -> Result<FlushIter<'_>> {
         FlushIter::new(self.core(), snapshots, hidden)
     }
 

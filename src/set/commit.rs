@@ -28,8 +28,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::batch::batch::{SequenceMode, WriteBatch};
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result, StallCause};
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::core::frozen;
 use crate::memtable::parts::range_tombstones::bytes_max;
 use crate::memtable::skiplist::encode::Fields;
@@ -52,14 +53,14 @@ use crate::tombstone::index::tree::Load;
 const QUESTIONS: u64 = 64;
 
 /// What the handles of a set share.
-pub(crate) struct Shared<B, C: Comparator> {
+pub(crate) struct Shared<B> {
     /// A table that stays empty: batches are checked by it, and tables are made like it.
-    model: MemTable<C>,
+    model: MemTable,
     journal: Option<Arc<dyn Journal>>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) tables: Swapped<Tables<B, C>>,
+    pub(crate) tables: Swapped<Tables<B>>,
     pub(crate) syncs: SyncLeader,
-    pub(crate) commit: Alone<Mutex<Commit<B, C>>>,
+    pub(crate) commit: Alone<Mutex<Commit<B>>>,
     pub(crate) buffers: Membership,
     pub(crate) reports: Reports,
     /// Why the journal has what is flushed, if the last removal failed.
@@ -70,16 +71,16 @@ pub(crate) struct Shared<B, C: Comparator> {
 
 /// What the commit mutex guards. What each batch writes or needs comes first, and so in the cache line of the mutex.
 #[repr(C)]
-pub(crate) struct Commit<B, C: Comparator> {
+pub(crate) struct Commit<B> {
     /// The last number given.
     pub(crate) last: SequenceNumber,
     /// Bytes reserved since the active table was asked whether it is full.
     pub(crate) unasked: u64,
     /// The last number before the active table's first one.
     pub(crate) closed: SequenceNumber,
-    pub(crate) tables: Arc<Tables<B, C>>,
+    pub(crate) tables: Arc<Tables<B>>,
     /// The active one of them, for writers.
-    pub(crate) active: Pointers<Slot<C>>,
+    pub(crate) active: Pointers<Slot>,
     /// The number of the last table that was begun. A journal that failed after a switch does not get one twice.
     pub(crate) last_table: u64,
     /// What made the set read-only, if that was no batch.
@@ -120,8 +121,8 @@ struct Taken {
     last: SequenceNumber,
 }
 
-impl<B, C: Comparator + Clone> Shared<B, C> {
-    pub(crate) fn open(mut options: SetOptions, comparator: C, base: Arc<B>) -> Result<Self> {
+impl<B> Shared<B> {
+    pub(crate) fn open(mut options: SetOptions, base: Arc<B>) -> Result<Self> {
         let buffers = options.join();
         let SetOptions {
             table,
@@ -133,7 +134,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
             listener,
             ..
         } = options;
-        let model = MemTable::with_comparator(table, comparator)?;
+        let model = MemTable::new(table)?;
         let active = Slot::new(first_table, model.fork()?, buffers.count_table());
         active.bytes.count(Phase::Active, 0);
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
@@ -319,7 +320,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// The numbers of a batch, first and last. A replay goes on after everything that was written before, with nothing under way.
-    fn numbers(&self, commit: &Commit<B, C>, prepared: &Prepared<'_, '_>) -> Result<Taken> {
+    fn numbers(&self, commit: &Commit<B>, prepared: &Prepared<'_, '_>) -> Result<Taken> {
         let next = commit.last + 1;
         let first = match prepared.replayed {
             None => next,
@@ -342,7 +343,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     /// Appends a batch that has space to the journal, and takes its numbers.
     fn number(
         &self,
-        commit: &mut Commit<B, C>,
+        commit: &mut Commit<B>,
         prepared: &mut Prepared<'_, '_>,
         first: SequenceNumber,
         last: SequenceNumber,
@@ -371,7 +372,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Makes the set read-only if an append says that the journal may lose what it has taken.
     #[cold]
-    fn note_lost_journal(&self, commit: &mut Commit<B, C>, error: &Error) {
+    fn note_lost_journal(&self, commit: &mut Commit<B>, error: &Error) {
         if matches!(error, Error::ReadOnly { .. }) && commit.refusal.is_none() {
             commit.refusal = Some(error.clone());
             self.reports.note(|| SetEvent::Stopped { cause: error.clone() });
@@ -380,7 +381,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to
     /// be flushed.
-    fn ask_sometimes(&self, commit: &mut Commit<B, C>, prepared: &Prepared<'_, '_>) -> Result<()> {
+    fn ask_sometimes(&self, commit: &mut Commit<B>, prepared: &Prepared<'_, '_>) -> Result<()> {
         let step = self.model.options().write_buffer_size() / QUESTIONS;
         let bytes = prepared.bytes.saturating_add(bytes_max(prepared.load));
         commit.unasked = commit.unasked.saturating_add(bytes);
@@ -392,7 +393,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Asks for room for a batch, and whether the active table is full.
-    fn ask(&self, commit: &mut Commit<B, C>, bytes: u64) -> Result<()> {
+    fn ask(&self, commit: &mut Commit<B>, bytes: u64) -> Result<()> {
         let seal = self.buffers.admit(bytes)?.map_err(|cause| commit.stall(cause))?;
         if commit.is_active_empty() {
             return Ok(());
@@ -407,7 +408,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Replaces the active table if there may be another one.
-    fn replace_full(&self, commit: &mut Commit<B, C>) -> Result<()> {
+    fn replace_full(&self, commit: &mut Commit<B>) -> Result<()> {
         if commit.count_tables() >= self.tables_max {
             return Err(commit.stall(StallCause::Tables));
         }
@@ -429,7 +430,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// Closes the active table and puts an empty one in its place (COMMIT-4).
-    pub(crate) fn replace_active(&self, commit: &mut Commit<B, C>) -> Result<()> {
+    pub(crate) fn replace_active(&self, commit: &mut Commit<B>) -> Result<()> {
         let next = self.next_slot(commit)?;
         let sealed = Arc::clone(&commit.tables.active);
         sealed.last.close(commit.last);
@@ -460,8 +461,8 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
         self.journal.as_deref()
     }
 
-    pub(crate) fn comparator(&self) -> &C {
-        self.model.comparator()
+    pub(crate) fn comparator(&self) -> &KeyComparator {
+        &self.model.core().comparator
     }
 
     /// Makes the set read-only; returns the error that says so.
@@ -491,7 +492,7 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
 
     /// # Errors
     /// `ReadOnly`.
-    fn admit(&self, commit: &Commit<B, C>) -> Result<()> {
+    fn admit(&self, commit: &Commit<B>) -> Result<()> {
         if let Some(refusal) = &commit.refusal {
             return Err(refusal.clone());
         }
@@ -499,13 +500,13 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// An empty table of which the journal was told.
-    pub(crate) fn next_slot(&self, commit: &mut Commit<B, C>) -> Result<Arc<Slot<C>>> {
+    pub(crate) fn next_slot(&self, commit: &mut Commit<B>) -> Result<Arc<Slot>> {
         let table = self.fork()?;
         Ok(Slot::new(self.switch_journal(commit)?, table, self.buffers.count_table()))
     }
 
     /// Tells the journal of a new table; returns its number.
-    pub(crate) fn switch_journal(&self, commit: &mut Commit<B, C>) -> Result<u64> {
+    pub(crate) fn switch_journal(&self, commit: &mut Commit<B>) -> Result<u64> {
         let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
         let number = commit.last_table.checked_add(1).ok_or_else(end)?;
         if let Some(journal) = &self.journal {
@@ -516,12 +517,12 @@ impl<B, C: Comparator + Clone> Shared<B, C> {
     }
 
     /// An empty table.
-    pub(crate) fn fork(&self) -> Result<MemTable<C>> {
+    pub(crate) fn fork(&self) -> Result<MemTable> {
         self.model.fork()
     }
 }
 
-impl<B, C: Comparator> Commit<B, C> {
+impl<B> Commit<B> {
     fn is_active_empty(&self) -> bool {
         self.last == self.closed
     }
@@ -537,15 +538,15 @@ impl<B, C: Comparator> Commit<B, C> {
 }
 
 /// Stops the set if a batch that has numbers is left without being finished (COMMIT-3).
-struct Unfinished<'s, B, C: Comparator + Clone> {
-    shared: &'s Shared<B, C>,
+struct Unfinished<'s, B> {
+    shared: &'s Shared<B>,
     first: SequenceNumber,
     last: SequenceNumber,
     /// Without one it is a panic.
     cause: Option<Error>,
 }
 
-impl<B, C: Comparator + Clone> Unfinished<'_, B, C> {
+impl<B> Unfinished<'_, B> {
     fn finish(self) {
         std::mem::forget(self);
     }
@@ -556,7 +557,7 @@ impl<B, C: Comparator + Clone> Unfinished<'_, B, C> {
     }
 }
 
-impl<B, C: Comparator + Clone> Drop for Unfinished<'_, B, C> {
+impl<B> Drop for Unfinished<'_, B> {
     fn drop(&mut self) {
         let cause = self.cause.take().unwrap_or(Error::WriterPanicked);
         if self.shared.registry.publication.stop(self.first, self.last, cause.clone()) == Stopped::First {

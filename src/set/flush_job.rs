@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::lifecycle::flush::{FlushSink, FlushSummary};
 use crate::set::commit::Shared;
@@ -63,10 +63,10 @@ use crate::set::write_buffer_manager::FlushEnd;
 /// assert_eq!((view.tables(), view.base().as_slice()), (1, &[b"k".to_vec()][..]));
 /// # Ok(()) }
 /// ```
-pub struct FlushJob<B, C: Comparator + Clone = Bytewise> {
-    shared: Arc<Shared<B, C>>,
+pub struct FlushJob<B> {
+    shared: Arc<Shared<B>>,
     /// Oldest first.
-    slots: Vec<Arc<Slot<C>>>,
+    slots: Vec<Arc<Slot>>,
     snapshots: Vec<SequenceNumber>,
     /// Whether the tables could be frozen.
     frozen: Result<()>,
@@ -75,17 +75,17 @@ pub struct FlushJob<B, C: Comparator + Clone = Bytewise> {
 }
 
 /// Ends a flush when it is dropped.
-struct Begun<'s, B, C: Comparator>(&'s Shared<B, C>, FlushEnd);
+struct Begun<'s, B>(&'s Shared<B>, FlushEnd);
 
-impl<B, C: Comparator> Drop for Begun<'_, B, C> {
+impl<B> Drop for Begun<'_, B> {
     fn drop(&mut self) {
         self.0.buffers.end_flush(self.1);
     }
 }
 
-impl<B, C: Comparator + Clone> FlushJob<B, C> {
+impl<B> FlushJob<B> {
     /// A job for the immutable tables that are complete, if there are any and no other job has them.
-    pub(crate) fn begin(shared: &Arc<Shared<B, C>>) -> Result<Option<Self>> {
+    pub(crate) fn begin(shared: &Arc<Shared<B>>) -> Result<Option<Self>> {
         if !shared.buffers.begin_flush() {
             return Ok(None);
         }
@@ -183,12 +183,12 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
     ///
     /// # Errors
     /// `ReadOnly` because of `Corruption` if the beginning of a table, or what an earlier pass met, is damaged.
-    pub fn items(&mut self) -> Result<SetFlush<'_, C>> {
+    pub fn items(&mut self) -> Result<SetFlush<'_>> {
         self.settle()?;
         self.merge()
     }
 
-    fn merge(&mut self) -> Result<SetFlush<'_, C>> {
+    fn merge(&mut self) -> Result<SetFlush<'_>> {
         self.begin_pass()?;
         let FlushJob { shared, slots, snapshots, outcome, .. } = self;
         let begun = SetFlush::new(slots, shared.comparator(), snapshots, outcome);
@@ -317,10 +317,7 @@ impl<B, C: Comparator + Clone> FlushJob<B, C> {
 }
 
 /// The immutable ones of these tables that are complete, oldest first. Waits until their last numbers are visible.
-fn complete<B, C: Comparator + Clone>(
-    shared: &Shared<B, C>,
-    tables: &Tables<B, C>,
-) -> Result<Vec<Arc<Slot<C>>>> {
+fn complete<B>(shared: &Shared<B>, tables: &Tables<B>) -> Result<Vec<Arc<Slot>>> {
     let mut slots = Vec::new();
     for slot in tables.immutables.iter().rev() {
         match shared.registry.publication.wait_for(slot.last.get()) {
@@ -335,7 +332,7 @@ fn complete<B, C: Comparator + Clone>(
     Ok(slots)
 }
 
-impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
+impl<B> Drop for FlushJob<B> {
     fn drop(&mut self) {
         // The set keeps the error.
         let _ = self.settle();
@@ -351,7 +348,7 @@ impl<B, C: Comparator + Clone> Drop for FlushJob<B, C> {
 }
 
 shown! {
-    "FlushJob": impl [B, C: Comparator + Clone] FlushJob<B, C>, |job| {
+    "FlushJob": impl [B] FlushJob<B>, |job| {
         "tables": job.slots.len(), "snapshots": job.snapshots.len(), "outcome": job.outcome
     }
 }
@@ -366,7 +363,7 @@ mod tests {
     /// The last number of a table that a resume has replaced counts as visible, and belongs to an abandoned batch (FLUSH-JOB-3).
     #[test]
     fn a_table_that_a_resume_has_replaced_is_not_flushed() {
-        let shared = Shared::open(SetOptions::default(), Bytewise, Arc::new(())).unwrap();
+        let shared = Shared::open(SetOptions::default(), Arc::new(())).unwrap();
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").unwrap();
         for number in [1, 2] {

@@ -18,8 +18,9 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::error::{Error, Result};
-use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::lifecycle::flush::{
     Came, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, VersionFilter,
@@ -31,9 +32,9 @@ use crate::tombstone::index::query::Question;
 use std::sync::Arc;
 
 /// One table of the merge, and where its own flush stands.
-struct Source<'j, C: Comparator> {
-    slot: &'j Slot<C>,
-    items: FlushIter<'j, C>,
+struct Source<'j> {
+    slot: &'j Slot,
+    items: FlushIter<'j>,
     /// Its next entry, of which the flush keeps copies of key and value.
     head: Option<Came>,
 }
@@ -66,17 +67,17 @@ struct Source<'j, C: Comparator> {
 /// job.install(())?;
 /// # Ok(()) }
 /// ```
-pub struct SetFlush<'j, C: Comparator = Bytewise> {
-    sources: Vec<Source<'j, C>>,
+pub struct SetFlush<'j> {
+    sources: Vec<Source<'j>>,
     /// The source whose head was used up.
     used: Option<usize>,
     filter: VersionFilter,
     /// A copy of the last entry's key.
     newer: Option<Vec<u8>>,
-    comparator: &'j C,
+    comparator: &'j KeyComparator,
     snapshots: &'j [SequenceNumber],
     /// After all entries, the fragments and the index of the next one.
-    fragments: Option<(Fragments<C>, usize)>,
+    fragments: Option<(Fragments, usize)>,
     summary: FlushSummary,
     outcome: &'j mut Outcome,
 }
@@ -92,15 +93,15 @@ pub(crate) enum Outcome {
     Salvaged,
 }
 
-impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
+impl<'j> SetFlush<'j> {
     /// A merge of frozen tables, each at its first item.
     pub(crate) fn new(
-        slots: &'j [Arc<Slot<C>>],
-        comparator: &'j C,
+        slots: &'j [Arc<Slot>],
+        comparator: &'j KeyComparator,
         snapshots: &'j [SequenceNumber],
         outcome: &'j mut Outcome,
     ) -> Result<Self> {
-        let at_first = |slot: &'j Arc<Slot<C>>| {
+        let at_first = |slot: &'j Arc<Slot>| {
             let mut items = FlushIter::new(slot.table.core(), snapshots, HiddenVersions::Drop)?;
             Ok(Source { slot, head: items.next_entry()?, items })
         };
@@ -248,8 +249,8 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
     }
 
     /// Cuts the range tombstones of all tables; after that all tables have reached their ends (SET-FLUSH-1).
-    fn cut(&mut self) -> Result<Fragments<C>> {
-        let mut fragmenter = Fragmenter::new(self.comparator.clone()).with_snapshots(self.snapshots);
+    fn cut(&mut self) -> Result<Fragments> {
+        let mut fragmenter = Fragmenter::under(self.comparator.clone()).with_snapshots(self.snapshots);
         for source in &mut self.sources {
             let last = source.slot.last.get();
             source.items.end_uncut(|start, end, sequence| match sequence {
@@ -263,7 +264,7 @@ impl<'j, C: Comparator + Clone> SetFlush<'j, C> {
 }
 
 shown! {
-    "SetFlush": impl [C: Comparator] SetFlush<'_, C>, |flush| {
+    "SetFlush": impl [] SetFlush<'_>, |flush| {
         "tables": flush.sources.len(), "summary": flush.summary
     }
 }

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
-use crate::key::Comparator;
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
@@ -58,13 +57,12 @@ pub struct FlushThread {
 
 impl FlushThread {
     /// Starts the thread.
-    pub(crate) fn start<B, C>(
-        shared: &Arc<Shared<B, C>>,
-        mut flush: impl FnMut(FlushJob<B, C>) -> Result<()> + Send + 'static,
+    pub(crate) fn start<B>(
+        shared: &Arc<Shared<B>>,
+        mut flush: impl FnMut(FlushJob<B>) -> Result<()> + Send + 'static,
     ) -> Result<Self>
     where
         B: Send + Sync + 'static,
-        C: Comparator + Clone,
     {
         let place = shared.buffers.begin_thread()?;
         let (of_thread, own) = (Arc::clone(shared), place.clone());

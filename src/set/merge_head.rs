@@ -8,8 +8,9 @@
 
 use std::cmp::Ordering;
 
+use crate::comparator::KeyComparator;
 use crate::error::Result;
-use crate::key::{Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::set::source::{SortedSource, SourceKey};
 
 /// Steps over versions of one key before a seek passes them.
@@ -96,7 +97,7 @@ impl<'s> Source<'s> {
     }
 
     /// Makes a move, and goes on to where a cursor on this way needs it (MERGING-2).
-    pub(crate) fn lead<C: Comparator>(&mut self, comparator: &C, way: Way, to: Move<'_>) -> Result<()> {
+    pub(crate) fn lead(&mut self, comparator: &KeyComparator, way: Way, to: Move<'_>) -> Result<()> {
         self.go(way, to)?;
         match (way, to) {
             (Way::Backward, _) => Ok(()),
@@ -106,7 +107,7 @@ impl<'s> Source<'s> {
     }
 
     /// Goes, forward, to the first visible version after this key.
-    pub(crate) fn pass<C: Comparator>(&mut self, comparator: &C, key: &[u8]) -> Result<()> {
+    pub(crate) fn pass(&mut self, comparator: &KeyComparator, key: &[u8]) -> Result<()> {
         let mut moves = 0;
         while self.is_at(comparator, key) {
             self.go(Way::Forward, if moves == STEPS { Move::Beyond(key) } else { Move::Step })?;
@@ -125,11 +126,11 @@ impl<'s> Source<'s> {
     }
 
     /// How the key where it stands compares with this one, if it is on an entry.
-    pub(crate) fn order<C: Comparator>(&self, comparator: &C, key: &[u8]) -> Option<Ordering> {
+    pub(crate) fn order(&self, comparator: &KeyComparator, key: &[u8]) -> Option<Ordering> {
         self.kind.map(|_| comparator.compare(&self.key, key))
     }
 
-    pub(crate) fn is_at<C: Comparator>(&self, comparator: &C, key: &[u8]) -> bool {
+    pub(crate) fn is_at(&self, comparator: &KeyComparator, key: &[u8]) -> bool {
         self.order(comparator, key) == Some(Ordering::Equal)
     }
 }

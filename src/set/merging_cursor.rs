@@ -19,9 +19,11 @@
 
 use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
+use crate::comparator::{Comparator, KeyComparator, KeyEquality};
 use crate::error::Result;
-use crate::key::{Bytewise, Comparator, KeyEquality, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::merge_head::{Move, Reach, Source, Way};
 use crate::set::merged_entry::MergedEntry;
@@ -55,8 +57,8 @@ use crate::set::source::SortedSource;
 /// assert_eq!(keys, [b"c", b"a"]);
 /// # Ok(()) }
 /// ```
-pub struct MergingCursor<'s, C = Bytewise> {
-    comparator: C,
+pub struct MergingCursor<'s> {
+    comparator: KeyComparator,
     sources: Vec<Source<'s>>,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
@@ -81,19 +83,33 @@ enum State {
     Failed(Way),
 }
 
-impl<'s, C: Comparator> MergingCursor<'s, C> {
+impl<'s> MergingCursor<'s> {
     /// A cursor over the engine's own sources alone, newest first, at a sequence number: what a compaction reads. Which
     /// sources there may be, and in which order, says [`View::merging_cursor`](crate::set::View::merging_cursor).
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::set::{MergingCursor, SortedSource};
     /// let files: Vec<Box<dyn SortedSource>> = Vec::new();
-    /// assert!(MergingCursor::over(Bytewise, u64::MAX, files).first()?.is_none());
+    /// assert!(MergingCursor::over(Arc::new(Bytewise), u64::MAX, files).first()?.is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn over(comparator: C, sequence: SequenceNumber, sources: Vec<Box<dyn SortedSource + 's>>) -> Self {
+    pub fn over(
+        comparator: Arc<dyn Comparator>,
+        sequence: SequenceNumber,
+        sources: Vec<Box<dyn SortedSource + 's>>,
+    ) -> Self {
+        MergingCursor::under(comparator.into(), sequence, sources)
+    }
+
+    /// A cursor over these sources, newest first, in an order that is known already.
+    pub(crate) fn under(
+        comparator: KeyComparator,
+        sequence: SequenceNumber,
+        sources: Vec<Box<dyn SortedSource + 's>>,
+    ) -> Self {
         MergingCursor {
             comparator,
             sources: sources.into_iter().map(|items| Source::new(items, sequence)).collect(),
@@ -224,7 +240,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
     fn each(
         &mut self,
         way: Way,
-        mut act: impl FnMut(&mut Source<'s>, &C, &[u8]) -> Result<()>,
+        mut act: impl FnMut(&mut Source<'s>, &KeyComparator, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut outcome = Ok(());
         for source in &mut self.sources {
@@ -379,7 +395,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
                 shown.base = Some(kind);
                 return Ok(ControlFlow::Break(None));
             }
-            if C::EQUALITY == KeyEquality::Custom && shown.kind.is_none() {
+            if comparator.equality() == KeyEquality::Custom && shown.kind.is_none() {
                 shown.key.clone_from(&source.key);
             }
             source.items.value_into(&mut shown.value)?;
@@ -425,7 +441,7 @@ impl<'s, C: Comparator> MergingCursor<'s, C> {
 }
 
 shown! {
-    "MergingCursor": impl [C] MergingCursor<'_, C>, |cursor| {
+    "MergingCursor": impl [] MergingCursor<'_>, |cursor| {
         "sources": cursor.sources.len(), "state": cursor.state
     }
 }

@@ -13,7 +13,6 @@
 use std::ops::{Bound, RangeBounds};
 
 use crate::error::Result;
-use crate::key::{Bytewise, Comparator};
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::merge_head::Way;
 use crate::set::merged_entry::MergedEntry;
@@ -45,21 +44,21 @@ use crate::set::merging_cursor::MergingCursor;
 /// assert_eq!(rest, [b"b", b"c"]);
 /// # Ok(()) }
 /// ```
-pub struct SetRange<'s, C: Comparator = Bytewise> {
-    front: Tip<'s, C>,
-    back: Tip<'s, C>,
+pub struct SetRange<'s> {
+    front: Tip<'s>,
+    back: Tip<'s>,
 }
 
 /// One end of a range.
-struct Tip<'s, C: Comparator> {
-    cursor: MergingCursor<'s, C>,
+struct Tip<'s> {
+    cursor: MergingCursor<'s>,
     /// Whether it goes on from where its cursor is, and not from its place.
     is_moving: bool,
 }
 
-impl<'s, C: Comparator> SetRange<'s, C> {
+impl<'s> SetRange<'s> {
     /// A range with a cursor over one set of sources at each end.
-    pub(crate) fn new<'k>(cursors: [MergingCursor<'s, C>; 2], range: &impl RangeBounds<&'k [u8]>) -> Self {
+    pub(crate) fn new<'k>(cursors: [MergingCursor<'s>; 2], range: &impl RangeBounds<&'k [u8]>) -> Self {
         let bound = |bound: Bound<&&'k [u8]>| bound.map(|key| *key);
         let (lower, upper) = (bound(range.start_bound()), bound(range.end_bound()));
         let [front, back] =
@@ -144,7 +143,7 @@ impl<'s, C: Comparator> SetRange<'s, C> {
     }
 
     /// The end that goes this way, and the other one.
-    fn ends(&mut self, way: Way) -> [&mut Tip<'s, C>; 2] {
+    fn ends(&mut self, way: Way) -> [&mut Tip<'s>; 2] {
         let SetRange { front, back } = self;
         if way == Way::Forward { [front, back] } else { [back, front] }
     }
@@ -175,7 +174,7 @@ impl<'s, C: Comparator> SetRange<'s, C> {
     }
 }
 
-impl<C: Comparator> Iterator for SetRange<'_, C> {
+impl Iterator for SetRange<'_> {
     type Item = Result<MergedEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -183,14 +182,14 @@ impl<C: Comparator> Iterator for SetRange<'_, C> {
     }
 }
 
-impl<C: Comparator> DoubleEndedIterator for SetRange<'_, C> {
+impl DoubleEndedIterator for SetRange<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.next_back_entry().map(Option::<&_>::cloned).transpose()
     }
 }
 
 shown! {
-    "SetRange": impl [C: Comparator] SetRange<'_, C>, |range| {
+    "SetRange": impl [] SetRange<'_>, |range| {
         "front": range.front.cursor, "back": range.back.cursor
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::Protected;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::flush::{Came, FlushEntry, FlushIter, HiddenVersions};
 use crate::memtable::table::MemTable;
 use crate::set::commit::{Commit, Shared};
@@ -32,9 +32,7 @@ use crate::set::tables::{Slot, Tables};
 use crate::set::write_buffer_manager::Phase;
 
 /// Makes the set take writes again. Returns the abandoned numbers, first and last, if there are any.
-pub(crate) fn resume<B, C: Comparator + Clone>(
-    shared: &Shared<B, C>,
-) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
+pub(crate) fn resume<B>(shared: &Shared<B>) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
     let mut commit = shared.commit.lock();
     // RESUME-5.
     if let Some(refusal) = commit.refusal.as_ref().filter(|_| commit.damaged.is_some()) {
@@ -80,12 +78,7 @@ pub(crate) fn resume<B, C: Comparator + Clone>(
 
 /// Copies what a table has below the stop, verified (RESUME-2). Versions that neither a snapshot nor a read below the
 /// stop sees are left out.
-fn copy_below<C: Comparator>(
-    to: &MemTable<C>,
-    slot: &Slot<C>,
-    first: SequenceNumber,
-    snapshots: &[SequenceNumber],
-) -> Result<()> {
+fn copy_below(to: &MemTable, slot: &Slot, first: SequenceNumber, snapshots: &[SequenceNumber]) -> Result<()> {
     slot.table.freeze()?;
     let mut seen = snapshots.to_vec();
     seen.push(first - 1);
@@ -103,7 +96,7 @@ fn copy_below<C: Comparator>(
 }
 
 /// Copies an entry: what the new table computes over its own bytes is compared with what the old one stored.
-fn copy_entry<C: Comparator>(to: &MemTable<C>, entry: &FlushEntry<'_>) -> Result<()> {
+fn copy_entry(to: &MemTable, entry: &FlushEntry<'_>) -> Result<()> {
     let FlushEntry { user_key, sequence, kind, value, protection } = *entry;
     let digest = Protected::of(user_key, value, kind);
     if protection.check(user_key, value, sequence, kind).is_none() {
@@ -113,10 +106,10 @@ fn copy_entry<C: Comparator>(to: &MemTable<C>, entry: &FlushEntry<'_>) -> Result
 }
 
 /// Leaves a damaged table to a flush, up to the stop, and puts an empty one in the place of the affected ones (RESUME-2).
-fn set_aside<B, C: Comparator + Clone>(
-    shared: &Shared<B, C>,
-    commit: &mut Commit<B, C>,
-    slot: &Slot<C>,
+fn set_aside<B>(
+    shared: &Shared<B>,
+    commit: &mut Commit<B>,
+    slot: &Slot,
     first: SequenceNumber,
     cause: &Error,
 ) -> Result<()> {
@@ -131,12 +124,7 @@ fn set_aside<B, C: Comparator + Clone>(
 }
 
 /// Replaces the tables that do not end below the stop.
-fn exchange<B, C: Comparator + Clone>(
-    shared: &Shared<B, C>,
-    commit: &mut Commit<B, C>,
-    active: &Arc<Slot<C>>,
-    first: SequenceNumber,
-) {
+fn exchange<B>(shared: &Shared<B>, commit: &mut Commit<B>, active: &Arc<Slot>, first: SequenceNumber) {
     let former = commit.tables.newest_first().map(Arc::clone);
     let (immutables, affected): (Vec<_>, Vec<_>) = former.partition(|slot| slot.last.get() < first);
     // RESUME-4.

@@ -15,8 +15,9 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Result};
-use crate::key::{Comparator, Kind};
+use crate::key::Kind;
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushSink};
 use crate::memtable::lifecycle::salvage::{Salvaged, salvage};
 use crate::set::tables::Slot;
@@ -43,9 +44,9 @@ pub struct SalvageSummary {
 }
 
 /// Passes everything that verifies to a sink (SET-SALVAGE-1). O(n log n) for n entries, and all bytes of the tables.
-pub(crate) fn salvage_tables<C: Comparator + Clone>(
-    slots: &[Arc<Slot<C>>],
-    comparator: &C,
+pub(crate) fn salvage_tables(
+    slots: &[Arc<Slot>],
+    comparator: &KeyComparator,
     sink: &mut impl FlushSink,
 ) -> Result<SalvageSummary> {
     let mut summary = SalvageSummary::default();
@@ -83,12 +84,8 @@ pub(crate) fn salvage_tables<C: Comparator + Clone>(
 }
 
 /// Cuts range tombstones into fragments and passes them to the sink.
-fn hand_out<C: Comparator + Clone>(
-    ranges: &[Salvaged<'_>],
-    comparator: &C,
-    sink: &mut impl FlushSink,
-) -> Result<u64> {
-    let mut fragmenter = Fragmenter::new(comparator.clone());
+fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl FlushSink) -> Result<u64> {
+    let mut fragmenter = Fragmenter::under(comparator.clone());
     let mut end = Vec::new();
     for Salvaged { entry, .. } in ranges {
         entry.value_into(&mut end)?;

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::key::{Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::cursor::OwnedCursor;
@@ -180,15 +180,15 @@ pub trait SortedSource: Send {
 }
 
 /// A table of a set as a source. Whether a key is covered, and how far, is asked of the table's index.
-pub(crate) struct TableSource<C: Comparator> {
-    cursor: OwnedCursor<C>,
-    slot: Arc<Slot<C>>,
+pub(crate) struct TableSource {
+    cursor: OwnedCursor,
+    slot: Arc<Slot>,
     /// The interval of the tombstone that was asked for last.
     run: CoveringRun,
 }
 
-impl<C: Comparator> TableSource<C> {
-    pub(crate) fn new(slot: &Arc<Slot<C>>) -> Self {
+impl TableSource {
+    pub(crate) fn new(slot: &Arc<Slot>) -> Self {
         TableSource { cursor: slot.table.owned_cursor(), slot: Arc::clone(slot), run: CoveringRun::default() }
     }
 }
@@ -203,7 +203,7 @@ shown! {
     "Cover": impl [] Cover<'_>, |cover| { "sequence": cover.sequence }
 }
 
-impl<C: Comparator> SortedSource for TableSource<C> {
+impl SortedSource for TableSource {
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<SourceKey<'_>>> {
         self.cursor.seek_version(key, sequence).map(key_of)
     }

@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::set::snapshot::Registry;
 use crate::set::view::View;
 use crate::set::write_buffer_manager::Membership;
@@ -45,7 +45,7 @@ pub struct SetStats {
 }
 
 impl SetStats {
-    pub(crate) fn of<B, C: Comparator>(view: &View<B, C>, registry: &Registry, buffers: &Membership) -> Self {
+    pub(crate) fn of<B>(view: &View<B>, registry: &Registry, buffers: &Membership) -> Self {
         let (snapshots, counted) = (registry.numbers(), buffers.stats());
         SetStats {
             visible: view.sequence(),

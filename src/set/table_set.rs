@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
 use crate::error::{Error, Result};
-use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
@@ -50,18 +50,18 @@ use crate::set::view::View;
 /// assert!(matches!(view.get(b"apple")?, SetLookup::Value(value) if *value == *b"red"));
 /// # Ok(()) }
 /// ```
-pub struct MemTableSet<B, C: Comparator = Bytewise> {
-    shared: Arc<Shared<B, C>>,
+pub struct MemTableSet<B> {
+    shared: Arc<Shared<B>>,
 }
 
-impl<B, C: Comparator> Clone for MemTableSet<B, C> {
+impl<B> Clone for MemTableSet<B> {
     fn clone(&self) -> Self {
         MemTableSet { shared: Arc::clone(&self.shared) }
     }
 }
 
 impl<B> MemTableSet<B> {
-    /// An empty set under bytewise order over the engine's base. Its journal, if there is one, is switched to the
+    /// An empty set over the engine's base, in the order that the options of its tables choose. Its journal, if there is one, is switched to the
     /// first table.
     ///
     /// ```
@@ -72,19 +72,9 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// `MemoryRefused` if the system has no memory for the first chunk, and errors of the journal.
+    /// Those of [`MemTable::new`](crate::MemTable::new), and errors of the journal.
     pub fn open(options: SetOptions, base: B) -> Result<Self> {
-        Self::with_comparator(options, Bytewise, base)
-    }
-}
-
-impl<B, C: Comparator + Clone> MemTableSet<B, C> {
-    /// An empty set whose keys are ordered by `comparator`.
-    ///
-    /// # Errors
-    /// Those of [`open`](MemTableSet::open) and of [`MemTable::with_comparator`](crate::MemTable::with_comparator).
-    pub fn with_comparator(options: SetOptions, comparator: C, base: B) -> Result<Self> {
-        let shared = Shared::open(options, comparator, Arc::new(base))?;
+        let shared = Shared::open(options, Arc::new(base))?;
         Ok(MemTableSet { shared: Arc::new(shared) })
     }
 
@@ -219,7 +209,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
 
     /// What the set shows now. Takes no lock that a writer holds; tens of nanoseconds.
     #[must_use]
-    pub fn view(&self) -> View<B, C> {
+    pub fn view(&self) -> View<B> {
         View::latest(&self.shared.tables, &self.shared.registry.publication)
     }
 
@@ -240,7 +230,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     ///
     /// # Errors
     /// `InvalidArgument` for a snapshot of another set.
-    pub fn view_at(&self, snapshot: &Snapshot) -> Result<View<B, C>> {
+    pub fn view_at(&self, snapshot: &Snapshot) -> Result<View<B>> {
         if !snapshot.is_of(&self.shared.registry) {
             return Err(Error::InvalidArgument("the snapshot is one of another set".into()));
         }
@@ -268,7 +258,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// # Errors
     /// `ReadOnly` if the oldest immutable table has a batch that could not be finished. Those of
     /// [`switch`](Self::switch) if the active table was asked for and is the only one.
-    pub fn begin_flush(&self) -> Result<Option<FlushJob<B, C>>> {
+    pub fn begin_flush(&self) -> Result<Option<FlushJob<B>>> {
         FlushJob::begin(&self.shared)
     }
 
@@ -297,7 +287,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
     /// `InvalidArgument` if the set has a flush thread, `Io` if the system starts none.
     pub fn start_flush_thread(
         &self,
-        flush: impl FnMut(FlushJob<B, C>) -> Result<()> + Send + 'static,
+        flush: impl FnMut(FlushJob<B>) -> Result<()> + Send + 'static,
     ) -> Result<FlushThread>
     where
         B: Send + Sync + 'static,
@@ -383,7 +373,7 @@ impl<B, C: Comparator + Clone> MemTableSet<B, C> {
 }
 
 shown! {
-    "MemTableSet": impl [B, C: Comparator] MemTableSet<B, C>, |set| {
+    "MemTableSet": impl [B] MemTableSet<B>, |set| {
         "visible": set.shared.registry.publication.visible()
     }
 }

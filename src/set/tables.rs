@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::table::MemTable;
 use crate::set::write_buffer_manager::{Phase, TableBytes};
 use crate::sync::{AtomicU64, Ordering};
@@ -50,16 +50,16 @@ impl LastNumber {
 }
 
 /// A table of the set.
-pub(crate) struct Slot<C: Comparator> {
+pub(crate) struct Slot {
     pub(crate) number: u64,
-    pub(crate) table: MemTable<C>,
+    pub(crate) table: MemTable,
     pub(crate) last: LastNumber,
     pub(crate) bytes: Arc<TableBytes>,
 }
 
-impl<C: Comparator> Slot<C> {
+impl Slot {
     /// A table without entries; `bytes` is told how many it has, and when its memory is freed.
-    pub(crate) fn new(number: u64, table: MemTable<C>, bytes: Arc<TableBytes>) -> Arc<Self> {
+    pub(crate) fn new(number: u64, table: MemTable, bytes: Arc<TableBytes>) -> Arc<Self> {
         table.attach(Arc::<TableBytes>::clone(&bytes));
         Arc::new(Slot { number, table, last: LastNumber::new(), bytes })
     }
@@ -71,21 +71,21 @@ impl<C: Comparator> Slot<C> {
 }
 
 /// What a view shows.
-pub(crate) struct Tables<B, C: Comparator> {
-    pub(crate) active: Arc<Slot<C>>,
+pub(crate) struct Tables<B> {
+    pub(crate) active: Arc<Slot>,
     /// Newest first.
-    pub(crate) immutables: Vec<Arc<Slot<C>>>,
+    pub(crate) immutables: Vec<Arc<Slot>>,
     pub(crate) base: Arc<B>,
 }
 
-impl<B, C: Comparator> Tables<B, C> {
+impl<B> Tables<B> {
     /// All tables, newest first (TABLES-1).
-    pub(crate) fn newest_first(&self) -> impl DoubleEndedIterator<Item = &Arc<Slot<C>>> {
+    pub(crate) fn newest_first(&self) -> impl DoubleEndedIterator<Item = &Arc<Slot>> {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 
     /// These tables once `next` is active.
-    pub(crate) fn switched(&self, next: Arc<Slot<C>>) -> Arc<Self> {
+    pub(crate) fn switched(&self, next: Arc<Slot>) -> Arc<Self> {
         let older = self.immutables.iter().map(Arc::clone);
         let immutables = std::iter::once(Arc::clone(&self.active)).chain(older).collect();
         Arc::new(Tables { active: next, immutables, base: Arc::clone(&self.base) })
@@ -93,7 +93,7 @@ impl<B, C: Comparator> Tables<B, C> {
 
     /// These tables without those up to number `flushed`, which the new base has.
     pub(crate) fn installed(&self, flushed: u64, base: Arc<B>) -> Arc<Self> {
-        let is_flushed = |slot: &Arc<Slot<C>>| slot.number <= flushed;
+        let is_flushed = |slot: &Arc<Slot>| slot.number <= flushed;
         let (gone, immutables): (Vec<_>, _) = self.immutables.iter().map(Arc::clone).partition(is_flushed);
         gone.iter().for_each(|slot| slot.count(Phase::Pinned));
         Arc::new(Tables { active: Arc::clone(&self.active), immutables, base })

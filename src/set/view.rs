@@ -17,7 +17,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::read::get::{Base, DeletedBy, Lookup, Operand, ValueRef};
 use crate::memtable::table::TableReader;
@@ -49,14 +49,14 @@ use crate::set::tables::{LastNumber, Tables};
 /// }
 /// # Ok(()) }
 /// ```
-pub struct View<B, C: Comparator = Bytewise> {
-    tables: Loaded<Tables<B, C>>,
+pub struct View<B> {
+    tables: Loaded<Tables<B>>,
     sequence: SequenceNumber,
 }
 
-impl<B, C: Comparator> View<B, C> {
+impl<B> View<B> {
     /// What is visible now (VIEW-1).
-    pub(crate) fn latest(tables: &Swapped<Tables<B, C>>, publication: &Publication) -> Self {
+    pub(crate) fn latest(tables: &Swapped<Tables<B>>, publication: &Publication) -> Self {
         let tables = tables.load();
         let sequence = read_at(publication, &tables.active.last);
         View { tables, sequence }
@@ -64,7 +64,7 @@ impl<B, C: Comparator> View<B, C> {
 
     /// What a registered snapshot sees. Its number is not over the last one of the active table: that table, or an
     /// older one, had the number when the snapshot was made.
-    pub(crate) fn at(tables: &Swapped<Tables<B, C>>, sequence: SequenceNumber) -> Self {
+    pub(crate) fn at(tables: &Swapped<Tables<B>>, sequence: SequenceNumber) -> Self {
         View { tables: tables.load(), sequence }
     }
 
@@ -108,7 +108,7 @@ impl<B, C: Comparator> View<B, C> {
     /// assert!(view.readers().all(|table| table.scrub(|_| {}).findings.is_empty()));
     /// # Ok(()) }
     /// ```
-    pub fn readers(&self) -> impl DoubleEndedIterator<Item = &TableReader<C>> {
+    pub fn readers(&self) -> impl DoubleEndedIterator<Item = &TableReader> {
         self.tables.newest_first().map(|slot| slot.table.reader())
     }
 
@@ -177,7 +177,7 @@ impl<B, C: Comparator> View<B, C> {
     }
 }
 
-impl<B, C: Comparator + Clone> View<B, C> {
+impl<B> View<B> {
     /// A cursor over what this view sees in its tables, both ways. For scans that go on below them see
     /// [`merging_cursor`](Self::merging_cursor).
     ///
@@ -201,7 +201,7 @@ impl<B, C: Comparator + Clone> View<B, C> {
     ///
     /// # Errors
     /// None at present: what is damaged is an error of the move that comes to it.
-    pub fn cursor(&self) -> Result<MergingCursor<'static, C>> {
+    pub fn cursor(&self) -> Result<MergingCursor<'static>> {
         self.merging_cursor(Vec::new())
     }
 
@@ -215,16 +215,13 @@ impl<B, C: Comparator + Clone> View<B, C> {
     ///
     /// # Errors
     /// None at present: what is damaged is an error of the move that comes to it.
-    pub fn merging_cursor<'s>(
-        &self,
-        sources: Vec<Box<dyn SortedSource + 's>>,
-    ) -> Result<MergingCursor<'s, C>> {
+    pub fn merging_cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
         let mut all: Vec<Box<dyn SortedSource + 's>> = Vec::with_capacity(self.tables() + sources.len());
         for slot in self.tables.newest_first() {
             all.push(Box::new(TableSource::new(slot)));
         }
         all.extend(sources);
-        Ok(MergingCursor::over(self.tables.active.table.comparator().clone(), self.sequence, all))
+        Ok(MergingCursor::under(self.tables.active.table.core().comparator.clone(), self.sequence, all))
     }
 
     /// What this view sees in its tables between two bounds, as an iterator from both ends. It borrows nothing.
@@ -246,7 +243,7 @@ impl<B, C: Comparator + Clone> View<B, C> {
     ///
     /// # Errors
     /// Those of [`cursor`](Self::cursor).
-    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<SetRange<'static, C>> {
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<SetRange<'static>> {
         self.merging_range(Vec::new, range)
     }
 
@@ -260,7 +257,7 @@ impl<B, C: Comparator + Clone> View<B, C> {
         &self,
         mut sources: impl FnMut() -> Vec<Box<dyn SortedSource + 's>>,
         range: impl RangeBounds<&'k [u8]>,
-    ) -> Result<SetRange<'s, C>> {
+    ) -> Result<SetRange<'s>> {
         let ends = [self.merging_cursor(sources())?, self.merging_cursor(sources())?];
         Ok(SetRange::new(ends, &range))
     }
@@ -274,10 +271,7 @@ pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> Sequenc
 }
 
 /// The answer, if a table's own decides it. Operands whose base is below are kept for it.
-fn settle<'v, C: Comparator>(
-    lookup: Lookup<'v, C>,
-    operands: &mut Vec<Operand<'v>>,
-) -> Result<Option<SetLookup<'v>>> {
+fn settle<'v>(lookup: Lookup<'v>, operands: &mut Vec<Operand<'v>>) -> Result<Option<SetLookup<'v>>> {
     let base = match lookup {
         Lookup::NotFound => return Ok(None),
         Lookup::Value(value) if operands.is_empty() => return Ok(Some(SetLookup::Value(value))),
@@ -308,14 +302,14 @@ fn at_the_base(operands: Vec<Operand<'_>>) -> SetLookup<'_> {
     SetLookup::Merge(PendingMerge { operands, base: Base::Below })
 }
 
-impl<B, C: Comparator> Clone for View<B, C> {
+impl<B> Clone for View<B> {
     fn clone(&self) -> Self {
         View { tables: Arc::clone(&self.tables), sequence: self.sequence }
     }
 }
 
 shown! {
-    "View": impl [B, C: Comparator] View<B, C>, |view| { "tables": view.tables(), "sequence": view.sequence }
+    "View": impl [B] View<B>, |view| { "tables": view.tables(), "sequence": view.sequence }
     "PendingMerge": impl [] PendingMerge<'_>, |merge| { "operands": merge.operands.len(), "base": merge.base }
 }
 

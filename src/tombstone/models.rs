@@ -6,8 +6,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use crate::comparator::BYTEWISE;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::live::LiveIndex;
@@ -23,7 +23,7 @@ fn loom_record_is_published_whole() {
         let writer = {
             let (index, returned) = (index.clone(), returned.clone());
             spawn(move || {
-                index.append(&Bytewise, b"b", b"d", 7).unwrap();
+                index.append(&BYTEWISE, b"b", b"d", 7).unwrap();
                 // ORDERING: release; partner: the reader's load below.
                 returned.store(1, Ordering::Release);
             })
@@ -31,9 +31,9 @@ fn loom_record_is_published_whole() {
         let reader = spawn(move || {
             // ORDERING: acquire; partner: the writer's store above.
             let must = returned.load(Ordering::Acquire) == 1;
-            let found = index.max_covering(&Bytewise, Question::new(b"c", u64::MAX)).unwrap();
+            let found = index.max_covering(&BYTEWISE, Question::new(b"c", u64::MAX)).unwrap();
             assert!(found == Some(7) || (found.is_none() && !must), "must see: {must}, saw {found:?}");
-            assert_eq!(index.max_covering(&Bytewise, Question::new(b"d", u64::MAX)).unwrap(), None);
+            assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"d", u64::MAX)).unwrap(), None);
         });
         writer.join().unwrap();
         reader.join().unwrap();
@@ -45,15 +45,15 @@ fn loom_record_is_published_whole() {
 fn loom_node_is_published_whole() {
     check(|| {
         let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
-        index.append(&Bytewise, b"b", b"d", 7).unwrap();
-        index.append(&Bytewise, b"c", b"e", 9).unwrap();
+        index.append(&BYTEWISE, b"b", b"d", 7).unwrap();
+        index.append(&BYTEWISE, b"c", b"e", 9).unwrap();
         let merger = {
             let index = index.clone();
-            spawn(move || index.maintain(&Bytewise))
+            spawn(move || index.maintain(&BYTEWISE))
         };
         let reader = spawn(move || {
-            assert_eq!(index.max_covering(&Bytewise, Question::new(b"c", u64::MAX)).unwrap(), Some(9));
-            assert_eq!(index.max_covering(&Bytewise, Question::new(b"c", 8)).unwrap(), Some(7));
+            assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"c", u64::MAX)).unwrap(), Some(9));
+            assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"c", 8)).unwrap(), Some(7));
         });
         merger.join().unwrap();
         reader.join().unwrap();
@@ -67,16 +67,16 @@ fn loom_two_writers_lose_nothing() {
         let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
         let other = {
             let index = index.clone();
-            spawn(move || index.append(&Bytewise, b"c", b"e", 3).unwrap())
+            spawn(move || index.append(&BYTEWISE, b"c", b"e", 3).unwrap())
         };
         let merging = {
             let index = index.clone();
-            spawn(move || index.insert(&Bytewise, b"a", b"d", 5).unwrap())
+            spawn(move || index.insert(&BYTEWISE, b"a", b"d", 5).unwrap())
         };
         other.join().unwrap();
         merging.join().unwrap();
-        assert_eq!(index.max_covering(&Bytewise, Question::new(b"d", 9)).unwrap(), Some(3));
-        assert_eq!(index.max_covering(&Bytewise, Question::new(b"c", 4)).unwrap(), Some(3));
-        assert_eq!(index.max_covering(&Bytewise, Question::new(b"c", 9)).unwrap(), Some(5));
+        assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"d", 9)).unwrap(), Some(3));
+        assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"c", 4)).unwrap(), Some(3));
+        assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"c", 9)).unwrap(), Some(5));
     });
 }

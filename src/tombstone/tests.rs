@@ -16,10 +16,11 @@ mod shared;
 mod threads;
 
 use std::cmp::Ordering as Order;
+use std::sync::Arc;
 
+use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::integrity::hash::splitmix;
 use crate::integrity::tag::Secret;
-use crate::key::{Bytewise, Comparator, KeyEquality};
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::{Asked, Question};
@@ -29,11 +30,23 @@ use crate::tombstone::index::query::{Asked, Question};
 struct Descending;
 
 impl Comparator for Descending {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+    fn name(&self) -> &str {
+        "test.Descending"
+    }
+
+    fn equality(&self) -> KeyEquality {
+        KeyEquality::Bytes
+    }
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Order {
         right.cmp(left)
     }
+}
+
+/// What an index asks of this order.
+fn asked(comparator: impl Comparator) -> KeyComparator {
+    let shared: Arc<dyn Comparator> = Arc::new(comparator);
+    shared.into()
 }
 
 struct Rng(u64);
@@ -73,7 +86,7 @@ fn key(rng: &mut Rng, style: u64, number: u64) -> Vec<u8> {
     }
 }
 
-fn span<C: Comparator>(comparator: &C, rng: &mut Rng, style: u64, space: u64, width: u64) -> Span {
+fn span(comparator: &KeyComparator, rng: &mut Rng, style: u64, space: u64, width: u64) -> Span {
     loop {
         let first = rng.below(space);
         let second = (first + 1 + rng.below(width)).min(space);
@@ -87,7 +100,7 @@ fn span<C: Comparator>(comparator: &C, rng: &mut Rng, style: u64, space: u64, wi
 }
 
 /// Draws tombstones with sequence numbers, in order of arrival.
-fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> (Vec<Span>, u64, u64) {
+fn draw(comparator: &KeyComparator, rng: &mut Rng, len: u64) -> (Vec<Span>, u64, u64) {
     let (style, space) = (rng.below(6), [5, 60, 3000, 60_000][rng.below(4) as usize]);
     let width = [1, 3, space / 10 + 1, space][rng.below(4) as usize];
     let mut spans: Vec<Span> = (0..len).map(|_| span(comparator, rng, style, space, width)).collect();
@@ -106,13 +119,7 @@ fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> (Vec<Span>, u
 }
 
 /// The right answer to a query, found by looking at every tombstone.
-fn brute<C: Comparator>(
-    comparator: &C,
-    spans: &[Span],
-    key: &[u8],
-    snapshot: u64,
-    floor: u64,
-) -> Option<u64> {
+fn brute(comparator: &KeyComparator, spans: &[Span], key: &[u8], snapshot: u64, floor: u64) -> Option<u64> {
     let covers = |span: &&Span| {
         comparator.compare(&span.0, key) != Order::Greater && comparator.compare(key, &span.1) == Order::Less
     };
@@ -120,8 +127,8 @@ fn brute<C: Comparator>(
     seen.filter(covers).map(|span| span.2).max()
 }
 
-fn ask<C: Comparator>(
-    comparator: &C,
+fn ask(
+    comparator: &KeyComparator,
     index: &LiveIndex,
     spans: &[Span],
     (key, snapshot, floor): (&[u8], u64, u64),
@@ -144,7 +151,7 @@ fn ask<C: Comparator>(
     }
 }
 
-fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
+fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
     let mut rng = Rng(seed << 32);
     let (spans, style, space) = draw(&comparator, &mut rng, len);
     let index = LiveIndex::new(Secret::from_seed(seed));
@@ -190,8 +197,8 @@ fn drive<C: Comparator>(comparator: C, seed: u64, len: u64, queries: u64) {
 }
 
 /// Asks about many keys in one query.
-fn together<C: Comparator>(
-    comparator: &C,
+fn together(
+    comparator: &KeyComparator,
     index: &LiveIndex,
     spans: &[Span],
     rng: &mut Rng,
@@ -217,8 +224,8 @@ fn together<C: Comparator>(
     }
 }
 
-fn question<C: Comparator>(
-    comparator: &C,
+fn question(
+    comparator: &KeyComparator,
     index: &LiveIndex,
     spans: &[Span],
     rng: &mut Rng,
@@ -242,8 +249,8 @@ fn agrees_with_brute_force() {
     };
     for seed in seeds(rounds) {
         let len = [1, 2, 31, 32, 33, 64, 100, 300, 700][seed as usize % 9];
-        drive(Bytewise, seed, len, queries);
-        drive(Descending, seed, len, queries);
+        drive(BYTEWISE.clone(), seed, len, queries);
+        drive(asked(Descending), seed, len, queries);
     }
 }
 
@@ -252,7 +259,7 @@ fn agrees_with_brute_force() {
 fn agrees_with_brute_force_at_size() {
     let (rounds, queries) = if cfg!(debug_assertions) { (1, 200) } else { (4, 15_000) };
     for seed in seeds(rounds) {
-        drive(Bytewise, seed + 1000, 2000, queries);
+        drive(BYTEWISE.clone(), seed + 1000, 2000, queries);
     }
 }
 
@@ -261,16 +268,16 @@ fn refuses_what_is_no_range() {
     let index = LiveIndex::new(Secret::from_seed(1));
     for (start, end) in [(&b"b"[..], &b"a"[..]), (b"a", b"a"), (b"", b"")] {
         assert!(matches!(
-            index.insert(&Bytewise, start, end, 1),
+            index.insert(&BYTEWISE, start, end, 1),
             Err(crate::error::Error::InvalidArgument(_))
         ));
     }
     let long = vec![1; crate::tombstone::index::log::KEY_LEN_MAX + 1];
-    assert!(matches!(index.insert(&Bytewise, b"", &long, 1), Err(crate::error::Error::KeyTooLarge { .. })));
+    assert!(matches!(index.insert(&BYTEWISE, b"", &long, 1), Err(crate::error::Error::KeyTooLarge { .. })));
     assert_eq!(index.len(), Ok(0));
-    assert_eq!(index.max_covering(&Bytewise, Question::new(b"a", u64::MAX)).unwrap(), None);
-    index.insert(&Bytewise, b"", &long[1..], 1).unwrap();
-    assert_eq!(index.max_covering(&Bytewise, Question::new(b"", u64::MAX)).unwrap(), Some(1));
+    assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"a", u64::MAX)).unwrap(), None);
+    index.insert(&BYTEWISE, b"", &long[1..], 1).unwrap();
+    assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"", u64::MAX)).unwrap(), Some(1));
 }
 
 /// An insert catches up on what was not merged, by four blocks or merges at most, and by no more than there are.
@@ -282,10 +289,10 @@ fn an_insert_takes_up_to_four_steps() {
     for (waiting, painted) in [(0, 0), (7, 1), (15, 2), (23, 3), (199, 4)] {
         let index = LiveIndex::new(Secret::from_seed(1));
         for sequence in 1..=waiting {
-            index.append(&Bytewise, b"a", b"b", sequence).unwrap();
+            index.append(&BYTEWISE, b"a", b"b", sequence).unwrap();
         }
         assert_eq!(nodes(&index), 0);
-        index.insert(&Bytewise, b"a", b"b", waiting + 1).unwrap();
+        index.insert(&BYTEWISE, b"a", b"b", waiting + 1).unwrap();
         assert_eq!(nodes(&index), painted, "{waiting} tombstones waited");
     }
 }

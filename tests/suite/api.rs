@@ -1,6 +1,6 @@
 //! The public face: what is `Send` and `Sync`, how large things are, what errors say.
 
-use paranoid_memtable::comparator::{KeyEquality, SharedComparator};
+use paranoid_memtable::KeyEquality;
 use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError};
 use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
 use paranoid_memtable::read::{
@@ -16,7 +16,8 @@ use paranoid_memtable::{
     ParanoidOptions, ParanoidOptionsBuilder, Range, TableCursor, TableReader, ValueRef, Writer,
 };
 
-use crate::support::orders::{CaseBlind, Reverse};
+use crate::support::orders::Reverse;
+use crate::support::under::under;
 
 const fn sync<T: Send + Sync>() {}
 const fn send<T: Send>() {}
@@ -24,17 +25,17 @@ const fn stays<T: 'static>() {}
 
 const _: () = {
     sync::<MemTable>();
-    sync::<MemTable<Reverse>>();
-    sync::<MemTable<CaseBlind>>();
+    sync::<MemTable>();
+    sync::<MemTable>();
     sync::<ImmutableMemTable>();
     sync::<TableReader>();
     send::<Writer>();
     sync::<TableCursor<'static>>();
-    sync::<TableCursor<'static, Bytewise, AtSnapshot>>();
-    sync::<Cursor<Borrowed<'static, Bytewise>, Raw>>();
-    sync::<Cursor<Owned<Bytewise>, Raw>>();
+    sync::<TableCursor<'static, AtSnapshot>>();
+    sync::<Cursor<Borrowed<'static>, Raw>>();
+    sync::<Cursor<Owned, Raw>>();
     sync::<OwnedCursor>();
-    sync::<OwnedCursor<Bytewise, AtSnapshot>>();
+    sync::<OwnedCursor<AtSnapshot>>();
     stays::<OwnedCursor>();
     stays::<PinnedValue>();
     sync::<(EntryBytes, PinnedEntry, EntryParts<'static>)>();
@@ -42,8 +43,8 @@ const _: () = {
     stays::<Writer>();
     sync::<Range<'static>>();
     sync::<Descending<'static>>();
-    sync::<(OwnedRange, OwnedRange<Bytewise, AtSnapshot>, OwnedDescending)>();
-    stays::<(OwnedRange, OwnedRange<Bytewise, AtSnapshot>, OwnedDescending)>();
+    sync::<(OwnedRange, OwnedRange<AtSnapshot>, OwnedDescending)>();
+    stays::<(OwnedRange, OwnedRange<AtSnapshot>, OwnedDescending)>();
     sync::<Lookup<'static>>();
     sync::<ValueRef<'static>>();
     sync::<PinnedValue>();
@@ -110,19 +111,24 @@ fn a_directory_needs_an_order_of_bytes_or_images() {
     #[derive(Debug)]
     struct FromBehind;
     impl paranoid_memtable::Comparator for FromBehind {
-        const EQUALITY: KeyEquality = KeyEquality::Bytes;
+        fn name(&self) -> &str {
+            "test.FromBehind"
+        }
+
+        fn equality(&self) -> KeyEquality {
+            KeyEquality::Bytes
+        }
         fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
             left.iter().rev().cmp(right.iter().rev())
         }
     }
     for (directory, taken) in [(Directory::Off, true), (Directory::Auto, true), (Directory::On, false)] {
-        let options = || MemTableOptions::builder().directory(directory).build().unwrap();
-        let text = MemTable::with_comparator(options(), FromBehind).map(drop).map_err(text_of);
+        let options = || MemTableOptions::builder().directory(directory);
+        let text = MemTable::new(under(options(), FromBehind)).map(drop).map_err(text_of);
         assert_eq!(text.is_ok(), taken, "{directory:?}: {text:?}");
-        assert!(MemTable::new(options()).is_ok());
-        assert!(MemTable::with_comparator(options(), Reverse).is_ok());
-        assert!(MemTable::with_comparator(options(), SharedComparator::default()).is_ok());
-        assert_eq!(options().directory(), directory);
+        assert!(MemTable::new(under(options(), Bytewise)).is_ok());
+        assert!(MemTable::new(under(options(), Reverse)).is_ok());
+        assert_eq!(options().build().unwrap().directory(), directory);
     }
 }
 

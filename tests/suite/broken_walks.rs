@@ -132,7 +132,7 @@ fn frozen(keys: &str) -> MemTable {
 }
 
 /// Damages the entries of these keys.
-fn damage(injector: &mut FaultInjector<'_, Bytewise>, keys: &str) {
+fn damage(injector: &mut FaultInjector<'_>, keys: &str) {
     let is_theirs = |piece: &Piece| {
         let owner = piece.owner.as_ref().filter(|_| piece.region == Region::Key);
         owner.is_some_and(|owner| keys.as_bytes().contains(&owner.key[0]))

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, WriteBatch};
+use paranoid_memtable::{Error, KeyOrder, Lookup, MemTable, MemTableOptions, WriteBatch};
 
-use crate::support::orders::{Script, Scripted};
+use crate::support::orders::{Script, Scripted, script};
 use crate::support::rng::amount;
+use crate::support::under::under;
 use crate::support::watchdog::Watchdog;
 
-type Table = MemTable<Scripted>;
+type Table = MemTable;
 
 /// What a comparator does in one of its comparisons.
 #[derive(Clone, Copy)]
@@ -69,6 +70,10 @@ impl Script for Imp {
         }
     }
 
+    fn key_order(&self) -> KeyOrder {
+        KeyOrder::Images
+    }
+
     fn image(&self, key: &[u8], at: usize) -> u64 {
         self.images.fetch_add(1, Memory::Relaxed);
         if at > 0 { 0 } else { u64::from(key.first().copied().unwrap_or(0)) << 56 }
@@ -83,7 +88,7 @@ const BASE: u64 = 24;
 
 fn table() -> Arc<Table> {
     let options = MemTableOptions::builder().seed(5).write_buffer_size(64 << 10);
-    let table = MemTable::with_comparator(options.build().unwrap(), Scripted::new(Imp::default())).unwrap();
+    let table = MemTable::new(under(options, Scripted::new(Imp::default()))).unwrap();
     for n in 0..BASE {
         table.put(n, &key(n), &key(n)).unwrap();
         if n % 3 == 0 {
@@ -93,7 +98,7 @@ fn table() -> Arc<Table> {
         }
     }
     let table = Arc::new(table);
-    let plan = &table.comparator().script::<Imp>();
+    let plan = &script::<Imp>(table.comparator());
     plan.fuse.store(u64::MAX, Memory::Relaxed);
     plan.table.set(Arc::downgrade(&table)).unwrap();
     table
@@ -214,7 +219,7 @@ fn run(
     deed: Deed,
     fuse: u64,
 ) -> Option<Result<(), Error>> {
-    let plan = &table.comparator().script::<Imp>();
+    let plan = &script::<Imp>(table.comparator());
     *plan.deed.lock().unwrap() = Some(deed);
     plan.fuse.store(fuse, Memory::Relaxed);
     INSIDE.set(1);
@@ -230,7 +235,7 @@ fn is_known(payload: &dyn Any) -> bool {
 
 /// Whether the deed was done: its fuse is below zero.
 fn done(table: &Table) -> bool {
-    table.comparator().script::<Imp>().fuse.load(Memory::Relaxed) > u64::MAX / 2
+    script::<Imp>(table.comparator()).fuse.load(Memory::Relaxed) > u64::MAX / 2
 }
 
 /// No acknowledged entry is lost, the counts are right, and the table can be used.
@@ -311,7 +316,7 @@ fn a_call_from_inside_ends() {
         everywhere("a_call_from_inside_ends", Deed::Call(*deed), |table, operation, what, outcome| {
             let what = format!("{what}, {call}");
             let answer =
-                table.comparator().script::<Imp>().answer.lock().unwrap().take().expect("it was called");
+                script::<Imp>(table.comparator()).answer.lock().unwrap().take().expect("it was called");
             let freezes = ["freeze", "flush", "salvage"].contains(&operation.0);
             match (answer, *call) {
                 // The freeze would wait for the write that calls it.
@@ -356,7 +361,7 @@ fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
 fn a_flush_asks_for_images() {
     let table = table();
     let frozen = table.freeze().unwrap();
-    let images = &table.comparator().script::<Imp>().images;
+    let images = &script::<Imp>(table.comparator()).images;
     let before = images.load(Memory::Relaxed);
     frozen.flush(&[], &mut Count::default()).unwrap();
     let asked = images.load(Memory::Relaxed) - before;

@@ -7,7 +7,7 @@
 //! all words and checks of a filter or a writer shard, have a test of their own.
 
 use paranoid_memtable::fault::{FaultInjector, Part};
-use paranoid_memtable::{Bytewise, Error, MemTable, WriteBatch};
+use paranoid_memtable::{Error, MemTable, WriteBatch};
 
 use super::corruption::damage::model::{Accelerators, Model, Shape};
 use super::corruption::damage::plan::{Area, Kind};
@@ -69,20 +69,20 @@ fn model_of(stage: &Stage) -> Model {
     Model::new(Shape { on_seek, order_checks, accelerators, ..Shape::plain(entries, 7) })
 }
 
-fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
+fn open(table: &MemTable) -> FaultInjector<'_> {
     // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it.
     #[expect(unsafe_code, reason = "opens the fault injector")]
     let injector = unsafe { FaultInjector::open(table.reader()) };
     injector.unwrap()
 }
 
-fn control_pieces(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
+fn control_pieces(injector: &FaultInjector<'_>) -> Vec<usize> {
     let control = |piece: &usize| injector.pieces()[*piece].part == Part::Control;
     (0..injector.pieces().len()).filter(control).collect()
 }
 
 /// The pieces of the control block, by line.
-fn lines(injector: &FaultInjector<'_, Bytewise>) -> Vec<Vec<usize>> {
+fn lines(injector: &FaultInjector<'_>) -> Vec<Vec<usize>> {
     let mut lines: Vec<Vec<usize>> = Vec::new();
     for piece in control_pieces(injector) {
         let place = |piece: &usize| injector.place_in_line(*piece);
@@ -123,7 +123,7 @@ fn faults(model: &Model, frozen: Frozen) -> Vec<Fault> {
     faults
 }
 
-fn strike(injector: &mut FaultInjector<'_, Bytewise>, fault: Fault) -> (Area, Kind) {
+fn strike(injector: &mut FaultInjector<'_>, fault: Fault) -> (Area, Kind) {
     let (piece, kind) = match fault {
         Fault::Copy { from, to, len } => {
             injector.copy(from, to, len);

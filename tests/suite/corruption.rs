@@ -9,7 +9,7 @@ use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError}
 use paranoid_memtable::integrity::{Place, Protected};
 use paranoid_memtable::repair::Reach;
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Bytewise, Corruption, Entry, Error, Kind, MemTable, MemTableOptions};
+use paranoid_memtable::{Corruption, Entry, Error, Kind, MemTable, MemTableOptions};
 
 #[path = "../support/damage/mod.rs"]
 pub(super) mod damage;
@@ -37,7 +37,7 @@ fn shape_with(accelerators: Accelerators, seek: Seek, entries: usize, seed: u64)
     Shape { on_seek: seek == Seek::EveryNode, accelerators, ..Shape::plain(entries, seed) }
 }
 
-fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
+fn open(table: &MemTable) -> FaultInjector<'_> {
     // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it.
     #[expect(unsafe_code, reason = "opens the fault injector")]
     let injector = unsafe { FaultInjector::open(table.reader()) };
@@ -247,7 +247,7 @@ fn zeroed_control_words() {
             (0..injector.pieces().len()).filter(|piece| injector.pieces()[*piece].region == Region::Control);
         for word in words.step_by(if cfg!(debug_assertions) { 3 } else { 1 }).collect::<Vec<_>>() {
             for frozen in [Frozen::Before, Frozen::After] {
-                let strike = |injector: &mut FaultInjector<'_, Bytewise>, _: &Past| {
+                let strike = |injector: &mut FaultInjector<'_>, _: &Past| {
                     injector.zero_word(word, 0);
                     (Area::of(&injector.pieces()[word]), plan::Kind::Zero)
                 };
@@ -328,7 +328,7 @@ impl FlushSink for Nothing {
 /// A table of a, b and c where these words hold what they held before b was written: no tag notices that.
 fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build().unwrap()).unwrap();
-    let find = |injector: &FaultInjector<'_, Bytewise>, (region, key): (Region, &[u8])| {
+    let find = |injector: &FaultInjector<'_>, (region, key): (Region, &[u8])| {
         let matches = |piece: &paranoid_memtable::fault::Piece| {
             let owner = piece.owner.as_ref().map(|owner| &*owner.key);
             piece.region == region && piece.level == 0 && owner == Some(key)
@@ -419,7 +419,7 @@ fn the_injector_undoes_what_it_did() {
     let table = model.table().unwrap();
     let map = map(&model);
     let mut injector = open(&table);
-    let whole = |injector: &FaultInjector<'_, Bytewise>| {
+    let whole = |injector: &FaultInjector<'_>| {
         (0..injector.pieces().len()).map(|p| injector.bytes(p)).collect::<Vec<_>>()
     };
     let before = whole(&injector);

@@ -8,6 +8,7 @@ use paranoid_memtable::{Bytewise, Entry, Kind, Lookup, MemTable, MemTableOptions
 
 use crate::support::orders::{CaseBlind, Order, Reverse};
 use crate::support::rng::{Rng, amount, amount_or_few, seed_or};
+use crate::support::under::under;
 use crate::support::watchdog::{Watchdog, replay_line};
 
 /// Keys that share beginnings, under every order.
@@ -15,10 +16,9 @@ fn key(rng: &mut Rng) -> Vec<u8> {
     (0..rng.index(4)).map(|_| *rng.pick(b"aAbB\xff")).collect()
 }
 
-fn filled<C: Order>(rng: &mut Rng) -> MemTable<C> {
+fn filled<C: Order>(rng: &mut Rng) -> MemTable {
     let options = MemTableOptions::builder().write_buffer_size(64 << 10);
-    let table =
-        MemTable::with_comparator(options.seed(rng.next_u64()).build().unwrap(), C::default()).unwrap();
+    let table = MemTable::new(under(options.seed(rng.next_u64()), C::default())).unwrap();
     for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 60 }) {
         let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::custom(1)]);
         let value = if kind == Kind::DELETE { vec![] } else { rng.bytes(3) };
@@ -29,7 +29,7 @@ fn filled<C: Order>(rng: &mut Rng) -> MemTable<C> {
 }
 
 /// Key and sequence number of everything that a walk shows.
-fn shown<C: Order>(table: &MemTable<C>) -> Vec<(Vec<u8>, u64)> {
+fn shown(table: &MemTable) -> Vec<(Vec<u8>, u64)> {
     let row = |entry: Result<paranoid_memtable::Entry<'_>>| {
         let entry = entry.unwrap();
         (entry.user_key().to_vec(), entry.sequence())
@@ -84,7 +84,7 @@ fn check<C: Order>(rng: &mut Rng, replay: &str) {
 
 type Merged = (Vec<(u64, Vec<u8>)>, Option<Option<Vec<u8>>>);
 
-fn merged<C: Order>(operands: Operands<'_, C>) -> Merged {
+fn merged(operands: Operands<'_>) -> Merged {
     let base = match operands.base().unwrap() {
         Base::Value(value) => Some(Some(value.to_vec())),
         Base::Deleted => Some(None),
@@ -98,7 +98,7 @@ fn merged<C: Order>(operands: Operands<'_, C>) -> Merged {
 }
 
 /// At every snapshot a cursor's operands are those of the get of its key.
-fn operands<C: Order>(table: &MemTable<C>, replay: &str) {
+fn operands(table: &MemTable, replay: &str) {
     for snapshot in [5, 20, 40, 69, 70].into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
         let mut cursor = table.owned_cursor_at(snapshot);
         cursor.first().unwrap();
@@ -132,8 +132,8 @@ fn kept_cursors_under_every_order() {
 /// The prefix filter answers for cursors under a custom order, too.
 #[test]
 fn a_prefix_filter_under_a_custom_order() {
-    let options = MemTableOptions::builder().prefix_filter(FixedPrefix::new(2), 0.01).build().unwrap();
-    let table = MemTable::with_comparator(options, Reverse).unwrap();
+    let options = MemTableOptions::builder().prefix_filter(FixedPrefix::new(2), 0.01);
+    let table = MemTable::new(under(options, Reverse)).unwrap();
     for (sequence, key) in (1..).zip([b"abc", b"abd", b"bbc"]) {
         table.put(sequence, key, b"").unwrap();
     }

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use paranoid_memtable::Directory;
 use paranoid_memtable::batch::{RangeOrder, SequenceMode, SinkLimits};
-use paranoid_memtable::comparator::{KeyEquality, KeyOrder, SharedComparator};
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
@@ -20,6 +20,7 @@ use paranoid_memtable::repair::{ScrubProgress, ScrubReport};
 use paranoid_memtable::scan::Raw;
 use paranoid_memtable::tombstone::{Fragment, Fragmenter, RangeTombstone};
 use paranoid_memtable::*;
+use paranoid_memtable::{KeyEquality, KeyOrder};
 
 use self::uses::*;
 use crate::support::watchdog::Watchdog;
@@ -37,12 +38,11 @@ const DOORS: [&str; 5] = [
 ];
 
 /// Traits and names for other types.
-const NOT_TYPES: [&str; 16] = [
+const NOT_TYPES: [&str; 15] = [
     "Result",
     "SequenceNumber",
     "SinkError",
     "Comparator",
-    "DynComparator",
     "FlushSink",
     "Handle",
     "Journal",
@@ -57,7 +57,7 @@ const NOT_TYPES: [&str; 16] = [
 ];
 
 /// Types that a user cannot have alone: parameters of cursors and fragments.
-const PARAMETERS: [&str; 4] = ["AtSnapshot", "Borrowed", "Owned", "TableOrder"];
+const PARAMETERS: [&str; 3] = ["AtSnapshot", "Borrowed", "Owned"];
 
 const ENTRIES: u64 = if cfg!(miri) { 4 } else { 3_000 };
 /// Miri has no mappings of the kind that larger chunks are made of.
@@ -308,7 +308,7 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
 }
 
 fn fragments(letter: u8, out: &mut Outputs) {
-    let mut fragmenter = Fragmenter::new(Bytewise);
+    let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     for n in 0..ENTRIES {
         fragmenter.add(bytes(letter, n), bytes(letter, n + 2), n).unwrap();
     }
@@ -334,7 +334,6 @@ fn plain(out: &mut Outputs) {
     show!(out, "Kvos", &Kvos);
     show!(out, "Bytewise", &Bytewise);
     show!(out, "KeyEquality", &KeyEquality::Bytes);
-    show!(out, "SharedComparator", &SharedComparator::default());
     show!(out, "KeyOrder", &KeyOrder::Bytes);
     show!(out, "Kind", &Kind::from_u8(0x99));
     show!(out, "SequenceMode", &SequenceMode::WholeBatch);

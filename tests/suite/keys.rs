@@ -1,6 +1,6 @@
 //! Kinds: what each number means, and what it is called. Images of an order that has none.
 
-use paranoid_memtable::comparator::{KeyEquality, KeyOrder};
+use paranoid_memtable::{Bytewise, KeyOrder};
 use paranoid_memtable::{Comparator, Kind};
 
 use crate::support::orders::CaseBlind;
@@ -53,25 +53,9 @@ fn an_order_without_images_gives_all_keys_the_same() {
     }
 }
 
-/// Bytes in their order, which it tells, with images by default.
-#[derive(Debug)]
-struct Plain;
-
-impl Comparator for Plain {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
-
-    fn key_order(&self) -> KeyOrder {
-        KeyOrder::Bytes
-    }
-
-    fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
-        left.cmp(right)
-    }
-}
-
 #[test]
 fn the_image_of_bytes_in_order_is_the_key_and_zeros() {
-    let image = |key: &[u8], at| Plain.image(key, at).to_be_bytes();
+    let image = |key: &[u8], at| Bytewise.image(key, at).to_be_bytes();
     assert_eq!((image(b"abcdefghij", 1), image(b"abc", 1)), (*b"bcdefghi", *b"bc\0\0\0\0\0\0"));
     assert_eq!((image(b"abc", 3), image(b"", 9)), ([0; 8], [0; 8]));
 }

@@ -6,12 +6,13 @@ use std::sync::Mutex;
 
 use paranoid_memtable::integrity::{Kvo, Place, Protected};
 use paranoid_memtable::{
-    Bytewise, Comparator, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
-    MemTableOptionsBuilder, ParanoidOptions, TableReader,
+    Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
+    ParanoidOptions, TableReader,
 };
 
-use crate::support::orders::{Script, Scripted, ScriptedLoosely};
+use crate::support::orders::{Script, Scripted, ScriptedLoosely, script};
 use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::under::under;
 use crate::support::watchdog::Watchdog;
 
 const HARD_LIMIT: u64 = 256 << 10;
@@ -33,7 +34,7 @@ pub(crate) struct Counters {
     pub(crate) raw: Vec<(Vec<u8>, u64, Vec<u8>)>,
 }
 
-pub(crate) fn counters<C: Comparator>(table: &TableReader<C>) -> Counters {
+pub(crate) fn counters(table: &TableReader) -> Counters {
     let raw = table.range(..).map(|entry| {
         let entry = entry.unwrap();
         (entry.user_key().to_vec(), entry.sequence(), entry.value().unwrap().to_vec())
@@ -195,14 +196,14 @@ fn many_chunks() {
 fn sizes_beyond_all_limits() {
     for key in [0, 1, u64::MAX / 2, u64::MAX - 8, u64::MAX] {
         for value in [0, 7, u64::MAX / 2 + 1, u64::MAX - 200, u64::MAX] {
-            let bytes = MemTable::<Bytewise>::max_entry_bytes(key, value);
+            let bytes = MemTable::max_entry_bytes(key, value);
             assert!(
                 bytes == u64::MAX || bytes.is_multiple_of(8) && bytes > key.max(value),
                 "{key} {value}: {bytes}"
             );
         }
     }
-    assert_eq!(MemTable::<Bytewise>::max_entry_bytes(u64::MAX, u64::MAX), u64::MAX);
+    assert_eq!(MemTable::max_entry_bytes(u64::MAX, u64::MAX), u64::MAX);
     for entries in [0u64, 1, 2000] {
         let table = table(builder().write_buffer_size(64 << 10));
         for n in 0..entries {
@@ -251,7 +252,7 @@ fn used_and_allocated() {
 #[test]
 fn a_reservation_is_enough() {
     for bytes_a_value in [0u64, 1, 100, 5000] {
-        let one = MemTable::<Bytewise>::max_entry_bytes(8, bytes_a_value);
+        let one = MemTable::max_entry_bytes(8, bytes_a_value);
         let table = table(builder().write_buffer_size(64 << 10).hard_limit(HARD_LIMIT));
         let mut writer = table.try_reserve(one * 20).unwrap();
         let mut hog = 0u64;
@@ -382,31 +383,23 @@ impl Script for Fuse {
 fn a_panicking_comparator_leaves_the_table_valid() {
     let _watchdog = Watchdog::new("limits::a_panicking_comparator_leaves_the_table_valid", 0);
     for policy in [DuplicatePolicy::Reject, DuplicatePolicy::Replace] {
-        let options = builder().duplicates(policy).build().unwrap();
-        let table = MemTable::with_comparator(options, Scripted::new(Fuse(Mutex::new(None)))).unwrap();
+        let options = builder().duplicates(policy);
+        let table = MemTable::new(under(options, Scripted::new(Fuse(Mutex::new(None))))).unwrap();
         let mut writer = table.writer();
         let mut rng = Rng::new(11);
         let (mut panics, inserts) = (0, amount(3_000, 800).max(200));
         for n in 0..inserts {
             let (key, sequence) = (rng.below(500).to_be_bytes(), rng.below(20));
             let fuse = if n % 3 == 0 { Some(rng.below(40) as u32) } else { None };
-            *table
-                .comparator()
-                .script::<Fuse>()
-                .0
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner) = fuse;
+            *script::<Fuse>(table.comparator()).0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                fuse;
             let via_writer = rng.one_in(2);
             let before = table.len();
             let result = catch_unwind(AssertUnwindSafe(|| {
                 if via_writer { writer.put(sequence, &key, b"v") } else { table.put(sequence, &key, b"v") }
             }));
-            *table
-                .comparator()
-                .script::<Fuse>()
-                .0
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+            *script::<Fuse>(table.comparator()).0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                None;
             panics += u32::from(result.is_err());
             let scanned = table.range(..).inspect(|entry| assert!(entry.is_ok())).count();
             assert_eq!(scanned, table.len(), "insert {n}, panicked: {}, before {before}", result.is_err());
@@ -443,10 +436,9 @@ fn a_comparator_that_disagrees_with_itself() {
     let _watchdog = Watchdog::new("limits::a_comparator_that_disagrees_with_itself", seed);
     for order_checks in [false, true] {
         let paranoid = ParanoidOptions::builder().order_checks(order_checks).build().unwrap();
-        let options = builder().paranoid(paranoid).build().unwrap();
+        let options = builder().paranoid(paranoid);
         let table =
-            MemTable::with_comparator(options, ScriptedLoosely::new(Liar(Mutex::new(Rng::new(seed)))))
-                .unwrap();
+            MemTable::new(under(options, ScriptedLoosely::new(Liar(Mutex::new(Rng::new(seed)))))).unwrap();
         let mut rng = Rng::new(seed);
         let mut reports = 0;
         let mut note = |result: Result<(), Error>| match result {

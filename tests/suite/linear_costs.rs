@@ -15,6 +15,7 @@ use paranoid_memtable::{ChecksumKind, MemTable, MemTableOptions, WriteBatch};
 
 use super::support::disk::{Plan, SimDisk};
 use super::support::orders::{Script, Scripted};
+use super::support::under::under;
 use super::support::watchdog::Watchdog;
 
 /// A cost: the size of its smaller case, and the steps for a size.
@@ -64,18 +65,19 @@ impl Script for Counting {
     }
 }
 
-type Set = MemTableSet<(), Scripted>;
+type Set = MemTableSet<()>;
 
 /// Tables with the same towers each time, so that the steps are the same.
-fn options() -> MemTableOptions {
-    MemTableOptions::builder().seed(3).build().unwrap()
+fn options(order: &Scripted) -> MemTableOptions {
+    under(MemTableOptions::builder().seed(3), order.clone())
 }
 
 /// A set whose comparisons are counted, and its order.
 fn set() -> (Set, Scripted) {
     let order = Scripted::new(Counting::default());
-    let options = SetOptions::builder().table(options()).max_write_buffer_number(u64::MAX).build().unwrap();
-    (MemTableSet::with_comparator(options, order.clone(), ()).unwrap(), order)
+    let options =
+        SetOptions::builder().table(options(&order)).max_write_buffer_number(u64::MAX).build().unwrap();
+    (MemTableSet::open(options, ()).unwrap(), order)
 }
 
 /// The comparisons of a call.
@@ -104,7 +106,7 @@ fn range_delete(set: &Set, from: u64, to: u64) {
 }
 
 /// Walks over everything that a view shows, both ways, and returns how many entries there were.
-fn walk(view: &View<(), Scripted>) -> u64 {
+fn walk(view: &View<()>) -> u64 {
     let (mut count, mut cursor) = (0, view.cursor().unwrap());
     let mut entry = cursor.first().unwrap().is_some();
     while entry {
@@ -157,7 +159,7 @@ fn cursor_beside_later_puts(keys: u64) -> u64 {
 
 fn table_beside_later_puts(keys: u64) -> u64 {
     let order = Scripted::new(Counting::default());
-    let table = MemTable::with_comparator(options(), order.clone()).unwrap();
+    let table = MemTable::new(options(&order)).unwrap();
     table.write_batch(1, &puts(1..keys)).unwrap();
     table.delete_range(keys, &key(1), &key(keys)).unwrap();
     table.write_batch(keys + 1, &beside(keys)).unwrap();
@@ -186,7 +188,7 @@ fn range_deletes_and_cursors_in_turn(turns: u64) -> u64 {
 
 /// The comparisons of a flush.
 fn flush(set: &Set, order: &Scripted) -> u64 {
-    let mut job: FlushJob<(), Scripted> = set.begin_flush().unwrap().expect("a sealed table");
+    let mut job: FlushJob<()> = set.begin_flush().unwrap().expect("a sealed table");
     let mut sequences = 0;
     let steps = comparisons(order, || {
         let mut items = job.items().unwrap();

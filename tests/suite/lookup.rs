@@ -9,7 +9,6 @@ mod oracle;
 mod rates;
 
 use oracle::{Answer, Oracle, Random, Row, told};
-use paranoid_memtable::comparator::SharedComparator;
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
 use paranoid_memtable::read::{DeletedBy, Found};
 use paranoid_memtable::{
@@ -19,6 +18,7 @@ use paranoid_memtable::{
 
 use crate::support::orders::{CaseBlind, Reverse};
 use crate::support::rng::scramble;
+use crate::support::under::under;
 
 /// The part before the first 'c'; keys without one are outside the domain.
 #[derive(Debug)]
@@ -209,9 +209,9 @@ fn a_key_under_a_range_tombstone_stays_deleted_whatever_the_filter_says() {
 
 #[test]
 fn byte_tricks_are_refused_where_equality_is_not_of_bytes() {
-    assert!(MemTable::with_comparator(configured("neither").build().unwrap(), CaseBlind).is_ok());
+    assert!(MemTable::new(under(configured("neither"), CaseBlind)).is_ok());
     for name in &NAMES[1..] {
-        let refused = MemTable::with_comparator(configured(name).build().unwrap(), CaseBlind);
+        let refused = MemTable::new(under(configured(name), CaseBlind));
         assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{name}");
     }
 }
@@ -253,9 +253,9 @@ fn directories_are_used_in_orders_of_bytes_and_images() {
     let keys: Vec<Vec<u8>> = (0..ENTRIES)
         .map(|n| [b"all keys begin so/".as_slice(), &scramble(n).to_be_bytes()].concat())
         .collect();
-    fn nodes_per_get<C: Comparator>(order: C, directory: Directory, keys: &[Vec<u8>]) -> u64 {
+    fn nodes_per_get(order: impl Comparator, directory: Directory, keys: &[Vec<u8>]) -> u64 {
         let options = MemTableOptions::builder().seed(3).statistics(true).directory(directory);
-        let table = MemTable::with_comparator(options.build().unwrap(), order).unwrap();
+        let table = MemTable::new(under(options, order)).unwrap();
         for (sequence, key) in (1..).zip(keys) {
             table.put(sequence, key, b"value").unwrap();
         }
@@ -267,11 +267,7 @@ fn directories_are_used_in_orders_of_bytes_and_images() {
         table.stats().nodes_visited / keys.len() as u64
     }
     for directory in [Directory::Auto, Directory::Off] {
-        let nodes = [
-            nodes_per_get(Bytewise, directory, &keys),
-            nodes_per_get(Reverse, directory, &keys),
-            nodes_per_get(SharedComparator::default(), directory, &keys),
-        ];
+        let nodes = [nodes_per_get(Bytewise, directory, &keys), nodes_per_get(Reverse, directory, &keys)];
         let expected = if directory == Directory::Off { 12..40 } else { 0..6 };
         assert!(nodes.iter().all(|nodes| expected.contains(nodes)), "{directory:?}: {nodes:?}");
     }
@@ -320,9 +316,7 @@ fn damage_to_filters_changes_no_answer() {
 }
 
 #[cfg(feature = "fault-injection")]
-fn open_injector(
-    table: &MemTable,
-) -> paranoid_memtable::fault::FaultInjector<'_, paranoid_memtable::Bytewise> {
+fn open_injector(table: &MemTable) -> paranoid_memtable::fault::FaultInjector<'_> {
     #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
     unsafe { paranoid_memtable::fault::FaultInjector::open(table.reader()) }.unwrap()

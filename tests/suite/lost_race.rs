@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use paranoid_memtable::{MemTable, MemTableOptions};
 
-use crate::support::orders::{Script, Scripted};
+use crate::support::orders::{Script, Scripted, script};
+use crate::support::under::under;
 use crate::support::watchdog::Watchdog;
 
 /// What a comparator does during an insert.
@@ -27,7 +28,7 @@ enum Plot {
 #[derive(Debug)]
 struct Ambush {
     plot: Mutex<Plot>,
-    table: OnceLock<Weak<MemTable<Scripted>>>,
+    table: OnceLock<Weak<MemTable>>,
 }
 
 impl Ambush {
@@ -68,15 +69,14 @@ fn a_panic_after_a_lost_race_leaves_no_entry() {
     let all = (0..6).flat_map(|after| (0..6).map(move |then| (after, then)));
     for (after, then) in all.filter(|plot| !cfg!(miri) || FEW.contains(plot)) {
         let comparator = Ambush { plot: Mutex::new(Plot::Over), table: OnceLock::new() };
-        let table = Arc::new(
-            MemTable::with_comparator(MemTableOptions::default(), Scripted::new(comparator)).unwrap(),
-        );
-        table.comparator().script::<Ambush>().table.set(Arc::downgrade(&table)).unwrap();
+        let table =
+            Arc::new(MemTable::new(under(MemTableOptions::builder(), Scripted::new(comparator))).unwrap());
+        script::<Ambush>(table.comparator()).table.set(Arc::downgrade(&table)).unwrap();
         table.put(1, b"a", b"first").unwrap();
         table.put(2, b"d", b"last").unwrap();
-        *table.comparator().script::<Ambush>().lock() = Plot::Rival { after, then };
+        *script::<Ambush>(table.comparator()).lock() = Plot::Rival { after, then };
         panics += u32::from(catch_unwind(AssertUnwindSafe(|| table.put(3, b"c", b"victim"))).is_err());
-        *table.comparator().script::<Ambush>().lock() = Plot::Over;
+        *script::<Ambush>(table.comparator()).lock() = Plot::Over;
         let stored: Vec<Vec<u8>> = table.range(..).map(|entry| entry.unwrap().user_key().to_vec()).collect();
         let frozen = table.freeze().unwrap();
         let salvage = frozen.salvage();

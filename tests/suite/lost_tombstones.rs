@@ -4,7 +4,7 @@
 use paranoid_memtable::fault::{FaultInjector, Part, Region};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Bytewise, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, ParanoidOptions};
 
 use super::support::watchdog::Watchdog;
 
@@ -33,14 +33,14 @@ fn delete(table: &MemTable, turn: u64) {
     table.delete_range(sequence, &key(start), &key(end)).unwrap();
 }
 
-fn open_injector(table: &MemTable) -> FaultInjector<'_, Bytewise> {
+fn open_injector(table: &MemTable) -> FaultInjector<'_> {
     #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
     unsafe { FaultInjector::open(table.reader()) }.unwrap()
 }
 
 /// The two counters of the tally, which come first, and every record: 48 bytes each.
-fn pieces_of_index(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
+fn pieces_of_index(injector: &FaultInjector<'_>) -> Vec<usize> {
     let pieces =
         injector.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::TombstoneIndex);
     let wanted = pieces.enumerate().filter(|(place, (_, piece))| *place < 2 || piece.len() == 48);
@@ -127,7 +127,7 @@ fn a_tombstone_index_that_lost_a_write_hides_nothing() {
 }
 
 /// Indexes of the pieces that hold the starts of range tombstones.
-fn starts_of_ranges(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
+fn starts_of_ranges(injector: &FaultInjector<'_>) -> Vec<usize> {
     let pieces = injector.pieces().iter().enumerate();
     let wanted = pieces.filter(|(_, piece)| piece.region == Region::Key && piece.part == Part::Ranges);
     wanted.map(|(number, _)| number).collect()

@@ -9,6 +9,7 @@ use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{DuplicatePolicy, Error, Lookup, MemTable, MemTableOptions};
 
 use super::support::orders::{Script, ScriptedLoosely};
+use super::support::under::under;
 use super::support::watchdog::Watchdog;
 
 /// An order that ignores case and descends: keys that differ in bytes may be equal.
@@ -37,9 +38,9 @@ const WRITES: [(&str, u64, &str); 12] = [
     ("bravo", 9, "b9"),
 ];
 
-fn table() -> MemTable<ScriptedLoosely> {
-    let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(5).build().unwrap();
-    let table = MemTable::with_comparator(options, ScriptedLoosely::new(Folded)).unwrap();
+fn table() -> MemTable {
+    let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(5);
+    let table = MemTable::new(under(options, ScriptedLoosely::new(Folded))).unwrap();
     for (key, sequence, value) in WRITES {
         table.put(sequence, key.as_bytes(), value.as_bytes()).unwrap();
     }
@@ -83,7 +84,7 @@ impl FlushSink for Collected {
 }
 
 /// The keys that answered `Corruption`; panics at a wrong answer.
-fn uncertain(table: &MemTable<ScriptedLoosely>, what: &str) -> Vec<&'static str> {
+fn uncertain(table: &MemTable, what: &str) -> Vec<&'static str> {
     let mut uncertain = Vec::new();
     for key in ["alpha", "aa", "bravo", "c", "charlie", "delta", "echo", "foxtrot", "golf", "zulu"] {
         for snapshot in [0, 1, 2, 4, 6, 8, u64::MAX] {
@@ -108,7 +109,7 @@ fn uncertain(table: &MemTable<ScriptedLoosely>, what: &str) -> Vec<&'static str>
 }
 
 /// A scan shows the rows in order; each row that it leaves out comes after an error.
-fn scan(table: &MemTable<ScriptedLoosely>, rows: &[(String, u64, String)], what: &str) {
+fn scan(table: &MemTable, rows: &[(String, u64, String)], what: &str) {
     let mut rest = rows.iter();
     let mut gap = false;
     for entry in table.range(..).take(4 * rows.len()) {

@@ -10,6 +10,7 @@ use paranoid_memtable::{Bytewise, Error, ImmutableMemTable, Kind, MemTable, MemT
 
 use crate::support::orders::{CaseBlind, Order, Reverse};
 use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::under::under;
 use crate::support::watchdog::{Watchdog, replay_line};
 
 /// What a flush handed out.
@@ -51,7 +52,7 @@ impl FlushSink for Collected {
 }
 
 /// Everything that is handed out up to the end or the first error.
-fn pulled<C: Order>(flush: &mut FlushIter<'_, C>) -> (Vec<Item>, Result<FlushSummary, Error>) {
+fn pulled(flush: &mut FlushIter<'_>) -> (Vec<Item>, Result<FlushSummary, Error>) {
     let mut items = vec![];
     loop {
         match flush.next() {
@@ -63,10 +64,10 @@ fn pulled<C: Order>(flush: &mut FlushIter<'_, C>) -> (Vec<Item>, Result<FlushSum
     }
 }
 
-fn filled<C: Order>(rng: &mut Rng) -> MemTable<C> {
+fn filled<C: Order>(rng: &mut Rng) -> MemTable {
     let options = MemTableOptions::builder().write_buffer_size(64 << 10);
-    let options = options.seed(rng.next_u64()).build().unwrap();
-    let table = MemTable::with_comparator(options, C::default()).unwrap();
+    let options = options.seed(rng.next_u64());
+    let table = MemTable::new(under(options, C::default())).unwrap();
     for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 50 }) {
         let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::SINGLE_DELETE]);
         let value = if kind.is_point_delete() { vec![] } else { rng.bytes(3) };
@@ -79,7 +80,7 @@ fn filled<C: Order>(rng: &mut Rng) -> MemTable<C> {
     table
 }
 
-fn check<C: Order>(frozen: &ImmutableMemTable<C>, snapshots: &[u64], replay: &str) {
+fn check(frozen: &ImmutableMemTable, snapshots: &[u64], replay: &str) {
     for hidden in [HiddenVersions::Drop, HiddenVersions::Keep] {
         let mut sink = Collected::default();
         let summary = frozen.flush_with(snapshots, hidden, &mut sink).unwrap();

@@ -12,6 +12,7 @@ use paranoid_memtable::{Bytewise, Entry, Error, Kind, MemTable, MemTableOptions}
 use crate::support::model::{Model, Row};
 use crate::support::orders::{CaseBlind, Order, Reverse};
 use crate::support::rng::{Rng, amount, seed_or};
+use crate::support::under::under;
 use crate::support::watchdog::{Watchdog, replay_line};
 
 /// A version of a key.
@@ -37,10 +38,10 @@ fn order<C: Order>(left: &Place, right: &Place) -> std::cmp::Ordering {
 }
 
 /// A table, and the rows that it holds.
-fn filled<C: Order>(rng: &mut Rng) -> (MemTable<C>, Model<C>) {
+fn filled<C: Order>(rng: &mut Rng) -> (MemTable, Model<C>) {
     let options = MemTableOptions::builder().write_buffer_size(64 << 10);
-    let options = options.seed(rng.next_u64()).build().unwrap();
-    let table = MemTable::with_comparator(options, C::default()).unwrap();
+    let options = options.seed(rng.next_u64());
+    let table = MemTable::new(under(options, C::default())).unwrap();
     let mut model = Model::new(table.options().duplicates());
     for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 40 }) {
         let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::DELETE]);

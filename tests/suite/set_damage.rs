@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use paranoid_memtable::fault::{FaultInjector, Part, Piece, Region};
 use paranoid_memtable::flush::{FlushItem, FlushSink, FlushSummary};
 use paranoid_memtable::set::{FlushJob, MemTableSet, SetFlush, SetLookup, SetOptions, View};
-use paranoid_memtable::{Bytewise, Error, MemTableOptions, WriteBatch};
+use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
 
 use crate::support::rng::seed_or;
 use crate::support::sets::{History, Known, finish};
@@ -188,7 +188,7 @@ fn salvage(setup: &mut Setup, mut job: FlushJob<History>, piece: &Piece) -> Resu
     Ok(())
 }
 
-fn injector(view: &View<History>) -> FaultInjector<'_, Bytewise> {
+fn injector(view: &View<History>) -> FaultInjector<'_> {
     // SAFETY: one thread uses the set, and nothing borrowed from it is held while a bit is flipped.
     #[expect(unsafe_code, reason = "breaks memory on purpose")]
     let injector = unsafe { FaultInjector::open(view.readers().next_back().unwrap()) };

@@ -2,6 +2,7 @@
 //! moves; and what they show of damaged tables is right, or comes after an error.
 
 use std::ops::Bound;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use paranoid_memtable::read::Base;
@@ -11,6 +12,7 @@ use paranoid_memtable::{Bytewise, Error, Kind, WriteBatch};
 use crate::support::orders::CaseBlind;
 use crate::support::rng::Rng;
 use crate::support::sets::{History, HistorySource, Known};
+use crate::support::under::set_under;
 
 /// What a cursor should show: keys in order, each with what is known of it.
 type Rows = Vec<(Vec<u8>, Known)>;
@@ -55,7 +57,7 @@ pub(crate) fn walk(view: &View<History>, all: &History, keys: &[Vec<u8>], rng: &
 /// Keys that compare equal may differ in bytes: a key is shown as its newest version has it, whichever way the cursor came.
 #[test]
 fn a_key_is_that_of_its_newest_version() {
-    let set = MemTableSet::with_comparator(SetOptions::default(), CaseBlind, ()).unwrap();
+    let set = MemTableSet::open(set_under(CaseBlind), ()).unwrap();
     let write = |key: &[u8], kind| {
         let mut batch = WriteBatch::new();
         batch.insert(kind, key, b"1").unwrap();
@@ -165,7 +167,7 @@ fn sought(mut range: SetRange<'_>, expected: &Rows, keys: &[Vec<u8>], rng: &mut 
 fn an_excluded_bound_leaves_out_the_number_0() {
     let mut base = History::default();
     [b"a", b"b"].iter().for_each(|key| base.insert(0, Kind::PUT, *key, b"value"));
-    let cursor = MergingCursor::over(Bytewise, 1, vec![Box::new(HistorySource::new(&base))]);
+    let cursor = MergingCursor::over(Arc::new(Bytewise), 1, vec![Box::new(HistorySource::new(&base))]);
     let mut cursor = cursor.with_bounds(Bound::Excluded(b"a"), Bound::Unbounded);
     assert_eq!(cursor.first().unwrap().map(MergedEntry::user_key), Some(b"b".as_slice()));
 }

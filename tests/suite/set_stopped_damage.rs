@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use paranoid_memtable::fault::{FaultInjector, Piece, Region};
 use paranoid_memtable::set::{Durability, MemTableSet, SetOptions};
-use paranoid_memtable::{Bytewise, Error, MemTableOptions, TableReader, WriteBatch};
+use paranoid_memtable::{Error, MemTableOptions, TableReader, WriteBatch};
 
 use crate::support::sets::{History, MemoryJournal, finish};
 use crate::support::watchdog::Watchdog;
@@ -25,7 +25,7 @@ fn puts(keys: &[&[u8]], value: &[u8]) -> WriteBatch {
     batch
 }
 
-fn injector(table: &TableReader) -> FaultInjector<'_, Bytewise> {
+fn injector(table: &TableReader) -> FaultInjector<'_> {
     // SAFETY: one thread uses the table, and nothing borrowed from it is held while a bit is flipped.
     #[expect(unsafe_code, reason = "breaks memory on purpose")]
     let injector = unsafe { FaultInjector::open(table) };

@@ -11,12 +11,13 @@ use paranoid_memtable::batch::{SequenceMode, SinkLimits};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetLookup, SetOptions};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{ChecksumKind, Error, MemTable, WriteBatch};
+use paranoid_memtable::{ChecksumKind, Error, MemTable, MemTableOptions, WriteBatch};
 
 use crate::support::disk::{Plan, SimDisk};
 use crate::support::orders::{Forgetful, Script, Scripted, ScriptedLoosely};
 use crate::support::rng::amount;
 use crate::support::sets::{History, Known, MemoryJournal, read_through};
+use crate::support::under::{set_under, under};
 use crate::support::watchdog::Watchdog;
 
 fn put(key: &[u8], value: &[u8]) -> WriteBatch {
@@ -195,7 +196,7 @@ impl Script for Fragile {
 fn a_writer_that_panics_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_writer_that_panics_stops_the_set", 0);
     let order = Fragile::default();
-    let set = MemTableSet::with_comparator(SetOptions::default(), Scripted::new(order.clone()), ()).unwrap();
+    let set = MemTableSet::open(set_under(Scripted::new(order.clone())), ()).unwrap();
     for key in [b"a", b"c"] {
         set.write(&put(key, b"1")).unwrap();
     }
@@ -226,7 +227,7 @@ fn a_batch_that_is_interrupted_stops_the_set() {
     let mut interrupted = 0;
     for comparisons in 0..200 {
         let order = ScriptedLoosely::new(Forgetful::new());
-        let set = MemTableSet::with_comparator(SetOptions::default(), order.clone(), ()).unwrap();
+        let set = MemTableSet::open(set_under(order.clone()), ()).unwrap();
         set.write(&put(b"e", b"before")).unwrap();
         order.script::<Forgetful>().forget_after(comparisons);
         let written = set.write(&batch);
@@ -315,11 +316,12 @@ fn a_recovery_passes_over_what_was_abandoned() {
     };
     let options = |journal: FileJournal| {
         let first = journal.next_table();
-        SetOptions::builder().first_table(first).journal(Arc::new(journal)).build().unwrap()
+        SetOptions::builder().first_table(first).journal(Arc::new(journal))
     };
     let order = Fragile::default();
     let (journal, recovery) = open();
-    let set = MemTableSet::with_comparator(options(journal), Scripted::new(order.clone()), ()).unwrap();
+    let tables = under(MemTableOptions::builder(), Scripted::new(order.clone()));
+    let set = MemTableSet::open(options(journal).table(tables).build().unwrap(), ()).unwrap();
     assert_eq!(recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap().batches, 0);
     for key in [b"a", b"c"] {
         set.write_with(&put(key, b"1"), Durability::Synced).unwrap();
@@ -331,7 +333,7 @@ fn a_recovery_passes_over_what_was_abandoned() {
     set.write_with(&WriteBatch::new(), Durability::Synced).unwrap();
     drop(set);
     let (journal, recovery) = open();
-    let set = MemTableSet::open(options(journal), ()).unwrap();
+    let set = MemTableSet::open(options(journal).build().unwrap(), ()).unwrap();
     let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();
     assert_eq!((replayed.batches, replayed.last_sequence), (2, 3));
     set.skip_to(replayed.last_sequence).unwrap();
@@ -339,7 +341,7 @@ fn a_recovery_passes_over_what_was_abandoned() {
     assert!(matches!(set.view().get(b"b").unwrap(), SetLookup::NotFound));
     drop(set);
     let (journal, recovery) = open();
-    let set = MemTableSet::open(options(journal), ()).unwrap();
+    let set = MemTableSet::open(options(journal).build().unwrap(), ()).unwrap();
     assert_eq!(recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap().batches, 3);
     assert!(matches!(set.view().get(b"d").unwrap(), SetLookup::Value(value) if value.sequence() == 4));
     assert!(matches!(set.skip_to(1 << 56), Err(Error::InvalidArgument(_))));

@@ -17,6 +17,7 @@ use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, TableReader};
 
 use crate::support::orders::{Script, Scripted};
+use crate::support::under::under;
 use crate::support::watchdog::Watchdog;
 
 const TOMBSTONES: u64 = 200;
@@ -91,7 +92,7 @@ fn point(number: u64) -> [u8; POINT_LEN] {
     key
 }
 
-fn fill(table: &MemTable<Scripted>) {
+fn fill(table: &MemTable) {
     for number in 0..POINTS {
         table.put(1 + number, &point(number), b"value").unwrap();
     }
@@ -112,7 +113,7 @@ fn cover(key: u64, snapshot: u64) -> Option<u64> {
     (0..TOMBSTONES).filter(covers).map(sequence).filter(|sequence| *sequence <= snapshot).max()
 }
 
-fn check(table: &TableReader<Scripted>, snapshot: u64) {
+fn check(table: &TableReader, snapshot: u64) {
     let mut shown = 0;
     for key in 0..POINTS {
         match (table.get(&point(key), snapshot).unwrap(), cover(key, snapshot)) {
@@ -128,7 +129,7 @@ fn check(table: &TableReader<Scripted>, snapshot: u64) {
 }
 
 /// The most comparisons of one `get`. A walk over the tombstones takes one per tombstone, an index a few.
-fn dearest_get(table: &TableReader<Scripted>) -> u64 {
+fn dearest_get(table: &TableReader) -> u64 {
     let price = |key| {
         let before = COMPARISONS.get();
         table.get(&point(key), u64::MAX).unwrap();
@@ -147,8 +148,8 @@ fn freeze_slowly(stop_at: u64) {
         open: Mutex::new(false),
         opened: Condvar::new(),
     });
-    let options = MemTableOptions::builder().seed(5).build().unwrap();
-    let table = &MemTable::with_comparator(options, Scripted::new(Gated(Arc::clone(&gate)))).unwrap();
+    let options = MemTableOptions::builder().seed(5);
+    let table = &MemTable::new(under(options, Scripted::new(Gated(Arc::clone(&gate))))).unwrap();
     fill(table);
     let other = table.fork().unwrap();
     scope(|threads| {

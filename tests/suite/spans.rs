@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use paranoid_memtable::tombstone::{FragmentView, Fragmenter, Fragments, RangeTombstone};
 use paranoid_memtable::{Bytewise, Comparator, Error};
@@ -22,7 +23,7 @@ fn drawn(line: &str) -> (String, String, u64) {
 }
 
 fn answer(case: &str) -> String {
-    let mut fragmenter = Fragmenter::new(Bytewise);
+    let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     let (mut asks, mut spans) = (Vec::new(), Vec::new());
     for line in case.lines() {
         if let Some(list) = line.strip_prefix("snapshots ") {
@@ -145,7 +146,7 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
     let spans = draw(&comparator, &mut rng, [0, 1, 2, 5, 20, 100][seed as usize % 6]);
     let snapshots: Option<Vec<u64>> =
         (rng.below(2) == 0).then(|| (0..rng.below(5)).map(|_| rng.below(220)).collect());
-    let mut fragmenter = Fragmenter::new(comparator.clone());
+    let mut fragmenter = Fragmenter::new(Arc::new(comparator.clone()));
     if let Some(snapshots) = &snapshots {
         fragmenter = fragmenter.with_snapshots(snapshots);
     }
@@ -205,9 +206,9 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
 /// Compares cursors of a view with the plain list of what it should show.
 fn walk<C: Comparator>(
     comparator: &C,
-    fragments: &Fragments<C>,
+    fragments: &Fragments,
     window: (u64, u64),
-    view: FragmentView<'_, C>,
+    view: FragmentView<'_>,
     note: &str,
 ) {
     let visible = |sequences: &[u64]| -> Vec<u64> {
@@ -275,7 +276,7 @@ fn fragments_agree_with_brute_force() {
 #[test]
 fn nested_ranges_stay_small_with_snapshots() {
     let build = |snapshots: Option<&[u64]>, len: u64| {
-        let mut fragmenter = Fragmenter::new(Bytewise);
+        let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
         if let Some(snapshots) = snapshots {
             fragmenter = fragmenter.with_snapshots(snapshots);
         }
@@ -302,7 +303,7 @@ fn a_tombstone_deletes_older_entries_in_its_range() {
 
 #[test]
 fn a_range_must_start_before_it_ends() {
-    let mut fragmenter = Fragmenter::new(Bytewise);
+    let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     for (start, end) in [("b", "a"), ("a", "a"), ("", "")] {
         assert!(matches!(fragmenter.add(start, end, 1), Err(Error::InvalidArgument(_))));
         assert!(matches!(RangeTombstone::new(&Bytewise, start, end, 1), Err(Error::InvalidArgument(_))));

@@ -5,13 +5,14 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use paranoid_memtable::comparator::{DynComparator, KeyEquality, KeyOrder, SharedComparator};
 use paranoid_memtable::{
     Bytewise, Comparator, Directory, DuplicatePolicy, MemTable, MemTableOptions, TableReader,
 };
+use paranoid_memtable::{KeyEquality, KeyOrder};
 
-use super::support::orders::{Script, Scripted};
+use super::support::orders::{Script, Scripted, script};
 use super::support::rng::{scramble, seed_or};
+use super::support::under::under;
 use super::support::watchdog::Watchdog;
 
 /// Bytewise order that counts its comparisons, and answers wrongly once in so many times (0: never).
@@ -36,7 +37,7 @@ impl Script for Counting {
 #[derive(Debug, Default)]
 struct CountingImages(AtomicU64);
 
-impl DynComparator for CountingImages {
+impl Comparator for CountingImages {
     fn name(&self) -> &str {
         "test.CountingImages"
     }
@@ -65,9 +66,9 @@ fn newer_versions_of_one_key_cost_a_few_comparisons() {
     const COUNT: u64 = 20_000;
     let _watchdog = Watchdog::new("walk_costs::newer_versions_of_one_key_cost_a_few_comparisons", 0);
     let counting = Arc::new(CountingImages::default());
-    let order = SharedComparator::new(Arc::<CountingImages>::clone(&counting)).unwrap();
-    let options = MemTableOptions::builder().directory(Directory::On).build().unwrap();
-    let table = MemTable::with_comparator(options, order).unwrap();
+    let order = Arc::<CountingImages>::clone(&counting);
+    let options = MemTableOptions::builder().directory(Directory::On).comparator(order).build().unwrap();
+    let table = MemTable::new(options).unwrap();
     let mut writer = table.writer();
     for n in 0..COUNT {
         writer.put(n + 1, b"key", b"").unwrap();
@@ -77,7 +78,7 @@ fn newer_versions_of_one_key_cost_a_few_comparisons() {
 }
 
 /// Runs every walk over all entries, and calls `step` around each step. Returns how many items there were.
-fn walk_everything(table: &TableReader<Scripted>, snapshot: u64, mut step: impl FnMut(&str)) -> usize {
+fn walk_everything(table: &TableReader, snapshot: u64, mut step: impl FnMut(&str)) -> usize {
     let mut count = 0;
     let mut seen = |what: &str| {
         count += 1;
@@ -110,8 +111,8 @@ fn many_overwrites_and_versions_of_one_key_cost_a_search() {
     const OVERWRITES: u64 = 20_000;
     let _watchdog = Watchdog::new("walk_costs::many_overwrites_and_versions_of_one_key_cost_a_search", 0);
     for policy in [DuplicatePolicy::Replace, DuplicatePolicy::Reject] {
-        let options = MemTableOptions::builder().duplicates(policy).seed(11).build().unwrap();
-        let table = MemTable::with_comparator(options, Scripted::new(Counting::default())).unwrap();
+        let options = MemTableOptions::builder().duplicates(policy).seed(11);
+        let table = MemTable::new(under(options, Scripted::new(Counting::default()))).unwrap();
         let mut writer = table.writer();
         writer.put(1, b"a", b"").unwrap();
         writer.put(2, b"z", b"").unwrap();
@@ -120,11 +121,11 @@ fn many_overwrites_and_versions_of_one_key_cost_a_search() {
             let sequence = if policy == DuplicatePolicy::Replace { 5 } else { 100 + number };
             writer.put(sequence, b"m", &number.to_le_bytes()).unwrap();
         }
-        let check = |table: &TableReader<Scripted>| {
+        let check = |table: &TableReader| {
             let raw = policy == DuplicatePolicy::Replace;
-            let (mut before, mut most) = (table.comparator().script::<Counting>().asked.load(Relaxed), 0);
+            let (mut before, mut most) = (script::<Counting>(table.comparator()).asked.load(Relaxed), 0);
             let mut step = |what: &str| {
-                let now = table.comparator().script::<Counting>().asked.load(Relaxed);
+                let now = script::<Counting>(table.comparator()).asked.load(Relaxed);
                 most = most.max(now - before);
                 before = now;
                 assert!(most < 400, "a step of {what} under {policy:?} asks {most} times");
@@ -160,14 +161,14 @@ fn a_comparator_that_lies_ends_every_walk() {
         [(DuplicatePolicy::Reject, 8), (DuplicatePolicy::Replace, 8), (DuplicatePolicy::Reject, 2)]
     {
         for round in 0..20 {
-            let options = MemTableOptions::builder().duplicates(policy).seed(seed + round).build().unwrap();
-            let table = MemTable::with_comparator(options, Scripted::new(Counting::default())).unwrap();
+            let options = MemTableOptions::builder().duplicates(policy).seed(seed + round);
+            let table = MemTable::new(under(options, Scripted::new(Counting::default()))).unwrap();
             for number in 0..ENTRIES {
                 table.put(number / 3, &[b'a' + (number * 7 % 20) as u8], &[number as u8]).ok();
             }
             table.delete_range(ENTRIES, b"f", b"h").unwrap();
-            table.comparator().script::<Counting>().asked.store(scramble(seed ^ round) >> 1, Relaxed);
-            table.comparator().script::<Counting>().lies.store(lies, Relaxed);
+            script::<Counting>(table.comparator()).asked.store(scramble(seed ^ round) >> 1, Relaxed);
+            script::<Counting>(table.comparator()).lies.store(lies, Relaxed);
             let mut steps = 0;
             let count = walk_everything(table.reader(), ENTRIES / 4, |what| {
                 steps += 1;

@@ -105,7 +105,7 @@ impl Setup {
     }
 }
 
-pub(crate) fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
+pub(crate) fn open(table: &MemTable) -> FaultInjector<'_> {
     // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it while the fault injector
     // works.
     #[expect(unsafe_code, reason = "opens the fault injector")]
@@ -116,7 +116,7 @@ pub(crate) fn open(table: &MemTable) -> FaultInjector<'_, Bytewise> {
 const EVERYTHING: (End, End) = ((0, Vec::new()), (0, Vec::new()));
 
 /// (piece, bit) of all that a fault injector lists; of long pieces without entries only a few bits.
-pub(crate) fn bits(injector: &FaultInjector<'_, Bytewise>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
+pub(crate) fn bits(injector: &FaultInjector<'_>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut bits = vec![];
     for (number, piece) in injector.pieces().iter().enumerate() {
         let dull = matches!(
@@ -213,7 +213,7 @@ fn every_pattern_of_both_ends() {
 
 /// What a parked cursor returns and steps from is verified when it is asked for.
 fn parked<H: Handle, L: Visibility>(
-    injector: &mut FaultInjector<'_, Bytewise>,
+    injector: &mut FaultInjector<'_>,
     (piece, bit): (usize, usize),
     mut cursor: Cursor<H, L>,
     (rows, snapshot): (&[&Row], Option<u64>),
@@ -318,7 +318,7 @@ fn a_parked_range_verifies_again() {
             let pattern = (seed + 41 * number as u64) & 0xff;
             for stops in 0..rows.len() {
                 let mut allowed = Allowed::default();
-                let mut strike = |injector: &mut FaultInjector<'_, Bytewise>, step: usize| {
+                let mut strike = |injector: &mut FaultInjector<'_>, step: usize| {
                     if step == stops {
                         injector.flip(piece, bit);
                         allowed = Allowed::of(injector);
@@ -356,7 +356,7 @@ fn check(
     came: &[Came],
     (rows, told): (&[&Row], Told),
     snapshot: Option<u64>,
-    injector: &mut FaultInjector<'_, Bytewise>,
+    injector: &mut FaultInjector<'_>,
 ) -> Result<(), String> {
     judge(came, rows, snapshot, &Allowed::of(injector), told)
         .map_err(|text| format!("at {snapshot:?}: {text}: {came:?}"))

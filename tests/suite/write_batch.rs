@@ -8,17 +8,16 @@ use paranoid_memtable::batch::{RangeOrder, SequenceMode};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::set::{MemTableSet, SetOptions};
-use paranoid_memtable::{
-    Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
-};
+use paranoid_memtable::{DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch};
 
-use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely};
+use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely, script};
+use crate::support::under::under;
 
 fn options() -> paranoid_memtable::MemTableOptionsBuilder {
     MemTableOptions::builder().write_buffer_size(256 << 10)
 }
 
-fn contents<C: Comparator>(table: &MemTable<C>) -> Vec<(Vec<u8>, u64, u8, Vec<u8>)> {
+fn contents(table: &MemTable) -> Vec<(Vec<u8>, u64, u8, Vec<u8>)> {
     let mut cursor = table.cursor();
     let mut rows = Vec::new();
     let mut entry = cursor.first().unwrap();
@@ -187,19 +186,17 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
     let batch = mixed_batch();
     let (mut partly, mut burns) = (0, 0);
     loop {
-        let options = options().build().unwrap();
-        let table =
-            MemTable::with_comparator(options, Scripted::new(Fuse(AtomicU64::new(u64::MAX)))).unwrap();
+        let table = MemTable::new(under(options(), Scripted::new(Fuse(AtomicU64::new(u64::MAX))))).unwrap();
         for n in 100..100 + BEFORE {
             table.put(n, &n.to_be_bytes(), b"v").unwrap();
         }
         let mut writer = table.writer();
-        table.comparator().script::<Fuse>().0.store(burns, Memory::Relaxed);
+        script::<Fuse>(table.comparator()).0.store(burns, Memory::Relaxed);
         let outcome = catch_unwind(AssertUnwindSafe(|| match burns % 2 {
             0 => table.write_batch(1000, &batch),
             _ => writer.write_batch(1000, &batch),
         }));
-        table.comparator().script::<Fuse>().0.store(u64::MAX, Memory::Relaxed);
+        script::<Fuse>(table.comparator()).0.store(u64::MAX, Memory::Relaxed);
         match outcome {
             Ok(written) => {
                 assert_eq!(written.unwrap().entries, 42);
@@ -220,7 +217,7 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
 }
 
 /// After a panic: no finding, the rest can be written, and a flush hands out all that was written.
-fn go_on(table: &MemTable<Scripted>, batch: &WriteBatch, there: u64) {
+fn go_on(table: &MemTable, batch: &WriteBatch, there: u64) {
     assert!(table.scrub(|_| ()).findings.is_empty());
     for (sequence, entry) in (1000u64..).zip(batch.entries()).skip(there as usize) {
         let entry = entry.unwrap();
@@ -349,8 +346,8 @@ fn an_inverted_range_of_a_log_is_named() {
 #[test]
 fn a_batch_is_checked_in_the_order_of_its_table() {
     let forward = MemTable::new(options().build().unwrap()).unwrap();
-    let reverse = MemTable::with_comparator(options().build().unwrap(), Reverse).unwrap();
-    let blind = MemTable::with_comparator(options().build().unwrap(), CaseBlind).unwrap();
+    let reverse = MemTable::new(under(options(), Reverse)).unwrap();
+    let blind = MemTable::new(under(options(), CaseBlind)).unwrap();
     let range = |start: &[u8], end: &[u8]| {
         let mut batch = WriteBatch::new().with_range_order(RangeOrder::OfTable);
         batch.delete_range(start, end).map(|()| batch)
@@ -398,7 +395,7 @@ fn a_batch_that_is_interrupted_says_what_it_left() {
     let (mut refused, mut interrupted, mut whole) = (0, 0, 0);
     for comparisons in (0..200).step_by(if cfg!(miri) { 10 } else { 1 }) {
         let order = ScriptedLoosely::new(Forgetful::new());
-        let table = MemTable::with_comparator(options().build().unwrap(), order.clone()).unwrap();
+        let table = MemTable::new(under(options(), order.clone())).unwrap();
         table.put(1, b"e", b"before").unwrap();
         order.script::<Forgetful>().forget_after(comparisons);
         let applied = match table.write_batch(2, &batch) {

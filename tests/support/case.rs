@@ -1,6 +1,6 @@
 //! A case: how a table is made and what is done to it. A pure function of a seed, and printed as short text.
 
-use paranoid_memtable::{DuplicatePolicy, Kind, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::{DuplicatePolicy, Kind, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions};
 
 use super::model::Row;
 use super::rng::Rng;
@@ -16,7 +16,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn options(&self) -> MemTableOptions {
+    pub fn options(&self) -> MemTableOptionsBuilder {
         let paranoid = ParanoidOptions::builder()
             .protection_bytes(self.protection_bytes)
             .checksum_on_seek(self.checksum_on_seek)
@@ -28,8 +28,6 @@ impl Setup {
             .paranoid(paranoid)
             .write_buffer_size(64 << 10)
             .seed(self.seed)
-            .build()
-            .unwrap()
     }
 }
 

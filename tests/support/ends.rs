@@ -35,7 +35,7 @@ pub struct Allowed {
 
 impl Allowed {
     /// What these changes may cost.
-    pub fn of(injector: &FaultInjector<'_, Bytewise>) -> Allowed {
+    pub fn of(injector: &FaultInjector<'_>) -> Allowed {
         let mut allowed = Allowed::default();
         for piece in injector.changed().into_iter().map(|piece| &injector.pieces()[piece]) {
             allowed.errors += 1;

@@ -18,5 +18,6 @@ pub mod rng;
 pub mod run;
 pub mod sets;
 pub mod theory;
+pub mod under;
 pub mod walks;
 pub mod watchdog;

@@ -6,8 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use paranoid_memtable::comparator::{KeyEquality, KeyOrder};
-use paranoid_memtable::{Bytewise, Comparator};
+use paranoid_memtable::{Bytewise, Comparator, KeyEquality, KeyOrder};
 
 /// An order with a second, plain definition for the model.
 pub trait Order: Comparator + Clone + Default {
@@ -25,7 +24,13 @@ impl Order for Bytewise {
 pub struct Reverse;
 
 impl Comparator for Reverse {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+    fn name(&self) -> &str {
+        "test.Reverse"
+    }
+
+    fn equality(&self) -> KeyEquality {
+        KeyEquality::Bytes
+    }
 
     fn key_order(&self) -> KeyOrder {
         KeyOrder::Images
@@ -51,7 +56,13 @@ impl Order for Reverse {
 pub struct CaseBlind;
 
 impl Comparator for CaseBlind {
-    const EQUALITY: KeyEquality = KeyEquality::Custom;
+    fn name(&self) -> &str {
+        "test.CaseBlind"
+    }
+
+    fn equality(&self) -> KeyEquality {
+        KeyEquality::Custom
+    }
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         let lower = |byte: &u8| byte.to_ascii_lowercase();
@@ -68,6 +79,10 @@ impl Order for CaseBlind {
 /// What an order does that is made for one test.
 pub trait Script: Any + Debug + Send + Sync {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
+
+    fn key_order(&self) -> KeyOrder {
+        KeyOrder::Custom
+    }
 
     fn image(&self, _key: &[u8], _at: usize) -> u64 {
         0
@@ -90,15 +105,31 @@ impl Scripted {
 }
 
 impl Comparator for Scripted {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+    fn name(&self) -> &str {
+        "test.Scripted"
+    }
+
+    fn equality(&self) -> KeyEquality {
+        KeyEquality::Bytes
+    }
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         self.0.compare(left, right)
     }
 
+    fn key_order(&self) -> KeyOrder {
+        self.0.key_order()
+    }
+
     fn image(&self, key: &[u8], at: usize) -> u64 {
         self.0.image(key, at)
     }
+}
+
+/// The script of an order that is [`Scripted`].
+pub fn script<S: Script>(order: &dyn Comparator) -> &S {
+    let order: &dyn Any = order;
+    order.downcast_ref::<Scripted>().expect("an order that is made for one test").script()
 }
 
 /// As [`Scripted`], where keys that differ in bytes may be equal.
@@ -116,7 +147,13 @@ impl ScriptedLoosely {
 }
 
 impl Comparator for ScriptedLoosely {
-    const EQUALITY: KeyEquality = KeyEquality::Custom;
+    fn name(&self) -> &str {
+        "test.ScriptedLoosely"
+    }
+
+    fn equality(&self) -> KeyEquality {
+        KeyEquality::Custom
+    }
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         self.0.compare(left, right)

@@ -40,7 +40,7 @@ pub fn copied_row(copy: &EntryBytes) -> Result<Row, String> {
 }
 
 /// The range tombstones that a snapshot sees, compared at every key that begins or ends an entry or range.
-pub fn check_tombstones<C: Order>(table: &TableReader<C>, model: &Model<C>, snapshot: u64) -> Verdict {
+pub fn check_tombstones<C: Order>(table: &TableReader, model: &Model<C>, snapshot: u64) -> Verdict {
     let seen = told("range_tombstones", table.range_tombstones(snapshot))?;
     told("verify", seen.verify())?;
     let mut last: Option<Vec<u8>> = None;
@@ -61,7 +61,7 @@ pub fn check_tombstones<C: Order>(table: &TableReader<C>, model: &Model<C>, snap
     Ok(())
 }
 
-fn answer_of<C: Order>(lookup: Lookup<'_, C>) -> Result<Answer, String> {
+fn answer_of(lookup: Lookup<'_>) -> Result<Answer, String> {
     Ok(match lookup {
         Lookup::Value(value) => {
             let pinned = value.to_pinned();
@@ -99,7 +99,7 @@ fn name_of(by: DeletedBy) -> &'static str {
 }
 
 /// get, get_entry and get_into.
-pub fn check_get<C: Order>(table: &TableReader<C>, model: &Model<C>, key: &[u8], snapshot: u64) -> Verdict {
+pub fn check_get<C: Order>(table: &TableReader, model: &Model<C>, key: &[u8], snapshot: u64) -> Verdict {
     let wanted = model.get(key, snapshot);
     same("get", &answer_of(told("get", table.get(key, snapshot))?)?, &wanted)?;
     let entry = told("get_entry", table.get_entry(key, snapshot))?;
@@ -132,7 +132,7 @@ pub fn check_get<C: Order>(table: &TableReader<C>, model: &Model<C>, key: &[u8],
 }
 
 pub fn check_multi_get<C: Order>(
-    table: &TableReader<C>,
+    table: &TableReader,
     model: &Model<C>,
     keys: &[Vec<u8>],
     snapshot: u64,
@@ -146,7 +146,7 @@ pub fn check_multi_get<C: Order>(
     Ok(())
 }
 
-pub fn check_counts<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
+pub fn check_counts<C: Order>(table: &TableReader, model: &Model<C>) -> Verdict {
     let sequences = table.smallest_sequence().zip(table.largest_sequence());
     let found = Counts {
         entries: table.len() as u64,

@@ -9,14 +9,10 @@ use super::case::{Case, Hold, Op};
 use super::model::{Model, Outcome, Row};
 use super::orders::Order;
 use super::reads::{Verdict, check_counts, check_get, check_multi_get, check_tombstones, same, told};
+use super::under::under;
 use super::walks::{check_descending, check_range, check_stats, check_versions, check_walk};
 
-fn write<C: Order>(
-    table: &MemTable<C>,
-    writers: &mut [Writer<C>],
-    row: &Row,
-    via: u8,
-) -> Result<Inserted, Error> {
+fn write(table: &MemTable, writers: &mut [Writer], row: &Row, via: u8) -> Result<Inserted, Error> {
     let (key, value) = (&row.key, &row.value);
     if via == 3 {
         return write_slices(table, &mut writers[0], row);
@@ -34,7 +30,7 @@ fn write<C: Order>(
 }
 
 /// The value in slices, some of them empty; with a digest over the whole, without one, and by a writer.
-fn write_slices<C: Order>(table: &MemTable<C>, writer: &mut Writer<C>, row: &Row) -> Result<Inserted, Error> {
+fn write_slices(table: &MemTable, writer: &mut Writer, row: &Row) -> Result<Inserted, Error> {
     let Row { key, sequence, kind, value } = row;
     let (low, high) = (value.len() / 3, value.len() / 2);
     let slices = [&value[..low], &value[low..high], &[], &value[high..]];
@@ -63,7 +59,7 @@ fn check_write(result: &Result<Inserted, Error>, wanted: &Outcome) -> Verdict {
     same("write", &found, wanted)
 }
 
-fn check_read<C: Order>(table: &TableReader<C>, model: &Model<C>, op: &Op) -> Verdict {
+fn check_read<C: Order>(table: &TableReader, model: &Model<C>, op: &Op) -> Verdict {
     match op {
         Op::Write(..) => Ok(()),
         Op::Get(key, snapshot) => check_get(table, model, key, *snapshot),
@@ -79,7 +75,7 @@ fn check_read<C: Order>(table: &TableReader<C>, model: &Model<C>, op: &Op) -> Ve
 }
 
 /// Compares every entry, and a scan each way.
-fn check_all<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
+fn check_all<C: Order>(table: &TableReader, model: &Model<C>) -> Verdict {
     check_counts(table, model)?;
     let all = ((0, vec![]), (0, vec![]));
     for snapshot in [None, Some(u64::MAX), model.counts.sequences.map(|(low, high)| low / 2 + high / 2)] {
@@ -102,8 +98,8 @@ fn check_all<C: Order>(table: &TableReader<C>, model: &Model<C>) -> Verdict {
 
 /// Compares everything again once the table is frozen, and checks that writes are refused.
 fn check_frozen<C: Order>(
-    table: &MemTable<C>,
-    writers: &mut [Writer<C>],
+    table: &MemTable,
+    writers: &mut [Writer],
     model: &Model<C>,
     case: &Case,
 ) -> Verdict {
@@ -123,7 +119,7 @@ fn check_frozen<C: Order>(
 
 /// Runs a case: answers are compared during the run, at its end, and again on the frozen table.
 pub fn run<C: Order>(case: &Case) -> Verdict {
-    let table = told("new table", MemTable::with_comparator(case.setup.options(), C::default()))?;
+    let table = told("new table", MemTable::new(under(case.setup.options(), C::default())))?;
     let mut writers = [table.writer(), table.writer()];
     let mut model = Model::<C>::new(case.setup.policy);
     for (index, op) in case.ops.iter().enumerate() {

@@ -39,7 +39,7 @@ fn seen<C: Order>(model: &Model<C>, snapshot: Option<u64>) -> Vec<&Row> {
 
 /// A random walk with a cursor.
 pub fn check_walk<C: Order>(
-    table: &TableReader<C>,
+    table: &TableReader,
     model: &Model<C>,
     (snapshot, hold): (Option<u64>, Hold),
     bounds: Option<&(End, End)>,
@@ -126,7 +126,7 @@ fn both_ends<E>(
 }
 
 pub fn check_range<C: Order>(
-    table: &TableReader<C>,
+    table: &TableReader,
     model: &Model<C>,
     snapshot: Option<u64>,
     (start, end): (&End, &End),
@@ -148,7 +148,7 @@ pub fn check_range<C: Order>(
 }
 
 pub fn check_versions<C: Order>(
-    table: &TableReader<C>,
+    table: &TableReader,
     model: &Model<C>,
     start: &(u8, Vec<u8>, u64),
     end: &(u8, Vec<u8>, u64),
@@ -179,7 +179,7 @@ pub fn check_versions<C: Order>(
 }
 
 pub fn check_descending<C: Order>(
-    table: &TableReader<C>,
+    table: &TableReader,
     model: &Model<C>,
     (start, end): (&End, &End),
 ) -> Verdict {
@@ -207,11 +207,7 @@ fn descends<E>(
 }
 
 /// Estimates are exact up to ten entries; another test measures the error above.
-pub fn check_stats<C: Order>(
-    table: &TableReader<C>,
-    model: &Model<C>,
-    (start, end): (&End, &End),
-) -> Verdict {
+pub fn check_stats<C: Order>(table: &TableReader, model: &Model<C>, (start, end): (&End, &End)) -> Verdict {
     let exact = model.raw().iter().filter(|row| inside::<C>(row, start, end)).count() as u64;
     let stats = told("approximate_range_stats", table.approximate_range_stats((bound(start), bound(end))))?;
     if exact <= 10 && model.policy != DuplicatePolicy::Replace {

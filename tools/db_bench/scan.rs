@@ -13,11 +13,11 @@
 use std::cmp::Ordering;
 
 use paranoid_memtable::scan::AtSnapshot;
-use paranoid_memtable::{Bytewise, Entry, Error, Lookup, TableCursor};
+use paranoid_memtable::{Entry, Error, Lookup, TableCursor};
 
 use crate::tables::{Held, Version};
 
-type Cursor<'v> = TableCursor<'v, Bytewise, AtSnapshot>;
+type Cursor<'v> = TableCursor<'v, AtSnapshot>;
 
 /// Where the cursors stand: all at or after the scan's key, or all at or before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,6 @@ use std::fmt::{Debug, Formatter, Result};
 use crate::batch::batch::WriteBatch;
 use crate::batch::entries::{BatchEntries, BatchEntry};
 use crate::integrity::tag::Secret;
-use crate::key::Comparator;
 use crate::memtable::core::Core;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 use crate::memtable::lifecycle::fault::FaultInjector;
@@ -60,15 +59,15 @@ macro_rules! shown {
 pub(crate) use shown;
 
 shown! {
-    "Core": impl [C] Core<C>, |core| {
+    "Core": impl [] Core, |core| {
         "protection_bytes": core.options.paranoid.protection_bytes(),
         // A damaged flag counts as frozen, as in `is_frozen`.
         "frozen": !matches!(core.arena.control.get(ControlWord::FROZEN), Ok(0)),
     }
-    "TableReader": impl [C] TableReader<C>, |table| { "core": table.core }
-    "MemTable": impl [C] MemTable<C>, |table| { "core": table.reader.core }
-    "ImmutableMemTable": impl [C] ImmutableMemTable<C>, |table| { "core": table.reader.core }
-    "Writer": impl [C: Comparator] Writer<C>, |writer| { "core": writer.core }
+    "TableReader": impl [] TableReader, |table| { "core": table.core }
+    "MemTable": impl [] MemTable, |table| { "core": table.reader.core }
+    "ImmutableMemTable": impl [] ImmutableMemTable, |table| { "core": table.reader.core }
+    "Writer": impl [] Writer, |writer| { "core": writer.core }
 
     "MemTableOptions": impl [] MemTableOptions, |options| {
         "write_buffer_size": options.write_buffer_size,
@@ -81,6 +80,7 @@ shown! {
         "whole_key_filter_bytes": options.key_filter_bytes,
         "prefix_filter_bytes": options.prefix_filter_bytes,
         "directory": options.directory,
+        "comparator": options.comparator.get().name(),
         "has_seed": options.seed.is_some(),
     }
 
@@ -105,7 +105,7 @@ shown! {
         "key_len": entry.user_key.len(),
         "value_len": entry.value.len(),
     }
-    "FlushIter": impl [C: Comparator] FlushIter<'_, C>, |flush| { "summary": flush.summary() }
+    "FlushIter": impl [] FlushIter<'_>, |flush| { "summary": flush.summary() }
     "Operand": impl [] Operand<'_>, |operand| {
         "sequence": operand.sequence,
         "value_len": operand.value.len(),
@@ -134,15 +134,15 @@ shown! {
         "newest": fragment.newest(),
         "sequences": fragment.sequences().len(),
     }
-    "Fragments": impl [C: Comparator] Fragments<C>, |fragments| {
+    "Fragments": impl [] Fragments, |fragments| {
         "len": fragments.len(),
         "unfragmented_len": fragments.unfragmented_len(),
         "unfragmented_bytes": fragments.unfragmented_bytes(),
     }
-    "FragmentView": impl [C: Comparator] FragmentView<'_, C>, |view| { "fragments": view.fragments() }
-    "FragmentCursor": impl [C: Comparator] FragmentCursor<'_, C>, |cursor| { "fragment": cursor.fragment() }
-    "PairCursor": impl [C: Comparator] PairCursor<'_, C>, |cursor| { "sequence": cursor.sequence() }
-    "Fragmenter": impl [C] Fragmenter<C>, |_| {}
+    "FragmentView": impl [] FragmentView<'_>, |view| { "fragments": view.fragments() }
+    "FragmentCursor": impl [] FragmentCursor<'_>, |cursor| { "fragment": cursor.fragment() }
+    "PairCursor": impl [] PairCursor<'_>, |cursor| { "sequence": cursor.sequence() }
+    "Fragmenter": impl [] Fragmenter, |_| {}
 
     "Arena": impl [] Arena, |arena| { "handed_bytes": arena.room.handed_bytes() }
     "Memory": impl [] Memory, |_| {}
@@ -169,7 +169,7 @@ shown! {
     #[cfg(all(feature = "fault-injection", not(loom)))]
     "Past": impl [] Past, |past| { "changes": past.changes() }
     #[cfg(all(feature = "fault-injection", not(loom)))]
-    "FaultInjector": impl [C: Comparator] FaultInjector<'_, C>, |injector| { "pieces": injector.pieces().len() }
+    "FaultInjector": impl [] FaultInjector<'_>, |injector| { "pieces": injector.pieces().len() }
 }
 
 impl Debug for Base<'_> {

@@ -27,7 +27,6 @@ use std::collections::BTreeMap;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
-use crate::key::Comparator;
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::past::{Fresh, LINE, Past, WORD};
 use crate::memtable::lifecycle::piece::{Owner, Part, Piece, Region};
@@ -58,8 +57,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// assert!(table.get(b"key", 1).is_ok());
 /// # Ok(()) }
 /// ```
-pub struct FaultInjector<'t, C> {
-    core: &'t Core<C>,
+pub struct FaultInjector<'t> {
+    core: &'t Core,
     /// Disjoint, ascending by place in the arena, then control words.
     pieces: Vec<Piece>,
     /// Addresses of the pieces, ascending, each with the index of its piece.
@@ -78,7 +77,7 @@ struct Broken {
     old: Vec<u8>,
 }
 
-impl<'t, C: Comparator> FaultInjector<'t, C> {
+impl<'t> FaultInjector<'t> {
     /// A fault injector over an undamaged table, all bytes of which it lists. O(entries log entries).
     ///
     /// # Safety
@@ -87,7 +86,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
     ///
     /// # Errors
     /// `Corruption` if the table is already damaged.
-    pub unsafe fn open(table: &'t TableReader<C>) -> Result<Self> {
+    pub unsafe fn open(table: &'t TableReader) -> Result<Self> {
         let core = &*table.core;
         let mut injector = FaultInjector {
             core,
@@ -119,7 +118,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
     ///
     /// # Errors
     /// `Corruption` if the control block is damaged.
-    pub unsafe fn look(table: &TableReader<C>, past: &mut Past) -> Result<()> {
+    pub unsafe fn look(table: &TableReader, past: &mut Past) -> Result<()> {
         let core = &*table.core;
         let view = core.arena.view()?;
         past.begin_look();
@@ -201,7 +200,7 @@ impl<'t, C: Comparator> FaultInjector<'t, C> {
     pub fn excluded_bytes(&self) -> usize {
         let control = self.pieces.iter().filter(|piece| piece.part == Part::Control);
         // Leased writer shards are outside of the struct.
-        size_of::<Core<C>>().saturating_sub(control.map(Piece::len).sum::<usize>())
+        size_of::<Core>().saturating_sub(control.map(Piece::len).sum::<usize>())
     }
 
     fn list(&mut self, view: &View<'_>, head: Head, part: Part) -> Result<()> {

@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::integrity::digest::StoredProtection;
-use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::Hidden;
 use crate::memtable::parts::writer_shards::Totals;
-use crate::memtable::scan::tombstones::{TableOrder, copy, each_tombstone, next_of};
+use crate::memtable::scan::tombstones::{copy, each_tombstone, next_of};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
@@ -153,8 +153,8 @@ pub struct FlushSummary {
 }
 
 /// Passes everything that a read at one of `snapshots`, or at the newest sequence number, could need to the sink.
-pub(crate) fn flush<C: Comparator>(
-    core: &Arc<Core<C>>,
+pub(crate) fn flush(
+    core: &Arc<Core>,
     snapshots: &[SequenceNumber],
     hidden: HiddenVersions,
     sink: &mut impl FlushSink,
@@ -226,9 +226,9 @@ impl FlushItem<'_> {
 /// assert_eq!((summary.entries, summary.hidden, summary.fragments), (1, 1, 1));
 /// # Ok(()) }
 /// ```
-pub struct FlushIter<'t, C: Comparator = Bytewise> {
-    core: &'t Arc<Core<C>>,
-    stage: Stage<'t, C>,
+pub struct FlushIter<'t> {
+    core: &'t Arc<Core>,
+    stage: Stage<'t>,
     filter: VersionFilter,
     /// Copies of the key and the value of the entry that the last step came to.
     key: Vec<u8>,
@@ -240,18 +240,18 @@ pub struct FlushIter<'t, C: Comparator = Bytewise> {
 }
 
 /// How far a flush has come.
-enum Stage<'t, C> {
-    Entries(Entries<'t, C>),
+enum Stage<'t> {
+    Entries(Entries<'t>),
     /// The fragments, and the index of the next one.
-    Fragments(Fragments<TableOrder<C>>, usize),
+    Fragments(Fragments, usize),
     Ended,
     /// The error that every further call returns (FLUSH-2).
     Failed(Error),
 }
 
 /// A walk over the point entries.
-struct Entries<'t, C> {
-    search: Search<'t, C>,
+struct Entries<'t> {
+    search: Search<'t>,
     /// The last entry, or the sentinel.
     at: u32,
     read_ahead: ReadAhead,
@@ -265,9 +265,9 @@ pub(crate) enum Came {
     End,
 }
 
-impl<'t, C: Comparator> FlushIter<'t, C> {
+impl<'t> FlushIter<'t> {
     pub(crate) fn new(
-        core: &'t Arc<Core<C>>,
+        core: &'t Arc<Core>,
         snapshots: &[SequenceNumber],
         hidden: HiddenVersions,
     ) -> Result<Self> {
@@ -405,8 +405,8 @@ impl<'t, C: Comparator> FlushIter<'t, C> {
     }
 
     /// The fragments of all range tombstones.
-    fn cut(&mut self) -> Result<Fragments<TableOrder<C>>> {
-        let mut fragmenter = Fragmenter::new(TableOrder::of(self.core));
+    fn cut(&mut self) -> Result<Fragments> {
+        let mut fragmenter = Fragmenter::under(self.core.comparator.clone());
         if self.filter.hidden == HiddenVersions::Drop {
             fragmenter = fragmenter.with_snapshots(&self.filter.snapshots);
         }

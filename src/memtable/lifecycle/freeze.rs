@@ -9,12 +9,11 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Result;
-use crate::key::Comparator;
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::control_block::ControlWord;
 
 /// Ends writing. Idempotent.
-pub(crate) fn freeze<C: Comparator>(core: &Core<C>) -> Result<()> {
+pub(crate) fn freeze(core: &Core) -> Result<()> {
     core.shards.freeze()?;
     // All writers have left, so the sums are exact, and a second thread computes equal ones.
     let _ = core.sealed.set(core.shards.totals());

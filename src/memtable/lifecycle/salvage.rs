@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use crate::error::Corruption;
 use crate::integrity::digest::{Placed, key_part};
 use crate::integrity::tag::Secret;
-use crate::key::{Comparator, Kind};
+use crate::key::Kind;
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::skiplist::arena::View;
@@ -100,7 +100,7 @@ pub struct Salvage<'t> {
 }
 
 /// Implements [`ImmutableMemTable::salvage`](crate::ImmutableMemTable::salvage).
-pub(crate) fn salvage<C: Comparator>(core: &Core<C>) -> Salvage<'_> {
+pub(crate) fn salvage(core: &Core) -> Salvage<'_> {
     let (found, reach, failure) =
         gather(core).unwrap_or_else(|corruption| (Vec::new(), Reach::Links, Some(corruption)));
     let written = core.sealed.get().map_or(0, |sealed| sealed.entries.wrapping_add(sealed.displaced));
@@ -111,7 +111,7 @@ pub(crate) fn salvage<C: Comparator>(core: &Core<C>) -> Salvage<'_> {
 /// The entries found, where the salvage searched, and the damage that kept it from searching further.
 type Gathered<'t> = (Vec<Salvaged<'t>>, Reach, Option<Corruption>);
 
-fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
+fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
     let view = core.arena.view()?;
     let mut offsets = BTreeSet::new();
     for head in [Head::Points, Head::Ranges] {
@@ -129,11 +129,7 @@ fn gather<C: Comparator>(core: &Core<C>) -> Result<Gathered<'_>, Corruption> {
     Ok((sorted(core, view, verified.collect()), reach, failure))
 }
 
-fn sorted<'t, C: Comparator>(
-    core: &Core<C>,
-    view: View<'t>,
-    mut verified: Vec<Verified<'t>>,
-) -> Vec<Salvaged<'t>> {
+fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'t>> {
     let version = |entry: &Verified<'_>| (Reverse(entry.node().sequence()), Reverse(entry.node().revision()));
     let tombstone = |entry: &Verified<'_>| entry.kind() == Kind::RANGE_DELETE;
     verified.sort_by(|left, right| {

@@ -25,7 +25,6 @@ use std::collections::HashMap;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
-use crate::key::Comparator;
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::side_structure::SideStructure;
@@ -102,7 +101,7 @@ impl ScrubReport {
 const PROGRESS_EVERY: u64 = 1024;
 
 /// Implements [`TableReader::scrub`](crate::TableReader::scrub). O(entries).
-pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+pub(crate) fn scrub(core: &Core, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
     let sealed = core.sealed.get();
     let (report, seen) = (ScrubReport::default(), Totals::default());
     let mut scrub = Scrub { core, sealed, report, seen, progress };
@@ -127,8 +126,8 @@ pub(crate) fn scrub<C: Comparator>(core: &Core<C>, progress: impl FnMut(ScrubPro
 }
 
 /// A running scrub.
-struct Scrub<'a, C, P> {
-    core: &'a Core<C>,
+struct Scrub<'a, P> {
+    core: &'a Core,
     /// The sealed sums, if the table was frozen when the scrub began (SCRUB-2).
     sealed: Option<&'a Totals>,
     report: ScrubReport,
@@ -144,7 +143,7 @@ struct Met {
     height: Option<u32>,
 }
 
-impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
+impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
     fn find(&mut self, corruption: Corruption) {
         if self.report.findings.last() != Some(&corruption) {
             self.report.findings.push(corruption);
@@ -201,7 +200,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         remaining.map(|(_, found)| found).chain(lost).for_each(|found| self.find(found));
     }
 
-    fn list(&mut self, search: &Search<'a, C>) {
+    fn list(&mut self, search: &Search<'a>) {
         let met = self.level_zero(search);
         let places: HashMap<u32, usize> = met.iter().enumerate().map(|(i, met)| (met.node, i)).collect();
         for level in 1..HEIGHT_MAX as u32 {
@@ -211,7 +210,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
     }
 
     /// Visits the entries in order and passes gaps (SCRUB-1).
-    fn level_zero(&mut self, search: &Search<'a, C>) -> Vec<Met> {
+    fn level_zero(&mut self, search: &Search<'a>) -> Vec<Met> {
         let mut met: Vec<Met> = Vec::new();
         let mut left: Option<Verified<'a>> = None;
         let (mut at, mut intact) = (search.sentinel, search.sentinel);
@@ -240,12 +239,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
         met
     }
 
-    fn entry(
-        &mut self,
-        search: &Search<'a, C>,
-        node: u32,
-        left: Option<&Verified<'a>>,
-    ) -> Option<Verified<'a>> {
+    fn entry(&mut self, search: &Search<'a>, node: u32, left: Option<&Verified<'a>>) -> Option<Verified<'a>> {
         self.report.entries += 1;
         if self.report.entries.is_multiple_of(PROGRESS_EVERY) {
             self.tell();
@@ -272,7 +266,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
     }
 
     /// Verifies the links of one level, of every node that is tall enough, whether or not it is linked there yet.
-    fn upper_level(&mut self, search: &Search<'a, C>, level: u32, met: &[Met], places: &HashMap<u32, usize>) {
+    fn upper_level(&mut self, search: &Search<'a>, level: u32, met: &[Met], places: &HashMap<u32, usize>) {
         let tall = met.iter().enumerate().filter(|(_, met)| met.height.is_some_and(|height| height > level));
         let known = tall.map(|(place, met)| (met.node, Some(place)));
         for (node, place) in [(search.sentinel, None)].into_iter().chain(known) {
@@ -292,7 +286,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
     /// node.
     fn upper_link(
         &mut self,
-        search: &Search<'a, C>,
+        search: &Search<'a>,
         level: u32,
         node: u32,
         from: Option<usize>,
@@ -333,7 +327,7 @@ impl<'a, C: Comparator, P: FnMut(ScrubProgress)> Scrub<'a, C, P> {
     }
 
     /// Verifies back links: each must have a matching tag and name the head or an entry before its own.
-    fn back_links(&mut self, search: &Search<'a, C>, met: &[Met], places: &HashMap<u32, usize>) {
+    fn back_links(&mut self, search: &Search<'a>, met: &[Met], places: &HashMap<u32, usize>) {
         let last = (search.sentinel, met.len());
         let nodes = met.iter().enumerate().map(|(place, met)| (met.node, place));
         for (node, place) in nodes.chain([last]) {

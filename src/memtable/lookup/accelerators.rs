@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
+use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::integrity::tag::Secret;
-use crate::key::{Comparator, KeyEquality};
 use crate::memtable::lookup::filter::{Answer, Bits, Filter, KEYS, PREFIXES};
 use crate::memtable::lookup::statistics::{Event, Statistics};
 use crate::memtable::options::MemTableOptions;
@@ -38,9 +38,9 @@ pub(crate) enum Shortcuts {
 
 impl Accelerators {
     /// Empty accelerators of the sizes that the options name.
-    pub(crate) fn new<C: Comparator>(options: &MemTableOptions, arena: &Arena) -> Result<Accelerators> {
+    pub(crate) fn new(options: &MemTableOptions, arena: &Arena) -> Result<Accelerators> {
         let wanted = options.key_filter_bytes.or(options.prefix_filter_bytes);
-        if wanted.is_some() && C::EQUALITY == KeyEquality::Custom {
+        if wanted.is_some() && options.comparator.equality() == KeyEquality::Custom {
             return Err(Error::InvalidArgument(
                 "filters need a comparator whose equality is equality of bytes".into(),
             ));

@@ -4,20 +4,21 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::memtable::skiplist::arena::Arena;
 
 /// The arena and the comparator, which the methods of all parts take.
 #[derive(Debug)]
-pub(crate) struct Ground<'t, C> {
+pub(crate) struct Ground<'t> {
     pub(crate) arena: &'t Arena,
-    pub(crate) comparator: &'t C,
+    pub(crate) comparator: &'t KeyComparator,
 }
 
-impl<C> Clone for Ground<'_, C> {
+impl Clone for Ground<'_> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C> Copy for Ground<'_, C> {}
+impl Copy for Ground<'_> {}

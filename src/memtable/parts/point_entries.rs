@@ -4,8 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Result};
-use crate::key::{Comparator, KeyOrder, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::parts::ground::Ground;
 use crate::memtable::parts::writer_shards::{Hidden, WriterShards};
@@ -25,11 +26,11 @@ pub(crate) struct PointEntries {
 }
 
 impl PointEntries {
-    pub(crate) fn new(arena: &Arena, options: &MemTableOptions, order: KeyOrder) -> Result<Self> {
+    pub(crate) fn new(arena: &Arena, options: &MemTableOptions) -> Result<Self> {
         let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
         let list = List::new(arena, Head::Points, checks.0, checks.1)?;
         Ok(PointEntries {
-            list: match options.keeps_directory(order)? {
+            list: match options.keeps_directory()? {
                 Directory::On => list.with_directory(arena)?,
                 _ => list,
             },
@@ -40,15 +41,12 @@ impl PointEntries {
 
     /// A search of the list.
     #[inline(always)]
-    pub(crate) fn search<'t, C: Comparator>(
-        &self,
-        ground: Ground<'t, C>,
-    ) -> Result<Search<'t, C>, Corruption> {
+    pub(crate) fn search<'t>(&self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
         Ok(self.list.search(Head::Points, ground.arena.view()?, ground.comparator))
     }
 
     /// Looks at some pages of the directory, if there is one, and renews it if it is broken.
-    pub(crate) fn maintain<C: Comparator>(&self, ground: Ground<'_, C>, shards: &WriterShards) {
+    pub(crate) fn maintain(&self, ground: Ground<'_>, shards: &WriterShards) {
         if let Ok(search) = self.search(ground) {
             self.upkeep.look_on(&search, &mut || shards.wait_out_writers());
         }
@@ -60,9 +58,9 @@ impl PointEntries {
     }
 
     /// Whether the entry before replaced this one.
-    pub(crate) fn hidden_by<C: Comparator>(
+    pub(crate) fn hidden_by(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         newer: Option<(&[u8], SequenceNumber)>,
         entry: &Verified<'_>,
     ) -> Hidden {

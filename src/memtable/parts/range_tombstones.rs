@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::tag::Secret;
-use crate::key::{Comparator, SequenceNumber, Side, Target};
+use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::ground::Ground;
 #[cfg(feature = "fault-injection")]
@@ -75,10 +75,7 @@ impl RangeTombstones {
 
     /// A search among the tombstones by start.
     #[inline]
-    pub(crate) fn search<'t, C: Comparator>(
-        &self,
-        ground: Ground<'t, C>,
-    ) -> Result<Search<'t, C>, Corruption> {
+    pub(crate) fn search<'t>(&self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
         Ok(self.list.search(Head::Ranges, ground.arena.view()?, ground.comparator))
     }
 
@@ -119,7 +116,7 @@ impl RangeTombstones {
 
     /// Adds a tombstone of the list to the live index. If that fails, or the comparator panics, the list answers from
     /// then on.
-    pub(crate) fn index<C: Comparator>(&self, ground: Ground<'_, C>, write: &Fields<'_>) {
+    pub(crate) fn index(&self, ground: Ground<'_>, write: &Fields<'_>) {
         let unless_indexed = ListAnswers { control: &ground.arena.control };
         if self.live.insert(ground.comparator, write.key, write.value, write.sequence).is_ok() {
             std::mem::forget(unless_indexed);
@@ -143,9 +140,9 @@ impl RangeTombstones {
 
     /// The sequence number of the tombstone that the question is about.
     #[inline(always)]
-    pub(crate) fn covering<C: Comparator>(
+    pub(crate) fn covering(
         &self,
-        ground: Ground<'_, C>,
+        ground: Ground<'_>,
         question: Question<'_>,
     ) -> Result<Option<SequenceNumber>, Corruption> {
         if !self.may_be_any(ground.arena) {
@@ -161,9 +158,9 @@ impl RangeTombstones {
 
     /// The newest range tombstone over each of several keys, above the floor of each. `None` if the keys must be
     /// asked one by one.
-    pub(crate) fn covering_many<'k, C: Comparator, const N: usize>(
+    pub(crate) fn covering_many<'k, const N: usize>(
         &self,
-        ground: Ground<'_, C>,
+        ground: Ground<'_>,
         keys: impl Iterator<Item = (&'k [u8], Option<SequenceNumber>)>,
         snapshot: SequenceNumber,
     ) -> Option<[Option<SequenceNumber>; N]> {
@@ -193,9 +190,9 @@ impl RangeTombstones {
 
     /// Asks the other sources in turn (RANGE-TOMBSTONES-1).
     #[cold]
-    fn covering_otherwise<C: Comparator>(
+    fn covering_otherwise(
         &self,
-        ground: Ground<'_, C>,
+        ground: Ground<'_>,
         question: Question<'_>,
     ) -> Result<Option<SequenceNumber>, Corruption> {
         if !self.index_complete(ground.arena) {
@@ -207,9 +204,9 @@ impl RangeTombstones {
 
     /// Walks the list over the tombstones that start at or before the key. O(tombstones).
     #[cold]
-    fn covering_truth<C: Comparator>(
+    fn covering_truth(
         &self,
-        ground: Ground<'_, C>,
+        ground: Ground<'_>,
         question: Question<'_>,
     ) -> Result<Option<SequenceNumber>, Corruption> {
         let search = self.search(ground)?;
@@ -233,9 +230,9 @@ impl RangeTombstones {
     }
 
     /// See [`covering`](Self::covering). Writes the interval of that tombstone as well; it is empty if no index answers.
-    pub(crate) fn covering_run<C: Comparator>(
+    pub(crate) fn covering_run(
         &self,
-        ground: Ground<'_, C>,
+        ground: Ground<'_>,
         question: Question<'_>,
         run: &mut CoveringRun,
     ) -> Result<Option<SequenceNumber>, Corruption> {
@@ -260,10 +257,7 @@ impl RangeTombstones {
 
     /// Iterates over all stored tombstones by start and descending sequence number. Each is verified; a damaged one
     /// is an error.
-    pub(crate) fn stored<'t, C: Comparator>(
-        &self,
-        ground: Ground<'t, C>,
-    ) -> Vec<Result<Tombstone<'t>, Corruption>> {
+    pub(crate) fn stored<'t>(&self, ground: Ground<'t>) -> Vec<Result<Tombstone<'t>, Corruption>> {
         let search = match self.search(ground) {
             Ok(search) => search,
             Err(corruption) => return vec![Err(corruption)],
@@ -314,7 +308,7 @@ impl RangeTombstones {
 
     /// Builds the index of the frozen table, without holding a lock that writers or readers take. Readers use the
     /// live index until then. If a second thread freezes meanwhile, both build one.
-    pub(crate) fn freeze<C: Comparator>(&self, ground: Ground<'_, C>) {
+    pub(crate) fn freeze(&self, ground: Ground<'_>) {
         if !self.may_be_any(ground.arena) || self.frozen.get().is_some() {
             return;
         }

@@ -13,7 +13,8 @@
 
 use std::sync::Arc;
 
-use crate::key::{Comparator, SequenceNumber};
+use crate::comparator::KeyComparator;
+use crate::key::SequenceNumber;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::tombstone::index::live::CoveringRun;
 
@@ -31,7 +32,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn contains<C: Comparator>(&self, comparator: &C, key: &[u8]) -> bool {
+    pub(crate) fn contains(&self, comparator: &KeyComparator, key: &[u8]) -> bool {
         comparator.compare(&self.run.start, key).is_le() && comparator.compare(key, &self.run.end).is_lt()
     }
 }

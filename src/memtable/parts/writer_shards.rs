@@ -27,10 +27,11 @@
 
 use std::sync::Arc;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::tag::Secret;
-use crate::key::{Comparator, Kind};
+use crate::key::Kind;
 use crate::memtable::parts::watches::{SLOTS, Slots, Watches, slot_of};
 use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::arena::View;
@@ -293,14 +294,14 @@ impl Entered<'_> {
 
     /// Notes under which tombstones that the shard knows a point entry lies.
     #[inline(always)]
-    pub(crate) fn note_point<C: Comparator>(&self, comparator: &C, key: &[u8], sequence: u64) {
+    pub(crate) fn note_point(&self, comparator: &KeyComparator, key: &[u8], sequence: u64) {
         if self.inside.aware != 0 {
             self.note_under(comparator, key, sequence);
         }
     }
 
     #[inline(never)]
-    fn note_under<C: Comparator>(&self, comparator: &C, key: &[u8], sequence: u64) {
+    fn note_under(&self, comparator: &KeyComparator, key: &[u8], sequence: u64) {
         let WriterShard { control, salt, .. } = self.shard;
         let unsure = Unsure(self.shard);
         for watch in self.inside.watched.iter().flatten().filter(|watch| watch.contains(comparator, key)) {

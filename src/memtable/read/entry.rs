@@ -12,9 +12,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Error, Result};
 use crate::integrity::digest::{StoredProtection, Width};
-use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Pinned, Verified};
@@ -48,7 +49,7 @@ impl<'a> Entry<'a> {
 
     /// Whether it is before a position.
     #[inline]
-    pub(crate) fn is_before<C: Comparator>(&self, comparator: &C, position: &Target<'_>) -> bool {
+    pub(crate) fn is_before(&self, comparator: &KeyComparator, position: &Target<'_>) -> bool {
         self.entry.node().order(comparator, position).is_lt()
     }
 
@@ -340,10 +341,10 @@ impl fmt::Debug for PinnedEntry {
 }
 
 /// Verifies an entry and pins it.
-pub(crate) fn pin<C: Comparator>(core: &Arc<Core<C>>, entry: &Entry<'_>) -> Result<PinnedEntry> {
+pub(crate) fn pin(core: &Arc<Core>, entry: &Entry<'_>) -> Result<PinnedEntry> {
     entry.parts()?;
     let whole = entry.entry.bytes_in(&core.arena.view()?);
-    let owner = Arc::<Core<C>>::clone(core);
+    let owner = Arc::<Core>::clone(core);
     match whole.and_then(|whole| Pinned::new(owner, whole)) {
         Some(pinned) => Ok(PinnedEntry {
             pinned: Arc::new(pinned),

@@ -15,7 +15,7 @@
 
 use crate::error::Result;
 use crate::integrity::options::SeekChecks;
-use crate::key::{Comparator, SequenceNumber, Target, are_equal};
+use crate::key::{SequenceNumber, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
 use crate::memtable::lookup::filter::{Answer, Bits};
@@ -25,10 +25,10 @@ use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Tally};
 
 /// The newest entry of `key` at or below `snapshot`, as stored (FIND-ENTRY-1).
-#[inline]
-pub(crate) fn locate<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+#[inline(always)]
+pub(crate) fn locate<'a>(
+    core: &Core,
+    search: &Search<'a>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
@@ -43,9 +43,9 @@ pub(crate) fn locate<'a, C: Comparator>(
 }
 
 #[inline(always)]
-fn search_list<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+fn search_list<'a>(
+    core: &Core,
+    search: &Search<'a>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
@@ -56,9 +56,9 @@ fn search_list<'a, C: Comparator>(
 }
 
 #[cold]
-fn search_list_and_count<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+fn search_list_and_count<'a>(
+    core: &Core,
+    search: &Search<'a>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
@@ -67,14 +67,14 @@ fn search_list_and_count<'a, C: Comparator>(
     count_search(core, search, &found, &tally);
     // `newest` decides whether the gap matters for this key.
     let Ok(bracket) = found else { return newest(core, search, key, snapshot) };
-    Ok(bracket.entry.filter(|entry| are_equal(&core.comparator, entry.key(), key)))
+    Ok(bracket.entry.filter(|entry| core.comparator.are_equal(entry.key(), key)))
 }
 
 /// Counts a search of the list.
 #[cold]
-pub(crate) fn count_search<C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'_, C>,
+pub(crate) fn count_search(
+    core: &Core,
+    search: &Search<'_>,
     found: &Result<Bracket<'_>, Gap>,
     tally: &Tally,
 ) {
@@ -89,16 +89,16 @@ pub(crate) fn count_search<C: Comparator>(
 
 /// Counts digests that were verified, if there are any.
 #[inline]
-pub(crate) fn count_digests<C: Comparator>(core: &Core<C>, view: &View<'_>, count: u64) {
+pub(crate) fn count_digests(core: &Core, view: &View<'_>, count: u64) {
     if core.accelerators.statistics.is_some() && view.width.bytes() > 0 {
         core.accelerators.count(Event::DigestVerified, count);
     }
 }
 
 /// Filter, then list.
-fn locate_by_filter<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+fn locate_by_filter<'a>(
+    core: &Core,
+    search: &Search<'a>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
@@ -115,7 +115,7 @@ fn locate_by_filter<'a, C: Comparator>(
 
 /// Whether the filter says that no entry has the key with these bits.
 #[inline(always)]
-pub(crate) fn is_filtered<C: Comparator>(core: &Core<C>, view: &View<'_>, bits: Option<Bits>) -> bool {
+pub(crate) fn is_filtered(core: &Core, view: &View<'_>, bits: Option<Bits>) -> bool {
     let is_absent = bits.is_some_and(|bits| bits.ask(view) == Answer::Absent);
     if is_absent {
         core.accelerators.count(Event::FilterNegative, 1);
@@ -124,16 +124,16 @@ pub(crate) fn is_filtered<C: Comparator>(core: &Core<C>, view: &View<'_>, bits: 
 }
 
 #[cold]
-pub(crate) fn count_lookup<C: Comparator>(core: &Core<C>, hits: u64) {
+pub(crate) fn count_lookup(core: &Core, hits: u64) {
     core.accelerators.count(Event::Get, 1);
     core.accelerators.count(Event::Hit, hits);
 }
 
 /// The newest entry of `key` at or below `snapshot`, as stored.
 #[inline]
-pub(crate) fn newest<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+pub(crate) fn newest<'a>(
+    core: &Core,
+    search: &Search<'a>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
@@ -142,24 +142,19 @@ pub(crate) fn newest<'a, C: Comparator>(
         Ok(after) => after,
         Err(gap) => past_gap(core, search, gap, key)?,
     };
-    Ok(after.filter(|entry| are_equal(&core.comparator, entry.key(), key)))
+    Ok(after.filter(|entry| core.comparator.are_equal(entry.key(), key)))
 }
 
 /// The entry after a gap, if no damaged entry in the gap can have this key.
 #[cold]
-fn past_gap<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
-    gap: Gap,
-    key: &[u8],
-) -> Result<Option<Verified<'a>>, Gap> {
-    search.past_gap(gap, |damaged, _| !are_equal(&core.comparator, damaged, key))
+fn past_gap<'a>(core: &Core, search: &Search<'a>, gap: Gap, key: &[u8]) -> Result<Option<Verified<'a>>, Gap> {
+    search.past_gap(gap, |damaged, _| !core.comparator.are_equal(damaged, key))
 }
 
 /// The next older version of a key, with replaced entries skipped.
-pub(crate) fn older<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+pub(crate) fn older<'a>(
+    core: &Core,
+    search: &Search<'a>,
     entry: &Verified<'a>,
 ) -> Result<Option<Verified<'a>>> {
     let mut at = entry.offset();
@@ -169,7 +164,7 @@ pub(crate) fn older<'a, C: Comparator>(
             Err(gap) => past_gap(core, search, gap, entry.key())?,
         };
         let Some(next) = next else { return Ok(None) };
-        if !are_equal(&core.comparator, next.key(), entry.key()) {
+        if !core.comparator.are_equal(next.key(), entry.key()) {
             return Ok(None);
         }
         let replaces = core.points.replaces();

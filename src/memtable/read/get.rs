@@ -17,7 +17,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::read::find_entry::{count_digests, locate, older};
@@ -47,7 +47,7 @@ impl From<Gap> for Error {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug)]
-pub enum Lookup<'a, C: Comparator = Bytewise> {
+pub enum Lookup<'a> {
     /// The key has this value.
     Value(ValueRef<'a>),
     /// The key is deleted, so older tables need not be read.
@@ -58,7 +58,7 @@ pub enum Lookup<'a, C: Comparator = Bytewise> {
         by: DeletedBy,
     },
     /// Merge operands, newest first, and the base that they apply to.
-    Merge(Operands<'a, C>),
+    Merge(Operands<'a>),
     /// The table has no visible entry of the key; older tables may.
     NotFound,
 }
@@ -109,15 +109,15 @@ pub(crate) trait Pins: Send + Sync {
     fn pin(&self) -> Arc<dyn KeepsArena>;
 }
 
-impl<C: Comparator> KeepsArena for Core<C> {
+impl KeepsArena for Core {
     fn arena(&self) -> &Arena {
         &self.arena
     }
 }
 
-impl<C: Comparator> Pins for Arc<Core<C>> {
+impl Pins for Arc<Core> {
     fn pin(&self) -> Arc<dyn KeepsArena> {
-        Arc::<Core<C>>::clone(self)
+        Arc::<Core>::clone(self)
     }
 }
 
@@ -320,8 +320,8 @@ pub enum Base<'a> {
 /// assert_eq!(values?, [b"+2", b"+1"]); // newest first
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub struct Operands<'a, C: Comparator = Bytewise> {
-    core: &'a Core<C>,
+pub struct Operands<'a> {
+    core: &'a Core,
     /// The position of the next operand, which is verified when it is handed out.
     next: Option<u32>,
     /// Sequence number of the newest range tombstone that covers the key and is older than the first operand.
@@ -329,19 +329,19 @@ pub struct Operands<'a, C: Comparator = Bytewise> {
     base: Base<'a>,
 }
 
-impl<C: Comparator> Clone for Operands<'_, C> {
+impl Clone for Operands<'_> {
     fn clone(&self) -> Self {
         Operands { core: self.core, next: self.next, cover: self.cover, base: self.base }
     }
 }
 
-impl<C: Comparator> fmt::Debug for Operands<'_, C> {
+impl fmt::Debug for Operands<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Operands").field("cover", &self.cover).finish_non_exhaustive()
     }
 }
 
-impl<'a, C: Comparator> Operands<'a, C> {
+impl<'a> Operands<'a> {
     /// The base that the operands apply to. Walks over the remaining operands. O(operands left).
     ///
     /// ```
@@ -391,7 +391,7 @@ impl<'a, C: Comparator> Operands<'a, C> {
     }
 }
 
-impl<'a, C: Comparator> Iterator for Operands<'a, C> {
+impl<'a> Iterator for Operands<'a> {
     type Item = Result<Operand<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -405,9 +405,9 @@ type Resolved<'a> = (Option<Verified<'a>>, Option<(SequenceNumber, DeletedBy)>);
 
 /// Finds the newest visible entry of a key, and the deletion that hides it.
 #[inline(always)]
-fn resolve<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+fn resolve<'a>(
+    core: &Core,
+    search: &Search<'a>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Resolved<'a>> {
@@ -418,9 +418,9 @@ fn resolve<'a, C: Comparator>(
 
 /// The deletion of a key whose newest visible entry is known. Range tombstones are asked whether or not there is such
 /// an entry (GET-1).
-#[inline]
-pub(crate) fn deletion<C: Comparator>(
-    core: &Core<C>,
+#[inline(always)]
+pub(crate) fn deletion(
+    core: &Core,
     key: &[u8],
     snapshot: SequenceNumber,
     entry: Option<&Verified<'_>>,
@@ -449,11 +449,7 @@ pub(crate) fn deletion_by(
 }
 
 /// Implements [`TableReader::get`](crate::TableReader::get).
-pub(crate) fn get<'t, C: Comparator>(
-    core: &'t Arc<Core<C>>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Result<Lookup<'t, C>> {
+pub(crate) fn get<'t>(core: &'t Arc<Core>, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'t>> {
     let search = core.point_search()?;
     let (entry, deleted) = resolve(core, &search, key, snapshot)?;
     answer(core, entry, deleted, &search)
@@ -461,12 +457,12 @@ pub(crate) fn get<'t, C: Comparator>(
 
 /// Makes a `Lookup` of the newest visible entry and its deletion.
 #[inline]
-pub(crate) fn answer<'a, C: Comparator>(
-    core: &'a Arc<Core<C>>,
+pub(crate) fn answer<'a>(
+    core: &'a Arc<Core>,
     entry: Option<Verified<'a>>,
     deleted: Option<(SequenceNumber, DeletedBy)>,
-    search: &Search<'a, C>,
-) -> Result<Lookup<'a, C>> {
+    search: &Search<'a>,
+) -> Result<Lookup<'a>> {
     if let Some((sequence, by)) = deleted {
         return Ok(Lookup::Deleted { sequence, by });
     }
@@ -481,14 +477,14 @@ pub(crate) fn answer<'a, C: Comparator>(
 }
 
 /// The merge operands of a key, from its newest visible one on.
-pub(crate) fn operands<'a, C: Comparator>(core: &'a Core<C>, entry: Verified<'a>) -> Result<Operands<'a, C>> {
+pub(crate) fn operands<'a>(core: &'a Core, entry: Verified<'a>) -> Result<Operands<'a>> {
     let cover = core.covering(Question::new(entry.key(), entry.node().sequence()))?;
     Ok(Operands { core, next: Some(entry.offset()), cover, base: Base::Below })
 }
 
 /// The newest entry of a key at or below a snapshot, as stored.
-pub(crate) fn get_entry<'t, C: Comparator>(
-    core: &'t Core<C>,
+pub(crate) fn get_entry<'t>(
+    core: &'t Core,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Entry<'t>>> {
@@ -498,8 +494,8 @@ pub(crate) fn get_entry<'t, C: Comparator>(
 }
 
 /// The entry of a key with exactly this sequence number, as stored.
-pub(crate) fn get_exact<'t, C: Comparator>(
-    core: &'t Core<C>,
+pub(crate) fn get_exact<'t>(
+    core: &'t Core,
     key: &[u8],
     sequence: SequenceNumber,
 ) -> Result<Option<Entry<'t>>> {
@@ -507,8 +503,8 @@ pub(crate) fn get_exact<'t, C: Comparator>(
 }
 
 /// Implements [`TableReader::get_into`](crate::TableReader::get_into): copies a value and verifies the copy.
-pub(crate) fn get_into<C: Comparator>(
-    core: &Core<C>,
+pub(crate) fn get_into(
+    core: &Core,
     key: &[u8],
     snapshot: SequenceNumber,
     buffer: &mut Vec<u8>,

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::key::{Comparator, SequenceNumber, Side, Target, are_equal};
+use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
 use crate::memtable::lookup::filter::{Answer, Bits};
@@ -45,9 +45,9 @@ enum Stage<'a> {
 type GroupBits = [Option<Bits>; GROUP];
 
 /// Finds the newest visible entry of each key of a group.
-fn locate_group<'a, C: Comparator, K: AsRef<[u8]>>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+fn locate_group<'a, K: AsRef<[u8]>>(
+    core: &Core,
+    search: &Search<'a>,
     keys: &[K],
     snapshot: SequenceNumber,
     stages: &mut [Stage<'a>],
@@ -64,12 +64,7 @@ fn locate_group<'a, C: Comparator, K: AsRef<[u8]>>(
 
 /// Counts the keys whose lookup ends in a stage. The others are counted when they are looked up one by one.
 #[cold]
-fn count_group<C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'_, C>,
-    stages: &[Stage<'_>],
-    bits: &GroupBits,
-) {
+fn count_group(core: &Core, search: &Search<'_>, stages: &[Stage<'_>], bits: &GroupBits) {
     for (stage, bits) in stages.iter().zip(bits) {
         let Stage::Done(found) = stage else { continue };
         count_lookup(core, u64::from(found.is_some()));
@@ -81,9 +76,9 @@ fn count_group<C: Comparator>(
 }
 
 /// Asks the filter about each key.
-fn sift_group<C: Comparator, K: AsRef<[u8]>>(
-    core: &Core<C>,
-    search: &Search<'_, C>,
+fn sift_group<K: AsRef<[u8]>>(
+    core: &Core,
+    search: &Search<'_>,
     keys: &[K],
     stages: &mut [Stage<'_>],
     bits: &mut GroupBits,
@@ -100,9 +95,9 @@ fn sift_group<C: Comparator, K: AsRef<[u8]>>(
     }
 }
 
-fn search_group<'a, C: Comparator, K: AsRef<[u8]>>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+fn search_group<'a, K: AsRef<[u8]>>(
+    core: &Core,
+    search: &Search<'a>,
     keys: &[K],
     snapshot: SequenceNumber,
     stages: &mut [Stage<'a>],
@@ -124,8 +119,7 @@ fn search_group<'a, C: Comparator, K: AsRef<[u8]>>(
     // After a gap the key is searched for by itself, which may prove that the gap does not matter for it.
     let mut done = |index: usize, outcome: Result<Bracket<'a>, Gap>| {
         if let Ok(Bracket { entry, .. }) = outcome {
-            let is_found =
-                |entry: &Verified<'_>| are_equal(&core.comparator, entry.key(), targets[index].key);
+            let is_found = |entry: &Verified<'_>| core.comparator.are_equal(entry.key(), targets[index].key);
             stages[places[index]] = Stage::Done(entry.filter(is_found));
         }
     };
@@ -155,7 +149,7 @@ impl Budget {
         }
     }
 
-    fn spend<C: Comparator>(&mut self, result: &Result<Lookup<'_, C>>) {
+    fn spend(&mut self, result: &Result<Lookup<'_>>) {
         if let (Budget::Of { used, .. }, Ok(Lookup::Value(value))) = (self, result) {
             *used = used.saturating_add(value.len() as u64);
         }
@@ -163,12 +157,12 @@ impl Budget {
 }
 
 /// Looks up many keys, up to a budget of bytes, into a buffer that is cleared first.
-pub(crate) fn multi_get<'a, C: Comparator, K: AsRef<[u8]>>(
-    core: &'a Arc<Core<C>>,
+pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
+    core: &'a Arc<Core>,
     keys: &[K],
     snapshot: SequenceNumber,
     mut budget: Budget,
-    results: &mut Vec<Result<Lookup<'a, C>>>,
+    results: &mut Vec<Result<Lookup<'a>>>,
 ) {
     results.clear();
     results.reserve(keys.len());
@@ -203,8 +197,8 @@ pub(crate) fn multi_get<'a, C: Comparator, K: AsRef<[u8]>>(
 
 /// The newest tombstone over each key of a group. `None` if the keys must be asked one by one.
 #[inline]
-fn covers<C: Comparator, K: AsRef<[u8]>>(
-    core: &Core<C>,
+fn covers<K: AsRef<[u8]>>(
+    core: &Core,
     group: &[K],
     snapshot: SequenceNumber,
     stages: &[Stage<'_>],
@@ -218,14 +212,14 @@ fn covers<C: Comparator, K: AsRef<[u8]>>(
 
 /// Completes a lookup: applies tombstones, then verifies the value.
 #[inline]
-fn finish<'a, C: Comparator>(
-    core: &'a Arc<Core<C>>,
-    search: &Search<'a, C>,
+fn finish<'a>(
+    core: &'a Arc<Core>,
+    search: &Search<'a>,
     key: &[u8],
     snapshot: SequenceNumber,
     stage: &Stage<'a>,
     cover: Option<Option<SequenceNumber>>,
-) -> Result<Lookup<'a, C>> {
+) -> Result<Lookup<'a>> {
     let Stage::Done(entry) = *stage else {
         // The search of the group met damage.
         return get(core, key, snapshot);

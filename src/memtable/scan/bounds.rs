@@ -12,7 +12,8 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 
-use crate::key::{Comparator, SequenceNumber, Side, Target};
+use crate::comparator::KeyComparator;
+use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::skiplist::node::Node;
 
 /// A position between entries. It owns a copy of its key, so later damage of the table does not move it.
@@ -27,7 +28,7 @@ pub(crate) struct ScanBound {
 
 impl ScanBound {
     #[inline(always)]
-    pub(crate) fn target<'k, C: Comparator>(&'k self, comparator: &C) -> Target<'k> {
+    pub(crate) fn target<'k>(&'k self, comparator: &KeyComparator) -> Target<'k> {
         match self.side {
             Side::Start | Side::End => Target::extreme(self.side),
             Side::Before | Side::After => Target::new(comparator, &self.key, self.sequence)
@@ -77,7 +78,7 @@ impl ScanBound {
     }
 
     /// Compares this position with another one.
-    pub(crate) fn order<C: Comparator>(&self, comparator: &C, other: &ScanBound) -> Ordering {
+    pub(crate) fn order(&self, comparator: &KeyComparator, other: &ScanBound) -> Ordering {
         self.target(comparator).order(comparator, &other.target(comparator))
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::RangeBounds;
 
 use crate::error::Result;
-use crate::key::{Bytewise, Comparator, SequenceNumber, Target};
+use crate::key::{SequenceNumber, Target};
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Operands;
 use crate::memtable::scan::bounds::key_bounds;
@@ -52,7 +52,7 @@ pub struct Cursor<H: Handle, L: Visibility = Raw> {
 /// assert!(cursor.seek(b"apple")?.is_some());
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub type TableCursor<'t, C = Bytewise, L = Raw> = Cursor<Borrowed<'t, C>, L>;
+pub type TableCursor<'t, L = Raw> = Cursor<Borrowed<'t>, L>;
 /// A cursor that keeps its table alive: `'static`, `Send` and `Sync`.
 ///
 /// ```
@@ -64,7 +64,7 @@ pub type TableCursor<'t, C = Bytewise, L = Raw> = Cursor<Borrowed<'t, C>, L>;
 /// assert!(cursor.seek(b"apple")?.is_some());
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub type OwnedCursor<C = Bytewise, L = Raw> = Cursor<Owned<C>, L>;
+pub type OwnedCursor<L = Raw> = Cursor<Owned, L>;
 
 impl<H: Handle, L: Visibility> fmt::Debug for Cursor<H, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +122,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// positioned. If the table has a prefix filter, a seek asks it first, and finds no entry if the filter says that
     /// no key has the prefix.
     ///
-    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::comparator::KeyOrder::Bytes)) these keys are adjacent,
+    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::KeyOrder::Bytes)) these keys are adjacent,
     /// and a move visits no others. In any other order they may be anywhere, and a move passes the other keys,
     /// O(entries passed).
     ///
@@ -385,7 +385,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     }
 }
 
-impl<'t, C: Comparator, L: Visibility> Cursor<Borrowed<'t, C>, L> {
+impl<'t, L: Visibility> Cursor<Borrowed<'t>, L> {
     /// The entry under the cursor, verified now, with the lifetime of the table's borrow.
     ///
     /// ```
@@ -430,7 +430,7 @@ impl<H: Handle> Cursor<H, AtSnapshot> {
     /// # Errors
     /// `Corruption` if the entry under the cursor was damaged meanwhile, or if damage could change the base of the
     /// operands.
-    pub fn operands(&self) -> Result<Option<Operands<'_, H::Order>>> {
+    pub fn operands(&self) -> Result<Option<Operands<'_>>> {
         self.walk.operands(self.handle.core())
     }
 }

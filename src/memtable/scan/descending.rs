@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::RangeBounds;
 
 use crate::error::{Corruption, Place, Result};
-use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
@@ -64,7 +64,7 @@ pub struct DescendingRange<H: Handle> {
 /// assert_eq!(range.next().expect("two entries")?.user_key(), b"b");
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub type Descending<'t, C = Bytewise> = DescendingRange<Borrowed<'t, C>>;
+pub type Descending<'t> = DescendingRange<Borrowed<'t>>;
 /// A descending range that keeps its table alive: `'static`, `Send` and `Sync`.
 ///
 /// ```
@@ -77,7 +77,7 @@ pub type Descending<'t, C = Bytewise> = DescendingRange<Borrowed<'t, C>>;
 /// assert_eq!(range.next().expect("one entry")?.value(), b"1");
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub type OwnedDescending<C = Bytewise> = DescendingRange<Owned<C>>;
+pub type OwnedDescending = DescendingRange<Owned>;
 
 impl<H: Handle> fmt::Debug for DescendingRange<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,7 +145,7 @@ impl Descent {
         self.walk.set_bounds(bounds);
     }
 
-    fn next<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Option<Result<Entry<'a>>> {
+    fn next<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
         loop {
             if let Came::Out(item) = self.step(core) {
                 return item;
@@ -153,7 +153,7 @@ impl Descent {
         }
     }
 
-    fn step<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Came<'a> {
+    fn step<'a>(&mut self, core: &'a Core) -> Came<'a> {
         if let Err(corruption) = self.limit.count(core) {
             return self.end_with(corruption);
         }
@@ -176,11 +176,7 @@ impl Descent {
     }
 
     /// Handles a step forward: it led to another version of the key, or the key is done.
-    fn version<'a, C: Comparator>(
-        &mut self,
-        core: &'a Core<C>,
-        moved: Result<Option<Entry<'a>>>,
-    ) -> Came<'a> {
+    fn version<'a>(&mut self, core: &'a Core, moved: Result<Option<Entry<'a>>>) -> Came<'a> {
         match moved {
             Ok(Some(entry)) if self.order_of(core, &entry).is_eq() => return Came::Out(Some(Ok(entry))),
             Err(error) if !self.knows_gap() => return Came::Out(Some(Err(error))),
@@ -194,11 +190,7 @@ impl Descent {
     }
 
     /// Handles a step back: goes on to the first version of the key that it led to.
-    fn key_before<'a, C: Comparator>(
-        &mut self,
-        core: &'a Core<C>,
-        moved: Result<Option<Entry<'a>>>,
-    ) -> Came<'a> {
+    fn key_before<'a>(&mut self, core: &'a Core, moved: Result<Option<Entry<'a>>>) -> Came<'a> {
         let entry = match moved {
             Ok(Some(entry)) => entry,
             Ok(None) => {
@@ -231,7 +223,7 @@ impl Descent {
     }
 
     /// Compares an entry's key with the one whose versions are being shown.
-    fn order_of<C: Comparator>(&self, core: &Core<C>, entry: &Entry<'_>) -> std::cmp::Ordering {
+    fn order_of(&self, core: &Core, entry: &Entry<'_>) -> std::cmp::Ordering {
         let key = self.key.as_deref().unwrap_or_default();
         core.comparator.compare(entry.user_key(), key)
     }
@@ -378,7 +370,7 @@ impl<H: Handle> DescendingRange<H> {
     }
 }
 
-impl<'t, C: Comparator> Iterator for DescendingRange<Borrowed<'t, C>> {
+impl<'t> Iterator for DescendingRange<Borrowed<'t>> {
     type Item = Result<Entry<'t>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -386,16 +378,16 @@ impl<'t, C: Comparator> Iterator for DescendingRange<Borrowed<'t, C>> {
     }
 }
 
-impl<C: Comparator> std::iter::FusedIterator for DescendingRange<Borrowed<'_, C>> {}
+impl std::iter::FusedIterator for DescendingRange<Borrowed<'_>> {}
 
 /// Yields copies of entries, each verified after it was made.
-impl<C: Comparator> Iterator for DescendingRange<Owned<C>> {
+impl Iterator for DescendingRange<Owned> {
     type Item = Result<EntryBytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let step = self.descent.next(&*self.handle.0)?;
+        let step = self.descent.next(&self.handle.0)?;
         Some(step.and_then(|entry| entry.to_bytes()))
     }
 }
 
-impl<C: Comparator> std::iter::FusedIterator for DescendingRange<Owned<C>> {}
+impl std::iter::FusedIterator for DescendingRange<Owned> {}

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Result;
-use crate::key::{Comparator, Side, Target};
+use crate::key::{Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::scan::bounds::ScanBounds;
 use crate::memtable::skiplist::search::Search;
@@ -34,11 +34,7 @@ pub struct RangeStats {
 const EXACT_MOST: u64 = 64;
 
 /// Number of entries between two positions, each verified; `None` if there are more than `EXACT_MOST`.
-fn count_few<C: Comparator>(
-    search: &Search<'_, C>,
-    from: &Target<'_>,
-    to: &Target<'_>,
-) -> Result<Option<u64>> {
+fn count_few(search: &Search<'_>, from: &Target<'_>, to: &Target<'_>) -> Result<Option<u64>> {
     let mut next = search.find_at_or_after(from)?;
     let mut count = 0;
     while let Some(entry) = next
@@ -54,8 +50,8 @@ fn count_few<C: Comparator>(
 }
 
 /// Estimates the number and the bytes of the entries between two bounds.
-pub(crate) fn approximate_range_stats<C: Comparator>(
-    core: &Core<C>,
+pub(crate) fn approximate_range_stats(
+    core: &Core,
     ScanBounds { lower, upper }: ScanBounds,
 ) -> Result<RangeStats> {
     let from =

@@ -8,7 +8,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::key::{Comparator, SequenceNumber};
+use crate::comparator::KeyComparator;
+use crate::key::SequenceNumber;
 use crate::memtable::scan::bounds::ScanBound;
 use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::Visibility;
@@ -39,7 +40,7 @@ pub(crate) fn far_end(way: Way) -> ScanBound {
 impl ReportedGap {
     /// A gap with the positions of the entries beside it, as far as these verify.
     #[cold]
-    pub(crate) fn around<C: Comparator>(search: Option<&Search<'_, C>>, gap: Gap) -> ReportedGap {
+    pub(crate) fn around(search: Option<&Search<'_>>, gap: Gap) -> ReportedGap {
         let Some(search) = search else { return ReportedGap { gap, begin: None, end: None } };
         let side = |node: u32, end: fn() -> ScanBound, beside: &dyn Fn(&Verified<'_>) -> ScanBound| {
             search.verified(node).ok().map(|entry| entry.as_ref().map_or_else(end, beside))
@@ -58,7 +59,7 @@ impl ReportedGap {
     }
 
     /// Whether an entry is beyond the gap, if the near side of the gap is known.
-    pub(crate) fn is_passed_at<C: Comparator>(&self, comparator: &C, way: Way, entry: &Verified<'_>) -> bool {
+    pub(crate) fn is_passed_at(&self, comparator: &KeyComparator, way: Way, entry: &Verified<'_>) -> bool {
         let is_before =
             |scan_bound: &ScanBound| entry.node().order(comparator, &scan_bound.target(comparator)).is_lt();
         match way {

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::key::Comparator;
 use crate::memtable::core::Core;
 
 /// How a cursor or range holds its table: [`Borrowed`] or [`Owned`]. Sealed.
@@ -31,61 +30,57 @@ pub trait Handle: sealed::Holds {}
 pub(crate) mod sealed {
     /// Access to the table.
     pub trait Holds {
-        /// The table's order.
-        type Order: super::Comparator;
         /// The table.
         #[expect(private_interfaces, reason = "sealed")]
-        fn core(&self) -> &super::Core<Self::Order>;
+        fn core(&self) -> &super::Core;
     }
 }
 
 /// A borrowed table.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, MemTable};
+/// use paranoid_memtable::MemTable;
 /// use paranoid_memtable::scan::{Borrowed, Cursor};
 /// let table = MemTable::default();
-/// let cursor: Cursor<Borrowed<'_, Bytewise>> = table.cursor();
+/// let cursor: Cursor<Borrowed<'_>> = table.cursor();
 /// assert!(!cursor.is_valid());
 /// ```
 #[derive(Debug)]
-pub struct Borrowed<'t, C>(pub(crate) &'t Core<C>);
+pub struct Borrowed<'t>(pub(crate) &'t Core);
 
-impl<C> Clone for Borrowed<'_, C> {
+impl Clone for Borrowed<'_> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C> Copy for Borrowed<'_, C> {}
+impl Copy for Borrowed<'_> {}
 
 /// A share in a table.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, MemTable};
+/// use paranoid_memtable::MemTable;
 /// use paranoid_memtable::scan::{Cursor, Owned};
 /// let table = MemTable::default();
-/// let cursor: Cursor<Owned<Bytewise>> = table.owned_cursor();
+/// let cursor: Cursor<Owned> = table.owned_cursor();
 /// assert!(!cursor.is_valid());
 /// ```
 #[derive(Debug)]
-pub struct Owned<C>(pub(crate) Arc<Core<C>>);
+pub struct Owned(pub(crate) Arc<Core>);
 
-impl<C: Comparator> sealed::Holds for Borrowed<'_, C> {
-    type Order = C;
+impl sealed::Holds for Borrowed<'_> {
     #[expect(private_interfaces, reason = "sealed")]
-    fn core(&self) -> &Core<C> {
+    fn core(&self) -> &Core {
         self.0
     }
 }
 
-impl<C: Comparator> sealed::Holds for Owned<C> {
-    type Order = C;
+impl sealed::Holds for Owned {
     #[expect(private_interfaces, reason = "sealed")]
-    fn core(&self) -> &Core<C> {
+    fn core(&self) -> &Core {
         &self.0
     }
 }
 
-impl<C: Comparator> Handle for Borrowed<'_, C> {}
-impl<C: Comparator> Handle for Owned<C> {}
+impl Handle for Borrowed<'_> {}
+impl Handle for Owned {}

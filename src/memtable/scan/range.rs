@@ -14,8 +14,9 @@
 use std::fmt;
 use std::ops::RangeBounds;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Result};
-use crate::key::{Bytewise, Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
@@ -67,7 +68,7 @@ pub struct EntryRange<H: Handle, L: Visibility = Raw> {
 /// assert_eq!(range.count(), 1);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub type Range<'t, C = Bytewise, L = Raw> = EntryRange<Borrowed<'t, C>, L>;
+pub type Range<'t, L = Raw> = EntryRange<Borrowed<'t>, L>;
 /// A range that keeps its table alive: `'static`, `Send` and `Sync`.
 ///
 /// ```
@@ -79,7 +80,7 @@ pub type Range<'t, C = Bytewise, L = Raw> = EntryRange<Borrowed<'t, C>, L>;
 /// assert_eq!(range.next().expect("one entry")?.value(), b"1");
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub type OwnedRange<C = Bytewise, L = Raw> = EntryRange<Owned<C>, L>;
+pub type OwnedRange<L = Raw> = EntryRange<Owned, L>;
 
 impl<H: Handle, L: Visibility> fmt::Debug for EntryRange<H, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +123,7 @@ impl<L: Visibility> Tip<L> {
 
     /// Takes one step; the first one goes to the beginning of this end. Not called once the range is over.
     #[inline(always)]
-    fn advance<'a, C: Comparator>(&mut self, core: &'a Core<C>, way: Way) -> Result<Option<Entry<'a>>> {
+    fn advance<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
         if self.state == End::Moving {
             return self.walk.advance(core, way);
         }
@@ -140,7 +141,7 @@ impl<L: Visibility> Tip<L> {
     }
 
     /// Notes how far it has come.
-    fn note_place<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<(), Corruption> {
+    fn note_place(&mut self, core: &Core, way: Way) -> Result<(), Corruption> {
         if self.state == End::Moving && self.place.is_none() {
             self.place = Some(self.walk.progress(core, way)?);
         }
@@ -150,7 +151,7 @@ impl<L: Visibility> Tip<L> {
     /// Where what an error hides begins: at the near side of the gap, or already with the entry there. Going back, damage
     /// before an entry hides it as well, unless that was shown before or the other end has reported the gap.
     #[cold]
-    fn error_begins<C: Comparator>(&self, comparator: &C, way: Way, other: &Walk<L>) -> Option<ScanBound> {
+    fn error_begins(&self, comparator: &KeyComparator, way: Way, other: &Walk<L>) -> Option<ScanBound> {
         let Some(near) = self.walk.gap_bound(way) else { return self.place.clone() };
         // A walk that stands on the damage names another near side than one that comes to it from the other end.
         let after = |walk: &Walk<L>| walk.gap().map(|gap| gap.after);
@@ -194,7 +195,7 @@ impl<L: Visibility> Ends<L> {
     /// Takes a step of one end. While the other end has not moved, an entry is returned at once; all other cases are
     /// handled in functions that are not inlined.
     #[inline(always)]
-    fn step<'a, C: Comparator>(&mut self, core: &'a Core<C>, way: Way) -> Option<Result<Entry<'a>>> {
+    fn step<'a>(&mut self, core: &'a Core, way: Way) -> Option<Result<Entry<'a>>> {
         let (tip, other) = self.tips(way);
         let alone = tip.state == End::Moving && other.state == End::Fresh;
         if !alone || self.is_over {
@@ -209,11 +210,7 @@ impl<L: Visibility> Ends<L> {
 
     /// Takes the first step of an end, or any step once both ends have moved.
     #[inline(never)]
-    fn step_with_both<'a, C: Comparator>(
-        &mut self,
-        core: &'a Core<C>,
-        way: Way,
-    ) -> Option<Result<Entry<'a>>> {
+    fn step_with_both<'a>(&mut self, core: &'a Core, way: Way) -> Option<Result<Entry<'a>>> {
         if self.is_over {
             return None;
         }
@@ -248,9 +245,9 @@ impl<L: Visibility> Ends<L> {
     /// Handles the result of a move when both ends have moved: it is shown or reported if it is before the position
     /// of the other end (RANGE-1, RANGE-2).
     #[inline(never)]
-    fn meet<'a, C: Comparator>(
+    fn meet<'a>(
         &mut self,
-        core: &'a Core<C>,
+        core: &'a Core,
         way: Way,
         moved: Result<Option<Entry<'a>>>,
     ) -> Option<Result<Entry<'a>>> {
@@ -474,7 +471,7 @@ impl<H: Handle> EntryRange<H, Raw> {
     }
 }
 
-impl<'t, C: Comparator, L: Visibility> Iterator for EntryRange<Borrowed<'t, C>, L> {
+impl<'t, L: Visibility> Iterator for EntryRange<Borrowed<'t>, L> {
     type Item = Result<Entry<'t>>;
 
     #[inline]
@@ -483,30 +480,30 @@ impl<'t, C: Comparator, L: Visibility> Iterator for EntryRange<Borrowed<'t, C>, 
     }
 }
 
-impl<C: Comparator, L: Visibility> DoubleEndedIterator for EntryRange<Borrowed<'_, C>, L> {
+impl<L: Visibility> DoubleEndedIterator for EntryRange<Borrowed<'_>, L> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         self.ends.step(self.handle.0, Way::Backward)
     }
 }
 
-impl<C: Comparator, L: Visibility> std::iter::FusedIterator for EntryRange<Borrowed<'_, C>, L> {}
+impl<L: Visibility> std::iter::FusedIterator for EntryRange<Borrowed<'_>, L> {}
 
 /// Yields copies of entries, each verified after it was made.
-impl<C: Comparator, L: Visibility> Iterator for EntryRange<Owned<C>, L> {
+impl<L: Visibility> Iterator for EntryRange<Owned, L> {
     type Item = Result<EntryBytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let step = self.ends.step(&*self.handle.0, Way::Forward)?;
+        let step = self.ends.step(&self.handle.0, Way::Forward)?;
         Some(step.and_then(|entry| entry.to_bytes()))
     }
 }
 
-impl<C: Comparator, L: Visibility> DoubleEndedIterator for EntryRange<Owned<C>, L> {
+impl<L: Visibility> DoubleEndedIterator for EntryRange<Owned, L> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let step = self.ends.step(&*self.handle.0, Way::Backward)?;
+        let step = self.ends.step(&self.handle.0, Way::Backward)?;
         Some(step.and_then(|entry| entry.to_bytes()))
     }
 }
 
-impl<C: Comparator, L: Visibility> std::iter::FusedIterator for EntryRange<Owned<C>, L> {}
+impl<L: Visibility> std::iter::FusedIterator for EntryRange<Owned, L> {}

@@ -13,8 +13,9 @@
 
 use std::cmp::Ordering;
 
+use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Place};
-use crate::key::{Comparator, KeyEquality, SequenceNumber, Side, Target, are_equal};
+use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
@@ -30,20 +31,15 @@ pub(crate) enum Way {
 
 /// The entry that a walk is on, verified again (VISIBILITY-4).
 #[inline]
-pub(crate) fn resumed<'a, C: Comparator>(search: &Search<'a, C>, from: &Parked) -> Result<Verified<'a>, Gap> {
+pub(crate) fn resumed<'a>(search: &Search<'a>, from: &Parked) -> Result<Verified<'a>, Gap> {
     from.verify(&search.view).map_err(|corruption| search.gap_at(from.offset(), corruption))
 }
 
 /// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
 #[inline(never)]
-pub(crate) fn has_key_other_than<C: Comparator>(
-    core: &Core<C>,
-    frame: &Frame,
-    from: &Parked,
-    key: &[u8],
-) -> bool {
+pub(crate) fn has_key_other_than(core: &Core, frame: &Frame, from: &Parked, key: &[u8]) -> bool {
     let entry = frame.on(&core.arena).and_then(|view| from.verify(&view).ok());
-    entry.is_some_and(|entry| !are_equal(&core.comparator, entry.key(), key))
+    entry.is_some_and(|entry| !core.comparator.are_equal(entry.key(), key))
 }
 
 /// Steps that every walk may take, however small its table.
@@ -67,13 +63,13 @@ impl StepLimit {
     /// Counts a step, and fails once there were too many. The table's entries are counted only when the limit is
     /// reached, in O(shards).
     #[inline]
-    pub(crate) fn count<C>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
+    pub(crate) fn count(&mut self, core: &Core) -> Result<(), Corruption> {
         self.taken += 1;
         if self.taken <= self.limit { Ok(()) } else { self.extend(core) }
     }
 
     #[cold]
-    fn extend<C>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
+    fn extend(&mut self, core: &Core) -> Result<(), Corruption> {
         let totals = core.shards.totals();
         let points = totals.entries.saturating_sub(totals.range_deletes).saturating_add(totals.displaced);
         self.limit = points.saturating_mul(2).saturating_add(STEPS_SPARE);
@@ -87,8 +83,8 @@ impl StepLimit {
 /// Steps over entries of one run before a search takes over (VISIBILITY-3).
 pub(crate) const STEPS_MAX: u32 = 8;
 
-pub(crate) fn same_key<C: Comparator>(core: &Core<C>, left: &Verified<'_>, right: &Verified<'_>) -> bool {
-    are_equal(&core.comparator, left.key(), right.key())
+pub(crate) fn same_key(core: &Core, left: &Verified<'_>, right: &Verified<'_>) -> bool {
+    core.comparator.are_equal(left.key(), right.key())
 }
 
 /// Which adjacent entries a scan shows at most one of (VISIBILITY-3).
@@ -103,30 +99,30 @@ pub(crate) enum Run {
 impl Run {
     /// Whether another entry belongs to the run of `from`.
     #[inline]
-    pub(crate) fn holds<'a, C: Comparator>(
+    pub(crate) fn holds<'a>(
         self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         from: &Parked,
         other: &Verified<'a>,
     ) -> Result<bool, Gap> {
         if self == Run::Equals && other.node().sequence() != from.sequence() {
             return Ok(false);
         }
-        if C::EQUALITY == KeyEquality::Bytes && from.has_other_key(other) {
+        if core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(other) {
             return Ok(false);
         }
         Ok(same_key(core, &resumed(search, from)?, other))
     }
 
     /// The position before the run that an entry belongs to.
-    fn start<'k, C: Comparator>(self, core: &Core<C>, entry: &Verified<'k>) -> Target<'k> {
+    fn start<'k>(self, core: &Core, entry: &Verified<'k>) -> Target<'k> {
         let newest = if self == Run::Key { SequenceNumber::MAX } else { entry.node().sequence() };
         Target::new(&core.comparator, entry.key(), newest)
     }
 
     /// The position after it.
-    fn end<'k, C: Comparator>(self, core: &Core<C>, entry: &Verified<'k>) -> Target<'k> {
+    fn end<'k>(self, core: &Core, entry: &Verified<'k>) -> Target<'k> {
         match self {
             Run::Key => Target::behind_key(&core.comparator, entry.key()),
             Run::Equals => self.start(core, entry).with_revision(0).with_side(Side::After),
@@ -137,9 +133,9 @@ impl Run {
 /// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3). `hidden` counts
 /// the entries of the run that it looks at.
 #[inline]
-pub(crate) fn past_run<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+pub(crate) fn past_run<'a>(
+    core: &Core,
+    search: &Search<'a>,
     from: &Parked,
     run: Run,
     way: Way,
@@ -168,25 +164,25 @@ pub(crate) fn past_run<'a, C: Comparator>(
 
 /// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry` (VISIBILITY-2).
 #[cold]
-pub(crate) fn past_gap<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+pub(crate) fn past_gap<'a>(
+    core: &Core,
+    search: &Search<'a>,
     gap: Gap,
     entry: &Verified<'a>,
     run: Run,
 ) -> Result<Option<Verified<'a>>, Gap> {
     search.past_gap(gap, |key, sequence| {
         (run == Run::Equals && sequence != entry.node().sequence())
-            || !are_equal(&core.comparator, key, entry.key())
+            || !core.comparator.are_equal(key, entry.key())
     })
 }
 
 /// The first entry of the run of `entry`: a few steps, then a search (VISIBILITY-3). A gap before it whose entries are
 /// proved not to belong to the run is left to the next step (VISIBILITY-2). If both a step and the search meet a gap,
 /// that of the step is reported. `hidden` counts the entries of the run that it looks at and leaves.
-pub(crate) fn first_of_run<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+pub(crate) fn first_of_run<'a>(
+    core: &Core,
+    search: &Search<'a>,
     entry: Verified<'a>,
     run: Run,
     hidden: &mut u64,
@@ -218,16 +214,16 @@ pub(crate) fn first_of_run<'a, C: Comparator>(
 
 /// A gap without sides, after which the walk cannot go on.
 #[cold]
-pub(crate) fn no_way<C>(search: &Search<'_, C>, corruption: Corruption) -> Gap {
+pub(crate) fn no_way(search: &Search<'_>, corruption: Corruption) -> Gap {
     Gap { corruption, before: search.sentinel, after: search.sentinel }
 }
 
 /// With 0 protection bytes keys are not verified, and a scan that searches could loop over a damaged key. So each
 /// move must lead further in the order of the keys as read.
 #[inline(always)]
-pub(crate) fn moved_on<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
+pub(crate) fn moved_on<'a>(
+    core: &Core,
+    search: &Search<'a>,
     from: &Parked,
     to: Option<Verified<'a>>,
     way: Ordering,

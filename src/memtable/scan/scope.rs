@@ -16,9 +16,10 @@
 
 use std::cmp::Ordering;
 
+use crate::comparator::{KeyComparator, KeyOrder};
 use crate::error::{Corruption, Place};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Comparator, KeyOrder, Target};
+use crate::key::Target;
 use crate::memtable::core::Core;
 use crate::memtable::lookup::filter::Answer;
 use crate::memtable::lookup::statistics::Event;
@@ -66,12 +67,7 @@ fn park(entry: Option<Verified<'_>>) -> Option<Parked> {
 /// Whether what a backward step found from the near entry on, the first one beyond a gap, lies after that entry: the
 /// walk has been there, and the gap was reported.
 #[cold]
-fn leads_back<'a, C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'a, C>,
-    near: &Verified<'a>,
-    found: &Outcome<'a>,
-) -> bool {
+fn leads_back<'a>(core: &Core, search: &Search<'a>, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
     let bound = ScanBound::just_after(near.node());
     let bound = bound.target(&core.comparator);
     let is_after = |node: &Node<'_>| !node.order(&core.comparator, &bound).is_lt();
@@ -100,7 +96,7 @@ impl<L: Visibility> Scope<L> {
     }
 
     /// Replaces the bounds, or the prefix, by this prefix.
-    pub(super) fn set_prefix<C: Comparator>(&mut self, comparator: &C, prefix: &[u8]) {
+    pub(super) fn set_prefix(&mut self, comparator: &KeyComparator, prefix: &[u8]) {
         self.bounds = match comparator.key_order() {
             KeyOrder::Bytes => prefix_bounds(prefix),
             KeyOrder::Images | KeyOrder::Custom => ScanBounds::default(),
@@ -121,7 +117,7 @@ impl<L: Visibility> Scope<L> {
     }
 
     /// Looks at the control block again.
-    pub(super) fn refresh<C: Comparator>(&mut self, core: &Core<C>) -> Result<(), Corruption> {
+    pub(super) fn refresh(&mut self, core: &Core) -> Result<(), Corruption> {
         let search = core.point_search()?;
         self.kept = Some((search.view.frame, search.course));
         Ok(())
@@ -129,7 +125,7 @@ impl<L: Visibility> Scope<L> {
 
     /// The table's list, opened with the values kept from the last seek, if there was one.
     #[inline(always)]
-    pub(super) fn list<'a, C: Comparator>(&self, core: &'a Core<C>) -> Option<Search<'a, C>> {
+    pub(super) fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
         let (frame, course) = self.kept.as_ref()?;
         let view = frame.on(&core.arena)?;
         Some(Search { view, comparator: &core.comparator, course: *course })
@@ -137,14 +133,14 @@ impl<L: Visibility> Scope<L> {
 
     /// The table's list, opened with the values kept from the last seek, or anew.
     #[inline]
-    pub(super) fn search<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Search<'a, C>, Corruption> {
+    pub(super) fn search<'a>(&self, core: &'a Core) -> Result<Search<'a>, Corruption> {
         self.list(core).map_or_else(|| core.point_search(), Ok)
     }
 
     /// The first entry shown at or after a position, or the last one before it, inside the bounds.
-    pub(super) fn arrive<C: Comparator>(
+    pub(super) fn arrive(
         &self,
-        core: &Core<C>,
+        core: &Core,
         way: Way,
         target: &Target<'_>,
         read_ahead: &mut ReadAhead,
@@ -160,10 +156,10 @@ impl<L: Visibility> Scope<L> {
         Ok(self.arrive_in(core, &search, way, target, read_ahead, hidden).map(park))
     }
 
-    fn arrive_in<'a, C: Comparator>(
+    fn arrive_in<'a>(
         &self,
-        core: &'a Core<C>,
-        search: &Search<'a, C>,
+        core: &'a Core,
+        search: &Search<'a>,
         way: Way,
         target: &Target<'_>,
         read_ahead: &mut ReadAhead,
@@ -183,10 +179,10 @@ impl<L: Visibility> Scope<L> {
     }
 
     /// This entry, or, if it lies before the lower bound, the first one after it.
-    pub(super) fn after_lower<'a, C: Comparator>(
+    pub(super) fn after_lower<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         entry: Verified<'a>,
     ) -> Outcome<'a> {
         let Some(bound) = self.near(Way::Forward) else { return Ok(Some(entry)) };
@@ -206,10 +202,10 @@ impl<L: Visibility> Scope<L> {
 
     /// The first entry from a stored one on that the visibility shows, inside the far bound.
     #[inline(always)]
-    fn show<'a, C: Comparator>(
+    fn show<'a>(
         &self,
-        core: &'a Core<C>,
-        search: &Search<'a, C>,
+        core: &'a Core,
+        search: &Search<'a>,
         way: Way,
         entry: Option<Verified<'a>>,
         hidden: &mut u64,
@@ -231,9 +227,9 @@ impl<L: Visibility> Scope<L> {
     ///
     /// Nothing that is called here takes the search or a reference to the entry, so that both stay in registers.
     #[inline(always)]
-    pub(super) fn step_fast<'a, C: Comparator>(
+    pub(super) fn step_fast<'a>(
         &self,
-        core: &'a Core<C>,
+        core: &'a Core,
         state: &State,
         way: Way,
         read_ahead: &mut ReadAhead,
@@ -259,27 +255,21 @@ impl<L: Visibility> Scope<L> {
 
     /// Whether a step in this direction between two nodes of the list keeps their order.
     #[inline(never)]
-    fn are_in_order<C: Comparator>(&self, core: &Core<C>, at: u32, to: u32, way: Way) -> bool {
+    fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Way) -> bool {
         let (left, right) = if way == Way::Forward { (at, to) } else { (to, at) };
         self.list(core).is_some_and(|search| search.are_in_order(left, right))
     }
 
     /// Whether an entry lies before the bound at which a walk in this direction ends.
     #[inline(never)]
-    fn is_inside<C: Comparator>(
-        &self,
-        core: &Core<C>,
-        entry: Verified<'_>,
-        far: &ScanBound,
-        way: Way,
-    ) -> bool {
+    fn is_inside(&self, core: &Core, entry: Verified<'_>, far: &ScanBound, way: Way) -> bool {
         let in_front = entry.node().order(&core.comparator, &far.target(&core.comparator)).is_lt();
         in_front == (way == Way::Forward)
     }
 
     /// Moves the read-ahead, which is due, after a step to a node.
     #[inline(never)]
-    fn read_on<C: Comparator>(&self, core: &Core<C>, read_ahead: &mut ReadAhead, to: u32, way: Way) {
+    fn read_on(&self, core: &Core, read_ahead: &mut ReadAhead, to: u32, way: Way) {
         let Some(search) = self.list(core) else { return };
         match way {
             Way::Forward => search.read_on(read_ahead, to),
@@ -289,9 +279,9 @@ impl<L: Visibility> Scope<L> {
 
     /// Any step, from the place of a walk and the gap that it reported last.
     #[inline]
-    pub(super) fn step<C: Comparator>(
+    pub(super) fn step(
         &self,
-        core: &Core<C>,
+        core: &Core,
         state: &State,
         reported: Option<&ReportedGap>,
         way: Way,
@@ -319,10 +309,10 @@ impl<L: Visibility> Scope<L> {
     }
 
     #[inline(always)]
-    fn step_from<'a, C: Comparator>(
+    fn step_from<'a>(
         &self,
-        core: &'a Core<C>,
-        search: &Search<'a, C>,
+        core: &'a Core,
+        search: &Search<'a>,
         way: Way,
         from: &Parked,
         hidden: &mut u64,
@@ -336,10 +326,10 @@ impl<L: Visibility> Scope<L> {
 
     /// The first entry from `entry` on that is inside the near bound. Gaps outside it are passed.
     #[cold]
-    fn first_inside<'a, C: Comparator>(
+    fn first_inside<'a>(
         &self,
-        core: &'a Core<C>,
-        search: &Search<'a, C>,
+        core: &'a Core,
+        search: &Search<'a>,
         way: Way,
         mut entry: Verified<'a>,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -361,10 +351,10 @@ impl<L: Visibility> Scope<L> {
 
     /// Goes on at the far side of a gap, strictly beyond it (WALK-1).
     #[cold]
-    fn step_over_gap<'a, C: Comparator>(
+    fn step_over_gap<'a>(
         &self,
-        core: &'a Core<C>,
-        search: &Search<'a, C>,
+        core: &'a Core,
+        search: &Search<'a>,
         way: Way,
         reported: &ReportedGap,
         hidden: &mut u64,
@@ -401,9 +391,9 @@ impl<L: Visibility> Scope<L> {
 
     /// How far a walk in this direction has come: it is done with everything before the returned position.
     #[cold]
-    pub(super) fn progress<C: Comparator>(
+    pub(super) fn progress(
         &self,
-        core: &Core<C>,
+        core: &Core,
         state: &State,
         reported: Option<&ReportedGap>,
         way: Way,

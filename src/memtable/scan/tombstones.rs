@@ -9,11 +9,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
 use crate::error::{Corruption, Place, Result};
-use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
@@ -22,60 +19,9 @@ use crate::tombstone::fragment::fragmenter::Fragmenter;
 use crate::tombstone::fragment::fragments::Fragments;
 use crate::tombstone::fragment::span::check_order;
 
-/// A table's order of keys, with a share in the table: the order of the fragments that
-/// [`range_tombstones`](crate::MemTable::range_tombstones) makes.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::comparator::TableOrder;
-/// use paranoid_memtable::tombstone::Fragments;
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let table = MemTable::default();
-/// table.delete_range(3, b"a", b"g")?;
-/// let kept: Fragments<TableOrder> = table.range_tombstones(u64::MAX)?;
-/// drop(table);
-/// assert_eq!(kept.max_covering_sequence(b"b", u64::MAX), Some(3));
-/// # Ok(()) }
-/// ```
-pub struct TableOrder<C = Bytewise>(Arc<Core<C>>);
-
-impl<C> TableOrder<C> {
-    pub(crate) fn of(core: &Arc<Core<C>>) -> Self {
-        TableOrder(Arc::clone(core))
-    }
-}
-
-impl<C> Clone for TableOrder<C> {
-    fn clone(&self) -> Self {
-        TableOrder(Arc::clone(&self.0))
-    }
-}
-
-impl<C> std::fmt::Debug for TableOrder<C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("TableOrder").field(&self.0).finish()
-    }
-}
-
-impl<C: Comparator> Comparator for TableOrder<C> {
-    const EQUALITY: KeyEquality = C::EQUALITY;
-
-    fn key_order(&self) -> KeyOrder {
-        self.0.comparator.key_order()
-    }
-
-    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-        self.0.comparator.compare(left, right)
-    }
-
-    fn image(&self, key: &[u8], at: usize) -> u64 {
-        self.0.comparator.image(key, at)
-    }
-}
-
 /// Passes every stored range tombstone to `take`, verified, with a verified copy of its end.
-pub(crate) fn each_tombstone<C: Comparator>(
-    core: &Core<C>,
+pub(crate) fn each_tombstone(
+    core: &Core,
     mut take: impl FnMut(&Verified<'_>, &[u8], &View<'_>) -> Result<()>,
 ) -> Result<()> {
     let search = core.range_search()?;
@@ -85,7 +31,7 @@ pub(crate) fn each_tombstone<C: Comparator>(
         next = next_of(&search, entry.offset())?;
         copy(&search, &entry, &mut end)?;
         // The table accepts only tombstones whose start is before their end, so a key was damaged or the comparator changed.
-        check_order(&core.comparator, entry.key(), &end).map_err(|_| {
+        check_order(core.comparator.compare(entry.key(), &end)).map_err(|_| {
             Corruption::new(Place::Entry, bytes_of(entry.offset()), 0, 0)
                 .with_sequence(entry.node().sequence())
         })?;
@@ -95,11 +41,8 @@ pub(crate) fn each_tombstone<C: Comparator>(
 }
 
 /// The fragments that a snapshot sees, each with the newest sequence number that it sees.
-pub(crate) fn range_tombstones<C: Comparator>(
-    core: &Arc<Core<C>>,
-    snapshot: SequenceNumber,
-) -> Result<Fragments<TableOrder<C>>> {
-    let mut fragmenter = Fragmenter::new(TableOrder::of(core)).with_snapshots(&[]);
+pub(crate) fn range_tombstones(core: &Core, snapshot: SequenceNumber) -> Result<Fragments> {
+    let mut fragmenter = Fragmenter::under(core.comparator.clone()).with_snapshots(&[]);
     each_tombstone(core, |entry, end, _| match entry.node().sequence() {
         // A tombstone with sequence number 0 deletes nothing.
         sequence if (1..=snapshot).contains(&sequence) => fragmenter.add(entry.key(), end, sequence),
@@ -110,10 +53,7 @@ pub(crate) fn range_tombstones<C: Comparator>(
 
 /// The entry after `at`, for passes that stop at the first gap.
 #[inline]
-pub(crate) fn next_of<'a, C: Comparator>(
-    search: &Search<'a, C>,
-    at: u32,
-) -> Result<Option<Verified<'a>>, Corruption> {
+pub(crate) fn next_of<'a>(search: &Search<'a>, at: u32) -> Result<Option<Verified<'a>>, Corruption> {
     let next = search.next(at).map_err(|gap| gap.corruption)?;
     // A step that stays in place would never end.
     match next {
@@ -123,8 +63,8 @@ pub(crate) fn next_of<'a, C: Comparator>(
 }
 
 /// Copies a value and verifies the copy.
-pub(crate) fn copy<C: Comparator>(
-    search: &Search<'_, C>,
+pub(crate) fn copy(
+    search: &Search<'_>,
     entry: &Verified<'_>,
     buffer: &mut Vec<u8>,
 ) -> Result<(), Corruption> {

@@ -23,7 +23,8 @@
 
 use std::cmp::Ordering;
 
-use crate::key::{Comparator, KeyEquality, SequenceNumber, Target};
+use crate::comparator::KeyEquality;
+use crate::key::{SequenceNumber, Target};
 use crate::memtable::core::Core;
 use crate::memtable::scan::runs::{
     Run, STEPS_MAX, StepLimit, Way, first_of_run, has_key_other_than, moved_on, no_way, past_gap, past_run,
@@ -41,9 +42,9 @@ use crate::tombstone::index::query::Question;
 /// Which entries a scan shows: [`Raw`] or [`AtSnapshot`]. Sealed.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, MemTable, TableCursor};
+/// use paranoid_memtable::{MemTable, TableCursor};
 /// use paranoid_memtable::scan::Visibility;
-/// fn keys<L: Visibility>(mut cursor: TableCursor<'_, Bytewise, L>) -> paranoid_memtable::Result<Vec<Vec<u8>>> {
+/// fn keys<L: Visibility>(mut cursor: TableCursor<'_, L>) -> paranoid_memtable::Result<Vec<Vec<u8>>> {
 ///     let (mut keys, mut entry) = (Vec::new(), cursor.first()?);
 ///     while let Some(found) = entry {
 ///         keys.push(found.user_key().to_vec());
@@ -60,20 +61,20 @@ use crate::tombstone::index::query::Question;
 pub trait Visibility: sealed::Look {}
 
 pub(crate) mod sealed {
-    use super::{Comparator, Core, Frame, Gap, Parked, Search, SequenceNumber, Verified, Way};
+    use super::{Core, Frame, Gap, Parked, Search, SequenceNumber, Verified, Way};
 
     /// The private methods of a visibility.
     pub trait Look: Clone + std::fmt::Debug + Send + Sync {
         /// Whether two adjacent entries decide visibility for steps in this direction.
         #[expect(private_interfaces, reason = "sealed")]
-        fn is_plain<C: Comparator>(&self, core: &Core<C>, way: Way) -> bool;
+        fn is_plain(&self, core: &Core, way: Way) -> bool;
 
         /// Whether the entry adjacent to a shown one is shown too, for steps that two entries decide. `false` if
         /// deciding takes more.
         #[expect(private_interfaces, reason = "sealed")]
-        fn shows_neighbour<C: Comparator>(
+        fn shows_neighbour(
             &self,
-            core: &Core<C>,
+            core: &Core,
             frame: &Frame,
             from: &Parked,
             neighbour: &Verified<'_>,
@@ -88,50 +89,50 @@ pub(crate) mod sealed {
         /// The first entry shown at or after a stored one. Unless all versions are shown, the stored one is the first
         /// of its key.
         #[expect(private_interfaces, reason = "sealed")]
-        fn forward<'a, C: Comparator>(
+        fn forward<'a>(
             &self,
-            core: &Core<C>,
-            search: &Search<'a, C>,
+            core: &Core,
+            search: &Search<'a>,
             entry: Option<Verified<'a>>,
             hidden: &mut u64,
         ) -> Result<Option<Verified<'a>>, Gap>;
 
         /// The last entry shown at or before a stored one.
         #[expect(private_interfaces, reason = "sealed")]
-        fn backward<'a, C: Comparator>(
+        fn backward<'a>(
             &self,
-            core: &Core<C>,
-            search: &Search<'a, C>,
+            core: &Core,
+            search: &Search<'a>,
             entry: Option<Verified<'a>>,
             hidden: &mut u64,
         ) -> Result<Option<Verified<'a>>, Gap>;
 
         /// The first stored entry after a shown one that may be shown next.
         #[expect(private_interfaces, reason = "sealed")]
-        fn after<'a, C: Comparator>(
+        fn after<'a>(
             &self,
-            core: &Core<C>,
-            search: &Search<'a, C>,
+            core: &Core,
+            search: &Search<'a>,
             from: &Parked,
             hidden: &mut u64,
         ) -> Result<Option<Verified<'a>>, Gap>;
 
         /// The last stored entry before a shown one that may be shown next.
         #[expect(private_interfaces, reason = "sealed")]
-        fn before<'a, C: Comparator>(
+        fn before<'a>(
             &self,
-            core: &Core<C>,
-            search: &Search<'a, C>,
+            core: &Core,
+            search: &Search<'a>,
             from: &Parked,
             hidden: &mut u64,
         ) -> Result<Option<Verified<'a>>, Gap>;
 
         /// The first stored entry at or after `entry`, where a gap ends, that may be shown next (VISIBILITY-2).
         #[expect(private_interfaces, reason = "sealed")]
-        fn after_gap<'a, C: Comparator>(
+        fn after_gap<'a>(
             &self,
-            core: &Core<C>,
-            search: &Search<'a, C>,
+            core: &Core,
+            search: &Search<'a>,
             gap: Gap,
             entry: Verified<'a>,
             hidden: &mut u64,
@@ -142,11 +143,11 @@ pub(crate) mod sealed {
 /// Shows every version of every key; range tombstones are not applied. Flushes and merges read this.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, Kind, MemTable, TableCursor};
+/// use paranoid_memtable::{Kind, MemTable, TableCursor};
 /// use paranoid_memtable::scan::Raw;
 /// let table = MemTable::default();
 /// table.delete(1, b"apple")?;
-/// let mut cursor: TableCursor<'_, Bytewise, Raw> = table.cursor();
+/// let mut cursor: TableCursor<'_, Raw> = table.cursor();
 /// assert_eq!(cursor.first()?.map(|entry| entry.kind()), Some(Kind::DELETE));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
@@ -156,11 +157,11 @@ pub struct Raw;
 /// Shows what a snapshot sees: the newest visible version of each key, deletes and range deletes applied.
 ///
 /// ```
-/// use paranoid_memtable::{Bytewise, MemTable, TableCursor};
+/// use paranoid_memtable::{MemTable, TableCursor};
 /// use paranoid_memtable::scan::AtSnapshot;
 /// let table = MemTable::default();
 /// table.delete(1, b"apple")?;
-/// let mut cursor: TableCursor<'_, Bytewise, AtSnapshot> = table.cursor_at(1);
+/// let mut cursor: TableCursor<'_, AtSnapshot> = table.cursor_at(1);
 /// assert!(cursor.first()?.is_none());
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
@@ -175,12 +176,12 @@ impl Visibility for AtSnapshot {}
 #[expect(private_interfaces, reason = "sealed")]
 impl sealed::Look for Raw {
     #[inline(always)]
-    fn is_plain<C: Comparator>(&self, core: &Core<C>, _way: Way) -> bool {
+    fn is_plain(&self, core: &Core, _way: Way) -> bool {
         core.options.duplicates != DuplicatePolicy::Replace
     }
 
     #[inline(always)]
-    fn shows_neighbour<C: Comparator>(&self, _: &Core<C>, _: &Frame, _: &Parked, _: &Verified<'_>) -> bool {
+    fn shows_neighbour(&self, _: &Core, _: &Frame, _: &Parked, _: &Verified<'_>) -> bool {
         true
     }
 
@@ -195,10 +196,10 @@ impl sealed::Look for Raw {
     }
 
     #[inline(always)]
-    fn forward<'a, C: Comparator>(
+    fn forward<'a>(
         &self,
-        _core: &Core<C>,
-        _search: &Search<'a, C>,
+        _core: &Core,
+        _search: &Search<'a>,
         entry: Option<Verified<'a>>,
         _hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -206,10 +207,10 @@ impl sealed::Look for Raw {
     }
 
     #[inline]
-    fn backward<'a, C: Comparator>(
+    fn backward<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         entry: Option<Verified<'a>>,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -220,10 +221,10 @@ impl sealed::Look for Raw {
     }
 
     #[inline(always)]
-    fn after<'a, C: Comparator>(
+    fn after<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         from: &Parked,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -234,10 +235,10 @@ impl sealed::Look for Raw {
     }
 
     #[inline(always)]
-    fn before<'a, C: Comparator>(
+    fn before<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         from: &Parked,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -248,10 +249,10 @@ impl sealed::Look for Raw {
         search.prev(from.offset())
     }
 
-    fn after_gap<'a, C: Comparator>(
+    fn after_gap<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         gap: Gap,
         entry: Verified<'a>,
         hidden: &mut u64,
@@ -267,16 +268,16 @@ impl sealed::Look for Raw {
 
 /// Whether entries may have equals that they replaced.
 #[inline(always)]
-fn replaces<C>(core: &Core<C>) -> bool {
+fn replaces(core: &Core) -> bool {
     core.options.duplicates == DuplicatePolicy::Replace
 }
 
 impl AtSnapshot {
     /// The newest visible entry of the key of a stored entry.
-    fn newest<'a, C: Comparator>(
+    fn newest<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         entry: &Verified<'a>,
     ) -> Result<Option<Verified<'a>>, Gap> {
         let target = Target::new(&core.comparator, entry.key(), self.sequence);
@@ -289,12 +290,7 @@ impl AtSnapshot {
 
     /// Whether `entry`, the oldest version of its key, is the only version that may be shown, because the entry before
     /// it has another key or is newer than the snapshot. `false` after a gap, where that takes a search.
-    fn is_alone<'a, C: Comparator>(
-        &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
-        entry: &Verified<'a>,
-    ) -> Result<bool, Gap> {
+    fn is_alone<'a>(&self, core: &Core, search: &Search<'a>, entry: &Verified<'a>) -> Result<bool, Gap> {
         match search.prev(entry.offset()) {
             Ok(Some(before)) => Ok(before.node().sequence() > self.sequence
                 || !Run::Key.holds(core, search, &Parked::new(entry), &before)?),
@@ -304,7 +300,7 @@ impl AtSnapshot {
     }
 
     /// Whether a visible entry is shown: it is no tombstone and no tombstone covers it.
-    fn shows<C: Comparator>(&self, core: &Core<C>, entry: &Verified<'_>) -> Result<bool, Gap> {
+    fn shows(&self, core: &Core, entry: &Verified<'_>) -> Result<bool, Gap> {
         if entry.kind().is_point_delete() {
             return Ok(false);
         }
@@ -317,10 +313,10 @@ impl AtSnapshot {
 
     /// The first stored entry that may be shown after a hidden key: after the whole interval of its tombstone if that
     /// is newer than every entry that the snapshot sees, else after the key.
-    fn behind_hidden<'a, C: Comparator>(
+    fn behind_hidden<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         entry: &Verified<'a>,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -333,10 +329,10 @@ impl AtSnapshot {
     }
 
     /// The last stored entry that may be shown before a hidden key.
-    fn before_hidden<'a, C: Comparator>(
+    fn before_hidden<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         entry: &Verified<'a>,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -347,7 +343,7 @@ impl AtSnapshot {
     }
 
     /// The interval around a hidden key in which no entry can be shown.
-    fn dead_run<C: Comparator>(&self, core: &Core<C>, entry: &Verified<'_>) -> Option<CoveringRun> {
+    fn dead_run(&self, core: &Core, entry: &Verified<'_>) -> Option<CoveringRun> {
         let mut run = CoveringRun::default();
         let question = Question::new(entry.key(), self.sequence);
         core.tombstones.covering_run(core.ground(), question, &mut run).ok()??;
@@ -358,21 +354,15 @@ impl AtSnapshot {
 #[expect(private_interfaces, reason = "sealed")]
 impl sealed::Look for AtSnapshot {
     #[inline(always)]
-    fn is_plain<C: Comparator>(&self, core: &Core<C>, way: Way) -> bool {
+    fn is_plain(&self, core: &Core, way: Way) -> bool {
         way == Way::Forward && !core.tombstones.may_be_any(&core.arena)
     }
 
     /// The first version of another key that is visible and no tombstone.
     #[inline(always)]
-    fn shows_neighbour<C: Comparator>(
-        &self,
-        core: &Core<C>,
-        frame: &Frame,
-        from: &Parked,
-        neighbour: &Verified<'_>,
-    ) -> bool {
+    fn shows_neighbour(&self, core: &Core, frame: &Frame, from: &Parked, neighbour: &Verified<'_>) -> bool {
         let is_visible = neighbour.node().sequence() <= self.sequence && !neighbour.kind().is_point_delete();
-        let differs = C::EQUALITY == KeyEquality::Bytes && from.has_other_key(neighbour);
+        let differs = core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(neighbour);
         is_visible && (differs || has_key_other_than(core, frame, from, neighbour.key()))
     }
 
@@ -386,10 +376,10 @@ impl sealed::Look for AtSnapshot {
         (SequenceNumber::MAX, 0)
     }
 
-    fn forward<'a, C: Comparator>(
+    fn forward<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         entry: Option<Verified<'a>>,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -415,10 +405,10 @@ impl sealed::Look for AtSnapshot {
         Ok(None)
     }
 
-    fn backward<'a, C: Comparator>(
+    fn backward<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         entry: Option<Verified<'a>>,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -447,10 +437,10 @@ impl sealed::Look for AtSnapshot {
         Ok(None)
     }
 
-    fn after<'a, C: Comparator>(
+    fn after<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         from: &Parked,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -458,10 +448,10 @@ impl sealed::Look for AtSnapshot {
         moved_on(core, search, from, next, Ordering::Greater)
     }
 
-    fn before<'a, C: Comparator>(
+    fn before<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         from: &Parked,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
@@ -469,10 +459,10 @@ impl sealed::Look for AtSnapshot {
         moved_on(core, search, from, prev, Ordering::Less)
     }
 
-    fn after_gap<'a, C: Comparator>(
+    fn after_gap<'a>(
         &self,
-        core: &Core<C>,
-        search: &Search<'a, C>,
+        core: &Core,
+        search: &Search<'a>,
         gap: Gap,
         entry: Verified<'a>,
         hidden: &mut u64,

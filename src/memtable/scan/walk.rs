@@ -26,8 +26,9 @@
 
 use std::fmt;
 
+use crate::comparator::{KeyComparator, KeyOrder};
 use crate::error::{Corruption, Result};
-use crate::key::{Comparator, KeyOrder, Kind, SequenceNumber, Side, Target};
+use crate::key::{Kind, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::statistics::Event;
 use crate::memtable::read::entry::Entry;
@@ -100,7 +101,7 @@ impl<L: Visibility> Walk<L> {
     }
 
     /// Replaces the prefix. The walk is not positioned afterwards.
-    pub(crate) fn set_prefix<C: Comparator>(&mut self, comparator: &C, prefix: &[u8]) {
+    pub(crate) fn set_prefix(&mut self, comparator: &KeyComparator, prefix: &[u8]) {
         self.scope.set_prefix(comparator, prefix);
         self.leave();
     }
@@ -126,7 +127,7 @@ impl<L: Visibility> Walk<L> {
 
     /// The entry that the walk is on, verified again (WALK-4).
     #[inline]
-    pub(crate) fn entry<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn entry<'a>(&self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
         let Some(view) = self.scope.frame().and_then(|frame| frame.on(&core.arena)) else { return Ok(None) };
         Ok(Some(Entry::new(stand.verify(&view)?, &view)))
@@ -134,16 +135,16 @@ impl<L: Visibility> Walk<L> {
 
     /// The entry that the walk is on, for calls that have just verified it.
     #[inline(always)]
-    pub(crate) fn shown<'a, C: Comparator>(&self, core: &'a Core<C>) -> Option<Entry<'a>> {
+    pub(crate) fn shown<'a>(&self, core: &'a Core) -> Option<Entry<'a>> {
         let State::At(stand) = &self.state else { return None };
         let view = self.scope.frame()?.on(&core.arena)?;
         stand.resume(&view).map(|entry| Entry::new(entry, &view))
     }
 
     /// Goes to the first entry shown at or after (`key`, `sequence`).
-    pub(crate) fn seek_version<'a, C: Comparator>(
+    pub(crate) fn seek_version<'a>(
         &mut self,
-        core: &'a Core<C>,
+        core: &'a Core,
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<Entry<'a>>> {
@@ -164,9 +165,9 @@ impl<L: Visibility> Walk<L> {
     }
 
     /// Goes to the first entry shown at or after a position, or to the last one before it.
-    pub(crate) fn go_to<'a, C: Comparator>(
+    pub(crate) fn go_to<'a>(
         &mut self,
-        core: &'a Core<C>,
+        core: &'a Core,
         way: Way,
         target: &Target<'_>,
     ) -> Result<Option<Entry<'a>>> {
@@ -183,9 +184,9 @@ impl<L: Visibility> Walk<L> {
     }
 
     /// Goes to the first entry of a walk in this direction, from a position or from the end of the table.
-    pub(crate) fn begin<'a, C: Comparator>(
+    pub(crate) fn begin<'a>(
         &mut self,
-        core: &'a Core<C>,
+        core: &'a Core,
         way: Way,
         from: Option<&ScanBound>,
     ) -> Result<Option<Entry<'a>>> {
@@ -196,11 +197,7 @@ impl<L: Visibility> Walk<L> {
 
     /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
-    pub(crate) fn step<'a, C: Comparator>(
-        &mut self,
-        core: &'a Core<C>,
-        way: Way,
-    ) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn step<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
         let shown = self.advance(core, way)?;
         if self.shows_all(core) {
             return Ok(shown);
@@ -211,11 +208,7 @@ impl<L: Visibility> Walk<L> {
 
     /// Takes one step of a walk without a prefix, and returns the entry that it leads to.
     #[inline(always)]
-    pub(crate) fn advance<'a, C: Comparator>(
-        &mut self,
-        core: &'a Core<C>,
-        way: Way,
-    ) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn advance<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
         if let Some(entry) = self.scope.step_fast(core, &self.state, way, &mut self.read_ahead)
             && let Some(frame) = self.scope.frame()
         {
@@ -227,13 +220,13 @@ impl<L: Visibility> Walk<L> {
 
     /// Whether every entry that a step leads to has the walk's prefix.
     #[inline(always)]
-    fn shows_all<C: Comparator>(&self, core: &Core<C>) -> bool {
+    fn shows_all(&self, core: &Core) -> bool {
         core.comparator.key_order() == KeyOrder::Bytes || self.scope.prefix().is_none()
     }
 
     /// Passes entries without the prefix, in orders where keys with a common prefix are not adjacent.
     #[cold]
-    fn pass_others_by_steps<C: Comparator>(&mut self, core: &Core<C>, way: Way) -> Result<()> {
+    fn pass_others_by_steps(&mut self, core: &Core, way: Way) -> Result<()> {
         let is_other = |walk: &Self| match (walk.shown(core), walk.scope.prefix()) {
             (Some(entry), Some(prefix)) => !entry.user_key().starts_with(prefix),
             _ => false,
@@ -245,7 +238,7 @@ impl<L: Visibility> Walk<L> {
     }
 
     #[inline(never)]
-    fn step_slow<'a, C: Comparator>(&mut self, core: &'a Core<C>, way: Way) -> Result<Option<Entry<'a>>> {
+    fn step_slow<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
         if matches!(self.state, State::Nowhere) {
             return Ok(None);
         }
@@ -269,12 +262,7 @@ impl<L: Visibility> Walk<L> {
 
     /// Takes a step after a seek met damage, on to its position.
     #[cold]
-    fn step_to<'a, C: Comparator>(
-        &mut self,
-        core: &'a Core<C>,
-        way: Way,
-        sought: Box<ScanBound>,
-    ) -> Result<Option<Entry<'a>>> {
+    fn step_to<'a>(&mut self, core: &'a Core, way: Way, sought: Box<ScanBound>) -> Result<Option<Entry<'a>>> {
         let is_before =
             |entry: &Entry<'a>| entry.is_before(&core.comparator, &sought.target(&core.comparator));
         match self.step_slow(core, way) {
@@ -289,7 +277,7 @@ impl<L: Visibility> Walk<L> {
 
     /// Counts entries that a move has passed, in the walk's own memory and for the table's statistics.
     #[inline]
-    fn pass_by<C: Comparator>(&mut self, core: &Core<C>, hidden: u64) {
+    fn pass_by(&mut self, core: &Core, hidden: u64) {
         if hidden > 0 {
             self.hidden += hidden;
             core.accelerators.count(Event::Hidden, hidden);
@@ -303,13 +291,13 @@ impl<L: Visibility> Walk<L> {
 
     /// Ends a seek, after which the count of steps starts again.
     #[inline(always)]
-    fn land<C: Comparator>(&mut self, core: &Core<C>, outcome: Arrival) -> Result<()> {
+    fn land(&mut self, core: &Core, outcome: Arrival) -> Result<()> {
         self.heading.limit = StepLimit::default();
         self.stand(core, outcome)
     }
 
     #[inline(always)]
-    fn stand<C: Comparator>(&mut self, core: &Core<C>, outcome: Arrival) -> Result<()> {
+    fn stand(&mut self, core: &Core, outcome: Arrival) -> Result<()> {
         match outcome {
             Ok(Ok(Some(stand))) => self.state = State::At(stand),
             Ok(Ok(None)) => self.state = State::Nowhere,
@@ -330,7 +318,7 @@ impl<L: Visibility> Walk<L> {
     /// Puts the walk into a gap, and copies the positions of its sides if they verify (WALK-1).
     #[cold]
     #[inline(never)]
-    fn fall<C: Comparator>(&mut self, core: &Core<C>, gap: Gap) -> Result<()> {
+    fn fall(&mut self, core: &Core, gap: Gap) -> Result<()> {
         let search = self.scope.search(core).ok();
         self.reported = Some(Box::new(ReportedGap::around(search.as_ref(), gap)));
         self.state = State::Gap;
@@ -338,7 +326,7 @@ impl<L: Visibility> Walk<L> {
     }
 
     /// Reads the control block again.
-    fn refresh<C: Comparator>(&mut self, core: &Core<C>) -> Result<()> {
+    fn refresh(&mut self, core: &Core) -> Result<()> {
         (self.failed, self.sought) = (None, None);
         self.state = State::Nowhere;
         self.scope.refresh(core).or_else(|corruption| self.fail(corruption))
@@ -362,14 +350,14 @@ impl<L: Visibility> Walk<L> {
 
     /// How far a walk in this direction has come: it is done with everything before the returned position.
     #[cold]
-    pub(crate) fn progress<C: Comparator>(&self, core: &Core<C>, way: Way) -> Result<ScanBound, Corruption> {
+    pub(crate) fn progress(&self, core: &Core, way: Way) -> Result<ScanBound, Corruption> {
         self.scope.progress(core, &self.state, self.reported.as_deref(), way)
     }
 }
 
 impl Walk<AtSnapshot> {
     /// The merge operands of the key that the walk is on, if its entry is one.
-    pub(crate) fn operands<'a, C: Comparator>(&self, core: &'a Core<C>) -> Result<Option<Operands<'a, C>>> {
+    pub(crate) fn operands<'a>(&self, core: &'a Core) -> Result<Option<Operands<'a>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
         let search = self.scope.search(core)?;
         let entry = resumed(&search, stand)?;
@@ -380,7 +368,7 @@ impl Walk<AtSnapshot> {
 
 impl Walk<Raw> {
     /// Goes from any version of a key to the key's first version inside the bounds.
-    pub(crate) fn rewind_key<'a, C: Comparator>(&mut self, core: &'a Core<C>) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn rewind_key<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = self.state else { return Ok(None) };
         let first = self.scope.search(core).map(|search| {
             let entry = resumed(&search, &stand)?;

@@ -12,7 +12,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "levels are few")]
 
 use crate::error::{Corruption, Place};
-use crate::key::{Comparator, Target};
+use crate::key::Target;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::node::bytes_of;
@@ -20,7 +20,7 @@ use crate::memtable::skiplist::search::{Bracket, Careful, Gap, Progress, Search,
 use crate::memtable::skiplist::witness::Doubt;
 use crate::planted::{Bug, planted};
 
-impl<'a, C: Comparator> Search<'a, C> {
+impl<'a> Search<'a> {
     /// The careful search (SEARCH-3). Its result is certified like that of any search.
     #[cold]
     #[inline(never)]

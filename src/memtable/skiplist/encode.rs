@@ -274,11 +274,11 @@ pub(crate) struct Shape {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
+    use crate::comparator::BYTEWISE;
     use crate::error::Error;
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
     use crate::integrity::tag::Secret;
-    use crate::key::Bytewise;
     use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
     use crate::memtable::skiplist::control_block::Head;
     use crate::memtable::skiplist::inserter::Inserter;
@@ -291,7 +291,7 @@ mod tests {
         let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
         let arena = Arena::new(&options).unwrap();
         let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
-        let search = list.search(Head::Points, arena.view().unwrap(), &Bytewise);
+        let search = list.search(Head::Points, arena.view().unwrap(), &BYTEWISE);
         let mut inserter = Inserter::default();
         let bytes: Vec<u8> = (1..=40).collect();
         for len in 0..bytes.len() {

@@ -14,7 +14,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "levels are few")]
 
 use crate::error::Result;
-use crate::key::{Comparator, Target};
+use crate::key::Target;
 use crate::memtable::skiplist::arena::SubChunk;
 use crate::memtable::skiplist::directory::lookup::LeafSlot;
 use crate::memtable::skiplist::directory::name::{NAMED_EVERY, Named};
@@ -105,7 +105,7 @@ impl Inserter {
     }
 
     /// Goes on after a way that a search of this list has recorded.
-    pub(crate) fn follow<C>(&mut self, search: &Search<'_, C>, way: &Splice) {
+    pub(crate) fn follow(&mut self, search: &Search<'_>, way: &Splice) {
         self.splice.clone_from(way);
         (self.owner, self.next, self.run) = (search.sentinel, Next::After, u32::MAX);
     }
@@ -117,9 +117,9 @@ impl Inserter {
     }
 
     /// The bracket around a position beside the writer's last insert: at most a few hops after it, or right before it.
-    pub(crate) fn find_beside_last<'a, C: Comparator>(
+    pub(crate) fn find_beside_last<'a>(
         &mut self,
-        search: &Search<'a, C>,
+        search: &Search<'a>,
         target: &Target<'_>,
     ) -> Option<Bracket<'a>> {
         match self.next {
@@ -130,11 +130,7 @@ impl Inserter {
 
     /// The bracket around a position at most a few hops after the last insert, if the next one is looked for there.
     #[inline(always)]
-    fn find_after<'a, C: Comparator>(
-        &mut self,
-        search: &Search<'a, C>,
-        target: &Target<'_>,
-    ) -> Option<Bracket<'a>> {
+    fn find_after<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
         let hops = match self.next {
             Next::After => NEAR_HOPS,
             Next::Elsewhere if search.directory == 0 => 0,
@@ -150,11 +146,7 @@ impl Inserter {
 
     /// The bracket around a position right before the last insert, by its back link, if a link leads back from there.
     #[inline(never)]
-    fn find_before<'a, C: Comparator>(
-        &mut self,
-        search: &Search<'a, C>,
-        target: &Target<'_>,
-    ) -> Option<Bracket<'a>> {
+    fn find_before<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
         if self.owner != search.sentinel {
             return None;
         }
@@ -187,11 +179,7 @@ impl Inserter {
 
     /// The bracket around the place of an entry.
     #[inline(always)]
-    pub(crate) fn find<'a, C: Comparator>(
-        &mut self,
-        search: &Search<'a, C>,
-        fields: &Fields<'_>,
-    ) -> Result<Bracket<'a>> {
+    pub(crate) fn find<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
         let target = Target::new(search.comparator, fields.key, fields.sequence);
         match self.find_after(search, &target) {
             Some(bracket) => Ok(bracket),
@@ -201,11 +189,7 @@ impl Inserter {
 
     /// The bracket around the place of an entry that is not after the last one.
     #[inline(never)]
-    fn find_elsewhere<'a, C: Comparator>(
-        &mut self,
-        search: &Search<'a, C>,
-        fields: &Fields<'_>,
-    ) -> Result<Bracket<'a>> {
+    fn find_elsewhere<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
         let target = &Target::new(search.comparator, fields.key, fields.sequence);
         if self.next == Next::Before
             && let Some(bracket) = self.find_before(search, target)
@@ -233,12 +217,7 @@ impl Inserter {
     /// What is left to do once a node is published and counted: its name in the directory, and its higher levels. The
     /// comparator may panic here (LIST-4). What cannot be linked is left out: it costs speed only.
     #[inline(always)]
-    pub(super) fn settle<C: Comparator>(
-        &mut self,
-        search: &Search<'_, C>,
-        fields: &Fields<'_>,
-        tower: Tower,
-    ) {
+    pub(super) fn settle(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
         if search.directory != 0 && self.run.is_multiple_of(NAMED_EVERY) {
             self.name(search, fields, tower);
@@ -256,7 +235,7 @@ impl Inserter {
     /// leads there as well, by more steps.
     #[cold]
     #[inline(never)]
-    fn find_tower<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: Tower) {
+    fn find_tower(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         let target =
             &Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         self.splice = Splice { named: self.splice.named, ..Splice::new(search.sentinel) };
@@ -266,7 +245,7 @@ impl Inserter {
 
     /// Names a published node in the directory, and those that wait for it.
     #[inline(never)]
-    fn name<C: Comparator>(&mut self, search: &Search<'_, C>, fields: &Fields<'_>, tower: Tower) {
+    fn name(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         let target =
             Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         let guess = self.splice.named;
@@ -285,7 +264,7 @@ impl Inserter {
     }
 
     #[cold]
-    fn name_waiting<C: Comparator>(&mut self, search: &Search<'_, C>) {
+    fn name_waiting(&mut self, search: &Search<'_>) {
         let count = std::mem::take(&mut self.waiting.count);
         for node in self.waiting.nodes.into_iter().take(count) {
             let Some(opened) = search.view.try_open(node) else { continue };
@@ -301,10 +280,11 @@ impl Inserter {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
+    use crate::comparator::BYTEWISE;
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
     use crate::integrity::tag::Secret;
-    use crate::key::{Bytewise, Kind, SequenceNumber};
+    use crate::key::{Kind, SequenceNumber};
     use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
     use crate::memtable::skiplist::control_block::Head;
     use crate::memtable::skiplist::list::{DuplicatePolicy, List};
@@ -319,10 +299,10 @@ mod tests {
         let list = |head| List::new(&arena, head, SeekChecks::Bracket, OrderChecks::Off).unwrap();
         let (points, ranges) = (list(Head::Points).with_directory(&arena).unwrap(), list(Head::Ranges));
         let (in_points, in_ranges) = (
-            points.search(Head::Points, arena.view().unwrap(), &Bytewise),
-            ranges.search(Head::Ranges, arena.view().unwrap(), &Bytewise),
+            points.search(Head::Points, arena.view().unwrap(), &BYTEWISE),
+            ranges.search(Head::Ranges, arena.view().unwrap(), &BYTEWISE),
         );
-        let entries = |search: &Search<'_, Bytewise>| {
+        let entries = |search: &Search<'_>| {
             let (mut at, mut found) = (search.sentinel, Vec::new());
             while let Some(entry) = search.next(at).unwrap() {
                 found.push((entry.key().to_vec(), entry.node().sequence()));

@@ -14,7 +14,7 @@
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Comparator, SequenceNumber, Side, Target};
+use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
 use crate::memtable::skiplist::witness::Doubt;
@@ -26,7 +26,7 @@ const HINT_HOPS_MAX: u32 = 64;
 /// At most this many damaged entries of a gap are tried for proofs of their keys, because a proof takes microseconds.
 const GAP_ENTRIES_MAX: u32 = 16;
 
-impl<'a, C: Comparator> Search<'a, C> {
+impl<'a> Search<'a> {
     /// The entry after `at`, or the first one if `at` is the sentinel, without order checks. `None` if there is none, or
     /// if it cannot be certified as it is; `next` then tells.
     #[inline(always)]

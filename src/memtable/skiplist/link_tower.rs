@@ -13,7 +13,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::key::{Comparator, Target};
+use crate::key::Target;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::search::{Search, Splice, Trail};
 use crate::planted::{Bug, planted};
@@ -38,7 +38,7 @@ enum LevelLink {
     },
 }
 
-impl<C: Comparator> Search<'_, C> {
+impl Search<'_> {
     /// Links a node at its levels above 0, each after the node that the splice names there.
     #[inline(always)]
     pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: Tower) {

@@ -20,10 +20,11 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{Comparator, SequenceNumber, Target, are_equal};
+use crate::key::{SequenceNumber, Target};
 use crate::memtable::skiplist::arena::{Arena, SubChunk, View};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::directory::lookup::new_root;
@@ -52,7 +53,7 @@ pub(crate) struct List {
 /// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that it replaces, so the
 /// tallest is assumed.
 #[inline]
-pub(crate) fn entry_bytes<C>(search: &Search<'_, C>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
+pub(crate) fn entry_bytes(search: &Search<'_>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
     let view = &search.view;
     let height = match policy {
         DuplicatePolicy::Replace => HEIGHT_MAX as u32,
@@ -162,7 +163,7 @@ impl List {
 
     /// What a search in this list needs; `head` is the one that it was made with.
     #[inline(always)]
-    pub(crate) fn search<'a, C>(&self, head: Head, view: View<'a>, comparator: &'a C) -> Search<'a, C> {
+    pub(crate) fn search<'a>(&self, head: Head, view: View<'a>, comparator: &'a KeyComparator) -> Search<'a> {
         let (top, sentinel) = (self.top(), view.head(head));
         let (seek_checks, order_checks) = (self.seek_checks, self.order_checks);
         let (directory, holds) = (self.directory, self.holds);
@@ -178,14 +179,14 @@ impl List {
 
     /// Tells a search that is kept from insert to insert how high the list has become.
     #[inline(always)]
-    pub(crate) fn heighten<C>(&self, search: &mut Search<'_, C>) {
+    pub(crate) fn heighten(&self, search: &mut Search<'_>) {
         search.course.top = self.top();
     }
 
     /// Inserts an entry. Expected O(log n); O(1) after the writer's last insert.
-    pub(crate) fn insert<'a, C: Comparator>(
+    pub(crate) fn insert<'a>(
         &self,
-        search: &Search<'a, C>,
+        search: &Search<'a>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
@@ -200,9 +201,9 @@ impl List {
     /// Inserts most entries: those without an equal, at the first attempt, where a search has certified the place. What else
     /// there is to do is done by [`insert_any`](Self::insert_any), out of the way.
     #[inline(always)]
-    pub(crate) fn insert_between<'a, C: Comparator>(
+    pub(crate) fn insert_between<'a>(
         &self,
-        search: &Search<'a, C>,
+        search: &Search<'a>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         bracket: &Bracket<'a>,
@@ -224,9 +225,9 @@ impl List {
     /// Inserts an entry that may have an equal, however many attempts it takes; `site`: where its node was built
     /// before.
     #[inline(never)]
-    pub(crate) fn insert_any<'a, C: Comparator>(
+    pub(crate) fn insert_any<'a>(
         &self,
-        search: &Search<'a, C>,
+        search: &Search<'a>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
@@ -241,9 +242,9 @@ impl List {
 
     /// Inserts with a site that may be taken already. A site that is not used stays in `site`, and the caller gives
     /// it back.
-    fn insert_at<'a, C: Comparator>(
+    fn insert_at<'a>(
         &self,
-        search: &Search<'a, C>,
+        search: &Search<'a>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
@@ -275,9 +276,9 @@ impl List {
 
     /// Takes the space of a node.
     #[inline(always)]
-    fn site<C: Comparator>(
+    fn site(
         &self,
-        search: &Search<'_, C>,
+        search: &Search<'_>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         (revision, bracket): (u32, &Bracket<'_>),
@@ -292,9 +293,9 @@ impl List {
 
     /// Builds the node and links it at level 0 (LIST-1). `None` if another writer was faster.
     #[inline(always)]
-    fn attempt<'a, C: Comparator>(
+    fn attempt<'a>(
         &self,
-        search: &Search<'a, C>,
+        search: &Search<'a>,
         site: &mut Site,
         fields: &Fields<'_>,
         revision: u32,
@@ -322,9 +323,9 @@ impl List {
     /// Names a published node in the directory and links it at its higher levels, after its writer has counted it: the
     /// comparator may panic here (LIST-4).
     #[inline(always)]
-    pub(crate) fn link_tower<C: Comparator>(
+    pub(crate) fn link_tower(
         &self,
-        search: &Search<'_, C>,
+        search: &Search<'_>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         tower: Tower,
@@ -341,9 +342,9 @@ impl List {
     /// Estimates the number of entries between two positions: exact up to 64; otherwise the number of nodes on the
     /// highest level with more than 64 of them, multiplied by the entries that one node there stands for. Expected
     /// O(log n), at most some 10 000 steps where towers are sparse. Standard error 1/8.
-    pub(crate) fn approximate_count<C: Comparator>(
+    pub(crate) fn approximate_count(
         &self,
-        search: &Search<'_, C>,
+        search: &Search<'_>,
         from: &Target<'_>,
         to: &Target<'_>,
     ) -> Result<u64> {
@@ -363,7 +364,7 @@ impl List {
     /// Takes an unpublished node back (LIST-3).
     #[cold]
     #[inline(never)]
-    fn give_back<C>(&self, search: &Search<'_, C>, inserter: &mut Inserter, site: Site) -> Result<()> {
+    fn give_back(&self, search: &Search<'_>, inserter: &mut Inserter, site: Site) -> Result<()> {
         site.give_back(&search.view, &mut inserter.sub)
     }
 }
@@ -380,8 +381,8 @@ impl Linked {
 const EXACT_COUNT: u64 = 64;
 
 /// Nodes of one level between two positions.
-fn count_level<C: Comparator>(
-    search: &Search<'_, C>,
+fn count_level(
+    search: &Search<'_>,
     splice: &Splice,
     level: u32,
     from: &Target<'_>,
@@ -455,8 +456,8 @@ fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumbe
 
 /// Applies the duplicate policy to what the bracket shows.
 #[inline(always)]
-fn settle<'a, C: Comparator>(
-    search: &Search<'a, C>,
+fn settle<'a>(
+    search: &Search<'a>,
     bracket: &Bracket<'a>,
     fields: &Fields<'_>,
     policy: DuplicatePolicy,
@@ -486,6 +487,6 @@ fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
 }
 
 #[inline(always)]
-fn equals<C: Comparator>(search: &Search<'_, C>, entry: &Verified<'_>, fields: &Fields<'_>) -> bool {
-    entry.node().sequence() == fields.sequence && are_equal(search.comparator, entry.key(), fields.key)
+fn equals(search: &Search<'_>, entry: &Verified<'_>, fields: &Fields<'_>) -> bool {
+    entry.node().sequence() == fields.sequence && search.comparator.are_equal(entry.key(), fields.key)
 }

@@ -8,13 +8,14 @@
 
 use std::sync::Arc;
 
+use crate::comparator::BYTEWISE;
 use crate::sync::model::{JoinHandle, check, spawn};
 
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Width, key_part};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::integrity::tag::Secret;
-use crate::key::{Bytewise, Kind, Side, Target};
+use crate::key::{Kind, Side, Target};
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, SubChunk};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::encode::Fields;
@@ -44,8 +45,8 @@ impl Table {
         Arc::new(Table { arena, list })
     }
 
-    fn search(&self) -> Search<'_, Bytewise> {
-        self.list.search(Head::Points, self.arena.view().unwrap(), &Bytewise)
+    fn search(&self) -> Search<'_> {
+        self.list.search(Head::Points, self.arena.view().unwrap(), &BYTEWISE)
     }
 
     /// An inserter with its space already taken: another model asks how two of them take it.
@@ -77,7 +78,7 @@ impl Table {
     /// Whether a read finds the key's newest version; it must be whole.
     fn holds(&self, key: &[u8]) -> bool {
         let search = self.search();
-        let bracket = search.find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail).unwrap();
+        let bracket = search.find(&Target::new(&BYTEWISE, key, u64::MAX), &mut NoTrail).unwrap();
         bracket.entry.is_some_and(|entry| {
             assert_eq!(entry.value(search.view.width).unwrap(), b"v");
             entry.key() == key
@@ -210,7 +211,7 @@ impl Table {
     /// Whether a key is found, or the way to it is reported as damaged: not that it is absent.
     fn admits(&self, key: &[u8]) -> bool {
         let search = self.search();
-        let found = search.find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail);
+        let found = search.find(&Target::new(&BYTEWISE, key, u64::MAX), &mut NoTrail);
         found.is_err() || found.is_ok_and(|bracket| bracket.entry.is_some_and(|entry| entry.key() == key))
     }
 

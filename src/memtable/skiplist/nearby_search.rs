@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{Comparator, Kind, Target};
+use crate::key::{Kind, Target};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::directory::lookup::{Hint, Pages};
 use crate::memtable::skiplist::node::{Node, Verified};
@@ -20,10 +20,10 @@ const HINT_HOPS: u32 = 64;
 /// Slots that are tried for a way around a broken link.
 const SLOTS_TRIED: i32 = 8;
 
-impl<'a, C: Comparator> Search<'a, C> {
+impl<'a> Search<'a> {
     /// The directory of this list, if it has one.
     #[inline(always)]
-    pub(crate) fn directory(&self) -> Pages<'_, 'a, C> {
+    pub(crate) fn directory(&self) -> Pages<'_, 'a> {
         Pages { view: &self.view, comparator: self.comparator, root: self.course.directory }
     }
 
@@ -118,7 +118,13 @@ impl<'a, C: Comparator> Search<'a, C> {
     ) -> Option<Bracket<'a>> {
         let pred = match at {
             start if start == self.sentinel => None,
-            last => Some(self.view.try_open(last).filter(|node| self.is_before(node, target))?),
+            last => {
+                let node = self.view.try_open(last)?;
+                if !self.is_before(&node, target) {
+                    return None;
+                }
+                Some(node)
+            }
         };
         let (next, succ, back) = self.look_behind(at)?;
         trail.visit();

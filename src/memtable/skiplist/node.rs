@@ -24,11 +24,12 @@ use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::integrity::digest::{Kvos, Placed, Protected, StoredProtection, Width, key_part};
 use crate::integrity::tag::Secret;
-use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::skiplist::arena::{Arena, View};
 #[cfg(not(loom))]
 use crate::memtable::skiplist::layout::BACK_AT;
@@ -271,7 +272,7 @@ impl<'a> Node<'a> {
 
     /// Compares this entry with a position.
     #[inline(always)]
-    pub(crate) fn order<C: Comparator>(&self, comparator: &C, target: &Target<'_>) -> Order {
+    pub(crate) fn order(&self, comparator: &KeyComparator, target: &Target<'_>) -> Order {
         target.entry_order(comparator, self.key(), || (self.sequence(), self.revision()))
     }
 

@@ -10,7 +10,6 @@
 
 #![forbid(unsafe_code)]
 
-use crate::key::Comparator;
 use crate::memtable::skiplist::directory::lookup::{Hint, LeafSlot};
 use crate::memtable::skiplist::search::{Search, Trail};
 use crate::prefetch::prefetch_read;
@@ -103,12 +102,12 @@ impl Trail for ReadAhead {
     #[inline(always)]
     fn record(&mut self, _level: u32, _at: u32) {}
     #[inline(always)]
-    fn ask_ahead<C: Comparator>(&mut self, search: &Search<'_, C>, hint: &Hint) {
+    fn ask_ahead(&mut self, search: &Search<'_>, hint: &Hint) {
         search.start_at_place(self, hint.at, Onward::Up);
     }
 }
 
-impl<C: Comparator> Search<'_, C> {
+impl Search<'_> {
     /// A walk has come from `at` to another node: asks for what lies side by side with it, on the side away from `at`. `true`: the
     /// read-ahead is to be moved, with `read_on` or `read_back`.
     #[inline(always)]

@@ -26,9 +26,10 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{Comparator, Target};
+use crate::key::Target;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::directory::lookup::{Hint, LeafSlot};
@@ -84,7 +85,7 @@ pub(crate) trait Trail {
     fn visit(&mut self) {}
     /// The directory names this place: memory that is needed behind it may be asked for.
     #[inline(always)]
-    fn ask_ahead<C: Comparator>(&mut self, _search: &Search<'_, C>, _hint: &Hint) {}
+    fn ask_ahead(&mut self, _search: &Search<'_>, _hint: &Hint) {}
     /// The walk starts at this place of the directory, and knows the way on level 0 alone.
     #[inline(always)]
     fn start_at(&mut self, _hint: &Hint) {}
@@ -186,21 +187,21 @@ impl Course {
 
 /// The parameters of a walk.
 #[derive(Debug)]
-pub(crate) struct Search<'a, C> {
+pub(crate) struct Search<'a> {
     pub(crate) view: View<'a>,
-    pub(crate) comparator: &'a C,
+    pub(crate) comparator: &'a KeyComparator,
     pub(crate) course: Course,
 }
 
-impl<C> Clone for Search<'_, C> {
+impl Clone for Search<'_> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C> Copy for Search<'_, C> {}
+impl Copy for Search<'_> {}
 
-impl<C> Search<'_, C> {
+impl Search<'_> {
     /// The height of an entry's tower.
     #[inline(always)]
     pub(crate) fn height(&self, fields: &Fields<'_>, revision: u32) -> u32 {
@@ -209,7 +210,7 @@ impl<C> Search<'_, C> {
     }
 }
 
-impl<C> std::ops::Deref for Search<'_, C> {
+impl std::ops::Deref for Search<'_> {
     type Target = Course;
     #[inline(always)]
     fn deref(&self) -> &Course {
@@ -239,7 +240,7 @@ pub(crate) enum Progress {
     Stopped(u32),
 }
 
-impl<'a, C: Comparator> Search<'a, C> {
+impl<'a> Search<'a> {
     /// A walk that starts at the top.
     #[inline(always)]
     pub(crate) fn start(&self) -> Walk {

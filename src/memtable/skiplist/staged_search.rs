@@ -10,14 +10,14 @@
 
 #![forbid(unsafe_code)]
 
-use crate::key::{Comparator, Target};
+use crate::key::Target;
 use crate::memtable::skiplist::directory::lookup::GROUP;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
 
 /// Finds the brackets of many targets. `done` gets each target's number and outcome, and the way that led there, which began as
 /// a copy of `trail`.
-pub(crate) fn find_many<'a, C: Comparator, T: Trail + Clone>(
-    search: &Search<'a, C>,
+pub(crate) fn find_many<'a, T: Trail + Clone>(
+    search: &Search<'a>,
     targets: &[Target<'_>],
     trail: &T,
     done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &T),
@@ -40,10 +40,11 @@ pub(crate) fn find_many<'a, C: Comparator, T: Trail + Clone>(
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
+    use crate::comparator::BYTEWISE;
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
     use crate::integrity::tag::Secret;
-    use crate::key::{Bytewise, Kind};
+    use crate::key::Kind;
     use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
     use crate::memtable::skiplist::control_block::Head;
     use crate::memtable::skiplist::encode::Fields;
@@ -61,7 +62,7 @@ mod tests {
         let arena = Arena::new(&options).unwrap();
         let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
         let list = list.with_directory(&arena).unwrap();
-        let search = list.search(Head::Points, arena.view().unwrap(), &Bytewise);
+        let search = list.search(Head::Points, arena.view().unwrap(), &BYTEWISE);
         let mut inserter = Inserter::default();
         let keys: Vec<[u8; 8]> = (0..40u64).map(|n| (n * 0x0101_0204).to_be_bytes()).collect();
         for key in &keys {
@@ -69,7 +70,7 @@ mod tests {
             let placed = list.insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject).unwrap();
             list.link_tower(&search, &mut inserter, &fields, placed.tower().unwrap());
         }
-        let targets: Vec<_> = keys.iter().map(|key| Target::new(&Bytewise, key, u64::MAX)).collect();
+        let targets: Vec<_> = keys.iter().map(|key| Target::new(&BYTEWISE, key, u64::MAX)).collect();
         let told = |outcome: Result<Bracket<'_>, Gap>| {
             outcome
                 .map(|bracket| bracket.entry.map(|entry| entry.key().to_vec()))

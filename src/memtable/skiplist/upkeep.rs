@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
 
-use crate::key::Comparator;
 use crate::memtable::skiplist::arena::SubChunk;
 use crate::memtable::skiplist::directory::look::{Look, Standing};
 use crate::memtable::skiplist::directory::lookup::LeafSlot;
@@ -73,7 +72,7 @@ impl Upkeep {
     }
 
     /// Looks at some pages, and renews the directory if one is broken. `settle` waits until all writers at work have left.
-    pub(crate) fn look_on<C: Comparator>(&self, search: &Search<'_, C>, settle: &mut impl FnMut()) {
+    pub(crate) fn look_on(&self, search: &Search<'_>, settle: &mut impl FnMut()) {
         if search.directory == 0 {
             return;
         }
@@ -83,7 +82,7 @@ impl Upkeep {
         }
     }
 
-    fn meets_damage<C: Comparator>(&self, search: &Search<'_, C>, settle: &mut impl FnMut()) -> bool {
+    fn meets_damage(&self, search: &Search<'_>, settle: &mut impl FnMut()) -> bool {
         let directory = search.directory();
         let mut at = self.next().or_else(|| directory.first());
         let mut broken = directory.is_lost();
@@ -103,7 +102,7 @@ impl Upkeep {
     }
 }
 
-impl<C: Comparator> Search<'_, C> {
+impl Search<'_> {
     /// Builds the directory anew from level 0.
     #[cold]
     fn renew_directory(&self) {

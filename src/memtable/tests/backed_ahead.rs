@@ -9,7 +9,6 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
-use crate::key::Bytewise;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::get::Lookup;
 use crate::memtable::skiplist::control_block::ControlWord;
@@ -25,7 +24,7 @@ fn table(write_buffer_size: u64) -> MemTable {
 }
 
 /// Number of resident bytes of a chunk.
-fn resident(table: &MemTable<Bytewise>, chunk: usize) -> u64 {
+fn resident(table: &MemTable, chunk: usize) -> u64 {
     let control = &table.core().arena.control;
     let first = control.get(ControlWord::base(chunk)).unwrap() / PAGE;
     let pages = (8 * control.get(ControlWord::units(chunk)).unwrap()).div_ceil(PAGE);

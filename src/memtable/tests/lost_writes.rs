@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
 use crate::integrity::hash::splitmix;
-use crate::key::Bytewise;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Lookup;
@@ -57,7 +56,7 @@ fn key_of(n: u64) -> Vec<u8> {
     format!("k{n:03}").into_bytes()
 }
 
-fn image(table: &MemTable<Bytewise>) -> Image {
+fn image(table: &MemTable) -> Image {
     let arena = &table.core().arena;
     let view = arena.view().unwrap();
     // ORDERING: Relaxed: one thread.
@@ -66,7 +65,7 @@ fn image(table: &MemTable<Bytewise>) -> Image {
     units.map(|unit| (unit, word(unit))).collect()
 }
 
-fn put_back(table: &MemTable<Bytewise>, words: impl IntoIterator<Item = (u32, u64)>) {
+fn put_back(table: &MemTable, words: impl IntoIterator<Item = (u32, u64)>) {
     let view = table.core().arena.view().unwrap();
     for (unit, value) in words {
         // ORDERING: Relaxed: one thread.
@@ -75,7 +74,7 @@ fn put_back(table: &MemTable<Bytewise>, words: impl IntoIterator<Item = (u32, u6
 }
 
 /// Builds a table. Returns it with its true content, and its memory before each write and at the end.
-fn build(shape: Shape, seed: u64) -> (MemTable<Bytewise>, Rows, Vec<Image>) {
+fn build(shape: Shape, seed: u64) -> (MemTable, Rows, Vec<Image>) {
     let options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(seed);
     let table = MemTable::new(options.build().unwrap()).unwrap();
     let mut numbers: Vec<u64> = (0..shape.entries).map(|n| 2 * n).collect();
@@ -125,7 +124,7 @@ fn right_or_reported<T>(answer: Result<T>, check: impl FnOnce(T)) -> bool {
     }
 }
 
-fn gets(table: &MemTable<Bytewise>, rows: &Rows, entries: u64) -> bool {
+fn gets(table: &MemTable, rows: &Rows, entries: u64) -> bool {
     let mut silent = true;
     for n in 0..2 * entries + 1 {
         let key = key_of(n);
@@ -159,7 +158,7 @@ fn scan<'t>(steps: impl Iterator<Item = Result<Entry<'t>>>, rows: &Rows) -> bool
     silent
 }
 
-fn reads(table: &MemTable<Bytewise>, rows: &Rows, entries: u64) -> bool {
+fn reads(table: &MemTable, rows: &Rows, entries: u64) -> bool {
     let (forward, backward) = (scan(table.range(..), rows), scan(table.range(..).rev(), rows));
     gets(table, rows, entries) && forward && backward
 }

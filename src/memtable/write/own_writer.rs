@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
 use crate::error::Result;
-use crate::key::{Bytewise, Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::skiplist::encode::Fields;
@@ -27,18 +27,18 @@ use crate::memtable::write::writer::{Inserted, admit, apply, with_slices, writes
 /// assert_eq!(table.len(), 1);
 /// # Ok(()) }
 /// ```
-pub struct Writer<C: Comparator = Bytewise> {
-    pub(crate) core: Arc<Core<C>>,
+pub struct Writer {
+    pub(crate) core: Arc<Core>,
     pub(crate) shard: Arc<WriterShard>,
 }
 
-impl<C: Comparator> Writer<C> {
-    pub(crate) fn new(core: &Arc<Core<C>>) -> Self {
+impl Writer {
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
         Writer { shard: core.shards.lease(), core: Arc::clone(core) }
     }
 
     /// A writer with `bytes` of arena space reserved.
-    pub(crate) fn reserving(core: &Arc<Core<C>>, bytes: u64) -> Result<Self> {
+    pub(crate) fn reserving(core: &Arc<Core>, bytes: u64) -> Result<Self> {
         // The control word is not used here, because a damaged one counts as frozen; the shard's gate decides.
         if core.sealed.get().is_some() {
             return Err(frozen());
@@ -133,7 +133,7 @@ impl<C: Comparator> Writer<C> {
     }
 }
 
-impl<C: Comparator> Drop for Writer<C> {
+impl Drop for Writer {
     fn drop(&mut self) {
         self.shard.release();
     }

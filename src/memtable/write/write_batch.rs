@@ -27,7 +27,7 @@
 
 use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Error, Result};
-use crate::key::{Comparator, Kind, SequenceNumber, Target};
+use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::Entered;
 use crate::memtable::skiplist::control_block::ControlWord;
@@ -131,8 +131,8 @@ impl std::ops::DerefMut for Writes<'_> {
 }
 
 /// Reads and admits the whole batch (WRITE-BATCH-1), into `writes`, which are empty.
-pub(crate) fn read_batch<'b, C: Comparator>(
-    core: &Core<C>,
+pub(crate) fn read_batch<'b>(
+    core: &Core,
     first: SequenceNumber,
     batch: &'b WriteBatch,
     writes: &mut Writes<'b>,
@@ -157,7 +157,7 @@ pub(crate) fn read_batch<'b, C: Comparator>(
 }
 
 /// Whether this is an empty range, which RocksDB logs: it takes its sequence number and nothing else.
-fn deletes_nothing<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> bool {
+fn deletes_nothing(core: &Core, write: &Fields<'_>) -> bool {
     write.kind == Kind::RANGE_DELETE && core.comparator.compare(write.key, write.value).is_eq()
 }
 
@@ -173,7 +173,7 @@ fn name(number: u64, error: Error) -> Error {
 }
 
 /// Whether duplicates in this list are refused.
-fn refuses_duplicates<C: Comparator>(core: &Core<C>, sort: Sort) -> bool {
+fn refuses_duplicates(core: &Core, sort: Sort) -> bool {
     match core.options.duplicates {
         DuplicatePolicy::Reject => true,
         DuplicatePolicy::Replace => sort == Sort::Ranges,
@@ -182,7 +182,7 @@ fn refuses_duplicates<C: Comparator>(core: &Core<C>, sort: Sort) -> bool {
 }
 
 /// Looks for equal keys inside a batch whose entries share one sequence number.
-fn compare_batch<C: Comparator>(core: &Core<C>, batch: &WriteBatch, writes: &[Fields<'_>]) -> Result<()> {
+fn compare_batch(core: &Core, batch: &WriteBatch, writes: &[Fields<'_>]) -> Result<()> {
     for sort in [Sort::Points, Sort::Ranges] {
         if !refuses_duplicates(core, sort) {
             continue;
@@ -211,9 +211,9 @@ fn place_of(batch: &WriteBatch, key: &[u8]) -> Result<u64> {
 }
 
 /// Searches the places of all entries of one list, and refuses duplicates.
-fn search_batch<'a, C: Comparator>(
-    core: &'a Core<C>,
-    search: &Search<'a, C>,
+fn search_batch<'a>(
+    core: &'a Core,
+    search: &Search<'a>,
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
     sort: Sort,
@@ -257,9 +257,9 @@ fn search_batch<'a, C: Comparator>(
 
 /// Number of leading entries that are in order and between the writer's last insert and its successor, and that one: a batch
 /// that continues there needs no search. pred < first entry < entry <= succ certifies each of them.
-fn search_near<C: Comparator>(
-    core: &Core<C>,
-    search: &Search<'_, C>,
+fn search_near(
+    core: &Core,
+    search: &Search<'_>,
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
     sort: Sort,
@@ -282,18 +282,13 @@ fn search_near<C: Comparator>(
     Ok((near, bracket.succ))
 }
 
-fn target<'k, C: Comparator>(core: &Core<C>, write: &Fields<'k>) -> Target<'k> {
+fn target<'k>(core: &Core, write: &Fields<'k>) -> Target<'k> {
     Target::new(&core.comparator, write.key, write.sequence)
 }
 
 /// Refuses an entry whose equal is there.
 #[inline]
-fn refuse<C: Comparator>(
-    core: &Core<C>,
-    sort: Sort,
-    write: &Fields<'_>,
-    bracket: &Bracket<'_>,
-) -> Result<()> {
+fn refuse(core: &Core, sort: Sort, write: &Fields<'_>, bracket: &Bracket<'_>) -> Result<()> {
     let Some(entry) = bracket.entry else { return Ok(()) };
     let refuses = refuses_duplicates(core, sort);
     let is_equal =
@@ -305,11 +300,7 @@ fn refuse<C: Comparator>(
 }
 
 /// Everything that can be refused, and the ways to the places (WRITE-BATCH-1); none if the writer stands there.
-fn prepare_batch<'a, C: Comparator>(
-    core: &'a Core<C>,
-    entered: &mut Entered<'_>,
-    writes: &[Fields<'_>],
-) -> Result<Ways<'a>> {
+fn prepare_batch<'a>(core: &'a Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Ways<'a>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
     let mut ways = Ways::default();
     search_batch(core, &points, &mut entered.inside.inserter, writes, Sort::Points, &mut ways)?;
@@ -334,8 +325,8 @@ pub(crate) fn load(writes: &[Fields<'_>]) -> Load {
 }
 
 /// Writes a batch inside a shard.
-pub(crate) fn apply_batch<C: Comparator>(
-    core: &Core<C>,
+pub(crate) fn apply_batch(
+    core: &Core,
     entered: &mut Entered<'_>,
     writes: &[Fields<'_>],
 ) -> Result<BatchWritten> {
@@ -359,8 +350,8 @@ pub(crate) fn apply_batch<C: Comparator>(
 }
 
 /// Links the entries one after the other; `linked` hears of each.
-fn link_batch<'a, C: Comparator>(
-    core: &'a Core<C>,
+fn link_batch<'a>(
+    core: &'a Core,
     entered: &mut Entered<'_>,
     writes: &[Fields<'_>],
     ways: &Ways<'a>,
@@ -399,9 +390,9 @@ fn link_batch<'a, C: Comparator>(
 /// Whether an entry's place is behind the one that was linked last (WRITE-BATCH-5): so are those in order that were not
 /// searched.
 #[inline(always)]
-fn is_behind<'a, C: Comparator>(
-    core: &Core<C>,
-    points: &Search<'a, C>,
+fn is_behind<'a>(
+    core: &Core,
+    points: &Search<'a>,
     (last, behind): (&Fields<'_>, &Bracket<'a>),
     (write, way): (&Fields<'_>, Option<&Way<'a>>),
     near: u32,
@@ -416,8 +407,8 @@ fn is_behind<'a, C: Comparator>(
 /// Moves the writer to the place of an entry, and returns the bracket there: the one that its search has found, if that still
 /// stands.
 #[inline(always)]
-fn arrive<'a, C: Comparator>(
-    points: &Search<'a, C>,
+fn arrive<'a>(
+    points: &Search<'a>,
     inserter: &mut Inserter,
     write: &Fields<'_>,
     way: Option<&Way<'a>>,
@@ -445,13 +436,13 @@ struct Ways<'a> {
 type Way<'a> = (Splice, Bracket<'a>);
 
 /// The way of a search that has not begun.
-fn no_way<C>(search: &Search<'_, C>) -> Splice {
+fn no_way(search: &Search<'_>) -> Splice {
     Splice::new(search.sentinel)
 }
 
 /// Writes a batch from any thread.
-pub(crate) fn write_batch<C: Comparator>(
-    core: &Core<C>,
+pub(crate) fn write_batch(
+    core: &Core,
     first_sequence: SequenceNumber,
     batch: &WriteBatch,
 ) -> Result<BatchWritten> {

@@ -10,7 +10,7 @@
 use crate::batch::limits::{Limits, admit_lengths, not_a_range};
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Kvo, Protected};
-use crate::key::{Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::options::MemTableOptions;
@@ -65,20 +65,14 @@ pub struct Displaced {
 
 /// Checks what can be checked without the table (WRITER-1), field by field: so entries stay in registers.
 #[inline(always)]
-pub(crate) fn admit<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<()> {
+pub(crate) fn admit(core: &Core, write: &Fields<'_>) -> Result<()> {
     let Fields { kind, key, value, value_len, .. } = *write;
     let fits = key.len() as u64 <= core.options.key_len_max && value_len as u64 <= core.options.value_len_max;
     if fits && kind == Kind::PUT { Ok(()) } else { admit_any(core, kind, key, value, value_len) }
 }
 
 #[inline(never)]
-fn admit_any<C: Comparator>(
-    core: &Core<C>,
-    kind: Kind,
-    key: &[u8],
-    value: &[u8],
-    value_len: usize,
-) -> Result<()> {
+fn admit_any(core: &Core, kind: Kind, key: &[u8], value: &[u8], value_len: usize) -> Result<()> {
     let MemTableOptions { key_len_max, value_len_max, .. } = core.options;
     admit_lengths(kind, key.len(), value_len, Limits { key_len_max, value_len_max })?;
     let is_range = kind == Kind::RANGE_DELETE;
@@ -90,11 +84,7 @@ fn admit_any<C: Comparator>(
 
 /// One write inside a shard.
 #[inline(always)]
-pub(crate) fn apply<C: Comparator>(
-    core: &Core<C>,
-    entered: &mut Entered<'_>,
-    write: &Fields<'_>,
-) -> Result<Inserted> {
+pub(crate) fn apply(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
     if write.kind == Kind::RANGE_DELETE {
         apply_range(core, entered, write)
     } else {
@@ -106,10 +96,10 @@ pub(crate) fn apply<C: Comparator>(
 
 /// Inserts a point entry: between two nodes that a search has certified.
 #[inline(always)]
-pub(crate) fn apply_point<'a, C: Comparator>(
-    core: &Core<C>,
+pub(crate) fn apply_point<'a>(
+    core: &Core,
     entered: &mut Entered<'_>,
-    search: &Search<'a, C>,
+    search: &Search<'a>,
     write: &Fields<'_>,
     bracket: &Bracket<'a>,
 ) -> Result<Inserted> {
@@ -134,10 +124,10 @@ pub(crate) fn apply_point<'a, C: Comparator>(
 
 /// Inserts a point entry that has an equal one in the table, or that lost a race.
 #[inline(never)]
-fn apply_point_any<C: Comparator>(
-    core: &Core<C>,
+fn apply_point_any(
+    core: &Core,
     entered: &mut Entered<'_>,
-    search: &Search<'_, C>,
+    search: &Search<'_>,
     write: &Fields<'_>,
     site: Option<Site>,
 ) -> Result<Inserted> {
@@ -156,11 +146,7 @@ fn apply_point_any<C: Comparator>(
 /// used it.
 #[cold]
 #[inline(never)]
-fn apply_range<C: Comparator>(
-    core: &Core<C>,
-    entered: &mut Entered<'_>,
-    write: &Fields<'_>,
-) -> Result<Inserted> {
+fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
     // Checked before anything is changed (WRITER-1).
     core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
     let search = core.range_search()?;
@@ -355,9 +341,16 @@ pub(crate) fn with_slices(
 }
 
 /// One write from any thread.
-pub(crate) fn write<C: Comparator>(core: &Core<C>, write: &Fields<'_>) -> Result<Inserted> {
+#[inline(always)]
+pub(crate) fn write(core: &Core, write: &Fields<'_>) -> Result<Inserted> {
     admit(core, write)?;
     let mut leased = None;
     let mut entered = core.shards.enter_free(&mut leased).ok_or_else(frozen)?;
     apply(core, &mut entered, write)
+}
+
+/// [`write`] for calls that are rare, compiled once for all of them.
+#[inline(never)]
+pub(crate) fn write_any(core: &Core, fields: &Fields<'_>) -> Result<Inserted> {
+    write(core, fields)
 }

@@ -13,16 +13,17 @@
 
 #![forbid(unsafe_code)]
 
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::tombstone::fragment::fragments::{Fragment, FragmentView};
 
-impl<'a, C: Comparator> FragmentView<'a, C> {
+impl<'a> FragmentView<'a> {
     /// A cursor over the visible fragments. It is not positioned yet.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// let fragments = fragmenter.finish();
     /// let mut cursor = fragments.view(..).cursor();
@@ -32,16 +33,17 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn cursor(&self) -> FragmentCursor<'a, C> {
+    pub fn cursor(&self) -> FragmentCursor<'a> {
         FragmentCursor { view: *self, at: None }
     }
 
     /// A cursor over the visible (fragment, sequence number) pairs. It is not positioned yet.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("a", "c", 5)?;
     /// let fragments = fragmenter.finish();
@@ -53,7 +55,7 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn pairs(&self) -> PairCursor<'a, C> {
+    pub fn pairs(&self) -> PairCursor<'a> {
         PairCursor { cursor: self.cursor(), depth: 0 }
     }
 }
@@ -61,9 +63,10 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
 /// A cursor over the fragments of a [`FragmentView`], ascending by key.
 ///
 /// ```
+/// use std::sync::Arc;
 /// use paranoid_memtable::Bytewise;
 /// use paranoid_memtable::tombstone::Fragmenter;
-/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
 /// fragmenter.add("a", "c", 3)?;
 /// fragmenter.add("m", "p", 7)?;
 /// let fragments = fragmenter.finish();
@@ -76,18 +79,19 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
 /// assert_eq!(cursor.fragment(), None);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub struct FragmentCursor<'a, C> {
-    view: FragmentView<'a, C>,
+pub struct FragmentCursor<'a> {
+    view: FragmentView<'a>,
     at: Option<(usize, Fragment<'a>)>,
 }
 
-impl<'a, C: Comparator> FragmentCursor<'a, C> {
+impl<'a> FragmentCursor<'a> {
     /// Goes to the first visible fragment that covers `key` or starts after it.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("m", "p", 4)?;
     /// let fragments = fragmenter.finish();
@@ -105,9 +109,10 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
     /// Goes to the last visible fragment that starts at or before `key`.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// let fragments = fragmenter.finish();
     /// let mut cursor = fragments.view(..).cursor();
@@ -132,9 +137,10 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
     /// Goes to the next visible fragment.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// let fragments = fragmenter.finish();
     /// let mut cursor = fragments.view(..).cursor();
@@ -177,9 +183,10 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
 /// fragment the newest sequence number first.
 ///
 /// ```
+/// use std::sync::Arc;
 /// use paranoid_memtable::Bytewise;
 /// use paranoid_memtable::tombstone::Fragmenter;
-/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
 /// fragmenter.add("a", "c", 3)?;
 /// fragmenter.add("a", "c", 9)?;
 /// let fragments = fragmenter.finish();
@@ -192,19 +199,20 @@ impl<'a, C: Comparator> FragmentCursor<'a, C> {
 /// assert_eq!(pairs.sequence(), None);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub struct PairCursor<'a, C> {
-    cursor: FragmentCursor<'a, C>,
+pub struct PairCursor<'a> {
+    cursor: FragmentCursor<'a>,
     /// Index of the pair's sequence number among the fragment's visible ones.
     depth: usize,
 }
 
-impl<'a, C: Comparator> PairCursor<'a, C> {
+impl<'a> PairCursor<'a> {
     /// Goes to the newest visible pair of the first visible fragment that covers `key` or starts after it.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("b", "c", 5)?;
     /// let fragments = fragmenter.finish();
@@ -222,9 +230,10 @@ impl<'a, C: Comparator> PairCursor<'a, C> {
     /// covers `key`, the pair is the newest visible deletion of `key`.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// let fragments = fragmenter.finish();
     /// let mut pairs = fragments.view(..).pairs();

@@ -28,20 +28,24 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use crate::comparator::{Comparator, KeyComparator};
 use crate::error::Result;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::tombstone::fragment::fragments::{Contact, Fragments, FragmentsBuilder};
 use crate::tombstone::fragment::span::{RangeTombstone, check_order};
 
 /// Turns range tombstones, sorted or not, into [`Fragments`].
 ///
 /// ```
+/// use std::sync::Arc;
 /// use paranoid_memtable::Bytewise;
 /// use paranoid_memtable::tombstone::Fragmenter;
-/// let mut fragmenter = Fragmenter::new(Bytewise).with_snapshots(&[10]);
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[10]);
 /// for sequence in 1..=20 {
 ///     fragmenter.add("b", "y", sequence)?;
 /// }
@@ -55,28 +59,34 @@ use crate::tombstone::fragment::span::{RangeTombstone, check_order};
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Fragmenter<C> {
-    comparator: C,
+pub struct Fragmenter {
+    comparator: KeyComparator,
     spans: Vec<RangeTombstone>,
     bytes: u64,
     /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence number.
     stripes: Option<Vec<SequenceNumber>>,
 }
 
-impl<C: Comparator> Fragmenter<C> {
+impl Fragmenter {
     /// A fragmenter that keeps every sequence number.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("a", "c", 5)?;
     /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5, 3]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn new(comparator: C) -> Self {
+    pub fn new(comparator: Arc<dyn Comparator>) -> Self {
+        Fragmenter::under(comparator.into())
+    }
+
+    /// A fragmenter in an order that is known already.
+    pub(crate) fn under(comparator: KeyComparator) -> Self {
         Fragmenter { comparator, spans: Vec::new(), bytes: 0, stripes: None }
     }
 
@@ -85,9 +95,10 @@ impl<C: Comparator> Fragmenter<C> {
     /// keeps one number per fragment.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise).with_snapshots(&[]);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[]);
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("a", "c", 5)?;
     /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5]);
@@ -106,9 +117,10 @@ impl<C: Comparator> Fragmenter<C> {
     /// Adds a tombstone. Tombstones may come in any order, and several may have one range.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::{Bytewise, Error};
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// assert!(matches!(fragmenter.add("c", "a", 4), Err(Error::InvalidArgument(_))));
     /// assert_eq!(fragmenter.len(), 1);
@@ -123,16 +135,16 @@ impl<C: Comparator> Fragmenter<C> {
         end: impl Into<Vec<u8>>,
         sequence: SequenceNumber,
     ) -> Result<()> {
-        self.admit(RangeTombstone::new(&self.comparator, start, end, sequence)?);
-        Ok(())
+        self.add_tombstone(RangeTombstone::unchecked(start.into(), end.into(), sequence))
     }
 
     /// Adds a [`RangeTombstone`].
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::{Fragmenter, RangeTombstone};
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add_tombstone(RangeTombstone::new(&Bytewise, "a", "c", 3)?)?;
     /// assert_eq!(fragmenter.len(), 1);
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -142,7 +154,7 @@ impl<C: Comparator> Fragmenter<C> {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if its start is not before its end in this
     /// fragmenter's order of keys.
     pub fn add_tombstone(&mut self, tombstone: RangeTombstone) -> Result<()> {
-        check_order(&self.comparator, tombstone.start(), tombstone.end())?;
+        check_order(self.comparator.compare(tombstone.start(), tombstone.end()))?;
         self.admit(tombstone);
         Ok(())
     }
@@ -168,9 +180,10 @@ impl<C: Comparator> Fragmenter<C> {
     /// result.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "g", 3)?;
     /// fragmenter.add("c", "k", 7)?;
     /// let fragments = fragmenter.finish();
@@ -179,7 +192,7 @@ impl<C: Comparator> Fragmenter<C> {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn finish(mut self) -> Fragments<C> {
+    pub fn finish(mut self) -> Fragments {
         self.sort_by_start();
         let (numbers, cuts) = self.cut();
         let keys: Vec<&[u8]> = cuts.iter().map(|cut| self.key(*cut)).collect();

@@ -17,16 +17,18 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::hash::{hash, mix};
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 
 /// An interval of keys, with the sequence numbers of the tombstones that cover it, newest first.
 ///
 /// ```
+/// use std::sync::Arc;
 /// use paranoid_memtable::Bytewise;
 /// use paranoid_memtable::tombstone::Fragmenter;
-/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
 /// fragmenter.add("a", "g", 3)?;
 /// fragmenter.add("a", "g", 9)?;
 /// let fragments = fragmenter.finish();
@@ -65,9 +67,10 @@ impl<'a> Fragment<'a> {
     /// The newest visible sequence number.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("a", "c", 5)?;
     /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").newest(), 5);
@@ -92,9 +95,10 @@ struct Row {
 /// Searches take O(log fragments) comparisons. Shared freely between threads.
 ///
 /// ```
+/// use std::sync::Arc;
 /// use paranoid_memtable::Bytewise;
 /// use paranoid_memtable::tombstone::Fragmenter;
-/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
 /// fragmenter.add("a", "g", 3)?;
 /// fragmenter.add("c", "k", 7)?;
 /// let fragments = fragmenter.finish();
@@ -107,8 +111,8 @@ struct Row {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Fragments<C> {
-    comparator: C,
+pub struct Fragments {
+    comparator: KeyComparator,
     keys: Vec<u8>,
     rows: Vec<Row>,
     sequences: Vec<SequenceNumber>,
@@ -117,7 +121,7 @@ pub struct Fragments<C> {
     digest: u64,
 }
 
-impl<C: Comparator> Fragments<C> {
+impl Fragments {
     /// Number of fragments.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -158,9 +162,10 @@ impl<C: Comparator> Fragments<C> {
     /// The fragment number `index` in key order, with all its sequence numbers.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// let fragments = fragmenter.finish();
     /// assert_eq!(fragments.get(0).map(|fragment| fragment.sequences()), Some([3].as_slice()));
@@ -180,9 +185,10 @@ impl<C: Comparator> Fragments<C> {
     /// Iterates over all fragments in key order, with all their sequence numbers.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("b", "d", 5)?;
     /// let starts: Vec<Vec<u8>> = fragmenter.finish().iter().map(|fragment| fragment.start().to_vec()).collect();
@@ -200,9 +206,10 @@ impl<C: Comparator> Fragments<C> {
     /// The largest sequence number, at most `snapshot`, of the tombstones that cover `key`.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("a", "c", 5)?;
     /// let fragments = fragmenter.finish();
@@ -218,9 +225,10 @@ impl<C: Comparator> Fragments<C> {
     /// The fragments restricted to sequence numbers within `window`.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "g", 3)?;
     /// fragmenter.add("c", "k", 7)?;
     /// let fragments = fragmenter.finish();
@@ -231,7 +239,7 @@ impl<C: Comparator> Fragments<C> {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn view(&self, window: impl RangeBounds<SequenceNumber>) -> FragmentView<'_, C> {
+    pub fn view(&self, window: impl RangeBounds<SequenceNumber>) -> FragmentView<'_> {
         let least = match window.start_bound() {
             Bound::Unbounded => Some(0),
             Bound::Included(&least) => Some(least),
@@ -251,9 +259,10 @@ impl<C: Comparator> Fragments<C> {
     /// [0, s1], (s1, s2], ..., (sn, max]. Snapshots may be unsorted and repeated.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "g", 3)?;
     /// fragmenter.add("c", "k", 7)?;
     /// let fragments = fragmenter.finish();
@@ -267,7 +276,7 @@ impl<C: Comparator> Fragments<C> {
     pub fn split_by_snapshots(
         &self,
         snapshots: &[SequenceNumber],
-    ) -> Vec<(SequenceNumber, FragmentView<'_, C>)> {
+    ) -> Vec<(SequenceNumber, FragmentView<'_>)> {
         let mut uppers = snapshots.to_vec();
         uppers.push(SequenceNumber::MAX);
         uppers.sort_unstable();
@@ -286,9 +295,10 @@ impl<C: Comparator> Fragments<C> {
     /// Recomputes the digest over all keys and sequence numbers and compares it with the stored one. O(bytes).
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.finish().verify()?;
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -344,36 +354,38 @@ fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
 /// skipped.
 ///
 /// ```
+/// use std::sync::Arc;
 /// use paranoid_memtable::Bytewise;
 /// use paranoid_memtable::tombstone::Fragmenter;
-/// let mut fragmenter = Fragmenter::new(Bytewise);
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
 /// fragmenter.add("a", "g", 3)?;
 /// let fragments = fragmenter.finish();
 /// assert_eq!(fragments.view(..=2).max_covering_sequence(b"b"), None);
 /// assert_eq!(fragments.view(3..).max_covering_sequence(b"b"), Some(3));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub struct FragmentView<'a, C> {
-    fragments: &'a Fragments<C>,
+pub struct FragmentView<'a> {
+    fragments: &'a Fragments,
     least: SequenceNumber,
     greatest: SequenceNumber,
 }
 
-impl<C> Clone for FragmentView<'_, C> {
+impl Clone for FragmentView<'_> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C> Copy for FragmentView<'_, C> {}
+impl Copy for FragmentView<'_> {}
 
-impl<'a, C: Comparator> FragmentView<'a, C> {
+impl<'a> FragmentView<'a> {
     /// The largest visible sequence number of the tombstones that cover `key`.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
     /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Bytewise);
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// fragmenter.add("a", "c", 5)?;
     /// let fragments = fragmenter.finish();
@@ -389,7 +401,7 @@ impl<'a, C: Comparator> FragmentView<'a, C> {
         Some(self.fragment(index)?.newest())
     }
 
-    pub(crate) fn fragments(&self) -> &'a Fragments<C> {
+    pub(crate) fn fragments(&self) -> &'a Fragments {
         self.fragments
     }
 
@@ -447,12 +459,12 @@ impl FragmentsBuilder {
     }
 
     /// Completes the fragments of `unfragmented_len` tombstones with `unfragmented_bytes` of keys.
-    pub(crate) fn finish<C: Comparator>(
+    pub(crate) fn finish(
         self,
-        comparator: C,
+        comparator: KeyComparator,
         unfragmented_len: u64,
         unfragmented_bytes: u64,
-    ) -> Fragments<C> {
+    ) -> Fragments {
         let FragmentsBuilder { keys, rows, sequences } = self;
         let mut fragments =
             Fragments { comparator, keys, rows, sequences, unfragmented_len, unfragmented_bytes, digest: 0 };
@@ -464,7 +476,7 @@ impl FragmentsBuilder {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::key::Bytewise;
+    use crate::comparator::BYTEWISE;
 
     /// FRAGMENTS-4, and that touching fragments share a key.
     #[test]
@@ -474,11 +486,11 @@ mod tests {
         builder.push(b"c", b"d", &[4], Contact::Touching);
         builder.push(b"d", b"f", &[4], Contact::Touching);
         builder.push(b"m", b"p", &[7, 2], Contact::Apart);
-        let whole = builder.finish(Bytewise, 4, 12);
+        let whole = builder.finish(BYTEWISE.clone(), 4, 12);
         whole.verify().unwrap();
         assert_eq!(whole.keys, b"acfmp");
         assert_eq!(whole.clone().allocated_bytes(), 5 + 3 * 6 * 8 + 5 * 8);
-        let flip = |bit: usize, change: fn(&mut Fragments<Bytewise>) -> Vec<&mut u64>| {
+        let flip = |bit: usize, change: fn(&mut Fragments) -> Vec<&mut u64>| {
             let mut damaged = whole.clone();
             let mut words = change(&mut damaged);
             *words[bit / 64] ^= 1 << (bit % 64);

@@ -13,8 +13,9 @@
 
 use std::cmp::Ordering;
 
+use crate::comparator::Comparator;
 use crate::error::{Error, Result};
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 
 /// A range tombstone: it deletes every entry with a smaller sequence number whose key is in `start..end`, `end`
 /// exclusive. `start` is always before `end`.
@@ -50,15 +51,20 @@ impl RangeTombstone {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `start` is before `end` under `comparator`.
-    pub fn new<C: Comparator>(
-        comparator: &C,
+    pub fn new(
+        comparator: &dyn Comparator,
         start: impl Into<Vec<u8>>,
         end: impl Into<Vec<u8>>,
         sequence: SequenceNumber,
     ) -> Result<Self> {
         let (start, end) = (start.into(), end.into());
-        check_order(comparator, &start, &end)?;
+        check_order(comparator.compare(&start, &end))?;
         Ok(RangeTombstone { start, end, sequence })
+    }
+
+    /// A range tombstone whose bounds the caller checks.
+    pub(crate) fn unchecked(start: Vec<u8>, end: Vec<u8>, sequence: SequenceNumber) -> Self {
+        RangeTombstone { start, end, sequence }
     }
 
     /// The first deleted key.
@@ -91,7 +97,7 @@ impl RangeTombstone {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn covers<C: Comparator>(&self, comparator: &C, key: &[u8], sequence: SequenceNumber) -> bool {
+    pub fn covers(&self, comparator: &dyn Comparator, key: &[u8], sequence: SequenceNumber) -> bool {
         sequence < self.sequence
             && comparator.compare(&self.start, key) != Ordering::Greater
             && comparator.compare(key, &self.end) == Ordering::Less
@@ -112,9 +118,9 @@ impl RangeTombstone {
     }
 }
 
-/// Checks SPAN-1 for borrowed bounds.
-pub(crate) fn check_order<C: Comparator>(comparator: &C, start: &[u8], end: &[u8]) -> Result<()> {
-    if comparator.compare(start, end) == Ordering::Less {
+/// Checks SPAN-1: how a start compares with its end.
+pub(crate) fn check_order(order: Ordering) -> Result<()> {
+    if order == Ordering::Less {
         return Ok(());
     }
     Err(Error::InvalidArgument("a range must start before it ends".to_owned()))

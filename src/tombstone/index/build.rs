@@ -14,8 +14,9 @@
 
 use std::ops::Range;
 
+use crate::comparator::KeyComparator;
 use crate::error::Corruption;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::planted::{Bug, planted};
 use crate::tombstone::index::checks::{Cover, damage, pair};
 use crate::tombstone::index::common_prefix::CheckedPrefix;
@@ -27,9 +28,9 @@ type Checked<T> = std::result::Result<T, Corruption>;
 
 /// A node over records `first..last`, at most 64 of them. `None` if the range is empty, or if one of the records is
 /// still being written, which only those at or after `complete` may be.
-pub(crate) fn paint<C: Comparator>(
+pub(crate) fn paint(
     tree: &Tree,
-    comparator: &C,
+    comparator: &KeyComparator,
     records: Range<u32>,
     complete: u32,
 ) -> Checked<Option<CoverageNode>> {
@@ -63,9 +64,9 @@ struct Canvas {
 
 impl Canvas {
     /// Reads and verifies records. `None` if `range` is empty or one of them is still being written.
-    fn read<C: Comparator>(
+    fn read(
         tree: &Tree,
-        comparator: &C,
+        comparator: &KeyComparator,
         records: Range<u32>,
         complete: u32,
     ) -> Checked<Option<Canvas>> {
@@ -136,7 +137,7 @@ impl Canvas {
 
 /// Sorts boundaries with equal prefixes by their verified keys, and ranks them.
 #[cold]
-fn rank<C: Comparator>(log: &Log, comparator: &C, same: &mut [Boundary]) -> Checked<()> {
+fn rank(log: &Log, comparator: &KeyComparator, same: &mut [Boundary]) -> Checked<()> {
     let mut keys = Vec::new();
     let mut known = Vec::with_capacity(same.len());
     for boundary in same.iter() {

@@ -18,8 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::{KeyComparator, KeyOrder, bytes_at};
 use crate::error::Corruption;
-use crate::key::{Comparator, KeyOrder, bytes_at};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, damage};
 
@@ -42,7 +42,7 @@ pub(crate) struct CommonPrefix {
 
 /// The prefix of a key without its first `skip` bytes.
 #[inline(always)]
-pub(crate) fn prefix_of<C: Comparator>(comparator: &C, key: &[u8], skip: u32) -> u64 {
+pub(crate) fn prefix_of(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
     match comparator.key_order() {
         KeyOrder::Bytes => bytes_at(key, skip as usize),
         KeyOrder::Images | KeyOrder::Custom => comparator.image(key, 0),
@@ -70,9 +70,9 @@ pub(crate) struct KeyRange<'k> {
 
 impl CommonPrefix {
     /// The common prefix of an index whose first tombstone has these bounds.
-    pub(crate) fn new<C: Comparator>(
+    pub(crate) fn new(
         checks: Checks,
-        comparator: &C,
+        comparator: &KeyComparator,
         KeyRange { start, end }: KeyRange<'_>,
     ) -> Self {
         let shared =
@@ -199,7 +199,7 @@ pub(crate) struct Probe<'k> {
 
 impl<'k> Probe<'k> {
     #[inline(always)]
-    pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8]) -> Self {
+    pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8]) -> Self {
         Probe { key, prefix: prefix_of(comparator, key, 0), skip: 0, shared: None }
     }
 
@@ -209,20 +209,20 @@ impl<'k> Probe<'k> {
 
     /// Changes the prefix to one that leaves out `skip` bytes, if the key begins with these.
     #[inline(always)]
-    pub(crate) fn leave_out<C: Comparator>(
+    pub(crate) fn leave_out(
         &mut self,
         common_prefix: CheckedPrefix<'_>,
-        comparator: &C,
+        comparator: &KeyComparator,
         skip: u32,
     ) -> Begins {
         if self.skip == skip { Begins::Same } else { self.turn(common_prefix, comparator, skip) }
     }
 
     #[inline(never)]
-    fn turn<C: Comparator>(
+    fn turn(
         &mut self,
         CheckedPrefix { common_prefix, checks }: CheckedPrefix<'_>,
-        comparator: &C,
+        comparator: &KeyComparator,
         skip: u32,
     ) -> Begins {
         if skip > 0 && self.shared.is_none() {
@@ -254,8 +254,8 @@ pub(crate) enum Begins {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::comparator::BYTEWISE;
     use crate::integrity::tag::Secret;
-    use crate::key::Bytewise;
 
     #[test]
     fn lifted_prefixes_are_prefixes() {
@@ -264,7 +264,7 @@ mod tests {
         for len in (0..=128usize).step_by(if cfg!(miri) { 32 } else { 1 }) {
             let common_prefix = CommonPrefix::new(
                 checks,
-                &Bytewise,
+                &BYTEWISE,
                 KeyRange { start: &key[..len], end: &[&key[..len], b"x"].concat() },
             );
             assert_eq!(common_prefix.verify(checks), Ok(()));
@@ -275,7 +275,7 @@ mod tests {
                 assert_eq!(common_prefix.skip_of(checks, keys), Ok(skip), "of {len}");
                 for to in 0..=from {
                     let lift = common_prefix.lift(checks, from, to).unwrap();
-                    let (deep, flat) = (prefix_of(&Bytewise, &key, from), prefix_of(&Bytewise, &key, to));
+                    let (deep, flat) = (prefix_of(&BYTEWISE, &key, from), prefix_of(&BYTEWISE, &key, to));
                     assert_eq!(lift.apply(deep), flat, "{len}: {from} to {to}");
                 }
             }

@@ -12,9 +12,10 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::tag::Secret;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::{Asked, Question};
 
@@ -32,8 +33,8 @@ impl FrozenTombstones {
     ///
     /// Errors other than corruption, such as a key that is too long or an empty range, end the build, because no
     /// table contains such a tombstone.
-    pub(crate) fn build<C: Comparator, K: AsRef<[u8]>>(
-        comparator: &C,
+    pub(crate) fn build<K: AsRef<[u8]>>(
+        comparator: &KeyComparator,
         secret: Secret,
         truth: impl IntoIterator<Item = Checked<(K, K, SequenceNumber)>>,
     ) -> Result<Self> {
@@ -69,9 +70,9 @@ impl FrozenTombstones {
 
     /// See [`LiveIndex::max_covering`].
     #[inline]
-    pub(crate) fn max_covering<C: Comparator>(
+    pub(crate) fn max_covering(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         question: Question<'_>,
     ) -> Checked<Option<SequenceNumber>> {
         let answer = self.index.max_covering(comparator, question)?;
@@ -81,9 +82,9 @@ impl FrozenTombstones {
 
     /// See [`LiveIndex::ask`]. Fails if a tombstone was lost in `build`; `max_covering` may still answer single keys
     /// then.
-    pub(crate) fn ask<C: Comparator>(
+    pub(crate) fn ask(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         snapshot: SequenceNumber,
         asked: &mut [Asked<'_>],
     ) -> Checked<()> {
@@ -94,9 +95,9 @@ impl FrozenTombstones {
     }
 
     /// See [`LiveIndex::covering_run_into`].
-    pub(crate) fn covering_run_into<C: Comparator>(
+    pub(crate) fn covering_run_into(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         question: Question<'_>,
         run: &mut CoveringRun,
     ) -> Checked<Option<()>> {

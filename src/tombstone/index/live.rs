@@ -20,9 +20,10 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Result};
 use crate::integrity::tag::Secret;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragment::span::check_order;
 use crate::tombstone::index::checks::{Checks, damage};
@@ -71,9 +72,9 @@ impl LiveIndex {
     }
 
     /// Adds a tombstone. An error leaves the index unchanged.
-    pub(crate) fn insert<C: Comparator>(
+    pub(crate) fn insert(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         start: &[u8],
         end: &[u8],
         sequence: SequenceNumber,
@@ -91,14 +92,14 @@ impl LiveIndex {
     }
 
     /// Adds a tombstone without merging.
-    pub(crate) fn append<C: Comparator>(
+    pub(crate) fn append(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         start: &[u8],
         end: &[u8],
         sequence: SequenceNumber,
     ) -> Result<()> {
-        check_order(comparator, start, end)?;
+        check_order(comparator.compare(start, end))?;
         let range = KeyRange { start, end };
         let tree = match self.known()? {
             (Some(tree), _) => tree,
@@ -123,7 +124,7 @@ impl LiveIndex {
         }
     }
 
-    fn step<C: Comparator>(&self, comparator: &C, merger: &mut Merger) -> Progress {
+    fn step(&self, comparator: &KeyComparator, merger: &mut Merger) -> Progress {
         match self.known() {
             Ok((Some(tree), extent)) => merger.step(OrderedTree { tree, comparator }, extent, STEP_PIECES),
             _ => Progress::Idle,
@@ -132,18 +133,18 @@ impl LiveIndex {
 
     /// The sequence number of the tombstone that the question is about. It is never 0.
     #[inline]
-    pub(crate) fn max_covering<C: Comparator>(
+    pub(crate) fn max_covering(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         question: Question<'_>,
     ) -> Checked<Option<SequenceNumber>> {
         Ok(self.search(comparator, question)?.map(|(sequence, _)| sequence))
     }
 
     #[inline]
-    fn search<C: Comparator>(
+    fn search(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         question: Question<'_>,
     ) -> Checked<Option<(SequenceNumber, u32)>> {
         let mut asked = [Asked::new(comparator, question.key, question.floor)];
@@ -154,9 +155,9 @@ impl LiveIndex {
     /// Finds the newest tombstone over each of several keys, in any order. Every word read is verified once for all
     /// keys.
     #[inline]
-    pub(crate) fn ask<C: Comparator>(
+    pub(crate) fn ask(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         snapshot: SequenceNumber,
         asked: &mut [Asked<'_>],
     ) -> Checked<()> {
@@ -168,9 +169,9 @@ impl LiveIndex {
 
     /// The interval of the tombstone that the question is about.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn covering_run<C: Comparator>(
+    pub(crate) fn covering_run(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         question: Question<'_>,
     ) -> Checked<Option<CoveringRun>> {
         let mut run = CoveringRun::default();
@@ -178,9 +179,9 @@ impl LiveIndex {
     }
 
     /// Writes the bounds of that interval into the caller's buffers. Without such a tombstone they are unchanged.
-    pub(crate) fn covering_run_into<C: Comparator>(
+    pub(crate) fn covering_run_into(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         question: Question<'_>,
         run: &mut CoveringRun,
     ) -> Checked<Option<()>> {
@@ -212,7 +213,7 @@ impl LiveIndex {
 
     /// Merges everything that can be merged, step by step, unless another thread is merging. Meant for a background
     /// thread.
-    pub(crate) fn maintain<C: Comparator>(&self, comparator: &C) {
+    pub(crate) fn maintain(&self, comparator: &KeyComparator) {
         while let Some(mut merger) = self.merger.try_lock() {
             if self.step(comparator, &mut merger) == Progress::Idle {
                 return;
@@ -221,7 +222,7 @@ impl LiveIndex {
     }
 
     /// Merges everything and builds one node over all records. Waits for a step that is running on another thread.
-    pub(crate) fn finish<C: Comparator>(&self, comparator: &C) {
+    pub(crate) fn finish(&self, comparator: &KeyComparator) {
         let mut merger = self.merger.lock();
         if let Ok((Some(tree), extent)) = self.known() {
             merger.finish(OrderedTree { tree, comparator }, extent);

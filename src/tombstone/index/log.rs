@@ -25,8 +25,9 @@
 
 use std::cmp::Ordering as Order;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
@@ -145,9 +146,9 @@ impl Log {
     }
 
     /// Appends a tombstone and returns its index. The caller has checked that `start` is before `end`.
-    pub(crate) fn push<C: Comparator>(
+    pub(crate) fn push(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         tally: &Tally,
         range: KeyRange<'_>,
         sequence: SequenceNumber,
@@ -382,9 +383,9 @@ impl Log {
     /// Compares the key at `end` of `record` with the probe's key. Probe and record must leave out equally many
     /// bytes.
     #[inline(always)]
-    pub(crate) fn order<C: Comparator>(
+    pub(crate) fn order(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         record: &Record,
         end: End,
         probe: &Probe<'_>,
@@ -397,9 +398,9 @@ impl Log {
     }
 
     /// Compares a boundary with the probe's key in full, for boundaries whose prefix equals the probe's.
-    pub(crate) fn boundary_order<C: Comparator>(
+    pub(crate) fn boundary_order(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         name: u32,
         probe: &Probe<'_>,
     ) -> std::result::Result<Order, Corruption> {
@@ -409,9 +410,9 @@ impl Log {
 
     /// Compares a boundary that is not verified with the probe's key: a hint for searches, which verify the place
     /// where they end.
-    pub(crate) fn boundary_hint<C: Comparator>(
+    pub(crate) fn boundary_hint(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         name: u32,
         probe: &Probe<'_>,
     ) -> Option<Order> {
@@ -436,9 +437,9 @@ impl Log {
     }
 
     /// Compares two boundaries with equal prefixes.
-    pub(crate) fn tie<C: Comparator>(
+    pub(crate) fn tie(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         left: u32,
         right: u32,
     ) -> std::result::Result<Order, Corruption> {
@@ -453,9 +454,9 @@ impl Log {
 
     /// Whether the tombstone covers the probe's key.
     #[inline(always)]
-    pub(crate) fn covers<C: Comparator>(
+    pub(crate) fn covers(
         &self,
-        comparator: &C,
+        comparator: &KeyComparator,
         record: &Record,
         probe: &mut Probe<'_>,
     ) -> std::result::Result<bool, Corruption> {

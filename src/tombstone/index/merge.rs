@@ -19,8 +19,8 @@
 
 use std::cmp::Ordering as Order;
 
+use crate::comparator::KeyComparator;
 use crate::error::Corruption;
-use crate::key::Comparator;
 use crate::tombstone::index::build::paint;
 use crate::tombstone::index::checks::{Cover, damage, high, low, pair};
 use crate::tombstone::index::common_prefix::{CheckedPrefix, Lift};
@@ -180,7 +180,7 @@ impl Job {
     }
 
     /// Merges up to `budget` pieces, or a few more if several begin at one key. `Idle` if none are left.
-    fn advance<C: Comparator>(&mut self, tree: &Tree, comparator: &C, budget: u32) -> Checked<Progress> {
+    fn advance(&mut self, tree: &Tree, comparator: &KeyComparator, budget: u32) -> Checked<Progress> {
         let sources = std::mem::take(&mut self.sources);
         let nodes: Checked<Vec<&CoverageNode>> =
             sources.iter().map(|source| Ok(source.coverage_node(tree)?.0)).collect();
@@ -240,10 +240,10 @@ impl Job {
     /// Merges the pieces of all children whose next key is the smallest. Returns how many.
     #[cold]
     #[inline(never)]
-    fn enter_together<C: Comparator>(
+    fn enter_together(
         &mut self,
         tree: &Tree,
-        comparator: &C,
+        comparator: &KeyComparator,
         lead: Lead,
         nodes: &[&CoverageNode],
     ) -> Checked<u32> {
@@ -275,7 +275,7 @@ impl Job {
     }
 
     /// Among the children with the smallest prefix, those with the smallest key, as one bit per child.
-    fn ties<C: Comparator>(&self, log: &Log, comparator: &C, lead: Lead) -> Checked<u64> {
+    fn ties(&self, log: &Log, comparator: &KeyComparator, lead: Lead) -> Checked<u64> {
         let mut first: u64 = 0;
         for (other, side) in self.sides.iter().enumerate().filter(|(at, _)| self.nexts[*at] == lead.prefix) {
             let known = self.sides.get(first.trailing_zeros() as usize);
@@ -350,12 +350,7 @@ pub(crate) struct Merger {
 
 impl Merger {
     /// Takes one step (MERGE-2) over a log of this extent.
-    pub(crate) fn step<C: Comparator>(
-        &mut self,
-        index: OrderedTree<'_, C>,
-        extent: Extent,
-        budget: u32,
-    ) -> Progress {
+    pub(crate) fn step(&mut self, index: OrderedTree<'_>, extent: Extent, budget: u32) -> Progress {
         match self.grow(index, extent, budget) {
             Progress::Worked => Progress::Worked,
             Progress::Idle => self.summary(index.tree),
@@ -363,7 +358,7 @@ impl Merger {
     }
 
     /// Takes one step of the running merge, or paints the next node.
-    fn grow<C: Comparator>(&mut self, index: OrderedTree<'_, C>, extent: Extent, budget: u32) -> Progress {
+    fn grow(&mut self, index: OrderedTree<'_>, extent: Extent, budget: u32) -> Progress {
         if let Some(mut job) = self.job.take() {
             match job.advance(index.tree, index.comparator, budget) {
                 Ok(Progress::Worked) => self.job = Some(job),
@@ -376,12 +371,7 @@ impl Merger {
     }
 
     /// Paints and publishes the next node over records, if all of them are complete.
-    fn paint_next<C: Comparator>(
-        &mut self,
-        index: OrderedTree<'_, C>,
-        extent: Extent,
-        paints: Paints,
-    ) -> Progress {
+    fn paint_next(&mut self, index: OrderedTree<'_>, extent: Extent, paints: Paints) -> Progress {
         let OrderedTree { tree, comparator } = index;
         let block = NodeId { level: 0, index: self.next_block };
         let wide = block.begins().filter(|wide| paints == Paints::Parents && wide.last() <= extent.count);
@@ -405,7 +395,7 @@ impl Merger {
 
     /// Merges everything over a log of this extent, and at last builds one node over all records, without summary
     /// nodes in between.
-    pub(crate) fn finish<C: Comparator>(&mut self, index: OrderedTree<'_, C>, extent: Extent) {
+    pub(crate) fn finish(&mut self, index: OrderedTree<'_>, extent: Extent) {
         let OrderedTree { tree, comparator } = index;
         while (self.job.is_some() && self.grow(index, extent, u32::MAX) == Progress::Worked)
             || self.paint_next(index, extent, Paints::Parents) == Progress::Worked

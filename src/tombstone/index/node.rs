@@ -30,8 +30,9 @@
 
 use std::cmp::Ordering as Order;
 
+use crate::comparator::KeyComparator;
 use crate::error::Corruption;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, Cover, SKIP_SHIFT, damage, high, low, pair};
@@ -248,12 +249,12 @@ impl CoverageNode {
 
     /// The painter at the probe's key: the index of a record, or [`NOBODY`]. On an error this node must not be used.
     #[inline(always)]
-    pub(crate) fn painter<C: Comparator>(
+    pub(crate) fn painter(
         &self,
         log: &Log,
         checks: Checks,
         records: u64,
-        comparator: &C,
+        comparator: &KeyComparator,
         probe: &Probe<'_>,
     ) -> Checked<u32> {
         let cover = Cover { records, skip: probe.skip() };
@@ -284,12 +285,12 @@ impl CoverageNode {
     /// Whether the key is before the piece at `reach`, which has the key's prefix, or after all pieces.
     #[cold]
     #[inline(never)]
-    fn is_before<C: Comparator>(
+    fn is_before(
         &self,
         log: &Log,
         checks: Checks,
         cover: Cover,
-        comparator: &C,
+        comparator: &KeyComparator,
         probe: &Probe<'_>,
         reach: usize,
     ) -> Checked<bool> {
@@ -304,10 +305,10 @@ impl CoverageNode {
     /// the key's prefix. Compares whole keys without verifying them, because the caller verifies the piece.
     #[cold]
     #[inline(never)]
-    fn settle<C: Comparator>(
+    fn settle(
         &self,
         log: &Log,
-        comparator: &C,
+        comparator: &KeyComparator,
         probe: &Probe<'_>,
         from: usize,
     ) -> Checked<usize> {
@@ -376,7 +377,7 @@ const fn len_of(shape: u64) -> u64 {
 
 /// Compares the boundary of a verified piece with the probe's key.
 #[inline(always)]
-fn place<C: Comparator>(log: &Log, comparator: &C, probe: &Probe<'_>, piece: Piece) -> Checked<Order> {
+fn place(log: &Log, comparator: &KeyComparator, probe: &Probe<'_>, piece: Piece) -> Checked<Order> {
     match piece.prefix.cmp(&probe.prefix) {
         Order::Equal => log.boundary_order(comparator, piece.name, probe),
         order => Ok(order),

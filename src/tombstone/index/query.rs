@@ -26,8 +26,9 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::error::Corruption;
-use crate::key::{Comparator, SequenceNumber};
+use crate::key::SequenceNumber;
 use crate::tombstone::index::checks::pair;
 use crate::tombstone::index::common_prefix::{Begins, Probe};
 use crate::tombstone::index::counter::Extent;
@@ -76,7 +77,7 @@ pub(crate) struct Asked<'k> {
 impl<'k> Asked<'k> {
     /// A query for sequence numbers above `floor`.
     #[inline]
-    pub(crate) fn new<C: Comparator>(comparator: &C, key: &'k [u8], floor: SequenceNumber) -> Self {
+    pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8], floor: SequenceNumber) -> Self {
         Asked { probe: Probe::new(comparator, key), best: floor, found: None }
     }
 
@@ -97,19 +98,19 @@ impl<'k> Asked<'k> {
 
 /// A running query of one key or several. Each record and node head is verified once for all keys.
 #[derive(Debug)]
-pub(crate) struct Search<'a, C> {
+pub(crate) struct Search<'a> {
     tree: &'a Tree,
-    comparator: &'a C,
+    comparator: &'a KeyComparator,
     snapshot: SequenceNumber,
     /// Records before this one are stored completely.
     complete: u32,
 }
 
-impl<'a, C: Comparator> Search<'a, C> {
+impl<'a> Search<'a> {
     /// Finds, for each key, the newest record that covers it and is visible at `snapshot`.
     #[inline]
     pub(crate) fn newest(
-        OrderedTree { tree, comparator }: OrderedTree<'a, C>,
+        OrderedTree { tree, comparator }: OrderedTree<'a>,
         Extent { count, complete }: Extent,
         snapshot: SequenceNumber,
         asked: &mut [Asked<'_>],

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::error::Corruption;
 use crate::sync::{AtomicU64, Published};
 use crate::tombstone::index::checks::{Checks, damage, pair};
@@ -176,18 +177,18 @@ pub(crate) struct SummaryNode {
 
 /// The tree of an index, and the order of its keys.
 #[derive(Debug)]
-pub(crate) struct OrderedTree<'a, C> {
+pub(crate) struct OrderedTree<'a> {
     pub(crate) tree: &'a Tree,
-    pub(crate) comparator: &'a C,
+    pub(crate) comparator: &'a KeyComparator,
 }
 
-impl<C> Clone for OrderedTree<'_, C> {
+impl Clone for OrderedTree<'_> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C> Copy for OrderedTree<'_, C> {}
+impl Copy for OrderedTree<'_> {}
 
 /// Log and nodes of one index.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::cmp::Ordering as Order;
 
+use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::integrity::tag::Secret;
-use crate::key::{Bytewise, Comparator, KeyEquality};
-use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, high, low};
 use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, KeyRange, Probe};
 use crate::tombstone::index::counter::Tally;
@@ -16,11 +16,11 @@ use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
 use crate::tombstone::index::node::{CoverageNode, NOBODY};
 use crate::tombstone::index::query::{Asked, Search};
 use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, Tree};
-use crate::tombstone::tests::{Descending, Rng, Span, key, span};
+use crate::tombstone::tests::{Descending, Rng, Span, asked, key, span};
 
 /// The parts of an index, in the open.
-struct Parts<C> {
-    comparator: C,
+struct Parts {
+    comparator: KeyComparator,
     checks: Checks,
     tally: Tally,
     tree: Tree,
@@ -28,8 +28,8 @@ struct Parts<C> {
     spans: Vec<Span>,
 }
 
-impl<C: Comparator> Parts<C> {
-    fn new(comparator: C, spans: Vec<Span>) -> Self {
+impl Parts {
+    fn new(comparator: KeyComparator, spans: Vec<Span>) -> Self {
         let checks = Checks::new(Secret::from_seed(1));
         let (start, end, _) = &spans[0];
         let tree = Tree::new(checks, CommonPrefix::new(checks, &comparator, KeyRange { start, end }));
@@ -41,7 +41,7 @@ impl<C: Comparator> Parts<C> {
         self.tree.log.push(&self.comparator, &self.tally, KeyRange { start, end }, *sequence).unwrap();
     }
 
-    fn index(&self) -> OrderedTree<'_, C> {
+    fn index(&self) -> OrderedTree<'_> {
         OrderedTree { tree: &self.tree, comparator: &self.comparator }
     }
 
@@ -105,7 +105,7 @@ impl<C: Comparator> Parts<C> {
     }
 }
 
-fn draw<C: Comparator>(comparator: &C, seed: u64, style: u64, len: usize) -> (Vec<Span>, Vec<Vec<u8>>) {
+fn draw(comparator: &KeyComparator, seed: u64, style: u64, len: usize) -> (Vec<Span>, Vec<Vec<u8>>) {
     let mut rng = Rng(seed << 32);
     let space = if style == 0 { 60_000 } else { 90 };
     let mut spans: Vec<Span> = (0..len).map(|_| span(comparator, &mut rng, style, space, 20)).collect();
@@ -123,12 +123,12 @@ fn nodes(count: u32) -> Vec<NodeId> {
     ids.filter(|id| (id.index + 1) * BLOCK * 4u32.pow(id.level) <= count).collect()
 }
 
-fn every_node_answers<C: Comparator>(comparator: C, style: u64) {
+fn every_node_answers(comparator: KeyComparator, style: u64) {
     let (spans, others) = draw(&comparator, style + 1, style, 300);
     every_node_of_these_answers(comparator, spans, others);
 }
 
-fn every_node_of_these_answers<C: Comparator>(comparator: C, spans: Vec<Span>, others: Vec<Vec<u8>>) {
+fn every_node_of_these_answers(comparator: KeyComparator, spans: Vec<Span>, others: Vec<Vec<u8>>) {
     let len = spans.len();
     let mut parts = Parts::new(comparator, spans);
     for at in 0..140 {
@@ -149,24 +149,24 @@ fn every_node_of_these_answers<C: Comparator>(comparator: C, spans: Vec<Span>, o
 #[test]
 fn every_node_answers_alone() {
     for style in 0..6 {
-        every_node_answers(Bytewise, style);
+        every_node_answers(BYTEWISE.clone(), style);
     }
-    every_node_answers(Descending, 0);
+    every_node_answers(asked(Descending), 0);
 }
 
 /// Keys that begin like padding and leave nothing out, so that all of them have its prefix.
 #[test]
 fn every_node_answers_alone_where_prefixes_are_those_of_padding() {
-    let (mut spans, others) = draw(&Bytewise, 7, 3, 300);
+    let (mut spans, others) = draw(&BYTEWISE, 7, 3, 300);
     spans[0].0.clear();
-    every_node_of_these_answers(Bytewise, spans, others);
+    every_node_of_these_answers(BYTEWISE.clone(), spans, others);
 }
 
 /// MERGE-4: after how many blocks a summary node is built.
 #[test]
 fn summary_nodes_are_built_when_a_ninth_is_new() {
-    let (spans, _) = draw(&Bytewise, 1, 1, 40 * BLOCK as usize);
-    let (mut parts, mut found) = (Parts::new(Bytewise, spans), Vec::new());
+    let (spans, _) = draw(&BYTEWISE, 1, 1, 40 * BLOCK as usize);
+    let (mut parts, mut found) = (Parts::new(BYTEWISE.clone(), spans), Vec::new());
     for at in 0..parts.spans.len() {
         parts.push(at);
         parts.settle(STEP_PIECES);
@@ -188,7 +188,7 @@ fn a_step_reads_no_more_than_its_budget() {
             let (left, right) = (name(2 * at + 1), name(2 * at + 2));
             (left.clone().min(right.clone()), left.max(right), at + 1)
         });
-        let mut parts = Parts::new(Bytewise, spans.collect());
+        let mut parts = Parts::new(BYTEWISE.clone(), spans.collect());
         let mut steps = 0;
         for at in 0..parts.spans.len() {
             parts.push(at);
@@ -207,9 +207,9 @@ fn a_step_reads_no_more_than_its_budget() {
 /// A record that is being written keeps its block from being painted, for now.
 #[test]
 fn a_block_waits_for_its_records() {
-    let (spans, _) = draw(&Bytewise, 1, 1, BLOCK as usize);
+    let (spans, _) = draw(&BYTEWISE, 1, 1, BLOCK as usize);
     for complete in [BLOCK - 1, BLOCK] {
-        let mut parts = Parts::new(Bytewise, spans.clone());
+        let mut parts = Parts::new(BYTEWISE.clone(), spans.clone());
         (0..complete as usize).for_each(|at| parts.push(at));
         if complete < BLOCK {
             parts.tally.begin(parts.checks, |count| Ok((count, count + 1))).unwrap();
@@ -218,41 +218,44 @@ fn a_block_waits_for_its_records() {
     }
 }
 
+thread_local! {
+    /// Comparisons of this thread by `Counting`.
+    static COMPARED: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Bytes in their order, which it does not tell; counts comparisons.
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
+#[derive(Debug)]
+struct Counting;
 
 impl Comparator for Counting {
-    const EQUALITY: KeyEquality = KeyEquality::Bytes;
+    fn name(&self) -> &str {
+        "test.Counting"
+    }
+
+    fn equality(&self) -> KeyEquality {
+        KeyEquality::Bytes
+    }
 
     fn compare(&self, left: &[u8], right: &[u8]) -> Order {
-        // ORDERING: relaxed; one thread.
-        self.0.fetch_add(1, Ordering::Relaxed);
+        COMPARED.set(COMPARED.get() + 1);
         left.cmp(right)
     }
 }
 
-impl Counting {
-    fn take(&self) -> u64 {
-        // ORDERING: relaxed; one thread.
-        self.0.swap(0, Ordering::Relaxed)
-    }
-}
-
-impl Parts<Counting> {
+impl Parts {
     fn counting(mut spans: Vec<Span>) -> Self {
         // Room for snapshots before the first one.
         spans.iter_mut().for_each(|span| span.2 += 5);
-        Parts::new(Counting::default(), spans)
+        Parts::new(asked(Counting), spans)
     }
 
     /// Comparisons of one query.
     fn cost(&self, key: &[u8], snapshot: u64, floor: u64) -> u64 {
         let extent = self.tally.extent(self.checks).unwrap();
         let mut asked = [Asked::new(&self.comparator, key, floor)];
-        self.comparator.take();
+        COMPARED.set(0);
         Search::newest(self.index(), extent, snapshot, &mut asked).unwrap();
-        self.comparator.take()
+        COMPARED.get()
     }
 }
 
@@ -261,7 +264,7 @@ impl Parts<Counting> {
 #[test]
 fn queries_compare_little() {
     let len = 300;
-    let mut parts = Parts::counting(draw(&Counting::default(), 9, 0, len).0);
+    let mut parts = Parts::counting(draw(&BYTEWISE, 9, 0, len).0);
     (0..len).for_each(|at| parts.push(at));
     parts.finish();
     let oldest = parts.spans.iter().map(|span| span.2).min().unwrap();
@@ -286,7 +289,7 @@ fn queries_compare_little() {
 /// Nodes are asked only about records that are newer than the summary node: here three of level 0, and four records.
 #[test]
 fn queries_ask_no_node_below_the_summary_node() {
-    let mut parts = Parts::counting(draw(&Counting::default(), 9, 0, 300).0);
+    let mut parts = Parts::counting(draw(&BYTEWISE, 9, 0, 300).0);
     for at in 0..300 {
         parts.push(at);
         parts.settle(STEP_PIECES);
@@ -299,7 +302,7 @@ fn queries_ask_no_node_below_the_summary_node() {
 /// Records that no node covers yet: one is compared only if it is visible and newer than the floor.
 #[test]
 fn records_are_compared_only_if_they_can_answer() {
-    let parts = Parts::counting(draw(&Counting::default(), 9, 0, 1).0);
+    let parts = Parts::counting(draw(&BYTEWISE, 9, 0, 1).0);
     parts.push(0);
     let (start, _, sequence) = &parts.spans[0];
     for (snapshot, floor) in [(sequence - 1, 0), (*sequence, *sequence), (sequence + 1, *sequence)] {

@@ -6,8 +6,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use crate::comparator::BYTEWISE;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::Question;
@@ -68,28 +68,28 @@ fn measure(what: &str, len: u64, prefix: &[u8]) {
         let chunk_started = Instant::now();
         for span in spans_now {
             let now = Instant::now();
-            index.insert(&Bytewise, &span.0, &span.1, span.2).unwrap();
+            index.insert(&BYTEWISE, &span.0, &span.1, span.2).unwrap();
             worst = worst.max(now.elapsed().as_nanos());
             let key = &spans[rng.below(span.2) as usize].0;
-            black_box(index.max_covering(&Bytewise, Question::new(key, u64::MAX)).unwrap());
+            black_box(index.max_covering(&BYTEWISE, Question::new(key, u64::MAX)).unwrap());
         }
         nanos(chunk_started, spans_now.len() as u64)
     });
     let pair = median(pairs.collect());
     let count = 200_000;
     let latest = reads(&mut rng, prefix, count, |key, _| {
-        index.max_covering(&Bytewise, Question::new(key, u64::MAX)).unwrap()
+        index.max_covering(&BYTEWISE, Question::new(key, u64::MAX)).unwrap()
     });
     let old = reads(&mut rng, prefix, count, |key, r| {
-        index.max_covering(&Bytewise, Question::new(key, r % len)).unwrap()
+        index.max_covering(&BYTEWISE, Question::new(key, r % len)).unwrap()
     });
     let live_bytes = index.allocated_bytes() >> 10;
     let started = Instant::now();
     let truth = spans.iter().map(|(start, end, sequence)| Ok((start, end, *sequence)));
-    let frozen = FrozenTombstones::build(&Bytewise, Secret::from_seed(1), truth).unwrap();
+    let frozen = FrozenTombstones::build(&BYTEWISE, Secret::from_seed(1), truth).unwrap();
     let build = nanos(started, 1000);
     let frozen_latest = reads(&mut rng, prefix, count, |key, _| {
-        frozen.max_covering(&Bytewise, Question::new(key, u64::MAX)).unwrap()
+        frozen.max_covering(&BYTEWISE, Question::new(key, u64::MAX)).unwrap()
     });
     let none = reads(&mut rng, prefix, count, |key, r| Some(r ^ u64::from(key[0])));
     println!(

@@ -2,9 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::BYTEWISE;
 use crate::error::Corruption;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::tombstone::index::fault::FaultRegion;
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
@@ -35,9 +35,9 @@ pub(super) fn spans(seed: u64, len: u64, common: &(impl AsRef<[u8]> + ?Sized)) -
 
 pub(super) fn insert(index: &LiveIndex, spans: &[Span]) {
     for (start, end, sequence) in spans {
-        index.insert(&Bytewise, start, end, *sequence).unwrap();
+        index.insert(&BYTEWISE, start, end, *sequence).unwrap();
     }
-    index.maintain(&Bytewise);
+    index.maintain(&BYTEWISE);
 }
 
 fn case(seed: u64, len: u64, common: &str) -> Case {
@@ -57,7 +57,7 @@ pub(super) fn questions(
         let key = name(common, number % 46);
         for snapshot in [u64::MAX, len / 2, 7] {
             for floor in [0, len * 3 / 4] {
-                let answer = brute(&Bytewise, spans, &key, snapshot, floor);
+                let answer = brute(&BYTEWISE, spans, &key, snapshot, floor);
                 questions.push((key.clone(), snapshot, floor, answer));
             }
         }
@@ -69,7 +69,7 @@ pub(super) fn questions(
 pub(super) fn survey(case: &Case, note: &str) -> usize {
     let mut damaged = 0;
     for (key, snapshot, floor, answer) in &case.questions {
-        match case.index.max_covering(&Bytewise, Question::new(key, *snapshot).above(*floor)) {
+        match case.index.max_covering(&BYTEWISE, Question::new(key, *snapshot).above(*floor)) {
             Ok(found) => assert_eq!(found, *answer, "{note}: {key:?} at {snapshot} over {floor}"),
             Err(_) => damaged += 1,
         }
@@ -121,7 +121,7 @@ fn every_flipped_bit_of_a_live_index() {
 #[test]
 fn every_flipped_bit_of_a_finished_index() {
     let case = case(4, 100, "");
-    case.index.finish(&Bytewise);
+    case.index.finish(&BYTEWISE);
     flip_everything(&case, if cfg!(debug_assertions) { 263 } else { 1 });
 }
 
@@ -146,7 +146,7 @@ fn damaged_nodes_are_not_merged() {
             insert(&case.index, after);
             let note = format!("{} region {number} bit {bit}, then merged", region.name);
             assert_eq!(survey(&case, &note), 0, "{note}");
-            case.index.finish(&Bytewise);
+            case.index.finish(&BYTEWISE);
             assert_eq!(survey(&case, &note), 0, "{note}, finished");
         }
     }
@@ -155,10 +155,10 @@ fn damaged_nodes_are_not_merged() {
 /// MERGE-3: a block with a damaged record gets no node, and those after it do.
 #[test]
 fn damaged_records_are_not_painted() {
-    for finish in [LiveIndex::maintain::<Bytewise>, LiveIndex::finish::<Bytewise>] {
+    for finish in [LiveIndex::maintain, LiveIndex::finish] {
         let (index, spans) = (LiveIndex::new(Secret::from_seed(1)), spans(1, 40, ""));
         for (start, end, sequence) in &spans {
-            index.append(&Bytewise, start, end, *sequence).unwrap();
+            index.append(&BYTEWISE, start, end, *sequence).unwrap();
         }
         let named = |name| {
             let regions = index.fault_regions().into_iter().enumerate();
@@ -166,7 +166,7 @@ fn damaged_records_are_not_painted() {
         };
         let damaged = named("tombstone record")[11];
         index.flip(damaged, 7);
-        finish(&index, &Bytewise);
+        finish(&index, &BYTEWISE);
         assert_eq!(named("coverage node head").len(), 4, "of five blocks");
         index.flip(named("tombstone record")[11], 7);
         assert_eq!(survey(&Case { questions: questions(&spans, ""), index }, "repaired"), 0);
@@ -178,15 +178,15 @@ fn damaged_records_are_not_painted() {
 fn keys_that_begin_otherwise_need_no_record() {
     let (index, common) = (LiveIndex::new(Secret::from_seed(1)), "a-common-beginning-");
     insert(&index, &spans(1, 75, common));
-    index.finish(&Bytewise);
+    index.finish(&BYTEWISE);
     let regions = index.fault_regions().into_iter().enumerate();
     for (number, _) in regions.filter(|(_, region)| region.name == "tombstone record") {
         index.flip(number, 7);
     }
     for key in (0..50).map(|number| name("", number)) {
-        assert_eq!(index.max_covering(&Bytewise, Question::new(&key, u64::MAX)), Ok(None), "{key:?}");
+        assert_eq!(index.max_covering(&BYTEWISE, Question::new(&key, u64::MAX)), Ok(None), "{key:?}");
     }
-    assert!(index.max_covering(&Bytewise, Question::new(&name(common, 20), u64::MAX)).is_err());
+    assert!(index.max_covering(&BYTEWISE, Question::new(&name(common, 20), u64::MAX)).is_err());
 }
 
 /// A count of summary nodes that went back: no answer depends on it, and a scrub tells how many there are.
@@ -233,7 +233,7 @@ fn damaged_keys_with_the_largest_prefix() {
     spans[0].0.clear();
     let index = LiveIndex::new(Secret::from_seed(9));
     insert(&index, &spans);
-    index.finish(&Bytewise);
+    index.finish(&BYTEWISE);
     let case = Case { questions: questions(&spans, &[0xff; 8]), index };
     for (number, region) in case.index.fault_regions().into_iter().enumerate() {
         let step = if cfg!(debug_assertions) { 5 } else { 1 };
@@ -299,28 +299,28 @@ fn swapped_pieces() {
 fn lost_truth_is_corruption() {
     let lost = Corruption::new(crate::error::Place::Entry, 8, 1, 2);
     let truth = [Ok((b"a", b"c", 5)), Err(lost), Ok((b"b", b"d", 9))];
-    let frozen = FrozenTombstones::build(&Bytewise, Secret::from_seed(1), truth).unwrap();
+    let frozen = FrozenTombstones::build(&BYTEWISE, Secret::from_seed(1), truth).unwrap();
     assert_eq!(frozen.failure(), Some(lost));
     assert!(frozen.len().is_ok_and(|len| len > 0));
     assert_eq!(
-        frozen.max_covering(&Bytewise, Question::new(b"b", 9)),
+        frozen.max_covering(&BYTEWISE, Question::new(b"b", 9)),
         Ok(Some(9)),
         "nothing visible could exceed it"
     );
-    assert_eq!(frozen.max_covering(&Bytewise, Question::new(b"b", 10)), Err(lost));
-    assert_eq!(frozen.max_covering(&Bytewise, Question::new(b"z", 10)), Err(lost));
+    assert_eq!(frozen.max_covering(&BYTEWISE, Question::new(b"b", 10)), Err(lost));
+    assert_eq!(frozen.max_covering(&BYTEWISE, Question::new(b"z", 10)), Err(lost));
     assert_eq!(
-        frozen.max_covering(&Bytewise, Question::new(b"z", 10).above(10)),
+        frozen.max_covering(&BYTEWISE, Question::new(b"z", 10).above(10)),
         Ok(None),
         "nothing at or below the floor matters"
     );
     let mut run = CoveringRun::default();
     assert_eq!(
-        frozen.covering_run_into(&Bytewise, Question::new(b"b", 9), &mut run).map(|_| run.sequence),
+        frozen.covering_run_into(&BYTEWISE, Question::new(b"b", 9), &mut run).map(|_| run.sequence),
         Ok(9)
     );
-    assert_eq!(frozen.covering_run_into(&Bytewise, Question::new(b"b", 10), &mut run), Err(lost));
-    assert_eq!(frozen.ask(&Bytewise, 9, &mut []), Err(lost), "many keys at once");
+    assert_eq!(frozen.covering_run_into(&BYTEWISE, Question::new(b"b", 10), &mut run), Err(lost));
+    assert_eq!(frozen.ask(&BYTEWISE, 9, &mut []), Err(lost), "many keys at once");
     assert_eq!(frozen.held(), None);
     let mut found = Vec::new();
     frozen.scrub(&mut |corruption| found.push(corruption));

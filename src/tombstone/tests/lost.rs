@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::comparator::BYTEWISE;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::tombstone::index::checks::Checks;
 use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::LiveIndex;
@@ -99,8 +99,8 @@ enum Life {
 
 fn put(index: &LiveIndex, life: Life, (start, end, sequence): &Span) -> crate::error::Result<()> {
     match life {
-        Life::Live => index.insert(&Bytewise, start, end, *sequence),
-        Life::Frozen => index.append(&Bytewise, start, end, *sequence),
+        Life::Live => index.insert(&BYTEWISE, start, end, *sequence),
+        Life::Frozen => index.append(&BYTEWISE, start, end, *sequence),
     }
 }
 
@@ -120,7 +120,7 @@ fn live_through(spans: &[Span], life: Life, seed: u64) -> (LiveIndex, History) {
         put(&index, life, span).unwrap();
     }
     history.note(&index);
-    index.finish(&Bytewise);
+    index.finish(&BYTEWISE);
     history.born(&index, Checks::new(Secret::from_seed(seed)));
     (index, history)
 }
@@ -188,7 +188,7 @@ fn writes_after_a_lost_write() {
                 }
                 let case = Case { questions: questions(&known, "common"), index };
                 survey(&case, &format!("PARANOID_SEED={seed}: {fault:x?} went back, then writes"));
-                case.index.finish(&Bytewise);
+                case.index.finish(&BYTEWISE);
                 survey(&case, &format!("PARANOID_SEED={seed}: {fault:x?} went back, then all"));
             }
         }
@@ -203,7 +203,7 @@ fn published_cells_that_went_back() {
         for number in 0.. {
             let mut index = LiveIndex::new(Secret::from_seed(1));
             insert(&index, &spans);
-            index.finish(&Bytewise);
+            index.finish(&BYTEWISE);
             let Some(name) = index.lose_cell(number) else {
                 assert!(number > 2, "only {number} cells");
                 break;
@@ -229,7 +229,7 @@ fn published_cells_that_went_back() {
 fn held_counts_what_can_be_read() {
     let spans = shuffled(3, 20, "");
     let truth = spans.iter().map(|(start, end, sequence)| Ok((start, end, *sequence)));
-    let frozen = FrozenTombstones::build(&Bytewise, Secret::from_seed(1), truth).unwrap();
+    let frozen = FrozenTombstones::build(&BYTEWISE, Secret::from_seed(1), truth).unwrap();
     assert_eq!(frozen.held(), Some(20));
     let (index, history) = live_through(&spans, Life::Live, 1);
     assert_eq!(index.held(), 20);

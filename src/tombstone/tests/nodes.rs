@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::BYTEWISE;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::tombstone::index::checks::{Checks, Cover, pair};
 use crate::tombstone::index::common_prefix::{CommonPrefix, KeyRange, Probe};
 use crate::tombstone::index::log::Log;
@@ -34,7 +34,7 @@ fn a_node_excludes_what_lies_outside_of_its_bounds() {
         for (best, snapshot) in (0..12).flat_map(|best| (0..12).map(move |snapshot| (best, snapshot))) {
             let inside = (100..=200).contains(&prefix) && best < 9 && snapshot >= 5;
             let key = prefix.to_be_bytes();
-            let probe = Probe::new(&Bytewise, &key);
+            let probe = Probe::new(&BYTEWISE, &key);
             assert_eq!(bounds.exclude(&probe, best, snapshot), !inside, "{prefix} {best} {snapshot}");
         }
     }
@@ -44,7 +44,7 @@ fn a_node_excludes_what_lies_outside_of_its_bounds() {
 #[test]
 fn nodes_of_every_size_answer() {
     let range = KeyRange { start: b"a", end: b"b" };
-    let log = Log::new(checks(), CommonPrefix::new(checks(), &Bytewise, range));
+    let log = Log::new(checks(), CommonPrefix::new(checks(), &BYTEWISE, range));
     let sizes = [2..36, 254..275, 510..516, 4080..4130, 4350..4353];
     for len in sizes.into_iter().flatten().step_by(if cfg!(miri) { 40 } else { 1 }) {
         let node = node((1..=len).map(|number| 10 * number));
@@ -54,7 +54,7 @@ fn nodes_of_every_size_answer() {
         assert_eq!(node.allocated_bytes(), 8 * (40 * blocks + inner + inner / 16), "{len}");
         for number in (0..=len).step_by(if len < 40 { 1 } else { 7 }).chain([len]) {
             let key = (10 * number + 5).to_be_bytes();
-            let found = node.painter(&log, checks(), COVER, &Bytewise, &Probe::new(&Bytewise, &key));
+            let found = node.painter(&log, checks(), COVER, &BYTEWISE, &Probe::new(&BYTEWISE, &key));
             let painter = number.checked_sub(1).filter(|piece| piece + 1 < len);
             assert_eq!(found, Ok(painter.map_or(NOBODY, |piece| piece as u32)), "{number} of {len}");
         }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::comparator::BYTEWISE;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::Question;
@@ -57,7 +57,7 @@ fn readers_see_every_returned_insert() {
                         let (start, end, sequence) = tombstone(seed, writer, turn);
                         // ORDERING: release; partner: the acquire load in `look`.
                         started[writer as usize].store(turn + 1, Ordering::Release);
-                        index.insert(&Bytewise, &name(start), &name(end), sequence).unwrap();
+                        index.insert(&BYTEWISE, &name(start), &name(end), sequence).unwrap();
                         // ORDERING: release; partner: the acquire load in `look`.
                         returned[writer as usize].store(turn + 1, Ordering::Release);
                     }
@@ -75,22 +75,22 @@ fn readers_see_every_returned_insert() {
                         let number = rng.below(SPACE);
                         let snapshot = [u64::MAX, rng.below(turns * WRITERS)][rng.below(2) as usize];
                         let least = look(&returned);
-                        let found = index.max_covering(&Bytewise, Question::new(&name(number), snapshot)).unwrap();
+                        let found = index.max_covering(&BYTEWISE, Question::new(&name(number), snapshot)).unwrap();
                         let most = look(&started);
                         let low = expected(seed, &least, number, snapshot);
                         let high = expected(seed, &most, number, snapshot);
                         assert!(low <= found && found <= high, "PARANOID_SEED={seed} key {number} at {snapshot}: {low:?} <= {found:?} <= {high:?}");
                         if reader == 0 && rng.below(50) == 0 {
-                            index.maintain(&Bytewise);
+                            index.maintain(&BYTEWISE);
                         }
                     }
                 });
             }
         });
-        index.finish(&Bytewise);
+        index.finish(&BYTEWISE);
         for number in 0..SPACE {
             for snapshot in [u64::MAX, turns, turns * 2] {
-                let found = index.max_covering(&Bytewise, Question::new(&name(number), snapshot)).unwrap();
+                let found = index.max_covering(&BYTEWISE, Question::new(&name(number), snapshot)).unwrap();
                 assert_eq!(found, expected(seed, &[turns; WRITERS as usize], number, snapshot));
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use paranoid_memtable::set::MergingCursor;
 use paranoid_memtable::{Bytewise, Kind};
@@ -43,7 +44,7 @@ fn file(directory: &Path, number: u64, sequences: std::ops::Range<u64>, rng: &mu
 }
 
 fn scan(files: &[TableFile], snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut cursor = MergingCursor::over(Bytewise, snapshot, sources(files));
+    let mut cursor = MergingCursor::over(Arc::new(Bytewise), snapshot, sources(files));
     let mut rows = vec![];
     let mut next = cursor.first().unwrap();
     while let Some(entry) = next {

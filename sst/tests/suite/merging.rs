@@ -273,7 +273,7 @@ fn files_are_sources_of_the_merging_cursor() {
         let wanted: Vec<_> = keys.iter().filter_map(newest).collect();
         let newest_first = layers.files.iter().rev();
         let sources = newest_first.map(|file| Box::new(file.cursor()) as Box<dyn SortedSource>);
-        let mut cursor = MergingCursor::over(Bytewise, snapshot, sources.collect());
+        let mut cursor = MergingCursor::over(Arc::new(Bytewise), snapshot, sources.collect());
         let row = |entry: &MergedEntry| (entry.user_key().to_vec(), entry.sequence(), entry.value().to_vec());
         let (mut forward, mut backward) = (vec![], vec![]);
         let mut entry = cursor.first().unwrap();

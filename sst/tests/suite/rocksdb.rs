@@ -5,6 +5,7 @@ use paranoid_memtable::{Bytewise, ChecksumKind};
 use paranoid_sst::{
     Compression, IndexShortening, SortedTable, SortedTableOptions, SortedTableOptionsBuilder, TableLookup,
 };
+use std::sync::Arc;
 
 use crate::model::{Model, Row, file_in, folder, hex};
 use crate::rng::{Rng, amount, seed_or};
@@ -41,7 +42,7 @@ fn fragments_in(dump: &str) -> Vec<(String, String)> {
 
 /// The fragments that this crate's fragmenter makes, one line per sequence number.
 pub(crate) fn fragments_of(model: &Model) -> Vec<(String, String)> {
-    let mut fragmenter = Fragmenter::new(Bytewise);
+    let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     for (start, end, sequence) in &model.ranges {
         fragmenter.add(start.as_slice(), end.as_slice(), *sequence).unwrap();
     }

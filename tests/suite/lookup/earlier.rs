@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::integrity::Place;
-use paranoid_memtable::{Bytewise, DuplicatePolicy, Kind, MemTable, MemTableOptions};
+use paranoid_memtable::{DuplicatePolicy, Kind, MemTable, MemTableOptions};
 
 use super::open_injector;
 use super::oracle::{Answer, Oracle, Random, Row, told};
@@ -34,7 +34,7 @@ struct Life {
 }
 
 /// The pieces of filters, in the order of their addresses: whole cache lines.
-fn beside(injector: &FaultInjector<'_, Bytewise>) -> Vec<usize> {
+fn beside(injector: &FaultInjector<'_>) -> Vec<usize> {
     let is_beside = |region| region == Region::FilterWord;
     let pieces: Vec<usize> =
         (0..injector.pieces().len()).filter(|n| is_beside(injector.pieces()[*n].region)).collect();

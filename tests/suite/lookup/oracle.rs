@@ -1,7 +1,7 @@
 //! Answers by looking at every row that was ever written.
 
 use paranoid_memtable::read::{Base, DeletedBy};
-use paranoid_memtable::{Comparator, Error, Kind, Lookup};
+use paranoid_memtable::{Error, Kind, Lookup};
 
 /// SplitMix64: a run can be repeated from its seed.
 pub(super) struct Random(pub(super) u64);
@@ -97,7 +97,7 @@ impl Oracle {
 }
 
 /// A lookup's answer as the oracle writes it.
-pub(super) fn told<C: Comparator>(lookup: Lookup<'_, C>) -> Result<Answer, Error> {
+pub(super) fn told(lookup: Lookup<'_>) -> Result<Answer, Error> {
     Ok(match lookup {
         Lookup::Value(value) => Answer::Value(value.to_vec(), value.sequence()),
         Lookup::Deleted { sequence, by } => Answer::Deleted(sequence, by),

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use paranoid_memtable::DuplicatePolicy;
 use paranoid_memtable::fault::{FaultInjector, Part, Region};
-use paranoid_memtable::{Bytewise, DuplicatePolicy};
 
 use super::model::Model;
 use super::plan::Kind;
@@ -48,7 +48,7 @@ struct Harm {
 
 impl Bounds {
     /// What the pieces that a fault injector changed may affect.
-    pub fn of(model: &Model, injector: &FaultInjector<'_, Bytewise>, kind: Kind) -> Bounds {
+    pub fn of(model: &Model, injector: &FaultInjector<'_>, kind: Kind) -> Bounds {
         let mut bounds = Bounds::default();
         let mut limited = true;
         let mut harms: BTreeMap<Option<usize>, Harm> = BTreeMap::new();
@@ -122,7 +122,7 @@ impl Bounds {
     fn reach(
         &mut self,
         model: &Model,
-        injector: &FaultInjector<'_, Bytewise>,
+        injector: &FaultInjector<'_>,
         harms: &BTreeMap<Option<usize>, Harm>,
         (row, harm): (Option<usize>, Harm),
         probes: &mut BTreeSet<usize>,
@@ -166,7 +166,7 @@ fn is_own(region: Region) -> bool {
 }
 
 /// Whether a scrub must report what was done to a piece.
-fn must_find(model: &Model, injector: &FaultInjector<'_, Bytewise>, number: usize, kind: Kind) -> bool {
+fn must_find(model: &Model, injector: &FaultInjector<'_>, number: usize, kind: Kind) -> bool {
     let piece = &injector.pieces()[number];
     match piece.region {
         // The index has words that are not in use yet. A back link is a hint, and its tag is short. No answer rests

@@ -171,7 +171,6 @@ const OWN: &str =
 
 /// Type, function (`*`: all that are not called), and why no trial calls it.
 pub const EXCLUDED: &[(&str, &str, &str)] = &[
-    ("MemTable", "with_comparator", "orders_under_damage.rs does, with an order of its own"),
     ("ValueRef", "kind", "read from the entry that is compared by cursors"),
     ("MemTableOptions", "*", PLAIN),
     ("MemTableOptionsBuilder", "*", "sets limits and counters that no answer rests on"),
@@ -185,7 +184,6 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("SinkLimits", "*", PLAIN),
     ("BatchEntries", "*", "as WriteBatch"),
     ("FlushEntry", "new", PLAIN),
-    ("SharedComparator", "*", "suite shared_order: an order, no memory of a table"),
     ("Fragment", "*", OWN),
     ("Fragments", "*", OWN),
     ("FragmentView", "*", OWN),

@@ -31,7 +31,7 @@ use bounds::Bounds;
 use later::{Demand, Pulled};
 use model::{Model, Row};
 use paranoid_memtable::fault::{FaultInjector, Past};
-use paranoid_memtable::{Bytewise, Error, ImmutableMemTable, MemTable};
+use paranoid_memtable::{Error, ImmutableMemTable, MemTable};
 use parked::Parked;
 use plan::{Area, Kind};
 use trial::{Trial, Verdict};
@@ -90,7 +90,7 @@ impl Case {
 pub fn run_fault(
     model: &Model,
     frozen: Frozen,
-    strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>) -> (Area, Kind),
+    strike: impl FnOnce(&mut FaultInjector<'_>) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
     run_fault_on(model, frozen, &model.table()?, strike)
 }
@@ -100,7 +100,7 @@ pub fn run_fault_on(
     model: &Model,
     frozen: Frozen,
     table: &MemTable,
-    strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>) -> (Area, Kind),
+    strike: impl FnOnce(&mut FaultInjector<'_>) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
     let case = Case { frozen, history: History::Forgotten, turn: 0 };
     case.run(model, table, Past::new(), |injector, _| strike(injector))
@@ -110,7 +110,7 @@ pub fn run_fault_on(
 pub fn run_case(
     model: &Model,
     case: Case,
-    strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>, &Past) -> (Area, Kind),
+    strike: impl FnOnce(&mut FaultInjector<'_>, &Past) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
     let (table, mut past) = (model.empty_table()?, Past::new());
     case.fill(model, &table, &mut past)?;
@@ -124,7 +124,7 @@ impl Case {
         model: &Model,
         table: &MemTable,
         mut past: Past,
-        strike: impl FnOnce(&mut FaultInjector<'_, Bytewise>, &Past) -> (Area, Kind),
+        strike: impl FnOnce(&mut FaultInjector<'_>, &Past) -> (Area, Kind),
     ) -> Result<(Area, Kind, Verdict), Error> {
         let park = || Parked::new(table, model, self.turn / 2);
         let early = self.turn.is_multiple_of(4).then(park).transpose()?;

@@ -6,7 +6,7 @@ use paranoid_memtable::fault::{FaultInjector, Part, Region};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::{
-    Bytewise, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+    Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
 };
 
 use super::rng::Rng;
@@ -347,7 +347,7 @@ impl Model {
     }
 
     /// Levels on which an entry is linked.
-    pub fn height(&self, injector: &FaultInjector<'_, Bytewise>, row: usize) -> u32 {
+    pub fn height(&self, injector: &FaultInjector<'_>, row: usize) -> u32 {
         let row = &self.rows[row];
         let own = injector.pieces().iter().filter(|piece| {
             piece.part == Part::Points

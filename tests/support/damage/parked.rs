@@ -3,7 +3,7 @@
 use paranoid_memtable::scan::{
     AtSnapshot, Cursor, Descending, EntryRange, Handle, OwnedDescending, Visibility,
 };
-use paranoid_memtable::{Bytewise, Error, MemTable, OwnedCursor, OwnedRange, Range, TableCursor};
+use paranoid_memtable::{Error, MemTable, OwnedCursor, OwnedRange, Range, TableCursor};
 
 use super::model::{Model, Row};
 use super::trial::Trial;
@@ -15,9 +15,9 @@ type At<C> = Vec<(usize, C)>;
 #[derive(Default)]
 pub struct Parked<'t> {
     raw: At<TableCursor<'t>>,
-    resolved: At<TableCursor<'t, Bytewise, AtSnapshot>>,
+    resolved: At<TableCursor<'t, AtSnapshot>>,
     owned: At<OwnedCursor>,
-    owned_resolved: At<OwnedCursor<Bytewise, AtSnapshot>>,
+    owned_resolved: At<OwnedCursor<AtSnapshot>>,
     /// Rows that its front has shown, and its back; the range.
     ranges: Vec<((usize, usize), Ranged<'t>)>,
     /// Rows that it has shown, in its order.
@@ -28,8 +28,8 @@ pub struct Parked<'t> {
 enum Ranged<'t> {
     Raw(Range<'t>),
     Owned(OwnedRange),
-    Resolved(Range<'t, Bytewise, AtSnapshot>),
-    OwnedResolved(OwnedRange<Bytewise, AtSnapshot>),
+    Resolved(Range<'t, AtSnapshot>),
+    OwnedResolved(OwnedRange<AtSnapshot>),
 }
 
 /// A descending range of either kind.

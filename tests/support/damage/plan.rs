@@ -1,6 +1,5 @@
 //! Which faults there are: every bit in turn, and random ones spread evenly over region and kind.
 
-use paranoid_memtable::Bytewise;
 use paranoid_memtable::fault::{FaultInjector, Part, Past, Region};
 
 use super::rng::Rng;
@@ -156,7 +155,7 @@ pub struct Map {
 }
 
 impl Map {
-    pub fn of(injector: &FaultInjector<'_, Bytewise>, kinds: &[Kind]) -> Map {
+    pub fn of(injector: &FaultInjector<'_>, kinds: &[Kind]) -> Map {
         let mut areas: Vec<(Area, Vec<usize>)> = Vec::new();
         for (number, piece) in injector.pieces().iter().enumerate() {
             let area = Area::of(piece);
@@ -185,7 +184,7 @@ impl Map {
 
     /// The map for one more table made in the same way. Lines start at multiples of 64 bytes, so that the words of
     /// filters and index lie elsewhere between entries if the system puts the memory elsewhere.
-    fn for_table(&self, injector: &FaultInjector<'_, Bytewise>) -> Map {
+    fn for_table(&self, injector: &FaultInjector<'_>) -> Map {
         if !self.areas.iter().any(|(area, _)| area.moves()) {
             return self.clone();
         }
@@ -218,7 +217,7 @@ impl Map {
     }
 
     /// Flips bit number `bit` of all that are flipped in turn, counted through the pieces. Returns the area.
-    pub fn flip_nth(&self, injector: &mut FaultInjector<'_, Bytewise>, mut bit: u64) -> Area {
+    pub fn flip_nth(&self, injector: &mut FaultInjector<'_>, mut bit: u64) -> Area {
         let map = self.for_table(injector);
         for number in &map.turns {
             let bits = map.visibility[*number] * 8;
@@ -234,7 +233,7 @@ impl Map {
     /// Breaks something of one cell. `past`: what the table held before, for lost writes.
     pub fn strike(
         &self,
-        injector: &mut FaultInjector<'_, Bytewise>,
+        injector: &mut FaultInjector<'_>,
         past: &Past,
         cell: usize,
         rng: &mut Rng,
@@ -259,14 +258,14 @@ impl Map {
     }
 
     /// Breaks something of an area in one of the ways that need no more than bytes.
-    fn strike_plainly(&self, injector: &mut FaultInjector<'_, Bytewise>, area: usize, rng: &mut Rng) {
+    fn strike_plainly(&self, injector: &mut FaultInjector<'_>, area: usize, rng: &mut Rng) {
         let kind = [Kind::Flip, Kind::Burst, Kind::Noise, Kind::Zero][rng.below(4)];
         self.strike_as(injector, &Past::new(), (area, kind), rng);
     }
 
     fn strike_as(
         &self,
-        injector: &mut FaultInjector<'_, Bytewise>,
+        injector: &mut FaultInjector<'_>,
         past: &Past,
         (area, kind): (usize, Kind),
         rng: &mut Rng,
@@ -325,10 +324,10 @@ impl Map {
 /// Puts back an earlier value of something of an area: of the first piece, from a random one on, that ever had
 /// another value.
 fn lose_write(
-    injector: &mut FaultInjector<'_, Bytewise>,
+    injector: &mut FaultInjector<'_>,
     pieces: &[usize],
     rng: &mut Rng,
-    mut revert: impl FnMut(&mut FaultInjector<'_, Bytewise>, usize, usize, usize) -> bool,
+    mut revert: impl FnMut(&mut FaultInjector<'_>, usize, usize, usize) -> bool,
 ) {
     let (first, byte, turn) = (rng.below(pieces.len()), rng.next(), rng.next());
     for ahead in 0..pieces.len() {
@@ -343,7 +342,7 @@ fn lose_write(
 }
 
 /// Words of the control block, their checks, or whole lines, over others.
-fn strike_control(injector: &mut FaultInjector<'_, Bytewise>, pieces: &[usize], kind: Kind, rng: &mut Rng) {
+fn strike_control(injector: &mut FaultInjector<'_>, pieces: &[usize], kind: Kind, rng: &mut Rng) {
     let [from, to] = [0, 0].map(|_| pieces[rng.below(pieces.len())]);
     let [source, target] = [0, 0].map(|_| injector.checks()[rng.below(injector.checks().len())]);
     match (kind, rng.below(4)) {

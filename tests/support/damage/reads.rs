@@ -36,9 +36,7 @@ impl Shown for Copied {
     }
 }
 
-fn copied<L: Visibility>(
-    cursor: &OwnedCursor<paranoid_memtable::Bytewise, L>,
-) -> Result<Option<Copied>, Error> {
+fn copied<L: Visibility>(cursor: &OwnedCursor<L>) -> Result<Option<Copied>, Error> {
     let Some(entry) = cursor.entry()? else { return Ok(None) };
     let mut value = Vec::new();
     let refused = entry.value_into(&mut value).err();

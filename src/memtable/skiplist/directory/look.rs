@@ -15,7 +15,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
 
 use crate::error::{Corruption, Place};
-use crate::key::{Comparator, Kind as EntryKind, Target};
+use crate::key::{Kind as EntryKind, Target};
 use crate::memtable::skiplist::directory::lookup::{Pages, START};
 use crate::memtable::skiplist::directory::measure::{Fences, kept};
 use crate::memtable::skiplist::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
@@ -50,7 +50,7 @@ pub(crate) enum Look {
     Damaged(Corruption),
 }
 
-impl<'a, C: Comparator> Pages<'_, 'a, C> {
+impl<'a> Pages<'_, 'a> {
     /// Every page that the root and neighbours lead to, level by level from above.
     pub(crate) fn pages(&self) -> impl Iterator<Item = Standing> {
         // Neighbours that name each other in a ring would never end.

@@ -12,8 +12,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
 
+use crate::comparator::KeyComparator;
 use crate::error::Result;
-use crate::key::{Comparator, Target};
+use crate::key::Target;
 use crate::memtable::skiplist::arena::{SubChunk, View};
 use crate::memtable::skiplist::directory::page::{FREE, Page, SLOTS};
 use crate::memtable::skiplist::layout::{LINE_UNITS, UNIT};
@@ -58,9 +59,9 @@ pub(crate) struct Hint {
 
 /// The directory of a list.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pages<'s, 'a, C> {
+pub(crate) struct Pages<'s, 'a> {
     pub(crate) view: &'s View<'a>,
-    pub(crate) comparator: &'a C,
+    pub(crate) comparator: &'a KeyComparator,
     /// The unit of the root word.
     pub(crate) root: u32,
 }
@@ -84,7 +85,7 @@ pub(crate) fn new_root(view: &View<'_>) -> Result<u32> {
     Ok(reservation.start().next_multiple_of(LINE_UNITS))
 }
 
-impl<'a, C: Comparator> Pages<'_, 'a, C> {
+impl<'a> Pages<'_, 'a> {
     /// The root page and how many levels of inner pages there are; `None`: no page yet, or damage.
     #[inline(always)]
     pub(super) fn root(&self) -> Option<(u32, u32)> {

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use crate::comparator::BYTEWISE;
 use crate::integrity::digest::Width;
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::integrity::tag::Secret;
-use crate::key::{Bytewise, Kind, Target};
+use crate::key::{Kind, Target};
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, SubChunk};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::directory::lookup::LeafSlot;
@@ -60,12 +61,12 @@ impl Table {
         Arc::new(table)
     }
 
-    fn search(&self) -> Search<'_, Bytewise> {
-        self.list.search(Head::Points, self.arena.view().unwrap(), &Bytewise)
+    fn search(&self) -> Search<'_> {
+        self.list.search(Head::Points, self.arena.view().unwrap(), &BYTEWISE)
     }
 
     fn target(&self, place: usize) -> Target<'static> {
-        Target::new(&Bytewise, self.keys[place], 1)
+        Target::new(&BYTEWISE, self.keys[place], 1)
     }
 
     fn name(&self, place: usize) -> Named {

@@ -18,7 +18,7 @@
 
 use std::cmp::Ordering as Order;
 
-use crate::key::Comparator;
+use crate::comparator::KeyComparator;
 use crate::memtable::skiplist::arena::View;
 
 /// Bytes of a page's word of reference.
@@ -51,12 +51,12 @@ const LARGEST: u64 = u64::MAX - 1;
 
 /// What a page that leaves out `skip` bytes keeps of a key that begins with them.
 #[inline(always)]
-pub(super) fn kept<C: Comparator>(comparator: &C, key: &[u8], skip: u32) -> u64 {
+pub(super) fn kept(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
     comparator.image(key, skip as usize).min(LARGEST)
 }
 
 /// How many bytes two keys share from their start, at most as many as the shorter one has.
-pub(super) fn shared<C: Comparator>(comparator: &C, left: &[u8], right: &[u8]) -> u32 {
+pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u32 {
     let most = left.len().min(right.len());
     let differing = (0..most).step_by(WORD).find_map(|at| {
         let differ = comparator.image(left, at) ^ comparator.image(right, at);
@@ -72,7 +72,7 @@ impl Measure {
 
     /// The discriminator of a key (MEASURE-2).
     #[inline(always)]
-    pub(super) fn discriminator<C: Comparator>(&self, view: &View<'_>, comparator: &C, key: &[u8]) -> u64 {
+    pub(super) fn discriminator(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> u64 {
         if self.fences == Fences::Differ {
             match self.side(view, comparator, key) {
                 Order::Less => return 0,
@@ -85,7 +85,7 @@ impl Measure {
 
     /// Where a key stands relative to all keys that begin with the page's bytes; `Equal`: it is one of them.
     #[inline]
-    pub(super) fn side<C: Comparator>(&self, view: &View<'_>, comparator: &C, key: &[u8]) -> Order {
+    pub(super) fn side(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
         if self.skip == 0 {
             return Order::Equal;
         }
@@ -97,7 +97,7 @@ impl Measure {
     }
 
     #[inline(never)]
-    fn side_by_reference<C: Comparator>(&self, view: &View<'_>, comparator: &C, key: &[u8]) -> Order {
+    fn side_by_reference(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
         // Without the reference nothing can be said: the key is measured as if it were one of them.
         let reference = view.try_open(self.reference).map(|node| node.key());
         let Some(reference) = reference.filter(|key| key.len() >= self.skip as usize) else {

@@ -18,7 +18,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "keys are shorter than 2^24 bytes")]
 
-use crate::key::{Comparator, Target};
+use crate::key::Target;
 use crate::memtable::skiplist::arena::SubChunk;
 use crate::memtable::skiplist::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, pack};
 use crate::memtable::skiplist::directory::measure::{Fences, Measure, kept, shared};
@@ -57,7 +57,7 @@ fn behind(leaf: u32, slot: usize) -> LeafSlot {
     LeafSlot { leaf, slot: slot as u32 + 1 }
 }
 
-impl<'a, C: Comparator> Pages<'_, 'a, C> {
+impl<'a> Pages<'_, 'a> {
     /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known, and before the slot there
     /// that is guessed.
     #[inline]

@@ -4,11 +4,12 @@
 
 use super::look::{Look, Standing};
 use super::page::SLOTS;
+use crate::comparator::BYTEWISE;
 use crate::integrity::digest::Width;
 use crate::integrity::hash::splitmix;
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::integrity::tag::Secret;
-use crate::key::{Bytewise, Kind, SequenceNumber, Target};
+use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, View};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::encode::Fields;
@@ -39,8 +40,8 @@ impl Table {
         Table { arena, list }
     }
 
-    fn search(&self) -> Search<'_, Bytewise> {
-        self.list.search(Head::Points, self.arena.view().unwrap(), &Bytewise)
+    fn search(&self) -> Search<'_> {
+        self.list.search(Head::Points, self.arena.view().unwrap(), &BYTEWISE)
     }
 
     fn put(&self, inserter: &mut Inserter, key: &[u8], sequence: SequenceNumber) {
@@ -65,7 +66,7 @@ impl Table {
     fn finds(&self, entries: &[(Vec<u8>, SequenceNumber)], note: &str) -> f64 {
         let search = self.search();
         let targets: Vec<Target<'_>> =
-            entries.iter().map(|(key, sequence)| Target::new(&Bytewise, key, *sequence)).collect();
+            entries.iter().map(|(key, sequence)| Target::new(&BYTEWISE, key, *sequence)).collect();
         let mut tally = Tally::default();
         for (target, (key, sequence)) in targets.iter().zip(entries) {
             let entry = search.find(target, &mut tally).unwrap().entry;
@@ -174,7 +175,7 @@ fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
         for key in keys.iter().skip(thread).step_by(3) {
             // ORDERING: Relaxed: numbers only have to differ.
             table.put(&mut inserter, key, next.fetch_add(1, Ordering::Relaxed));
-            table.search().find(&Target::new(&Bytewise, key, u64::MAX), &mut NoTrail).unwrap();
+            table.search().find(&Target::new(&BYTEWISE, key, u64::MAX), &mut NoTrail).unwrap();
         }
         inserter.forgotten()
     };
@@ -253,13 +254,13 @@ fn dearest(table: &Table, entries: &[(Vec<u8>, SequenceNumber)]) -> u32 {
     let search = table.search();
     let nodes = entries.iter().map(|(key, sequence)| {
         let mut tally = Tally::default();
-        search.find(&Target::new(&Bytewise, key, *sequence), &mut tally).unwrap();
+        search.find(&Target::new(&BYTEWISE, key, *sequence), &mut tally).unwrap();
         tally.nodes
     });
     nodes.max().unwrap()
 }
 
-fn is_sound(search: &Search<'_, Bytewise>) -> bool {
+fn is_sound(search: &Search<'_>) -> bool {
     !search.directory().is_lost()
         && search.directory().pages().all(|at| search.directory().look(at) == Look::Sound)
 }
@@ -331,7 +332,7 @@ fn upkeep_runs_beside_writers() {
             scope.spawn(move || {
                 for n in (thread..count).step_by(2) {
                     table.put(&mut writer.lock(), &key(n), n + 1);
-                    table.search().find(&Target::new(&Bytewise, &key(n), u64::MAX), &mut NoTrail).unwrap();
+                    table.search().find(&Target::new(&BYTEWISE, &key(n), u64::MAX), &mut NoTrail).unwrap();
                 }
             });
         }
@@ -368,7 +369,7 @@ fn slots_lead_around_a_broken_link() {
         // ORDERING: Relaxed: one thread.
         let before = link.fetch_xor(1, Ordering::Relaxed);
         let (key, sequence) = &entries[place];
-        let found = search.find(&Target::new(&Bytewise, key, *sequence), &mut NoTrail);
+        let found = search.find(&Target::new(&BYTEWISE, key, *sequence), &mut NoTrail);
         let gap = found.expect_err("nothing says what follows what");
         assert_eq!((gap.before, gap.after), (pair[0], pair[1]), "link {place}");
         // ORDERING: Relaxed: one thread.

@@ -4,20 +4,20 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
+use crate::comparator::BYTEWISE;
 use crate::error::Place;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::tombstone::index::log::*;
 
 const CHECKS: Checks = Checks::new(Secret::from_seed(1));
 
 fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
-    let common_prefix = CommonPrefix::new(CHECKS, &Bytewise, KeyRange { start, end });
+    let common_prefix = CommonPrefix::new(CHECKS, &BYTEWISE, KeyRange { start, end });
     (Log::new(CHECKS, common_prefix), Log::tally(CHECKS))
 }
 
 fn push((log, tally): &(Log, Tally), start: &[u8], end: &[u8]) -> Result<u32> {
-    log.push(&Bytewise, tally, KeyRange { start, end }, 1000 + u64::from(tally.extent(CHECKS)?.count))
+    log.push(&BYTEWISE, tally, KeyRange { start, end }, 1000 + u64::from(tally.extent(CHECKS)?.count))
 }
 
 /// Forty records whose keys are of all lengths from 0 to 39, and of 300 bytes.
@@ -70,7 +70,7 @@ fn a_full_log_refuses() {
     }
     let log = log(b"a", b"b");
     log.1.begin(CHECKS, |_| Ok((0, RECORDS_MAX))).unwrap();
-    let full = log.0.push(&Bytewise, &log.1, KeyRange { start: b"a", end: b"b" }, 1);
+    let full = log.0.push(&BYTEWISE, &log.1, KeyRange { start: b"a", end: b"b" }, 1);
     assert!(matches!(full, Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 })), "{full:?}");
 }
 

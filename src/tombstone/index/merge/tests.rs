@@ -4,8 +4,8 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use crate::comparator::BYTEWISE;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::tombstone::index::checks::Checks;
 use crate::tombstone::index::common_prefix::{CommonPrefix, KeyRange};
 use crate::tombstone::index::counter::Tally;
@@ -23,24 +23,24 @@ struct Parts {
 
 impl Parts {
     fn new() -> Self {
-        let tree = Tree::new(CHECKS, CommonPrefix::new(CHECKS, &Bytewise, RANGE));
+        let tree = Tree::new(CHECKS, CommonPrefix::new(CHECKS, &BYTEWISE, RANGE));
         Parts { tree, tally: Log::tally(CHECKS), merger: Merger::default() }
     }
 
     fn push(&self, len: u32) {
         for sequence in 1..=u64::from(len) {
-            self.tree.log.push(&Bytewise, &self.tally, RANGE, sequence).unwrap();
+            self.tree.log.push(&BYTEWISE, &self.tally, RANGE, sequence).unwrap();
         }
     }
 
     fn settle(&mut self) {
-        let index = OrderedTree { tree: &self.tree, comparator: &Bytewise };
+        let index = OrderedTree { tree: &self.tree, comparator: &BYTEWISE };
         let extent = self.tally.extent(CHECKS).unwrap();
         while self.merger.step(index, extent, STEP_PIECES) == Progress::Worked {}
     }
 
     fn finish(&mut self) {
-        let index = OrderedTree { tree: &self.tree, comparator: &Bytewise };
+        let index = OrderedTree { tree: &self.tree, comparator: &BYTEWISE };
         self.merger.finish(index, self.tally.extent(CHECKS).unwrap());
     }
 
