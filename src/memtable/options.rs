@@ -55,7 +55,6 @@ pub struct MemTableOptions {
     pub(crate) duplicates: DuplicatePolicy,
     pub(crate) key_len_max: u64,
     pub(crate) value_len_max: u64,
-    pub(crate) range_deletions_max: u64,
     pub(crate) seed: Option<u64>,
     pub(crate) key_filter_bytes: Option<u64>,
     pub(crate) prefix_filter_bytes: Option<u64>,
@@ -88,7 +87,6 @@ impl Default for MemTableOptions {
             duplicates: DuplicatePolicy::Reject,
             key_len_max: KEY_LEN_MAX,
             value_len_max: VALUE_LEN_MAX,
-            range_deletions_max: 0,
             seed: None,
             key_filter_bytes: None,
             prefix_filter_bytes: None,
@@ -146,16 +144,6 @@ impl MemTableOptions {
     #[must_use]
     pub fn comparator(&self) -> &dyn Comparator {
         self.comparator.get()
-    }
-
-    /// These options with this duplicate policy. Fails if they name another one; `Reject` counts as unset.
-    pub(crate) fn with_policy(mut self, policy: DuplicatePolicy) -> Result<MemTableOptions> {
-        if self.duplicates != policy && self.duplicates != DuplicatePolicy::Reject {
-            let text = format!("the options name the duplicate policy {:?}, not {policy:?}", self.duplicates);
-            return Err(Error::InvalidArgument(text));
-        }
-        self.duplicates = policy;
-        Ok(self)
     }
 
     /// Whether a table keeps a directory.
@@ -331,7 +319,7 @@ impl MemTableOptionsBuilder {
     ///
     /// ```
     /// use paranoid_memtable::{DuplicatePolicy, MemTable, MemTableOptions};
-    /// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::KeepFirst).build()?;
+    /// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).build()?;
     /// let table = MemTable::new(options)?;
     /// table.put(1, b"key", b"first")?;
     /// table.put(1, b"key", b"second")?;
@@ -369,21 +357,6 @@ impl MemTableOptionsBuilder {
     #[must_use]
     pub fn value_len_max(mut self, bytes: u64) -> Self {
         self.options.value_len_max = bytes;
-        self
-    }
-
-    /// Number of range deletions from which on `should_flush` is true (default 0: no limit).
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, MemTableOptions};
-    /// let table = MemTable::new(MemTableOptions::builder().max_range_deletions(1).build()?)?;
-    /// table.delete_range(1, b"a", b"b")?;
-    /// assert!(table.should_flush());
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_range_deletions(mut self, count: u64) -> Self {
-        self.options.range_deletions_max = count;
         self
     }
 

@@ -40,7 +40,6 @@ use crate::memtable::scan::tombstones::range_tombstones;
 use crate::memtable::scan::visibility::{AtSnapshot, Raw};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
-use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::write::own_writer::Writer;
 use crate::memtable::write::write_batch::{BatchWritten, Writes, read_batch, write_batch};
 use crate::memtable::write::writer::{Inserted, with_slices, write, write_any, writes};
@@ -145,63 +144,6 @@ impl MemTable {
     /// [`Directory::On`](crate::Directory::On) with an order that gives no images, and for filters with an equality of its own.
     pub fn new(options: MemTableOptions) -> Result<Self> {
         Ok(MemTable { reader: TableReader { core: Arc::new(Core::new(options)?) } })
-    }
-
-    /// An empty table that refuses a second entry with one user key and sequence number: `options` with
-    /// [`DuplicatePolicy::Reject`].
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), Error> {
-    /// let table = MemTable::rejecting(MemTableOptions::default())?;
-    /// table.put(1, b"k", b"first")?;
-    /// assert!(matches!(table.put(1, b"k", b"second"), Err(Error::DuplicateEntry { sequence: 1 })));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`MemTable::new`], and `InvalidArgument` if the options name another policy.
-    pub fn rejecting(options: MemTableOptions) -> Result<Self> {
-        MemTable::new(options.with_policy(DuplicatePolicy::Reject)?)
-    }
-
-    /// An empty table that keeps the first entry with a user key and sequence number and ignores later ones:
-    /// `options` with [`DuplicatePolicy::KeepFirst`].
-    ///
-    /// ```
-    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::keeping_first(MemTableOptions::default())?;
-    /// table.put(1, b"k", b"first")?;
-    /// table.put(1, b"k", b"second")?;
-    /// assert!(matches!(table.get(b"k", 1)?, Lookup::Value(value) if &*value == b"first"));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`MemTable::new`], and `InvalidArgument` if the options name another policy than the default and this
-    /// one.
-    pub fn keeping_first(options: MemTableOptions) -> Result<Self> {
-        MemTable::new(options.with_policy(DuplicatePolicy::KeepFirst)?)
-    }
-
-    /// An empty table in which the last entry with a user key and sequence number replaces earlier ones: `options`
-    /// with [`DuplicatePolicy::Replace`].
-    ///
-    /// ```
-    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::replacing(MemTableOptions::default())?;
-    /// table.put(1, b"k", b"first")?;
-    /// table.put(1, b"k", b"second")?;
-    /// assert!(matches!(table.get(b"k", 1)?, Lookup::Value(value) if &*value == b"second"));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`keeping_first`](Self::keeping_first).
-    pub fn replacing(options: MemTableOptions) -> Result<Self> {
-        MemTable::new(options.with_policy(DuplicatePolicy::Replace)?)
     }
 
     /// The most arena bytes that an entry of these lengths takes, at any tower height and protection. A reservation
@@ -504,8 +446,8 @@ impl MemTable {
         read_batch(self.core(), 0, batch, &mut Writes::None)
     }
 
-    /// Whether the engine should freeze and flush this table: it was marked, exceeds its write buffer size, or has
-    /// `max_range_deletions` range tombstones. O(shards).
+    /// Whether the engine should freeze and flush this table: it was marked, or exceeds its write buffer size.
+    /// O(shards).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -520,11 +462,7 @@ impl MemTable {
         if self.core().flush_mark.load(Ordering::Relaxed) != 0 {
             return true;
         }
-        let options = &self.core().options;
-        if options.range_deletions_max > 0 && self.num_range_deletes() >= options.range_deletions_max {
-            return true;
-        }
-        self.core().bytes_once_frozen() >= options.write_buffer_size
+        self.core().bytes_once_frozen() >= self.core().options.write_buffer_size
     }
 
     /// Does background work, so that inserts need not: merges the tombstone index, looks at some pages of the directory, and
@@ -648,7 +586,8 @@ macro_rules! reads {
         ///
         /// ```
         /// use paranoid_memtable::{MemTable, MemTableOptions};
-        /// let table = MemTable::replacing(MemTableOptions::default())?;
+        /// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).build()?;
+        /// let table = MemTable::new(options)?;
         /// table.put(1, b"key", b"first")?;
         /// table.put(1, b"key", b"second")?;
         /// assert_eq!((table.len(), table.num_displaced()), (1, 1));

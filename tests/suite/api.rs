@@ -258,27 +258,6 @@ fn errors_are_shared_among_threads() {
     assert_eq!(interrupted.clone().to_string(), interrupted.to_string());
 }
 
-#[test]
-fn constructors_name_the_duplicate_policy() {
-    use DuplicatePolicy::{KeepFirst, Reject, Replace};
-    type Make = fn(MemTableOptions) -> Result<MemTable, Error>;
-    let makers: [(DuplicatePolicy, Make); 3] =
-        [(Reject, MemTable::rejecting), (KeepFirst, MemTable::keeping_first), (Replace, MemTable::replacing)];
-    for (policy, make) in makers {
-        assert_eq!(make(MemTableOptions::default()).unwrap().options().duplicates(), policy);
-        for named in [Reject, KeepFirst, Replace] {
-            let made = make(MemTableOptions::builder().duplicates(named).build().unwrap());
-            if named == Reject || named == policy {
-                assert_eq!(made.unwrap().options().duplicates(), policy);
-            } else {
-                assert!(text_of(made.unwrap_err()).contains("policy"), "{policy:?} over {named:?}");
-            }
-        }
-    }
-    let table = MemTable::default();
-    assert_eq!((table.len(), table.options().duplicates()), (0, Reject));
-}
-
 /// Two tables of one seed have the same secret: only the place in memory tells their entries apart.
 #[test]
 fn an_entry_is_pinned_in_its_own_table_only() {
@@ -321,13 +300,10 @@ fn a_value_in_slices_is_held_to_what_the_whole_is() {
 
 #[test]
 fn flush_marks_tags_and_forks() {
-    let options = MemTableOptions::builder().max_range_deletions(2).seed(4).build().unwrap();
-    let table = MemTable::new(options).unwrap();
+    let table = MemTable::new(MemTableOptions::builder().seed(4).build().unwrap()).unwrap();
     assert!(!table.should_flush());
     table.delete_range(1, b"a", b"b").unwrap();
     assert!(!table.should_flush());
-    table.delete_range(2, b"a", b"b").unwrap();
-    assert!(table.should_flush(), "two range deletions");
     table.set_tag(77);
     let next = table.fork().unwrap();
     assert_eq!((table.tag(), next.tag(), next.len()), (77, 0, 0));

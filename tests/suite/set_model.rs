@@ -43,7 +43,6 @@ struct Trial {
 
 fn tables(rng: &mut Rng) -> MemTableOptions {
     let builder = MemTableOptions::builder().seed(rng.next_u64());
-    let builder = builder.max_range_deletions(rng.below(2) * 20);
     builder.write_buffer_size(*rng.pick(&[20 << 10, 64 << 10, 300 << 10])).build().unwrap()
 }
 

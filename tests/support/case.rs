@@ -285,8 +285,7 @@ impl Dice {
     }
 }
 
-const POLICIES: [DuplicatePolicy; 3] =
-    [DuplicatePolicy::Reject, DuplicatePolicy::KeepFirst, DuplicatePolicy::Replace];
+const POLICIES: [DuplicatePolicy; 2] = [DuplicatePolicy::Reject, DuplicatePolicy::Replace];
 
 /// The case of a seed: at most `ops_max` operations on a table.
 pub fn draw(seed: u64, ops_max: u64) -> Case {

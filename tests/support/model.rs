@@ -60,7 +60,6 @@ impl std::fmt::Debug for Row {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Linked,
-    Kept,
     Displaced { kind: Kind, data_bytes: u64 },
     Duplicate,
     InvalidArgument,
@@ -118,7 +117,6 @@ impl<C: Order> Model<C> {
         let old = if is_range { self.ranges.get(&slot) } else { self.points.get(&slot) };
         let outcome = match (old, self.policy) {
             (None, _) => Outcome::Linked,
-            (Some(_), DuplicatePolicy::KeepFirst) => return Outcome::Kept,
             (Some(old), DuplicatePolicy::Replace) if !is_range => {
                 let data_bytes = (old.key.len() + old.value.len()) as u64;
                 let kind = old.kind;

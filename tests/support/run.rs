@@ -47,7 +47,6 @@ fn write_slices(table: &MemTable, writer: &mut Writer, row: &Row) -> Result<Inse
 
 fn check_write(result: &Result<Inserted, Error>, wanted: &Outcome) -> Verdict {
     let found = match result {
-        Ok(Inserted { bytes: 0, displaced: None, .. }) => Outcome::Kept,
         Ok(Inserted { displaced: None, .. }) => Outcome::Linked,
         Ok(Inserted { displaced: Some(Displaced { kind, data_bytes, .. }), .. }) => {
             Outcome::Displaced { kind: *kind, data_bytes: *data_bytes }

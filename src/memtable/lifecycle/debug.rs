@@ -76,7 +76,6 @@ shown! {
         "duplicates": options.duplicates,
         "key_len_max": options.key_len_max,
         "value_len_max": options.value_len_max,
-        "max_range_deletions": options.range_deletions_max,
         "whole_key_filter_bytes": options.key_filter_bytes,
         "prefix_filter_bytes": options.prefix_filter_bytes,
         "directory": options.directory,

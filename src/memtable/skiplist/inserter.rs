@@ -313,7 +313,7 @@ mod tests {
         let insert = |inserter: &mut Inserter, (list, search): (&List, &_), key: &[u8], sequence, kind| {
             let fields = Fields::new(sequence, kind, key, b"zz", None);
             let placement = list.insert(search, inserter, &fields, DuplicatePolicy::Reject)?;
-            placement.tower().into_iter().for_each(|tower| list.link_tower(search, inserter, &fields, tower));
+            list.link_tower(search, inserter, &fields, placement.linked.tower);
             Ok::<(), crate::error::Error>(())
         };
         let mut other = Inserter::default();

@@ -78,38 +78,16 @@ pub enum DuplicatePolicy {
     /// The insert fails with `DuplicateEntry` (default).
     #[default]
     Reject,
-    /// The insert succeeds and changes nothing.
-    KeepFirst,
     /// The new entry takes the place of the old one in every read that starts afterwards.
     Replace,
 }
 
-/// The result of an insert.
+/// The result of an insert: an entry that was linked at level 0.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Placement<'a> {
-    /// The entry is in the list.
-    Linked {
-        /// Its stored key digest.
-        digest: u64,
-        /// Arena bytes that it takes.
-        bytes: u64,
-        /// The equal entry that it hides.
-        displaced: Option<Verified<'a>>,
-        /// What is left for [`List::link_tower`] to do.
-        tower: Tower,
-    },
-    /// An equal entry was kept.
-    Kept,
-}
-
-impl Placement<'_> {
-    /// The tower that is left to link.
-    pub(crate) fn tower(&self) -> Option<Tower> {
-        match self {
-            Placement::Linked { tower, .. } => Some(*tower),
-            Placement::Kept => None,
-        }
-    }
+pub(crate) struct Placement<'a> {
+    pub(crate) linked: Linked,
+    /// The equal entry that it hides.
+    pub(crate) displaced: Option<Verified<'a>>,
 }
 
 /// What [`List::insert_between`] did.
@@ -131,15 +109,6 @@ pub(crate) struct Linked {
     pub(crate) bytes: u64,
     /// What is left for [`List::link_tower`] to do.
     pub(crate) tower: Tower,
-}
-
-/// What the duplicate policy says to a bracket.
-#[derive(Debug, Clone, Copy)]
-enum Verdict<'a> {
-    /// Go on; the entry hides this one.
-    Insert(Option<Verified<'a>>),
-    /// The insert is over: the equal one stays.
-    Kept,
 }
 
 impl List {
@@ -252,10 +221,7 @@ impl List {
     ) -> Result<Placement<'a>> {
         loop {
             let bracket = inserter.find(search, fields)?;
-            let displaced = match settle(search, &bracket, fields, policy)? {
-                Verdict::Insert(displaced) => displaced,
-                Verdict::Kept => return Ok(Placement::Kept),
-            };
+            let displaced = settle(search, &bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());
             let height = search.height(fields, revision);
             let unfit = |site: &mut Site| site.height() != height || !site.fits(bracket.pred, bracket.succ);
@@ -372,8 +338,7 @@ impl List {
 impl Linked {
     /// This outcome as that of any insert.
     fn placed(self, displaced: Option<Verified<'_>>) -> Placement<'_> {
-        let Linked { digest, bytes, tower } = self;
-        Placement::Linked { digest, bytes, displaced, tower }
+        Placement { linked: self, displaced }
     }
 }
 
@@ -454,27 +419,19 @@ fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumbe
     Ok((entry.carried().without_sequence(sequence), sequence))
 }
 
-/// Applies the duplicate policy to what the bracket shows.
+/// Applies the duplicate policy to what the bracket shows. Returns the equal entry that is to be hidden.
 #[inline(always)]
 fn settle<'a>(
     search: &Search<'a>,
     bracket: &Bracket<'a>,
     fields: &Fields<'_>,
     policy: DuplicatePolicy,
-) -> Result<Verdict<'a>> {
-    let Some(equal) = bracket.entry.filter(|entry| equals(search, entry, fields)) else {
-        return Ok(Verdict::Insert(None));
-    };
-    match policy {
-        DuplicatePolicy::Reject => Err(Error::DuplicateEntry { sequence: fields.sequence }),
-        DuplicatePolicy::KeepFirst => Ok(Verdict::Kept),
-        DuplicatePolicy::Replace => {
-            if equal.node().revision() == u32::MAX {
-                return Err(Error::DuplicateEntry { sequence: fields.sequence });
-            }
-            Ok(Verdict::Insert(Some(equal)))
-        }
+) -> Result<Option<Verified<'a>>> {
+    let equal = bracket.entry.filter(|entry| equals(search, entry, fields));
+    if equal.is_some_and(|equal| policy == DuplicatePolicy::Reject || equal.node().revision() == u32::MAX) {
+        return Err(Error::DuplicateEntry { sequence: fields.sequence });
     }
+    Ok(equal)
 }
 
 /// The revision of an entry that displaces this one.

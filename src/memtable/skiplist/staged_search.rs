@@ -68,7 +68,7 @@ mod tests {
         for key in &keys {
             let fields = Fields::new(1, Kind::PUT, key, b"v", None);
             let placed = list.insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject).unwrap();
-            list.link_tower(&search, &mut inserter, &fields, placed.tower().unwrap());
+            list.link_tower(&search, &mut inserter, &fields, placed.linked.tower);
         }
         let targets: Vec<_> = keys.iter().map(|key| Target::new(&BYTEWISE, key, u64::MAX)).collect();
         let told = |outcome: Result<Bracket<'_>, Gap>| {

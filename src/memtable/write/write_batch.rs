@@ -174,11 +174,7 @@ fn name(number: u64, error: Error) -> Error {
 
 /// Whether duplicates in this list are refused.
 fn refuses_duplicates(core: &Core, sort: Sort) -> bool {
-    match core.options.duplicates {
-        DuplicatePolicy::Reject => true,
-        DuplicatePolicy::Replace => sort == Sort::Ranges,
-        DuplicatePolicy::KeepFirst => false,
-    }
+    core.options.duplicates == DuplicatePolicy::Reject || sort == Sort::Ranges
 }
 
 /// Looks for equal keys inside a batch whose entries share one sequence number.

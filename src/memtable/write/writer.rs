@@ -38,7 +38,7 @@ use crate::tombstone::index::tree::Load;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inserted {
-    /// Arena bytes that the entry takes; 0 if an existing entry was kept (policy `KeepFirst`).
+    /// Arena bytes that the entry takes.
     pub bytes: u64,
     /// The entry that was replaced (policy `Replace`).
     pub displaced: Option<Displaced>,
@@ -47,8 +47,9 @@ pub struct Inserted {
 /// An entry that was replaced, and that reads which start later do not see.
 ///
 /// ```
-/// use paranoid_memtable::{Kind, MemTable, MemTableOptions};
-/// let table = MemTable::replacing(MemTableOptions::default())?;
+/// use paranoid_memtable::{DuplicatePolicy, Kind, MemTable, MemTableOptions};
+/// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).build()?;
+/// let table = MemTable::new(options)?;
 /// table.put(1, b"key", b"first")?;
 /// let displaced = table.delete(1, b"key")?.displaced.expect("an equal entry");
 /// assert_eq!((displaced.kind, displaced.data_bytes), (Kind::PUT, 8));
@@ -136,9 +137,7 @@ fn apply_point_any(
     entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
     entered.note_point(&core.comparator, write.key, write.sequence);
-    if let Some(tower) = placement.tower() {
-        core.points.list.link_tower(search, &mut entered.inside.inserter, write, tower);
-    }
+    core.points.list.link_tower(search, &mut entered.inside.inserter, write, placement.linked.tower);
     Ok(inserted)
 }
 
@@ -150,35 +149,23 @@ fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Re
     // Checked before anything is changed (WRITER-1).
     core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
     let search = core.range_search()?;
-    let policy = match core.options.duplicates {
-        DuplicatePolicy::KeepFirst => DuplicatePolicy::KeepFirst,
-        DuplicatePolicy::Reject | DuplicatePolicy::Replace => DuplicatePolicy::Reject,
-    };
     let load = Load::of(write.key.len() as u64, write.value.len() as u64);
     core.tombstones.reserve(&core.arena, &mut entered.inside.index_room, load)?;
     let inserter = &mut entered.inside.inserter;
-    let placement = core.tombstones.list.insert(&search, inserter, write, policy);
+    let placement = core.tombstones.list.insert(&search, inserter, write, DuplicatePolicy::Reject);
     let placement = placement.map_err(|error| core.refuse(&mut entered.inside, load, error))?;
     let room = &mut entered.inside.index_room;
-    match placement {
-        Placement::Linked { .. } => *room = room.without(load),
-        Placement::Kept => core.tombstones.give_back(&core.arena, room),
+    *room = room.without(load);
+    // The flag is set first: from here on reads ask the index, which lacks only tombstones whose insert has not returned
+    // (WRITER-2).
+    if core.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
+        core.arena.control.set(ControlWord::HAS_RANGES, 1);
     }
-    let mut inserted = Inserted { bytes: 0, displaced: None };
-    if matches!(placement, Placement::Linked { .. }) {
-        // The flag is set first: from here on reads ask the index, which lacks only tombstones whose insert has not
-        // returned (WRITER-2).
-        if core.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
-            core.arena.control.set(ControlWord::HAS_RANGES, 1);
-        }
-        // Counted before the comparator runs again, because it may panic.
-        inserted = account(entered, &placement, write, &search.view);
-        core.shards.watches.add(write.key, write.value, write.sequence);
-        core.tombstones.index(core.ground(), write);
-    }
-    if let Some(tower) = placement.tower() {
-        core.tombstones.list.link_tower(&search, &mut entered.inside.inserter, write, tower);
-    }
+    // Counted before the comparator runs again, because it may panic.
+    let inserted = account(entered, &placement, write, &search.view);
+    core.shards.watches.add(write.key, write.value, write.sequence);
+    core.tombstones.index(core.ground(), write);
+    core.tombstones.list.link_tower(&search, &mut entered.inside.inserter, write, placement.linked.tower);
     Ok(inserted)
 }
 
@@ -189,18 +176,14 @@ fn account(
     write: &Fields<'_>,
     view: &View<'_>,
 ) -> Inserted {
-    match placement {
-        Placement::Kept => Inserted { bytes: 0, displaced: None },
-        Placement::Linked { digest, bytes, displaced, .. } => {
-            let change = Totals::of(write.kind, write.data_bytes(), *digest);
-            let displaced =
-                displaced.map(|old| account_displacing(entered, change, old, write.sequence, view));
-            if displaced.is_none() {
-                entered.count(&change, write.sequence);
-            }
-            Inserted { bytes: *bytes, displaced }
-        }
+    let Linked { digest, bytes, .. } = placement.linked;
+    let change = Totals::of(write.kind, write.data_bytes(), digest);
+    let displaced =
+        placement.displaced.map(|old| account_displacing(entered, change, old, write.sequence, view));
+    if displaced.is_none() {
+        entered.count(&change, write.sequence);
     }
+    Inserted { bytes, displaced }
 }
 
 /// Counts an entry that replaces another one.

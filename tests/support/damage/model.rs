@@ -297,14 +297,9 @@ impl Model {
         Ok(table)
     }
 
-    /// An empty table of this shape, made by the constructor of its duplicate policy.
+    /// An empty table of this shape.
     pub fn empty_table(&self) -> Result<MemTable, Error> {
-        let options = self.options()?;
-        match self.shape.duplicates {
-            DuplicatePolicy::Reject => MemTable::rejecting(options),
-            DuplicatePolicy::KeepFirst => MemTable::keeping_first(options),
-            DuplicatePolicy::Replace => MemTable::replacing(options),
-        }
+        MemTable::new(self.options()?)
     }
 
     pub fn options(&self) -> Result<MemTableOptions, Error> {
