@@ -72,7 +72,7 @@ fn tell(region: Region, bit: usize) -> Result<(), paranoid_memtable::Error> {
     ask(&table);
     // SAFETY: this thread alone uses the table, and nothing borrowed from it is held.
     #[expect(unsafe_code, reason = "opens the fault injector")]
-    let mut injector: FaultInjector<'_> = unsafe { FaultInjector::open(table.reader()) }?;
+    let mut injector: FaultInjector<'_> = unsafe { FaultInjector::open(&table) }?;
     let piece = injector.pieces().iter().position(|piece| {
         piece.region == region && piece.owner.as_ref().is_some_and(|owner| &*owner.key == VICTIM.as_bytes())
     });

@@ -170,7 +170,7 @@ fn scan<'t>(
 }
 
 fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
-    let (table, mut reads): (&TableReader, u64) = (round.table.reader(), 0);
+    let (table, mut reads): (&TableReader, u64) = (&round.table, 0);
     loop {
         let last_round = round.writers_left.load(Ordering::Acquire) == 0;
         for _ in 0..50 {

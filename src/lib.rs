@@ -61,12 +61,12 @@
 //! | --- | --- |
 //! | write | [`MemTable::put`], [`delete`](MemTable::delete), [`delete_range`](MemTable::delete_range), [`merge`](MemTable::merge); [`MemTable::writer`] for a thread that writes much |
 //! | write many at once | [`WriteBatch`] and [`MemTable::write_batch`]; more in [`batch`] |
-//! | read a key | [`MemTable::get`], [`multi_get`](MemTable::multi_get), [`get_into`](MemTable::get_into); more in [`read`] |
-//! | walk | [`MemTable::cursor_at`] and [`range_at`](MemTable::range_at) at a snapshot, [`cursor`](MemTable::cursor) and [`range`](MemTable::range) over all versions; [`owned_range`](MemTable::owned_range) keeps its table alive; [`range_tombstones`](MemTable::range_tombstones); more in [`scan`] |
+//! | read a key | [`TableReader::get`], [`multi_get`](TableReader::multi_get), [`get_into`](TableReader::get_into); more in [`read`] |
+//! | walk | [`TableReader::cursor_at`] and [`range_at`](TableReader::range_at) at a snapshot, [`cursor`](TableReader::cursor) and [`range`](TableReader::range) over all versions; [`owned_range`](TableReader::owned_range) keeps its table alive; [`range_tombstones`](TableReader::range_tombstones); more in [`scan`] |
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
 //! | order and log batches, read several tables, flush them as one | [`set::MemTableSet`] |
 //! | choose what is checked | [`ParanoidOptions`]; more in [`integrity`] |
-//! | look for damage, save what is left | [`MemTable::scrub`], [`ImmutableMemTable::salvage`]; more in [`repair`] |
+//! | look for damage, save what is left | [`TableReader::scrub`], [`ImmutableMemTable::salvage`]; more in [`repair`] |
 //! | make reads faster | filters and the directory of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
 //! | order keys otherwise | [`Comparator`], given to [`MemTableOptionsBuilder::comparator`] |
 //! | check blocks of table files | [`ChecksumKind`] and [`integrity::BlockChecks`] |

@@ -3,7 +3,7 @@
 
 use allocation_counter::measure;
 use paranoid_memtable::read::Found;
-use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader};
 
 const EMPTY_TABLE_BYTES_MAX: u64 = 16 << 10;
 
@@ -54,7 +54,8 @@ fn warm_reads_allocate_nothing() {
     for protection in [0, 8] {
         let table = filled(protection);
         let frozen = table.freeze().unwrap();
-        for reader in [frozen.reader(), table.reader()] {
+        let readers: [&TableReader; 2] = [&frozen, &table];
+        for reader in readers {
             let mut buffer = Vec::with_capacity(100);
             let keys: Vec<[u8; 8]> = (0..24u64).map(|n| (n * 170).to_be_bytes()).collect();
             let mut results = Vec::with_capacity(keys.len());

@@ -216,7 +216,7 @@ impl Subject for MemTable {
         let keys: Vec<_> = entries.iter().map(|at| key(*at, presence)).collect();
         timed(|| {
             keys.iter().fold(0, |hash, key| {
-                match TableReader::get(self.reader(), key, u64::MAX).expect("intact memory") {
+                match TableReader::get(&self, key, u64::MAX).expect("intact memory") {
                     Lookup::Value(value) => fold(hash, &value),
                     _ => hash + 1,
                 }

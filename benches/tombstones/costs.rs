@@ -50,7 +50,7 @@ fn gets_beside(
             // Freezes the tables that were read before.
             let _ = (with.freeze().expect("no damage"), without.freeze().expect("no damage"));
         }
-        let gets = |table: &MemTable, round| tables::gets(table.reader(), entries, size.slice, round);
+        let gets = |table: &MemTable, round| tables::gets(&table, entries, size.slice, round);
         let mut candidates: [Candidate<'_>; 2] =
             [("0", Box::new(|round| gets(&without, round))), ("1000", Box::new(|round| gets(&with, round)))];
         let samples = turns(report, size.rounds, size.slice, &mut candidates);
@@ -76,10 +76,10 @@ fn two_threads(report: &mut Report, size: Size) {
     let with = tables::filled(size.entries, Finder::List);
     tables::spread(&with, size.entries, 100, Width::Gap);
     let mut candidates: [Candidate<'_>; 4] = [
-        ("0, 1 thread", Box::new(|round| together(without.reader(), size, 1, round))),
-        ("0, 2 threads", Box::new(|round| together(without.reader(), size, 2, round))),
-        ("100, 1 thread", Box::new(|round| together(with.reader(), size, 1, round))),
-        ("100, 2 threads", Box::new(|round| together(with.reader(), size, 2, round))),
+        ("0, 1 thread", Box::new(|round| together(&without, size, 1, round))),
+        ("0, 2 threads", Box::new(|round| together(&without, size, 2, round))),
+        ("100, 1 thread", Box::new(|round| together(&with, size, 1, round))),
+        ("100, 2 threads", Box::new(|round| together(&with, size, 2, round))),
     ];
     let samples = turns(report, size.rounds, size.slice * 16, &mut candidates);
     let scale = |one: usize| paired(&samples[one].1, &samples[one + 1].1, |one, two| 2.0 * one / two);

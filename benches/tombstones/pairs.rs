@@ -78,7 +78,7 @@ fn pairs(report: &mut Report, table: &MemTable, shape: Shape, count: u32) -> f64
     for ((sequence, at), pick) in (u64::from(count) + 1..).zip(order).zip(picks) {
         let (start, end) = shape.range(at, count, count);
         tables::delete_range(table, sequence, start, end);
-        sum = sum.wrapping_add(tables::get(table.reader(), u64::from(pick) * STRIDE, u64::MAX));
+        sum = sum.wrapping_add(tables::get(&table, u64::from(pick) * STRIDE, u64::MAX));
     }
     let elapsed = started.elapsed().as_secs_f64() * 1e9;
     report.saw(sum);
@@ -104,7 +104,7 @@ fn many(report: &mut Report, size: Size, shape: Shape) {
         let picks = rivals::picks(count, slice, SEED + round);
         let snapshots = rivals::picks(count, slice, SEED + 1_000 + round);
         let get = |(pick, at): (u32, u32)| {
-            tables::get(table.reader(), u64::from(pick) * STRIDE, u64::from(count) + 1 + u64::from(at))
+            tables::get(&table, u64::from(pick) * STRIDE, u64::from(count) + 1 + u64::from(at))
         };
         picks.into_iter().zip(snapshots).map(get).fold(0, u64::wrapping_add)
     };

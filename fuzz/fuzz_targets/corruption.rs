@@ -34,7 +34,7 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
         table.freeze().unwrap();
     }
     // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
-    let map = Map::of(&unsafe { FaultInjector::open(table.reader()) }.unwrap(), &Kind::ALL);
+    let map = Map::of(&unsafe { FaultInjector::open(&table) }.unwrap(), &Kind::ALL);
     let cell = usize::from(cell) % map.cells.len();
     let stale = map.cells[cell].1.is_stale();
     let history = if stale { History::Noted } else { History::Forgotten };

@@ -48,7 +48,7 @@ fuzz_target!(|input: (u8, Vec<(u8, u8, u8)>, (u8, u8), (u8, u8), u64, Option<(u1
         table.freeze().unwrap();
     }
     // SAFETY: this thread alone uses the table, and holds nothing borrowed from it while the fault injector works.
-    let mut injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
+    let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
     let mut allowed = Allowed::default();
     if let Some((piece, bit)) = damage {
         let piece = usize::from(piece) % injector.pieces().len();
@@ -56,7 +56,7 @@ fuzz_target!(|input: (u8, Vec<(u8, u8, u8)>, (u8, u8), (u8, u8), u64, Option<(u1
         allowed = Allowed::of(&injector);
     }
     let verdict = check_walks(
-        table.reader(),
+        &table,
         &model,
         &[3, u64::MAX],
         (&end(start), &end(stop)),

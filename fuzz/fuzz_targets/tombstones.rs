@@ -181,7 +181,7 @@ fuzz_target!(|data: &[u8]| {
                 }
             }
             6 => {
-                let answer = got(table.reader(), start, style, sequence);
+                let answer = got(&table, start, style, sequence);
                 assert_eq!(answer, model.get(start, sequence), "key {start} at {sequence}");
                 snapshots.push(sequence);
             }
@@ -190,11 +190,11 @@ fuzz_target!(|data: &[u8]| {
     }
     snapshots.truncate(12);
     for &snapshot in &snapshots {
-        check_table(table.reader(), &model, style, snapshot);
+        check_table(&table, &model, style, snapshot);
     }
     let frozen = table.freeze().expect("no damage");
     for &snapshot in &snapshots {
-        check_table(frozen.reader(), &model, style, snapshot);
+        check_table(&frozen, &model, style, snapshot);
     }
     let stripes = (head & 128 != 0).then_some(&snapshots[..]);
     let mut fragmenter = Fragmenter::new(std::sync::Arc::new(Bytewise));

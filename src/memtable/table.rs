@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::any::Any;
-use std::ops::RangeBounds;
+use std::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
@@ -47,7 +47,7 @@ use crate::sync::Ordering;
 use crate::tombstone::fragment::fragments::Fragments;
 use crate::tombstone::index::tree::Load;
 
-/// The reading side of a table, mutable or frozen: see [`MemTable::reader`] and [`ImmutableMemTable::reader`].
+/// The reading side of a table, mutable or frozen. [`MemTable`] and [`ImmutableMemTable`] dereference to it, as `Vec` does to a slice.
 ///
 /// A read at snapshot S sees each entry with sequence number <= S whose insert returned before the read began.
 ///
@@ -58,8 +58,9 @@ use crate::tombstone::index::tree::Load;
 /// }
 /// let table = MemTable::default();
 /// table.put(1, b"key", b"value")?;
-/// assert_eq!(count(table.reader()), 1);
-/// assert_eq!(count(table.freeze()?.reader()), 1);
+/// assert_eq!(count(&table), 1);
+/// let frozen = table.freeze()?;
+/// assert_eq!(count(&frozen), 1);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub struct TableReader {
@@ -119,6 +120,26 @@ impl Clone for TableReader {
 impl Clone for MemTable {
     fn clone(&self) -> Self {
         MemTable { reader: self.reader.clone() }
+    }
+}
+
+/// The reading side: every read is a method of [`TableReader`].
+impl Deref for MemTable {
+    type Target = TableReader;
+
+    #[inline(always)]
+    fn deref(&self) -> &TableReader {
+        &self.reader
+    }
+}
+
+/// The reading side: every read is a method of [`TableReader`].
+impl Deref for ImmutableMemTable {
+    type Target = TableReader;
+
+    #[inline(always)]
+    fn deref(&self) -> &TableReader {
+        &self.reader
     }
 }
 
@@ -517,732 +538,722 @@ impl MemTable {
     }
 }
 
-/// The reading methods, which every handle of a table has.
-macro_rules! reads {
-    ($self:ident) => {
-        /// The options that the table was made with.
-        #[must_use]
-        pub fn options(&$self) -> &MemTableOptions {
-            &$self.core().options
-        }
-
-        /// The comparator that orders the keys.
-        #[must_use]
-        pub fn comparator(&$self) -> &dyn Comparator {
-            $self.core().comparator.get()
-        }
-
-        /// Whether the table is frozen.
-        #[must_use]
-        pub fn is_frozen(&$self) -> bool {
-            $self.core().is_frozen()
-        }
-
-        /// Number of entries: point entries and range tombstones, without replaced ones. Exact while no write is
-        /// running. O(shards).
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// table.put(1, b"key", b"value")?;
-        /// table.delete_range(2, b"a", b"b")?;
-        /// assert_eq!(table.len(), 2);
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn len(&$self) -> usize {
-            usize::try_from($self.core().shards.totals().entries).unwrap_or(usize::MAX)
-        }
-
-        /// Whether the table has no entries.
-        #[must_use]
-        pub fn is_empty(&$self) -> bool {
-            $self.len() == 0
-        }
-
-        /// Number of point tombstones among the entries: deletes, single deletes, and custom kinds that count as
-        /// deletes.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// table.delete(1, b"key")?;
-        /// table.delete_range(2, b"a", b"b")?;
-        /// assert_eq!((table.num_deletes(), table.num_range_deletes()), (1, 1));
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn num_deletes(&$self) -> u64 {
-            $self.core().shards.totals().deletes
-        }
-
-        /// Number of range tombstones among the entries.
-        #[must_use]
-        pub fn num_range_deletes(&$self) -> u64 {
-            $self.core().shards.totals().range_deletes
-        }
-
-        /// Number of entries that another one replaced (policy `Replace`).
-        ///
-        /// ```
-        /// use paranoid_memtable::{MemTable, MemTableOptions};
-        /// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).build()?;
-        /// let table = MemTable::new(options)?;
-        /// table.put(1, b"key", b"first")?;
-        /// table.put(1, b"key", b"second")?;
-        /// assert_eq!((table.len(), table.num_displaced()), (1, 1));
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn num_displaced(&$self) -> u64 {
-            $self.core().shards.totals().displaced
-        }
-
-        /// Bytes of keys and values, without those of replaced entries.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// table.put(1, b"key", b"value")?;
-        /// assert_eq!(table.data_bytes(), 8);
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn data_bytes(&$self) -> u64 {
-            $self.core().shards.totals().data_bytes
-        }
-
-        /// Bytes of allocated memory: arena given to writers, side structures, and the table itself. Never shrinks.
-        /// `should_flush` counts these bytes and what a freeze will add, and the hard limit does so but for the table itself.
-        /// A writer takes up to 256 KiB at a time and touches
-        /// them only when it uses them, so a small table occupies less; see [`used_bytes`](Self::used_bytes). Memory
-        /// that [`maintain`](crate::MemTable::maintain) backs ahead counts once writers take it.
-        #[must_use]
-        pub fn allocated_bytes(&$self) -> u64 {
-            $self.core().allocated_bytes()
-        }
-
-        /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without the space that writers took or
-        /// reserved and have not used yet. Use it to add up many small tables. Exact while no write is running; never
-        /// waits. O(writers).
-        ///
-        /// ```
-        /// # use paranoid_memtable::{MemTable, MemTableOptions};
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::new(MemTableOptions::default())?;
-        /// for sequence in 0..50 {
-        ///     table.put(sequence, b"key", &[7; 100])?;
-        /// }
-        /// assert!(table.used_bytes() < 24 << 10 && table.allocated_bytes() > 256 << 10);
-        /// # Ok(()) }
-        /// ```
-        #[must_use]
-        pub fn used_bytes(&$self) -> u64 {
-            $self.allocated_bytes().saturating_sub($self.core().shards.unused_bytes())
-        }
-
-        /// Bytes below the hard limit, as `MemTableFull` reports them: that limit without the allocated memory, and without
-        /// what range tombstones may still add to it, most of them at the freeze.
-        ///
-        /// ```
-        /// use paranoid_memtable::{MemTable, MemTableOptions};
-        /// let options = MemTableOptions::builder().write_buffer_size(1 << 20).hard_limit(2 << 20).build()?;
-        /// let table = MemTable::new(options)?;
-        /// assert!(table.remaining() <= 2 << 20);
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn remaining(&$self) -> u64 {
-            $self.core().arena.room.remaining_bytes()
-        }
-
-        /// Whether an entry of these lengths that is no range tombstone, at any tower height, is within the table's limits
-        /// and fits below the hard limit. After `true` an insert is not refused for its size, unless other writers take the room
-        /// meanwhile or the machine runs out of memory. After `false` the entry may still fit the space that its
-        /// writer has taken ahead.
-        ///
-        /// ```
-        /// use paranoid_memtable::{MemTable, MemTableOptions};
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let options = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(64 << 10).build()?;
-        /// let table = MemTable::new(options)?;
-        /// assert!(table.can_fit(10, 1000) && !table.can_fit(10, 64 << 10));
-        /// assert!(table.remaining() < 64 << 10);
-        /// # Ok(()) }
-        /// ```
-        #[must_use]
-        pub fn can_fit(&$self, key_len: u64, value_len: u64) -> bool {
-            let MemTableOptions { key_len_max, value_len_max, .. } = $self.core().options;
-            let in_limits = key_len <= key_len_max && value_len <= value_len_max;
-            in_limits && !$self.is_frozen() && entry_bytes_max(key_len, value_len) <= $self.remaining()
-        }
-
-        /// Whether a range tombstone with bounds of these lengths fits, as [`can_fit`](Self::can_fit) says of other
-        /// entries: with what it adds to the index of range tombstones, and to the one that the freeze will build.
-        ///
-        /// ```
-        /// use paranoid_memtable::{MemTable, MemTableOptions};
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let options = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(128 << 10).build()?;
-        /// let table = MemTable::new(options)?;
-        /// let mut sequence = 0;
-        /// while table.can_fit_range_delete(1, 1) {
-        ///     sequence += 1;
-        ///     table.delete_range(sequence, b"a", b"b")?;
-        /// }
-        /// table.freeze()?;
-        /// assert!(sequence > 9 && table.allocated_bytes() < 144 << 10);
-        /// # Ok(()) }
-        /// ```
-        #[must_use]
-        pub fn can_fit_range_delete(&$self, start_len: u64, end_len: u64) -> bool {
-            let beside = || $self.core().tombstones.bytes_for(Load::of(start_len, end_len));
-            let is_small = start_len.max(end_len) <= $self.core().options.key_len_max && $self.can_fit(start_len, end_len);
-            is_small && entry_bytes_max(start_len, end_len).saturating_add(beside()) <= $self.remaining()
-        }
-
-        /// Keeps a value alive as long as the table's memory, such as a permit of a memory budget or a lock on a log
-        /// file. It is dropped after the memory is freed, so after the last handle, writer, owned cursor and pinned
-        /// value.
-        ///
-        /// ```
-        /// use std::sync::Arc;
-        /// use paranoid_memtable::{Lookup, MemTable};
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let permit = Arc::new("64 MiB of the budget");
-        /// let table = MemTable::default();
-        /// table.attach(permit.clone());
-        /// table.put(1, b"k", b"v")?;
-        /// let Lookup::Value(value) = table.get(b"k", 1)? else { panic!("not there") };
-        /// let pinned = value.to_pinned();
-        /// drop(table);
-        /// assert_eq!(Arc::strong_count(&permit), 2, "the value keeps the memory, and the memory the permit");
-        /// drop(pinned);
-        /// assert_eq!(Arc::strong_count(&permit), 1);
-        /// # Ok(()) }
-        /// ```
-        pub fn attach(&$self, attachment: Arc<dyn Any + Send + Sync>) {
-            $self.core().attached.lock().push(attachment);
-        }
-
-        /// Counters of reads; all zero unless the table was made with `statistics`. O(shards).
-        ///
-        /// ```
-        /// use paranoid_memtable::{MemTable, MemTableOptions};
-        /// let table = MemTable::new(MemTableOptions::builder().statistics(true).build()?)?;
-        /// table.put(1, b"key", b"value")?;
-        /// table.get(b"key", 1)?;
-        /// assert_eq!(table.stats().hits, 1);
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn stats(&$self) -> Stats {
-            $self.core().accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
-        }
-
-        /// Smallest sequence number of all entries.
-        #[must_use]
-        pub fn smallest_sequence(&$self) -> Option<SequenceNumber> {
-            $self.core().shards.sequences().map(|(smallest, _)| smallest)
-        }
-
-        /// Largest sequence number of all entries.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// assert_eq!(table.largest_sequence(), None);
-        /// table.put(9, b"a", b"")?;
-        /// table.put(4, b"b", b"")?;
-        /// assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(4), Some(9)));
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn largest_sequence(&$self) -> Option<SequenceNumber> {
-            $self.core().shards.sequences().map(|(_, largest)| largest)
-        }
-
-        /// A word that belongs to the engine, such as a log number. 0 until [`set_tag`](crate::MemTable::set_tag) is
-        /// called.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// assert_eq!(MemTable::default().tag(), 0);
-        /// ```
-        #[must_use]
-        pub fn tag(&$self) -> u64 {
-            // ORDERING: Acquire pairs with the Release in `set_tag`.
-            $self.core().tag.load(Ordering::Acquire)
-        }
-
-        /// What the table knows about `key` at `snapshot` (inclusive): its value, that it is deleted, merge operands,
-        /// or nothing. Expected O(log n).
-        ///
-        /// ```
-        /// use paranoid_memtable::{Lookup, MemTable};
-        /// let table = MemTable::default();
-        /// table.put(1, b"apple", b"red")?;
-        /// table.put(5, b"apple", b"green")?;
-        /// assert!(matches!(table.get(b"apple", 4)?, Lookup::Value(value) if *value == *b"red"));
-        /// assert!(matches!(table.get(b"apple", 5)?, Lookup::Value(value) if *value == *b"green"));
-        /// assert!(matches!(table.get(b"pear", 5)?, Lookup::NotFound));
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        ///
-        /// # Errors
-        /// `Corruption` if damaged memory could change the answer.
-        pub fn get(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_>> {
-            get($self.core(), key, snapshot)
-        }
-
-        /// The newest entry of `key` at or below `snapshot`, as stored; range tombstones are not applied. Expected
-        /// O(log n).
-        ///
-        /// ```
-        /// use paranoid_memtable::{Kind, MemTable};
-        /// let table = MemTable::default();
-        /// table.put(1, b"apple", b"red")?;
-        /// table.delete(5, b"apple")?;
-        /// let entry = table.get_entry(b"apple", 9)?.expect("two versions");
-        /// assert_eq!((entry.sequence(), entry.kind()), (5, Kind::DELETE));
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        ///
-        /// # Errors
-        /// `Corruption` if damaged memory could change the answer.
-        pub fn get_entry(&$self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
-            get_entry($self.core(), key, snapshot)
-        }
-
-        /// The point entry of `key` with exactly this sequence number, as stored; range tombstones are not applied.
-        /// Under the policy `Replace` it is the last one written. Expected O(log n).
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::default();
-        /// table.put(3, b"k", b"three")?;
-        /// table.put(5, b"k", b"five")?;
-        /// let entry = table.get_exact(b"k", 3)?.expect("it was put");
-        /// assert_eq!(entry.value()?, b"three");
-        /// assert!(table.get_exact(b"k", 4)?.is_none(), "no older version answers");
-        /// # Ok(()) }
-        /// ```
-        ///
-        /// # Errors
-        /// Those of [`get_entry`](Self::get_entry).
-        pub fn get_exact(&$self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Entry<'_>>> {
-            get_exact($self.core(), key, sequence)
-        }
-
-        /// A pinned entry, verified now. It copies nothing and keeps the memory of the whole table alive. O(length).
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::default();
-        /// table.put(7, b"apple", b"red")?;
-        /// let entry = table.get_exact(b"apple", 7)?.expect("it was put");
-        /// let pinned = table.pin(&entry)?;
-        /// drop(table);
-        /// assert_eq!((pinned.user_key(), pinned.value()), (b"apple".as_slice(), b"red".as_slice()));
-        /// # Ok(()) }
-        /// ```
-        ///
-        /// # Errors
-        /// `Corruption` if the entry is damaged; `InvalidArgument` for an entry of another table.
-        pub fn pin(&$self, entry: &Entry<'_>) -> Result<PinnedEntry> {
-            pin($self.core(), entry)
-        }
-
-        /// Copies the value of `key` at `snapshot` into `buffer`, which is cleared first, and verifies the copy.
-        /// Allocates only if the buffer is too small.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// use paranoid_memtable::read::Found;
-        /// let table = MemTable::default();
-        /// table.put(1, b"apple", b"red")?;
-        /// let mut buffer = Vec::with_capacity(16);
-        /// assert!(matches!(table.get_into(b"apple", 1, &mut buffer)?, Found::Value { .. }));
-        /// assert_eq!(buffer, b"red");
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        ///
-        /// # Errors
-        /// Those of [`get`](Self::get); the buffer is then empty.
-        pub fn get_into(&$self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
-            get_into($self.core(), key, snapshot, buffer)
-        }
-
-        /// What the table knows about several keys at one snapshot, in the order of `keys`, which need not be sorted
-        /// or distinct. Each result is what [`get`](Self::get) returns for its key, and damage affects only the keys
-        /// that it touches. Much faster than a loop of gets, because the searches overlap.
-        ///
-        /// ```
-        /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::new(MemTableOptions::default())?;
-        /// table.put(1, b"a", b"x")?;
-        /// let results = table.multi_get(&[b"b", b"a"], 1);
-        /// assert!(matches!(results[0], Ok(Lookup::NotFound)));
-        /// assert!(matches!(results[1], Ok(Lookup::Value(_))));
-        /// # Ok(()) }
-        /// ```
-        #[must_use]
-        pub fn multi_get<K: AsRef<[u8]>>(
-            &$self,
-            keys: &[K],
-            snapshot: SequenceNumber,
-        ) -> Vec<Result<Lookup<'_>>> {
-            let mut results = Vec::with_capacity(keys.len());
-            $self.multi_get_into(keys, snapshot, &mut results);
-            results
-        }
-
-        /// Looks up several keys, as [`multi_get`](Self::multi_get) does, into a buffer that is cleared first.
-        /// Allocates only if the buffer is too small.
-        ///
-        /// ```
-        /// use paranoid_memtable::{Lookup, MemTable};
-        /// let table = MemTable::default();
-        /// table.put(1, b"apple", b"red")?;
-        /// let mut lookups = Vec::with_capacity(2);
-        /// table.multi_get_into(&[b"apple".as_slice(), b"pear"], 1, &mut lookups);
-        /// assert!(matches!(&lookups[0], Ok(Lookup::Value(value)) if **value == *b"red"));
-        /// assert!(matches!(lookups[1], Ok(Lookup::NotFound)));
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        pub fn multi_get_into<'a, K: AsRef<[u8]>>(
-            &'a $self,
-            keys: &[K],
-            snapshot: SequenceNumber,
-            results: &mut Vec<Result<Lookup<'a>>>,
-        ) {
-            multi_get($self.core(), keys, snapshot, Budget::Unlimited, results);
-        }
-
-        /// Looks up several keys until the values found reach `budget` bytes. The keys after that return
-        /// `BudgetUsedUp`. Merge operands do not count.
-        ///
-        /// ```
-        /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::new(MemTableOptions::default())?;
-        /// table.put(1, b"a", b"1234")?;
-        /// let mut results = Vec::new();
-        /// table.multi_get_with_budget(&[b"a", b"a", b"a"], 1, 5, &mut results);
-        /// assert!(results[1].is_ok());
-        /// assert!(matches!(results[2], Err(Error::BudgetUsedUp { budget: 5 })));
-        /// # Ok(()) }
-        /// ```
-        pub fn multi_get_with_budget<'a, K: AsRef<[u8]>>(
-            &'a $self,
-            keys: &[K],
-            snapshot: SequenceNumber,
-            budget: u64,
-            results: &mut Vec<Result<Lookup<'a>>>,
-        ) {
-            multi_get($self.core(), keys, snapshot, Budget::Of { bytes: budget, used: 0 }, results);
-        }
-
-        /// Iterates over every version of the keys in a range, from both ends. An inverted range is empty.
-        ///
-        /// ```
-        /// use paranoid_memtable::{Error, MemTable};
-        /// let table = MemTable::default();
-        /// for (sequence, key) in (1..).zip([b"a", b"b", b"c"]) {
-        ///     table.put(sequence, key, b"")?;
-        /// }
-        /// let range = table.range(b"a".as_slice()..b"c");
-        /// let keys: Result<Vec<&[u8]>, Error> = range.map(|entry| Ok(entry?.user_key())).collect();
-        /// assert_eq!(keys?, [b"a", b"b"]);
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        pub fn range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
-            EntryRange::new(Borrowed(&**$self.core()), Raw, key_bounds(&range))
-        }
-
-        /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
-        ///
-        /// ```
-        /// use paranoid_memtable::{Error, MemTable};
-        /// let table = MemTable::default();
-        /// table.put(1, b"a", b"")?;
-        /// table.put(2, b"b", b"")?;
-        /// table.delete(3, b"a")?;
-        /// let keys: Result<Vec<&[u8]>, Error> = table.range_at(3, ..).map(|entry| Ok(entry?.user_key())).collect();
-        /// assert_eq!(keys?, [b"b"]);
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        pub fn range_at<'k>(
-            &$self,
-            snapshot: SequenceNumber,
-            range: impl RangeBounds<&'k [u8]>,
-        ) -> Range<'_, AtSnapshot> {
-            let visibility = AtSnapshot { sequence: snapshot };
-            EntryRange::new(Borrowed(&**$self.core()), visibility, key_bounds(&range))
-        }
-
-        /// Iterates over every entry between two positions (user key, sequence number). Sequence numbers descend
-        /// within a key, so `(k, u64::MAX)` is the first position of key k and `(k, 0)` the last one.
-        ///
-        /// ```
-        /// use paranoid_memtable::{Error, MemTable};
-        /// let table = MemTable::default();
-        /// for sequence in 1..=3 {
-        ///     table.put(sequence, b"k", b"")?;
-        /// }
-        /// let range = table.range_versions((b"k".as_slice(), 2)..=(b"k", 0));
-        /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
-        /// assert_eq!(versions?, [2, 1]);
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        pub fn range_versions<'k>(&$self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_> {
-            EntryRange::new(Borrowed(&**$self.core()), Raw, version_bounds(&range))
-        }
-
-        /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
-        ///
-        /// ```
-        /// use paranoid_memtable::{Error, MemTable};
-        /// let table = MemTable::default();
-        /// for (sequence, key) in (1..).zip([b"a", b"b", b"b"]) {
-        ///     table.put(sequence, key, b"")?;
-        /// }
-        /// let range = table.range_descending(..);
-        /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
-        /// assert_eq!(versions?, [3, 2, 1]); // b@3, b@2, a@1
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        pub fn range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_> {
-            DescendingRange::new(Borrowed(&**$self.core()), key_bounds(&range))
-        }
-
-        /// Iterates over every version of the keys in a range, from both ends. The range owns a share in the table:
-        /// it is `'static`, `Send` and `Sync`, lends entries, and is an iterator over verified copies of them. An
-        /// inverted one is empty.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::default();
-        /// table.put(1, b"a", b"one")?;
-        /// let range = table.owned_range(..);
-        /// drop(table);
-        /// let reader = std::thread::spawn(move || range.rev().next());
-        /// let entry = reader.join().unwrap().expect("it is there")?;
-        /// assert_eq!((entry.user_key(), entry.value()), (b"a".as_slice(), b"one".as_slice()));
-        /// # Ok(()) }
-        /// ```
-        pub fn owned_range<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedRange {
-            EntryRange::new(Owned(Arc::clone($self.core())), Raw, key_bounds(&range))
-        }
-
-        /// Iterates over what a snapshot sees of the keys in a range, from both ends. The range owns a share in the
-        /// table: it is `'static`, `Send` and `Sync`. An inverted one is empty.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::default();
-        /// table.put(1, b"a", b"old")?;
-        /// table.put(5, b"a", b"new")?;
-        /// let mut range = table.owned_range_at(4, ..);
-        /// drop(table);
-        /// let entry = range.next().expect("it is there")?;
-        /// assert_eq!((entry.sequence(), entry.value()), (1, b"old".as_slice()));
-        /// # Ok(()) }
-        /// ```
-        pub fn owned_range_at<'k>(
-            &$self,
-            snapshot: SequenceNumber,
-            range: impl RangeBounds<&'k [u8]>,
-        ) -> OwnedRange<AtSnapshot> {
-            let visibility = AtSnapshot { sequence: snapshot };
-            EntryRange::new(Owned(Arc::clone($self.core())), visibility, key_bounds(&range))
-        }
-
-        /// Every entry between two positions (user key, sequence number), from both ends; sequence numbers descend
-        /// within a key. The range owns a share in the table: it is `'static`, `Send` and `Sync`.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::default();
-        /// for sequence in 1..=5 {
-        ///     table.put(sequence, b"k", b"")?;
-        /// }
-        /// let (from, to) = ((b"k".as_slice(), 4), (b"k".as_slice(), 2));
-        /// let mut range = table.owned_range_versions(from..to);
-        /// assert_eq!(range.next_entry()?.map(|entry| entry.sequence()), Some(4));
-        /// assert_eq!(range.next_back_entry()?.map(|entry| entry.sequence()), Some(3));
-        /// # Ok(()) }
-        /// ```
-        pub fn owned_range_versions<'k>(
-            &$self,
-            range: impl RangeBounds<(&'k [u8], SequenceNumber)>,
-        ) -> OwnedRange {
-            EntryRange::new(Owned(Arc::clone($self.core())), Raw, version_bounds(&range))
-        }
-
-        /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
-        /// The range owns a share in the table: it is `'static`, `Send` and `Sync`.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::default();
-        /// for (sequence, key) in [(1, b"a"), (2, b"b"), (3, b"b")] {
-        ///     table.put(sequence, key, b"")?;
-        /// }
-        /// let range = table.owned_range_descending(..);
-        /// drop(table);
-        /// let found = range.map(|copy| Ok(copy?.sequence())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
-        /// assert_eq!(found, [3, 2, 1]);
-        /// # Ok(()) }
-        /// ```
-        pub fn owned_range_descending<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> OwnedDescending {
-            DescendingRange::new(Owned(Arc::clone($self.core())), key_bounds(&range))
-        }
-
-        /// The range tombstones that a snapshot (inclusive) sees, as fragments with the newest visible sequence
-        /// number each, for engines that merge this table with other sources. Every tombstone is verified. O(n log n)
-        /// for n range tombstones; those of a frozen table never change, so the result may be kept. It owns a share
-        /// in the table.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::default();
-        /// table.delete_range(3, b"a", b"g")?;
-        /// table.delete_range(7, b"c", b"k")?;
-        /// let seen = table.range_tombstones(u64::MAX)?;
-        /// let shown: Vec<_> = seen.iter().map(|it| (it.start(), it.end(), it.newest())).collect();
-        /// assert_eq!(shown, [(&b"a"[..], &b"c"[..], 3), (b"c", b"k", 7)]);
-        /// assert_eq!(table.range_tombstones(6)?.max_covering_sequence(b"d", u64::MAX), Some(3));
-        /// # Ok(()) }
-        /// ```
-        ///
-        /// # Errors
-        /// `Corruption` if a stored range tombstone is damaged.
-        pub fn range_tombstones(&$self, snapshot: SequenceNumber) -> Result<Fragments> {
-            range_tombstones($self.core(), snapshot)
-        }
-
-        /// Estimates the number and the bytes of the entries in a range of keys. Expected O(log n).
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// table.put(1, b"a", b"1")?;
-        /// table.put(2, b"b", b"2")?;
-        /// let stats = table.approximate_range_stats(b"a".as_slice()..b"b")?;
-        /// assert_eq!((stats.entries, stats.data_bytes), (1, 2)); // exact for few entries
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        ///
-        /// # Errors
-        /// `Corruption` if damage makes an estimate impossible.
-        pub fn approximate_range_stats<'k>(&$self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
-            approximate_range_stats($self.core(), key_bounds(&range))
-        }
-
-        /// A cursor over every version of every key, except range tombstones, which are not applied either. It is not
-        /// positioned yet.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// table.put(1, b"apple", b"red")?;
-        /// table.put(2, b"apple", b"green")?;
-        /// let mut cursor = table.cursor();
-        /// assert_eq!(cursor.first()?.map(|entry| entry.sequence()), Some(2)); // newest version first
-        /// assert_eq!(cursor.next()?.map(|entry| entry.sequence()), Some(1));
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn cursor(&$self) -> TableCursor<'_> {
-            Cursor::new(Borrowed(&*$self.core()), Raw)
-        }
-
-        /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
-        /// deletes applied. For a key with merge operands it shows the newest operand. It is not positioned yet.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// table.put(1, b"apple", b"red")?;
-        /// table.put(2, b"apple", b"green")?;
-        /// let mut cursor = table.cursor_at(1);
-        /// assert_eq!(cursor.first()?.map(|entry| entry.sequence()), Some(1));
-        /// assert!(cursor.next()?.is_none());
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn cursor_at(&$self, snapshot: SequenceNumber) -> TableCursor<'_, AtSnapshot> {
-            Cursor::new(Borrowed(&*$self.core()), AtSnapshot { sequence: snapshot })
-        }
-
-        /// A [`cursor`](Self::cursor) that owns a share in the table: `'static`, `Send` and `Sync`.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// table.put(1, b"apple", b"red")?;
-        /// let mut cursor = table.owned_cursor();
-        /// drop(table); // the cursor keeps the memory alive
-        /// assert_eq!(cursor.first()?.expect("one entry").value()?, b"red");
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn owned_cursor(&$self) -> OwnedCursor {
-            Cursor::new(Owned(Arc::clone($self.core())), Raw)
-        }
-
-        /// A [`cursor_at`](Self::cursor_at) that owns a share in the table: `'static`, `Send` and `Sync`.
-        ///
-        /// ```
-        /// use paranoid_memtable::MemTable;
-        /// let table = MemTable::default();
-        /// table.put(1, b"apple", b"red")?;
-        /// let mut cursor = table.owned_cursor_at(1);
-        /// let thread = std::thread::spawn(move || cursor.first().map(|entry| entry.is_some()));
-        /// assert!(thread.join().expect("no panic")?);
-        /// # Ok::<(), paranoid_memtable::Error>(())
-        /// ```
-        #[must_use]
-        pub fn owned_cursor_at(&$self, snapshot: SequenceNumber) -> OwnedCursor<AtSnapshot> {
-            Cursor::new(Owned(Arc::clone($self.core())), AtSnapshot { sequence: snapshot })
-        }
-
-        /// Verifies every entry, link and control word and reports every finding. In a frozen table it also compares
-        /// counts and digest sums with those sealed by the freeze. `progress` is called every 1024 entries and at the
-        /// end. O(entries).
-        ///
-        /// ```
-        /// # use paranoid_memtable::{MemTable, MemTableOptions};
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::new(MemTableOptions::default())?;
-        /// table.put(1, b"key", b"value")?;
-        /// let report = table.scrub(|_| {});
-        /// assert!(report.findings.is_empty());
-        /// assert_eq!(report.entries, 1);
-        /// # Ok(()) }
-        /// ```
-        pub fn scrub(&$self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
-            scrub($self.core(), progress)
-        }
-    };
-}
-
 impl TableReader {
     #[inline(always)]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
-    reads!(self);
+    /// The options that the table was made with.
+    #[must_use]
+    pub fn options(&self) -> &MemTableOptions {
+        &self.core().options
+    }
+
+    /// The comparator that orders the keys.
+    #[must_use]
+    pub fn comparator(&self) -> &dyn Comparator {
+        self.core().comparator.get()
+    }
+
+    /// Whether the table is frozen.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.core().is_frozen()
+    }
+
+    /// Number of entries: point entries and range tombstones, without replaced ones. Exact while no write is
+    /// running. O(shards).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"key", b"value")?;
+    /// table.delete_range(2, b"a", b"b")?;
+    /// assert_eq!(table.len(), 2);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.core().shards.totals().entries).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the table has no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of point tombstones among the entries: deletes, single deletes, and custom kinds that count as
+    /// deletes.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.delete(1, b"key")?;
+    /// table.delete_range(2, b"a", b"b")?;
+    /// assert_eq!((table.num_deletes(), table.num_range_deletes()), (1, 1));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn num_deletes(&self) -> u64 {
+        self.core().shards.totals().deletes
+    }
+
+    /// Number of range tombstones among the entries.
+    #[must_use]
+    pub fn num_range_deletes(&self) -> u64 {
+        self.core().shards.totals().range_deletes
+    }
+
+    /// Number of entries that another one replaced (policy `Replace`).
+    ///
+    /// ```
+    /// use paranoid_memtable::{DuplicatePolicy, MemTable, MemTableOptions};
+    /// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).build()?;
+    /// let table = MemTable::new(options)?;
+    /// table.put(1, b"key", b"first")?;
+    /// table.put(1, b"key", b"second")?;
+    /// assert_eq!((table.len(), table.num_displaced()), (1, 1));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn num_displaced(&self) -> u64 {
+        self.core().shards.totals().displaced
+    }
+
+    /// Bytes of keys and values, without those of replaced entries.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"key", b"value")?;
+    /// assert_eq!(table.data_bytes(), 8);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        self.core().shards.totals().data_bytes
+    }
+
+    /// Bytes of allocated memory: arena given to writers, side structures, and the table itself. Never shrinks.
+    /// `should_flush` counts these bytes and what a freeze will add, and the hard limit does so but for the table itself.
+    /// A writer takes up to 256 KiB at a time and touches
+    /// them only when it uses them, so a small table occupies less; see [`used_bytes`](Self::used_bytes). Memory
+    /// that [`maintain`](crate::MemTable::maintain) backs ahead counts once writers take it.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.core().allocated_bytes()
+    }
+
+    /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without the space that writers took or
+    /// reserved and have not used yet. Use it to add up many small tables. Exact while no write is running; never
+    /// waits. O(writers).
+    ///
+    /// ```
+    /// # use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// for sequence in 0..50 {
+    ///     table.put(sequence, b"key", &[7; 100])?;
+    /// }
+    /// assert!(table.used_bytes() < 24 << 10 && table.allocated_bytes() > 256 << 10);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.allocated_bytes().saturating_sub(self.core().shards.unused_bytes())
+    }
+
+    /// Bytes below the hard limit, as `MemTableFull` reports them: that limit without the allocated memory, and without
+    /// what range tombstones may still add to it, most of them at the freeze.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// let options = MemTableOptions::builder().write_buffer_size(1 << 20).hard_limit(2 << 20).build()?;
+    /// let table = MemTable::new(options)?;
+    /// assert!(table.remaining() <= 2 << 20);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.core().arena.room.remaining_bytes()
+    }
+
+    /// Whether an entry of these lengths that is no range tombstone, at any tower height, is within the table's limits
+    /// and fits below the hard limit. After `true` an insert is not refused for its size, unless other writers take the room
+    /// meanwhile or the machine runs out of memory. After `false` the entry may still fit the space that its
+    /// writer has taken ahead.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let options = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(64 << 10).build()?;
+    /// let table = MemTable::new(options)?;
+    /// assert!(table.can_fit(10, 1000) && !table.can_fit(10, 64 << 10));
+    /// assert!(table.remaining() < 64 << 10);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn can_fit(&self, key_len: u64, value_len: u64) -> bool {
+        let MemTableOptions { key_len_max, value_len_max, .. } = self.core().options;
+        let in_limits = key_len <= key_len_max && value_len <= value_len_max;
+        in_limits && !self.is_frozen() && entry_bytes_max(key_len, value_len) <= self.remaining()
+    }
+
+    /// Whether a range tombstone with bounds of these lengths fits, as [`can_fit`](Self::can_fit) says of other
+    /// entries: with what it adds to the index of range tombstones, and to the one that the freeze will build.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let options = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(128 << 10).build()?;
+    /// let table = MemTable::new(options)?;
+    /// let mut sequence = 0;
+    /// while table.can_fit_range_delete(1, 1) {
+    ///     sequence += 1;
+    ///     table.delete_range(sequence, b"a", b"b")?;
+    /// }
+    /// table.freeze()?;
+    /// assert!(sequence > 9 && table.allocated_bytes() < 144 << 10);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn can_fit_range_delete(&self, start_len: u64, end_len: u64) -> bool {
+        let beside = || self.core().tombstones.bytes_for(Load::of(start_len, end_len));
+        let is_small =
+            start_len.max(end_len) <= self.core().options.key_len_max && self.can_fit(start_len, end_len);
+        is_small && entry_bytes_max(start_len, end_len).saturating_add(beside()) <= self.remaining()
+    }
+
+    /// Keeps a value alive as long as the table's memory, such as a permit of a memory budget or a lock on a log
+    /// file. It is dropped after the memory is freed, so after the last handle, writer, owned cursor and pinned
+    /// value.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::{Lookup, MemTable};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let permit = Arc::new("64 MiB of the budget");
+    /// let table = MemTable::default();
+    /// table.attach(permit.clone());
+    /// table.put(1, b"k", b"v")?;
+    /// let Lookup::Value(value) = table.get(b"k", 1)? else { panic!("not there") };
+    /// let pinned = value.to_pinned();
+    /// drop(table);
+    /// assert_eq!(Arc::strong_count(&permit), 2, "the value keeps the memory, and the memory the permit");
+    /// drop(pinned);
+    /// assert_eq!(Arc::strong_count(&permit), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn attach(&self, attachment: Arc<dyn Any + Send + Sync>) {
+        self.core().attached.lock().push(attachment);
+    }
+
+    /// Counters of reads; all zero unless the table was made with `statistics`. O(shards).
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().statistics(true).build()?)?;
+    /// table.put(1, b"key", b"value")?;
+    /// table.get(b"key", 1)?;
+    /// assert_eq!(table.stats().hits, 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.core().accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
+    }
+
+    /// Smallest sequence number of all entries.
+    #[must_use]
+    pub fn smallest_sequence(&self) -> Option<SequenceNumber> {
+        self.core().shards.sequences().map(|(smallest, _)| smallest)
+    }
+
+    /// Largest sequence number of all entries.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// assert_eq!(table.largest_sequence(), None);
+    /// table.put(9, b"a", b"")?;
+    /// table.put(4, b"b", b"")?;
+    /// assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(4), Some(9)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn largest_sequence(&self) -> Option<SequenceNumber> {
+        self.core().shards.sequences().map(|(_, largest)| largest)
+    }
+
+    /// A word that belongs to the engine, such as a log number. 0 until [`set_tag`](crate::MemTable::set_tag) is
+    /// called.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// assert_eq!(MemTable::default().tag(), 0);
+    /// ```
+    #[must_use]
+    pub fn tag(&self) -> u64 {
+        // ORDERING: Acquire pairs with the Release in `set_tag`.
+        self.core().tag.load(Ordering::Acquire)
+    }
+
+    /// What the table knows about `key` at `snapshot` (inclusive): its value, that it is deleted, merge operands,
+    /// or nothing. Expected O(log n).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable};
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// table.put(5, b"apple", b"green")?;
+    /// assert!(matches!(table.get(b"apple", 4)?, Lookup::Value(value) if *value == *b"red"));
+    /// assert!(matches!(table.get(b"apple", 5)?, Lookup::Value(value) if *value == *b"green"));
+    /// assert!(matches!(table.get(b"pear", 5)?, Lookup::NotFound));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if damaged memory could change the answer.
+    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_>> {
+        get(self.core(), key, snapshot)
+    }
+
+    /// The newest entry of `key` at or below `snapshot`, as stored; range tombstones are not applied. Expected
+    /// O(log n).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, MemTable};
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// table.delete(5, b"apple")?;
+    /// let entry = table.get_entry(b"apple", 9)?.expect("two versions");
+    /// assert_eq!((entry.sequence(), entry.kind()), (5, Kind::DELETE));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if damaged memory could change the answer.
+    pub fn get_entry(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
+        get_entry(self.core(), key, snapshot)
+    }
+
+    /// The point entry of `key` with exactly this sequence number, as stored; range tombstones are not applied.
+    /// Under the policy `Replace` it is the last one written. Expected O(log n).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(3, b"k", b"three")?;
+    /// table.put(5, b"k", b"five")?;
+    /// let entry = table.get_exact(b"k", 3)?.expect("it was put");
+    /// assert_eq!(entry.value()?, b"three");
+    /// assert!(table.get_exact(b"k", 4)?.is_none(), "no older version answers");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`get_entry`](Self::get_entry).
+    pub fn get_exact(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Entry<'_>>> {
+        get_exact(self.core(), key, sequence)
+    }
+
+    /// A pinned entry, verified now. It copies nothing and keeps the memory of the whole table alive. O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(7, b"apple", b"red")?;
+    /// let entry = table.get_exact(b"apple", 7)?.expect("it was put");
+    /// let pinned = table.pin(&entry)?;
+    /// drop(table);
+    /// assert_eq!((pinned.user_key(), pinned.value()), (b"apple".as_slice(), b"red".as_slice()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if the entry is damaged; `InvalidArgument` for an entry of another table.
+    pub fn pin(&self, entry: &Entry<'_>) -> Result<PinnedEntry> {
+        pin(self.core(), entry)
+    }
+
+    /// Copies the value of `key` at `snapshot` into `buffer`, which is cleared first, and verifies the copy.
+    /// Allocates only if the buffer is too small.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// use paranoid_memtable::read::Found;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let mut buffer = Vec::with_capacity(16);
+    /// assert!(matches!(table.get_into(b"apple", 1, &mut buffer)?, Found::Value { .. }));
+    /// assert_eq!(buffer, b"red");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get); the buffer is then empty.
+    pub fn get_into(&self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
+        get_into(self.core(), key, snapshot, buffer)
+    }
+
+    /// What the table knows about several keys at one snapshot, in the order of `keys`, which need not be sorted
+    /// or distinct. Each result is what [`get`](Self::get) returns for its key, and damage affects only the keys
+    /// that it touches. Much faster than a loop of gets, because the searches overlap.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"a", b"x")?;
+    /// let results = table.multi_get(&[b"b", b"a"], 1);
+    /// assert!(matches!(results[0], Ok(Lookup::NotFound)));
+    /// assert!(matches!(results[1], Ok(Lookup::Value(_))));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], snapshot: SequenceNumber) -> Vec<Result<Lookup<'_>>> {
+        let mut results = Vec::with_capacity(keys.len());
+        self.multi_get_into(keys, snapshot, &mut results);
+        results
+    }
+
+    /// Looks up several keys, as [`multi_get`](Self::multi_get) does, into a buffer that is cleared first.
+    /// Allocates only if the buffer is too small.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable};
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let mut lookups = Vec::with_capacity(2);
+    /// table.multi_get_into(&[b"apple".as_slice(), b"pear"], 1, &mut lookups);
+    /// assert!(matches!(&lookups[0], Ok(Lookup::Value(value)) if **value == *b"red"));
+    /// assert!(matches!(lookups[1], Ok(Lookup::NotFound)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn multi_get_into<'a, K: AsRef<[u8]>>(
+        &'a self,
+        keys: &[K],
+        snapshot: SequenceNumber,
+        results: &mut Vec<Result<Lookup<'a>>>,
+    ) {
+        multi_get(self.core(), keys, snapshot, Budget::Unlimited, results);
+    }
+
+    /// Looks up several keys until the values found reach `budget` bytes. The keys after that return
+    /// `BudgetUsedUp`. Merge operands do not count.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"a", b"1234")?;
+    /// let mut results = Vec::new();
+    /// table.multi_get_with_budget(&[b"a", b"a", b"a"], 1, 5, &mut results);
+    /// assert!(results[1].is_ok());
+    /// assert!(matches!(results[2], Err(Error::BudgetUsedUp { budget: 5 })));
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_get_with_budget<'a, K: AsRef<[u8]>>(
+        &'a self,
+        keys: &[K],
+        snapshot: SequenceNumber,
+        budget: u64,
+        results: &mut Vec<Result<Lookup<'a>>>,
+    ) {
+        multi_get(self.core(), keys, snapshot, Budget::Of { bytes: budget, used: 0 }, results);
+    }
+
+    /// Iterates over every version of the keys in a range, from both ends. An inverted range is empty.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable};
+    /// let table = MemTable::default();
+    /// for (sequence, key) in (1..).zip([b"a", b"b", b"c"]) {
+    ///     table.put(sequence, key, b"")?;
+    /// }
+    /// let range = table.range(b"a".as_slice()..b"c");
+    /// let keys: Result<Vec<&[u8]>, Error> = range.map(|entry| Ok(entry?.user_key())).collect();
+    /// assert_eq!(keys?, [b"a", b"b"]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
+        EntryRange::new(Borrowed(self.core()), Raw, key_bounds(&range))
+    }
+
+    /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable};
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"")?;
+    /// table.put(2, b"b", b"")?;
+    /// table.delete(3, b"a")?;
+    /// let keys: Result<Vec<&[u8]>, Error> = table.range_at(3, ..).map(|entry| Ok(entry?.user_key())).collect();
+    /// assert_eq!(keys?, [b"b"]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn range_at<'k>(
+        &self,
+        snapshot: SequenceNumber,
+        range: impl RangeBounds<&'k [u8]>,
+    ) -> Range<'_, AtSnapshot> {
+        let visibility = AtSnapshot { sequence: snapshot };
+        EntryRange::new(Borrowed(self.core()), visibility, key_bounds(&range))
+    }
+
+    /// Iterates over every entry between two positions (user key, sequence number). Sequence numbers descend
+    /// within a key, so `(k, u64::MAX)` is the first position of key k and `(k, 0)` the last one.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable};
+    /// let table = MemTable::default();
+    /// for sequence in 1..=3 {
+    ///     table.put(sequence, b"k", b"")?;
+    /// }
+    /// let range = table.range_versions((b"k".as_slice(), 2)..=(b"k", 0));
+    /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
+    /// assert_eq!(versions?, [2, 1]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn range_versions<'k>(&self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_> {
+        EntryRange::new(Borrowed(self.core()), Raw, version_bounds(&range))
+    }
+
+    /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable};
+    /// let table = MemTable::default();
+    /// for (sequence, key) in (1..).zip([b"a", b"b", b"b"]) {
+    ///     table.put(sequence, key, b"")?;
+    /// }
+    /// let range = table.range_descending(..);
+    /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
+    /// assert_eq!(versions?, [3, 2, 1]); // b@3, b@2, a@1
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn range_descending<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_> {
+        DescendingRange::new(Borrowed(self.core()), key_bounds(&range))
+    }
+
+    /// Iterates over every version of the keys in a range, from both ends. The range owns a share in the table:
+    /// it is `'static`, `Send` and `Sync`, lends entries, and is an iterator over verified copies of them. An
+    /// inverted one is empty.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"one")?;
+    /// let range = table.owned_range(..);
+    /// drop(table);
+    /// let reader = std::thread::spawn(move || range.rev().next());
+    /// let entry = reader.join().unwrap().expect("it is there")?;
+    /// assert_eq!((entry.user_key(), entry.value()), (b"a".as_slice(), b"one".as_slice()));
+    /// # Ok(()) }
+    /// ```
+    pub fn owned_range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> OwnedRange {
+        EntryRange::new(Owned(Arc::clone(self.core())), Raw, key_bounds(&range))
+    }
+
+    /// Iterates over what a snapshot sees of the keys in a range, from both ends. The range owns a share in the
+    /// table: it is `'static`, `Send` and `Sync`. An inverted one is empty.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"old")?;
+    /// table.put(5, b"a", b"new")?;
+    /// let mut range = table.owned_range_at(4, ..);
+    /// drop(table);
+    /// let entry = range.next().expect("it is there")?;
+    /// assert_eq!((entry.sequence(), entry.value()), (1, b"old".as_slice()));
+    /// # Ok(()) }
+    /// ```
+    pub fn owned_range_at<'k>(
+        &self,
+        snapshot: SequenceNumber,
+        range: impl RangeBounds<&'k [u8]>,
+    ) -> OwnedRange<AtSnapshot> {
+        let visibility = AtSnapshot { sequence: snapshot };
+        EntryRange::new(Owned(Arc::clone(self.core())), visibility, key_bounds(&range))
+    }
+
+    /// Every entry between two positions (user key, sequence number), from both ends; sequence numbers descend
+    /// within a key. The range owns a share in the table: it is `'static`, `Send` and `Sync`.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// for sequence in 1..=5 {
+    ///     table.put(sequence, b"k", b"")?;
+    /// }
+    /// let (from, to) = ((b"k".as_slice(), 4), (b"k".as_slice(), 2));
+    /// let mut range = table.owned_range_versions(from..to);
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.sequence()), Some(4));
+    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.sequence()), Some(3));
+    /// # Ok(()) }
+    /// ```
+    pub fn owned_range_versions<'k>(
+        &self,
+        range: impl RangeBounds<(&'k [u8], SequenceNumber)>,
+    ) -> OwnedRange {
+        EntryRange::new(Owned(Arc::clone(self.core())), Raw, version_bounds(&range))
+    }
+
+    /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
+    /// The range owns a share in the table: it is `'static`, `Send` and `Sync`.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// for (sequence, key) in [(1, b"a"), (2, b"b"), (3, b"b")] {
+    ///     table.put(sequence, key, b"")?;
+    /// }
+    /// let range = table.owned_range_descending(..);
+    /// drop(table);
+    /// let found = range.map(|copy| Ok(copy?.sequence())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
+    /// assert_eq!(found, [3, 2, 1]);
+    /// # Ok(()) }
+    /// ```
+    pub fn owned_range_descending<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> OwnedDescending {
+        DescendingRange::new(Owned(Arc::clone(self.core())), key_bounds(&range))
+    }
+
+    /// The range tombstones that a snapshot (inclusive) sees, as fragments with the newest visible sequence
+    /// number each, for engines that merge this table with other sources. Every tombstone is verified. O(n log n)
+    /// for n range tombstones; those of a frozen table never change, so the result may be kept. It owns a share
+    /// in the table.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.delete_range(3, b"a", b"g")?;
+    /// table.delete_range(7, b"c", b"k")?;
+    /// let seen = table.range_tombstones(u64::MAX)?;
+    /// let shown: Vec<_> = seen.iter().map(|it| (it.start(), it.end(), it.newest())).collect();
+    /// assert_eq!(shown, [(&b"a"[..], &b"c"[..], 3), (b"c", b"k", 7)]);
+    /// assert_eq!(table.range_tombstones(6)?.max_covering_sequence(b"d", u64::MAX), Some(3));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if a stored range tombstone is damaged.
+    pub fn range_tombstones(&self, snapshot: SequenceNumber) -> Result<Fragments> {
+        range_tombstones(self.core(), snapshot)
+    }
+
+    /// Estimates the number and the bytes of the entries in a range of keys. Expected O(log n).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"a", b"1")?;
+    /// table.put(2, b"b", b"2")?;
+    /// let stats = table.approximate_range_stats(b"a".as_slice()..b"b")?;
+    /// assert_eq!((stats.entries, stats.data_bytes), (1, 2)); // exact for few entries
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if damage makes an estimate impossible.
+    pub fn approximate_range_stats<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
+        approximate_range_stats(self.core(), key_bounds(&range))
+    }
+
+    /// A cursor over every version of every key, except range tombstones, which are not applied either. It is not
+    /// positioned yet.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// table.put(2, b"apple", b"green")?;
+    /// let mut cursor = table.cursor();
+    /// assert_eq!(cursor.first()?.map(|entry| entry.sequence()), Some(2)); // newest version first
+    /// assert_eq!(cursor.next()?.map(|entry| entry.sequence()), Some(1));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cursor(&self) -> TableCursor<'_> {
+        Cursor::new(Borrowed(self.core()), Raw)
+    }
+
+    /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
+    /// deletes applied. For a key with merge operands it shows the newest operand. It is not positioned yet.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// table.put(2, b"apple", b"green")?;
+    /// let mut cursor = table.cursor_at(1);
+    /// assert_eq!(cursor.first()?.map(|entry| entry.sequence()), Some(1));
+    /// assert!(cursor.next()?.is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cursor_at(&self, snapshot: SequenceNumber) -> TableCursor<'_, AtSnapshot> {
+        Cursor::new(Borrowed(self.core()), AtSnapshot { sequence: snapshot })
+    }
+
+    /// A [`cursor`](Self::cursor) that owns a share in the table: `'static`, `Send` and `Sync`.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let mut cursor = table.owned_cursor();
+    /// drop(table); // the cursor keeps the memory alive
+    /// assert_eq!(cursor.first()?.expect("one entry").value()?, b"red");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn owned_cursor(&self) -> OwnedCursor {
+        Cursor::new(Owned(Arc::clone(self.core())), Raw)
+    }
+
+    /// A [`cursor_at`](Self::cursor_at) that owns a share in the table: `'static`, `Send` and `Sync`.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let mut cursor = table.owned_cursor_at(1);
+    /// let thread = std::thread::spawn(move || cursor.first().map(|entry| entry.is_some()));
+    /// assert!(thread.join().expect("no panic")?);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn owned_cursor_at(&self, snapshot: SequenceNumber) -> OwnedCursor<AtSnapshot> {
+        Cursor::new(Owned(Arc::clone(self.core())), AtSnapshot { sequence: snapshot })
+    }
+
+    /// Verifies every entry, link and control word and reports every finding. In a frozen table it also compares
+    /// counts and digest sums with those sealed by the freeze. `progress` is called every 1024 entries and at the
+    /// end. O(entries).
+    ///
+    /// ```
+    /// # use paranoid_memtable::{MemTable, MemTableOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// table.put(1, b"key", b"value")?;
+    /// let report = table.scrub(|_| {});
+    /// assert!(report.findings.is_empty());
+    /// assert_eq!(report.entries, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn scrub(&self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+        scrub(self.core(), progress)
+    }
 }
 
 impl MemTable {
@@ -1250,20 +1261,6 @@ impl MemTable {
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.reader.core
     }
-
-    /// The reading side of this table, for code that reads both mutable and frozen tables.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// let table = MemTable::default();
-    /// assert!(table.reader().is_empty());
-    /// ```
-    #[must_use]
-    pub fn reader(&self) -> &TableReader {
-        &self.reader
-    }
-
-    reads!(self);
 }
 
 impl ImmutableMemTable {
@@ -1271,21 +1268,6 @@ impl ImmutableMemTable {
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.reader.core
     }
-
-    /// The reading side of this table, for code that reads both mutable and frozen tables.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// let frozen = MemTable::default().freeze()?;
-    /// assert!(frozen.reader().is_frozen());
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn reader(&self) -> &TableReader {
-        &self.reader
-    }
-
-    reads!(self);
 
     /// Passes every entry that a read at the newest sequence number or at one of `snapshots` (in any order) could
     /// need to the sink, in order and verified, then the range tombstones. Compares counts and sums with those sealed

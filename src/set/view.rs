@@ -109,7 +109,7 @@ impl<B> View<B> {
     /// # Ok(()) }
     /// ```
     pub fn readers(&self) -> impl DoubleEndedIterator<Item = &TableReader> {
-        self.tables.newest_first().map(|slot| slot.table.reader())
+        self.tables.newest_first().map(|slot| &*slot.table)
     }
 
     /// Looks a key up in all tables, newest first. Expected O(tables * log n).
@@ -143,7 +143,7 @@ impl<B> View<B> {
     }
 
     /// Looks many keys up; the results are in the order asked. The searches in each table overlap, see
-    /// [`multi_get`](crate::MemTable::multi_get).
+    /// [`multi_get`](crate::TableReader::multi_get).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;

@@ -72,7 +72,7 @@ fn model_of(stage: &Stage) -> Model {
 fn open(table: &MemTable) -> FaultInjector<'_> {
     // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it.
     #[expect(unsafe_code, reason = "opens the fault injector")]
-    let injector = unsafe { FaultInjector::open(table.reader()) };
+    let injector = unsafe { FaultInjector::open(table) };
     injector.unwrap()
 }
 

@@ -190,7 +190,7 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
 /// Shows a table and what its reads return.
 fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "MemTable", table);
-    show!(out, "TableReader", table.reader());
+    show!(out, "TableReader", &table);
     show!(out, "Writer", &table.writer());
     show!(out, "Stats", &table.stats());
     let key = bytes(letter, 1);
@@ -353,10 +353,10 @@ fn faults(letter: u8, out: &mut Outputs) {
     let mut past = Past::new();
     #[expect(unsafe_code, reason = "the fault injector is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
-    unsafe { FaultInjector::look(table.reader(), &mut past) }.unwrap();
+    unsafe { FaultInjector::look(&table, &mut past) }.unwrap();
     #[expect(unsafe_code, reason = "the fault injector is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
-    let injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
+    let injector = unsafe { FaultInjector::open(&table) }.unwrap();
     show!(out, "FaultInjector", &injector);
     show!(out, "Past", &past);
     let piece = injector.pieces().iter().find(|piece| piece.region == Region::Key).unwrap();

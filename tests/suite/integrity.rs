@@ -50,7 +50,7 @@ fn getters_of_an_entry_verify_what_they_return() {
         cursor.first().unwrap();
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: a cursor holds offsets.
         #[expect(unsafe_code, reason = "opens the fault injector")]
-        let mut injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
+        let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
         let regions = [Region::Header, Region::Digests, Region::Key, Region::Value];
         let pieces: Vec<usize> = (0..injector.pieces().len())
             .filter(|piece| regions.contains(&injector.pieces()[*piece].region))

@@ -69,7 +69,7 @@ fn key_lengths() {
             table.put(1 + len, &key, b"v").unwrap();
             assert_eq!(value_of(&table, &key), b"v");
         }
-        let before = counters(table.reader());
+        let before = counters(&table);
         let long = vec![b'k'; max as usize + 1];
         for kind in [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::custom(0)] {
             let refused = table.insert(9, kind, &long, b"");
@@ -80,7 +80,7 @@ fn key_lengths() {
             assert!(matches!(refused, Err(Error::KeyTooLarge { len, .. }) if len == max + 1), "{refused:?}");
         }
         table.delete_range(9, b"", &long[..max as usize]).unwrap();
-        let mut after = counters(table.reader());
+        let mut after = counters(&table);
         assert_eq!(after.numbers[2], 1);
         after.numbers = before.numbers;
         after.sequences = before.sequences;
@@ -98,14 +98,14 @@ fn value_lengths() {
             writer.put(len, b"k", &value).ok();
             assert_eq!(value_of(&table, b"k"), value);
         }
-        let before = counters(table.reader());
+        let before = counters(&table);
         for kind in [Kind::PUT, Kind::MERGE, Kind::custom(0), Kind::custom_delete(63)] {
             let refused = writer.insert(max + 5, kind, b"k", &vec![b'v'; max as usize + 1]);
             assert!(
                 matches!(refused, Err(Error::ValueTooLarge { len, max: m }) if len == max + 1 && m == max)
             );
         }
-        assert_eq!(counters(table.reader()), before);
+        assert_eq!(counters(&table), before);
     }
 }
 
@@ -153,12 +153,12 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
             Err(other) => panic!("{other} at entry {sequence} under limit {limit}"),
         }
     };
-    let before = counters(table.reader());
+    let before = counters(table);
     assert_eq!(before.numbers[0], sequence - 1);
     for kind in [Kind::PUT, Kind::MERGE, Kind::from_u8(0xff)] {
         let again = table.insert(sequence, kind, &refused.0, &vec![b'v'; limit as usize]);
         assert!(matches!(again, Err(Error::MemTableFull { .. })), "{again:?}");
-        assert_eq!(counters(table.reader()), before);
+        assert_eq!(counters(table), before);
     }
     let reserved = table.try_reserve(limit);
     assert!(matches!(reserved, Err(Error::MemTableFull { .. })), "{reserved:?}");
@@ -209,7 +209,7 @@ fn sizes_beyond_all_limits() {
         for n in 0..entries {
             table.put(n, &n.to_be_bytes(), &[b'v'; 100]).unwrap();
         }
-        let before = counters(table.reader());
+        let before = counters(&table);
         for bytes in [u64::MAX, u64::MAX - 7, u64::MAX - 8, 1 << 63, 1 << 35, (32 << 30) + 1] {
             match table.try_reserve(bytes) {
                 Err(Error::MemTableFull { needed, remaining }) => {
@@ -218,7 +218,7 @@ fn sizes_beyond_all_limits() {
                 other => panic!("{bytes}: {other:?}"),
             }
         }
-        let mut after = counters(table.reader());
+        let mut after = counters(&table);
         // The writer that was made for the reservation keeps some units.
         after.numbers[5] = before.numbers[5];
         assert_eq!(after, before);
@@ -322,7 +322,7 @@ fn failing_inserts_change_nothing() {
         table.delete(7, b"d").unwrap();
         table.delete_range(8, b"x", b"z").unwrap();
         let mut writer = table.writer();
-        let before = counters(table.reader());
+        let before = counters(&table);
         let long = [b'l'; 101];
         let caller_digest = Protected::<Kvo>::of(b"k", b"another", Kind::PUT);
         let is_invalid = |error: &Error| matches!(error, Error::InvalidArgument(_));
@@ -340,19 +340,19 @@ fn failing_inserts_change_nothing() {
                 assert!(matches!(again, Err(Error::DuplicateEntry { sequence: 5 })));
             }
         }
-        assert_eq!(counters(table.reader()), before);
+        assert_eq!(counters(&table), before);
         let broken = table.insert_protected(10, Kind::PUT, b"k", b"v", caller_digest).unwrap_err();
         assert!(matches!(broken, Error::Corruption(report) if report.place == Place::Entry));
-        let mut after = counters(table.reader());
+        let mut after = counters(&table);
         // The arena bytes of the failed insert are zero again, and the writer's next entry takes them.
         after.numbers[5] = before.numbers[5];
         assert_eq!(after, before);
         table.freeze().unwrap();
-        let frozen = counters(table.reader());
+        let frozen = counters(&table);
         assert!(matches!(table.put(11, b"k", b"v"), Err(Error::Frozen)));
         assert!(matches!(writer.put(11, b"k", b"v"), Err(Error::Frozen)));
         assert!(matches!(table.try_reserve(8), Err(Error::Frozen)));
-        assert_eq!(counters(table.reader()), frozen);
+        assert_eq!(counters(&table), frozen);
     }
 }
 
@@ -403,7 +403,7 @@ fn a_panicking_comparator_leaves_the_table_valid() {
             assert_eq!(scanned, table.len(), "insert {n}, panicked: {}, before {before}", result.is_err());
         }
         assert!(u64::from(panics) > inserts / 30, "{panics} panics");
-        let forward: Vec<_> = counters(table.reader()).raw;
+        let forward: Vec<_> = counters(&table).raw;
         assert!(forward.windows(2).all(|pair| (&pair[0].0, pair[1].1) < (&pair[1].0, pair[0].1)));
         let mut backward: Vec<_> = table.range(..).rev().map(|entry| entry.unwrap().sequence()).collect();
         backward.reverse();

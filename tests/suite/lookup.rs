@@ -318,5 +318,5 @@ fn damage_to_filters_changes_no_answer() {
 fn open_injector(table: &MemTable) -> paranoid_memtable::fault::FaultInjector<'_> {
     #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
-    unsafe { paranoid_memtable::fault::FaultInjector::open(table.reader()) }.unwrap()
+    unsafe { paranoid_memtable::fault::FaultInjector::open(table) }.unwrap()
 }

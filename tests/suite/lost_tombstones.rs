@@ -36,7 +36,7 @@ fn delete(table: &MemTable, turn: u64) {
 fn open_injector(table: &MemTable) -> FaultInjector<'_> {
     #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
-    unsafe { FaultInjector::open(table.reader()) }.unwrap()
+    unsafe { FaultInjector::open(table) }.unwrap()
 }
 
 /// The two counters of the tally, which come first, and every record: 48 bytes each.

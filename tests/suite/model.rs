@@ -67,8 +67,8 @@ fn the_newest_of_equals_is_shown_in_both_directions() {
         let mut cursor = table.cursor();
         assert_eq!(cursor.seek_for_prev(b"bb").unwrap().unwrap().value().unwrap(), [4]);
     };
-    check(table.reader());
-    check(table.freeze().unwrap().reader());
+    check(&table);
+    check(&table.freeze().unwrap());
 }
 
 #[test]

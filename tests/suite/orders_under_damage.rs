@@ -135,14 +135,14 @@ fn every_bit_under_another_order_with_replaced_equals() {
         scan(&table, &rows, "undamaged");
         // SAFETY: one thread, and nothing borrowed is held.
         #[expect(unsafe_code, reason = "opens the fault injector")]
-        let injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
+        let injector = unsafe { FaultInjector::open(&table) }.unwrap();
         let visibility = injector.pieces().iter().map(|piece| (piece.part, piece.len()));
         visibility.collect::<Vec<_>>()
     };
     let table = table();
     // SAFETY: one thread, and nothing borrowed is held while the fault injector works.
     #[expect(unsafe_code, reason = "opens the fault injector")]
-    let mut injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
+    let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
     let stride = if cfg!(debug_assertions) { 5 } else { 1 };
     let (mut tried, mut most) = (0, 0);
     for (piece, (part, len)) in pieces.into_iter().enumerate().filter(|(_, (part, _))| *part == Part::Points)
@@ -169,7 +169,7 @@ fn a_damaged_replacing_entry_never_shows_the_replaced_one() {
     let table = table();
     // SAFETY: one thread, and nothing borrowed is held while the fault injector works.
     #[expect(unsafe_code, reason = "opens the fault injector")]
-    let mut injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
+    let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
     let owned = |piece: &paranoid_memtable::fault::Piece| {
         piece.owner.as_ref().is_some_and(|owner| owner.key.eq_ignore_ascii_case(b"charlie"))
     };

@@ -126,7 +126,7 @@ fn the_hard_limit_counts_range_deletes() {
                     Err(other) => panic!("{other}"),
                 }
             };
-            let before = counters(table.reader());
+            let before = counters(&table);
             assert_eq!(before.numbers[2], number - 1);
             let mut batch = WriteBatch::new();
             batch.put(b"first", b"1").unwrap();
@@ -134,7 +134,7 @@ fn the_hard_limit_counts_range_deletes() {
             for again in [table.write_batch(number, &batch), table.writer().write_batch(number, &batch)] {
                 assert!(matches!(again, Err(Error::MemTableFull { .. })), "{again:?}");
             }
-            let mut after = counters(table.reader());
+            let mut after = counters(&table);
             // The writer that was made for the batch is counted.
             after.numbers[5] = before.numbers[5];
             assert_eq!(after, before);
@@ -177,12 +177,12 @@ fn the_last_range_delete_below_the_hard_limit() {
         let exact = LIMIT - probe.remaining();
         for (limit, fits) in [(exact - 8, false), (exact, true), (exact + 8, true)] {
             let table = made(limit);
-            let before = (counters(table.reader()), table.remaining());
+            let before = (counters(&table), table.remaining());
             let written = write(&table, path, count);
             assert_eq!(written.is_ok(), fits, "{path} {count}: {written:?}");
             if !fits {
                 assert!(matches!(written, Err(Error::MemTableFull { .. })));
-                assert_eq!((counters(table.reader()), table.remaining()), before);
+                assert_eq!((counters(&table), table.remaining()), before);
             }
             table.freeze().unwrap();
             assert!(table.delete_range(99, b"a", b"b").is_err() && !table.can_fit_range_delete(1, 1));
@@ -206,12 +206,12 @@ fn memory_that_the_system_refuses() {
     }
     let table = MemTable::default();
     table.put(1, b"before", b"1").unwrap();
-    let (remaining, before) = (table.remaining(), counters(table.reader()));
+    let (remaining, before) = (table.remaining(), counters(&table));
     assert!(remaining > 8 << 30, "the table is not full");
     let refused = table.try_reserve(8 << 30).unwrap_err();
     assert!(matches!(refused, Error::MemoryRefused { needed } if needed >= 8 << 30), "{refused:?}");
     assert!(refused.to_string().contains("system refused memory"), "{refused}");
-    assert_eq!((counters(table.reader()).raw, table.remaining()), (before.raw, remaining));
+    assert_eq!((counters(&table).raw, table.remaining()), (before.raw, remaining));
     table.put(2, b"after", b"2").unwrap();
     assert!(matches!(table.get(b"after", 2).unwrap(), Lookup::Value(value) if *value == *b"2"));
     let full = MemTable::new(bare().hard_limit(64 << 20).build().unwrap()).unwrap();

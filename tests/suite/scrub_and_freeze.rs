@@ -120,7 +120,7 @@ fn a_scrub_reports_every_flip_in_the_tombstone_index() {
         }
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
         #[expect(unsafe_code, reason = "opens the fault injector")]
-        let mut injector = unsafe { FaultInjector::open(table.reader()) }.unwrap();
+        let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
         let step = if cfg!(debug_assertions) { 61 } else { 5 };
         for piece in 0..injector.pieces().len() {
             if injector.pieces()[piece].region != Region::TombstoneIndex {

@@ -164,10 +164,10 @@ fn freeze_slowly(stop_at: u64) {
         let unpublished = table.allocated_bytes();
         fill(&other);
         for snapshot in [POINTS, POINTS + TOMBSTONES / 2, u64::MAX] {
-            check(table.reader(), snapshot);
-            check(other.reader(), snapshot);
+            check(table, snapshot);
+            check(&other, snapshot);
         }
-        let live = dearest_get(table.reader());
+        let live = dearest_get(table);
         assert!(live < TOMBSTONES / 2, "{live} comparisons: a walk over the tombstones, not the live index");
         table.maintain();
         assert!(!freezer.is_finished(), "it stands at the gate");
@@ -176,7 +176,7 @@ fn freeze_slowly(stop_at: u64) {
         let frozen = freezer.join().unwrap();
         assert!(frozen.allocated_bytes() > unpublished, "the result is published");
         for snapshot in [POINTS, POINTS + TOMBSTONES / 2, u64::MAX] {
-            check(frozen.reader(), snapshot);
+            check(&frozen, snapshot);
         }
     });
 }

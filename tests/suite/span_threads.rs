@@ -196,10 +196,10 @@ fn reader(table: &MemTable, model: &Model, progress: &Progress, over: &AtomicBoo
         for _ in 0..READS {
             let newest = progress.snapshot();
             let snapshot = if rng.one_in(2) { newest } else { rng.below(newest + 1) };
-            model.check_get(table.reader(), rng.below(KEYS), snapshot);
+            model.check_get(table, rng.below(KEYS), snapshot);
         }
         let newest = progress.snapshot();
-        model.check_all(table.reader(), if rng.one_in(2) { newest } else { rng.below(newest + 1) });
+        model.check_all(table, if rng.one_in(2) { newest } else { rng.below(newest + 1) });
         if rng.one_in(3) {
             table.maintain();
         }
@@ -238,7 +238,7 @@ fn stress(seed: u64, batches: u64, freeze_at: Option<u64>) {
                     std::thread::yield_now();
                 }
                 let frozen = table.freeze().unwrap();
-                model.check_all(frozen.reader(), progress.snapshot());
+                model.check_all(&frozen, progress.snapshot());
             });
         }
         let ends = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
@@ -249,11 +249,11 @@ fn stress(seed: u64, batches: u64, freeze_at: Option<u64>) {
     assert!(freeze_at.is_some() || acknowledged.len() as u64 == batches * BATCH);
     assert_eq!(table.len(), acknowledged.len(), "every write is counted once");
     let exact = Model::new(seed, acknowledged.into_iter());
-    exact.check_all(table.reader(), u64::MAX);
+    exact.check_all(table, u64::MAX);
     let frozen = table.freeze().unwrap();
     let mut rng = Rng::new(seed);
     for snapshot in [0, 1, u64::MAX].into_iter().chain((0..SNAPSHOTS).map(|_| rng.below(batches * BATCH))) {
-        exact.check_all(frozen.reader(), snapshot);
+        exact.check_all(&frozen, snapshot);
     }
 }
 

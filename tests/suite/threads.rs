@@ -167,7 +167,7 @@ fn stress(seed: u64, entries: u64, freeze_at: Option<u64>) {
     let ends: Vec<u64> = scope(|threads| {
         for id in 0..READERS {
             let rng = Rng::new(seed ^ scramble(id));
-            threads.spawn(move || reader(table.reader(), written, over, rng));
+            threads.spawn(move || reader(table, written, over, rng));
         }
         let writers: Vec<_> =
             (0..WRITERS).map(|id| threads.spawn(move || writer(table, written, id, entries))).collect();
@@ -237,7 +237,7 @@ fn replace_races() {
         let over = &AtomicBool::new(false);
         scope(|threads| {
             for id in 0..READERS {
-                threads.spawn(move || replace_reader(table.reader(), over, Rng::new(seed ^ id)));
+                threads.spawn(move || replace_reader(table, over, Rng::new(seed ^ id)));
             }
             let writers: Vec<_> = (0..WRITERS)
                 .map(|id| {
@@ -261,7 +261,7 @@ fn replace_races() {
             .map(|entry| (entry.user_key().len() + entry.value_len()) as u64)
             .sum();
         assert_eq!(table.data_bytes(), data_bytes, "displaced entries do not count");
-        replace_reader(table.reader(), over, Rng::new(seed));
+        replace_reader(table, over, Rng::new(seed));
     });
 }
 

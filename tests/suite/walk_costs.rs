@@ -146,8 +146,8 @@ fn many_overwrites_and_versions_of_one_key_cost_a_search() {
             }
             assert!(most > 0);
         };
-        check(table.reader());
-        check(table.freeze().unwrap().reader());
+        check(&table);
+        check(&table.freeze().unwrap());
     }
 }
 
@@ -170,7 +170,7 @@ fn a_comparator_that_lies_ends_every_walk() {
             script::<Counting>(table.comparator()).asked.store(scramble(seed ^ round) >> 1, Relaxed);
             script::<Counting>(table.comparator()).lies.store(lies, Relaxed);
             let mut steps = 0;
-            let count = walk_everything(table.reader(), ENTRIES / 4, |what| {
+            let count = walk_everything(&table, ENTRIES / 4, |what| {
                 steps += 1;
                 assert!(steps < 40 * ENTRIES, "{what} does not end; seed {seed}, round {round}");
             });

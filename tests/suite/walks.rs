@@ -109,7 +109,7 @@ pub(crate) fn open(table: &MemTable) -> FaultInjector<'_> {
     // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it while the fault injector
     // works.
     #[expect(unsafe_code, reason = "opens the fault injector")]
-    let injector = unsafe { FaultInjector::open(table.reader()) };
+    let injector = unsafe { FaultInjector::open(table) };
     injector.unwrap()
 }
 
@@ -148,7 +148,7 @@ fn every_flipped_bit_under_every_walk() {
         let (table, model) = setup.make();
         let mut injector = open(&table);
         check_walks(
-            table.reader(),
+            &table,
             &model,
             &SNAPSHOTS,
             (&EVERYTHING.0, &EVERYTHING.1),
@@ -161,7 +161,7 @@ fn every_flipped_bit_under_every_walk() {
             let allowed = Allowed::of(&injector);
             for pattern in [0x55, 0xff, seed.wrapping_add(37 * number as u64) & 0xff] {
                 let ends = (&EVERYTHING.0, &EVERYTHING.1);
-                let verdict = check_walks(table.reader(), &model, &SNAPSHOTS, ends, (pattern, 8), &allowed);
+                let verdict = check_walks(&table, &model, &SNAPSHOTS, ends, (pattern, 8), &allowed);
                 verdict.unwrap_or_else(|text| {
                     let Piece { region, part, level, owner, .. } = &injector.pieces()[piece];
                     panic!(
@@ -193,14 +193,8 @@ fn every_pattern_of_both_ends() {
             let allowed = Allowed::of(&injector);
             for pattern in (seed % 5..256).step_by(stride(45)) {
                 let (start, end) = &ends[pattern as usize % ends.len()];
-                let verdict = check_walks(
-                    table.reader(),
-                    &model,
-                    &SNAPSHOTS[2..],
-                    (start, end),
-                    (pattern, 8),
-                    &allowed,
-                );
+                let verdict =
+                    check_walks(&table, &model, &SNAPSHOTS[2..], (start, end), (pattern, 8), &allowed);
                 verdict.unwrap_or_else(|text| {
                     let what = &injector.pieces()[piece];
                     panic!("{setup:?}\n{what:?}: {text}\nreplay: {}", replay_line(test, seed))

@@ -111,9 +111,9 @@ fn check_frozen<C: Order>(
         same("a write after the freeze is refused", &refused, &true)?;
     }
     for op in &case.ops {
-        check_read(frozen.reader(), model, op)?;
+        check_read(&frozen, model, op)?;
     }
-    check_all(frozen.reader(), model)
+    check_all(&frozen, model)
 }
 
 /// Runs a case: answers are compared during the run, at its end, and again on the frozen table.
@@ -125,13 +125,13 @@ pub fn run<C: Order>(case: &Case) -> Verdict {
         let verdict = match op {
             Op::Write(row, via) => {
                 let result = write(&table, &mut writers, row, *via);
-                check_write(&result, &model.write(row)).and_then(|()| check_counts(table.reader(), &model))
+                check_write(&result, &model.write(row)).and_then(|()| check_counts(&table, &model))
             }
-            read => check_read(table.reader(), &model, read),
+            read => check_read(&table, &model, read),
         };
         verdict.map_err(|text| format!("operation {index}: {text}"))?;
     }
-    check_all(table.reader(), &model).map_err(|text| format!("at the end: {text}"))?;
+    check_all(&table, &model).map_err(|text| format!("at the end: {text}"))?;
     check_frozen(&table, &mut writers, &model, case).map_err(|text| format!("frozen: {text}"))
 }
 

@@ -31,8 +31,8 @@ impl std::ops::Deref for Held {
     type Target = TableReader;
     fn deref(&self) -> &TableReader {
         match self {
-            Held::Active(table) => table.reader(),
-            Held::Frozen(table) => table.reader(),
+            Held::Active(table) => table,
+            Held::Frozen(table) => table,
         }
     }
 }

@@ -249,7 +249,7 @@ impl Stage {
         }
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
         #[expect(unsafe_code, reason = "opens the fault injector")]
-        let injector = unsafe { FaultInjector::open(table.reader()) }?;
+        let injector = unsafe { FaultInjector::open(&table) }?;
         let mut map = Map::of(&injector, &options.kinds);
         if plan.mode == Mode::EveryAcceleratorBit {
             map = map.accelerators_only();

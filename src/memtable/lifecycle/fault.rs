@@ -49,7 +49,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// let table = MemTable::new(MemTableOptions::default())?;
 /// table.put(1, b"key", b"value")?;
 /// // SAFETY: one thread, and nothing borrowed is held.
-/// let mut injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let mut injector = unsafe { FaultInjector::open(&table) }?;
 /// let value = injector.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
 /// injector.flip(value, 3);
 /// assert!(matches!(table.get(b"key", 1), Err(Error::Corruption(_))));

@@ -33,7 +33,7 @@ pub(crate) enum Fresh {
 /// for sequence in 1..=2 {
 ///     table.put(sequence, b"key", b"value")?;
 ///     // SAFETY: one thread, and nothing borrowed is held.
-///     unsafe { FaultInjector::look(table.reader(), &mut past) }?;
+///     unsafe { FaultInjector::look(&table, &mut past) }?;
 /// }
 /// assert!(past.changes() > 0); // the links to the first entry, for example
 /// # Ok::<(), paranoid_memtable::Error>(())

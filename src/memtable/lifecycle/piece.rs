@@ -16,7 +16,7 @@ use crate::key::SequenceNumber;
 /// let table = MemTable::default();
 /// table.put(1, b"key", b"value")?;
 /// // SAFETY: one thread, and nothing borrowed is held.
-/// let injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let injector = unsafe { FaultInjector::open(&table) }?;
 /// let value = injector.pieces().iter().find(|piece| piece.region == Region::Value).expect("the entry's value");
 /// assert_eq!(value.len(), 5);
 /// # Ok::<(), paranoid_memtable::Error>(())
@@ -60,7 +60,7 @@ pub enum Region {
 /// let table = MemTable::default();
 /// table.delete_range(1, b"a", b"b")?;
 /// // SAFETY: one thread, and nothing borrowed is held.
-/// let injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let injector = unsafe { FaultInjector::open(&table) }?;
 /// let end = injector.pieces().iter().find(|piece| piece.region == Region::Value).expect("the end of the range");
 /// assert_eq!(end.part, Part::Ranges);
 /// # Ok::<(), paranoid_memtable::Error>(())
@@ -86,7 +86,7 @@ pub enum Part {
 /// let table = MemTable::default();
 /// table.put(7, b"key", b"value")?;
 /// // SAFETY: one thread, and nothing borrowed is held.
-/// let injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let injector = unsafe { FaultInjector::open(&table) }?;
 /// let owner = injector.owner(0).expect("one entry");
 /// assert_eq!((&*owner.key, owner.sequence), (b"key".as_slice(), 7));
 /// # Ok::<(), paranoid_memtable::Error>(())
@@ -107,7 +107,7 @@ pub struct Owner {
 /// let table = MemTable::default();
 /// table.put(7, b"key", b"value")?;
 /// // SAFETY: one thread, and nothing borrowed is held.
-/// let injector = unsafe { FaultInjector::open(table.reader()) }?;
+/// let injector = unsafe { FaultInjector::open(&table) }?;
 /// let pieces = injector.pieces();
 /// let digests = pieces.iter().find(|piece| piece.region == Region::Digests).expect("8 protection bytes");
 /// assert_eq!(digests.len(), 16);

@@ -18,8 +18,8 @@ use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 use crate::memtable::scan::walk::Walk;
 
-/// A position in a table that moves in both directions. Made by [`cursor`](crate::MemTable::cursor),
-/// [`cursor_at`](crate::MemTable::cursor_at) and their owned forms.
+/// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor),
+/// [`cursor_at`](crate::TableReader::cursor_at) and their owned forms.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};

@@ -27,8 +27,8 @@ use crate::memtable::scan::walk::{Mark, Walk};
 use crate::planted::{Bug, planted};
 
 /// A range with keys descending and the newest version of each key first. A damaged place is reported once, and the
-/// range goes on at its other side. Made by [`range_descending`](crate::MemTable::range_descending) and
-/// [`owned_range_descending`](crate::MemTable::owned_range_descending).
+/// range goes on at its other side. Made by [`range_descending`](crate::TableReader::range_descending) and
+/// [`owned_range_descending`](crate::TableReader::owned_range_descending).
 ///
 /// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
 /// [`next_entry`](Self::next_entry), and is an iterator over verified copies of them.
@@ -311,7 +311,7 @@ impl<H: Handle> DescendingRange<H> {
     }
 
     /// Replaces the bounds by positions (user key, sequence number) in the table's order, as for
-    /// [`range_versions`](crate::MemTable::range_versions), and restarts the range. It shows the entries between
+    /// [`range_versions`](crate::TableReader::range_versions), and restarts the range. It shows the entries between
     /// them, in its own order.
     ///
     /// ```

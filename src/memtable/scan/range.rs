@@ -28,8 +28,8 @@ use crate::memtable::scan::walk::Walk;
 use crate::planted::{Bug, planted};
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
-/// which then goes on after it. Made by [`range`](crate::MemTable::range), [`range_at`](crate::MemTable::range_at),
-/// [`range_versions`](crate::MemTable::range_versions) and their owned forms.
+/// which then goes on after it. Made by [`range`](crate::TableReader::range), [`range_at`](crate::TableReader::range_at),
+/// [`range_versions`](crate::TableReader::range_versions) and their owned forms.
 ///
 /// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
 /// [`next_entry`](Self::next_entry) and [`next_back_entry`](Self::next_back_entry), and is an iterator over verified
@@ -451,7 +451,7 @@ impl<H: Handle> EntryRange<H, Raw> {
     }
 
     /// Replaces the bounds by positions (user key, sequence number), as those of
-    /// [`range_versions`](crate::MemTable::range_versions), and restarts both ends.
+    /// [`range_versions`](crate::TableReader::range_versions), and restarts both ends.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;

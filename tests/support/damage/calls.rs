@@ -52,12 +52,9 @@ const READS: &[&str] = &[
 /// The functions that a trial calls, by type.
 pub const CALLED: &[(&str, &[&str])] = &[
     ("TableReader", READS),
-    ("MemTable", READS),
-    ("ImmutableMemTable", READS),
     (
         "MemTable",
         &[
-            "reader",
             "should_flush",
             "maintain",
             "mark_for_flush",
@@ -86,7 +83,7 @@ pub const CALLED: &[(&str, &[&str])] = &[
         "Writer",
         &["put", "merge", "delete", "single_delete", "delete_range", "insert", "insert_parts", "write_batch"],
     ),
-    ("ImmutableMemTable", &["reader", "flush", "flush_with", "flush_iter", "flush_iter_with", "salvage"]),
+    ("ImmutableMemTable", &["flush", "flush_with", "flush_iter", "flush_iter_with", "salvage"]),
     ("FlushIter", &["next", "summary"]),
     (
         "Cursor",

@@ -68,7 +68,7 @@ fn look(table: &MemTable, past: &mut Past) -> Result<(), Error> {
     // SAFETY: this thread alone uses the table.
     #[expect(unsafe_code, reason = "looks through the fault injector")]
     unsafe {
-        FaultInjector::look(table.reader(), past)
+        FaultInjector::look(table, past)
     }
 }
 
@@ -137,7 +137,7 @@ impl Case {
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: what is parked, and what
         // was pulled, holds offsets.
         #[expect(unsafe_code, reason = "opens the fault injector")]
-        let mut injector = unsafe { FaultInjector::open(table.reader()) }?;
+        let mut injector = unsafe { FaultInjector::open(table) }?;
         let (area, kind) = strike(&mut injector, &past);
         let mut trial = Trial::new(model, Bounds::of(model, &injector, kind), self.turn);
         drop(injector);
@@ -158,19 +158,19 @@ fn reads(trial: &mut Trial<'_>, table: &MemTable, parked: Parked<'_>) {
     let rows: Vec<&Row> = model.rows.iter().collect();
     trial.parked(parked);
     let demand = if trial.bounds().must_find { Demand::Finding } else { Demand::Anything };
-    trial.gets(table.reader());
-    trial.scrub(table.reader(), demand);
-    trial.scans(table.reader(), &rows);
-    trial.resolved_scans(table.reader());
-    trial.seeks(table.reader());
-    trial.prefix_scans(table.reader());
-    trial.bounded_scans(table.reader());
-    trial.ranges(table.reader());
-    trial.sought_ranges(table.reader());
-    trial.seen_tombstones(table.reader());
-    trial.further_reads(table.reader());
+    trial.gets(table);
+    trial.scrub(table, demand);
+    trial.scans(table, &rows);
+    trial.resolved_scans(table);
+    trial.seeks(table);
+    trial.prefix_scans(table);
+    trial.bounded_scans(table);
+    trial.ranges(table);
+    trial.sought_ranges(table);
+    trial.seen_tombstones(table);
+    trial.further_reads(table);
     if trial.turn().is_multiple_of(4) {
-        trial.accounts(table.reader());
+        trial.accounts(table);
         trial.marks(table);
         trial.fork(table);
     }
@@ -194,15 +194,15 @@ fn of_mutable(mut trial: Trial<'_>, table: &MemTable, parked: Parked<'_>) -> Ver
     let grown = trial.model().after(more);
     let rows: Vec<&Row> = grown.rows.iter().collect();
     let mut trial = trial.after(&grown);
-    trial.gets(table.reader());
-    trial.scans(table.reader(), &rows);
-    trial.resolved_scans(table.reader());
-    trial.ranges(table.reader());
+    trial.gets(table);
+    trial.scans(table, &rows);
+    trial.resolved_scans(table);
+    trial.ranges(table);
     if let Some(frozen) = trial.freeze(table) {
-        trial.gets(frozen.reader());
-        trial.scans(frozen.reader(), &rows);
+        trial.gets(&frozen);
+        trial.scans(&frozen, &rows);
         trial.flush(&frozen);
-        trial.scrub(frozen.reader(), Demand::Anything);
+        trial.scrub(&frozen, Demand::Anything);
         trial.salvage(&frozen);
     }
     trial.verdict

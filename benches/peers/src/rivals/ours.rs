@@ -46,8 +46,8 @@ impl Ours {
 
     fn reader(&self) -> &TableReader {
         match &self.frozen {
-            Some(frozen) => frozen.reader(),
-            None => self.table.reader(),
+            Some(frozen) => frozen,
+            None => &self.table,
         }
     }
 
