@@ -291,86 +291,40 @@ impl MemTable {
         write(self.core(), &Fields::new(sequence, kind, key, value, None))
     }
 
-    /// Inserts an entry with a digest that the caller computed over its own buffers. The digest is compared with the
-    /// bytes in the arena before the entry becomes visible.
+    /// Inserts an entry in its general form: the value is the concatenation of several slices, which are copied straight into the
+    /// arena, and the caller may give a digest over key, kind and whole value. The entry equals the one that
+    /// [`insert`](Self::insert) makes of the joined slices.
     ///
     /// ```
-    /// use paranoid_memtable::{Error, Kind, MemTable};
+    /// use paranoid_memtable::{Error, Kind, Lookup, MemTable};
     /// use paranoid_memtable::integrity::Protected;
+    /// # fn main() -> Result<(), Error> {
     /// let table = MemTable::default();
+    /// table.insert_parts(1, Kind::PUT, b"key", &[b"head", b"", b"body"], None)?;
+    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if &*value == b"headbody"));
+    ///
     /// let digest = Protected::of(b"key", b"value", Kind::PUT);
-    /// table.insert_protected(1, Kind::PUT, b"key", b"value", digest)?;
-    /// let damaged = table.insert_protected(2, Kind::PUT, b"key", b"valve", digest);
+    /// table.insert_parts(2, Kind::PUT, b"key", &[b"value"], Some(digest))?;
+    /// let damaged = table.insert_parts(3, Kind::PUT, b"key", &[b"valve"], Some(digest));
     /// assert!(matches!(damaged, Err(Error::Corruption(_))));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`insert`](Self::insert), and `Corruption` if the bytes do not have that digest.
-    pub fn insert_protected(
-        &self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: &[u8],
-        value: &[u8],
-        caller_digest: Protected<Kvo>,
-    ) -> Result<Inserted> {
-        write_any(self.core(), &Fields::new(sequence, kind, key, value, Some(caller_digest)))
-    }
-
-    /// Inserts an entry whose value is the concatenation of several slices. They are copied straight into the arena,
-    /// and the entry equals the one that [`insert`](Self::insert) makes of the joined slices.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Kind, Lookup, MemTable};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.insert_parts(1, Kind::PUT, b"k", &[b"head", b"", b"body"])?;
-    /// assert!(matches!(table.get(b"k", 1)?, Lookup::Value(value) if &*value == b"headbody"));
     /// # Ok(()) }
     /// ```
     ///
-    /// The digests are computed from the arena's bytes after the copy. A bit that flips in the caller's key is
-    /// noticed; one that flips in the slices before the copy is noticed only by
-    /// [`insert_parts_protected`](Self::insert_parts_protected), which compares a digest of the caller.
+    /// The digests are computed from the arena's bytes after the copy, and the caller's is compared with them before the entry becomes
+    /// visible. A bit that flips in the caller's key is noticed without it; one that flips in the value before the copy is not.
     ///
     /// # Errors
-    /// Those of [`insert`](Self::insert); `ValueTooLarge` refers to the length of all slices together.
+    /// Those of [`insert`](Self::insert), where `ValueTooLarge` refers to the length of all slices together, and `Corruption` if the
+    /// bytes do not have the caller's digest.
     pub fn insert_parts(
         &self,
         sequence: SequenceNumber,
         kind: Kind,
         key: &[u8],
         value: &[&[u8]],
+        caller_digest: Option<Protected<Kvo>>,
     ) -> Result<Inserted> {
-        with_slices(sequence, kind, key, value, None, |fields| write_any(self.core(), fields))
-    }
-
-    /// Inserts an entry whose value is the concatenation of several slices, with the caller's digest over key, kind
-    /// and the whole value. The digest is compared with the bytes in the arena before the entry becomes visible.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Kind, Lookup, MemTable};
-    /// use paranoid_memtable::integrity::Protected;
-    /// let table = MemTable::default();
-    /// let digest = Protected::of(b"key", b"headbody", Kind::PUT);
-    /// table.insert_parts_protected(1, Kind::PUT, b"key", &[b"head", b"body"], digest)?;
-    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"headbody"));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`insert_parts`](Self::insert_parts), and `Corruption` if the bytes do not have that digest.
-    pub fn insert_parts_protected(
-        &self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: &[u8],
-        value: &[&[u8]],
-        caller_digest: Protected<Kvo>,
-    ) -> Result<Inserted> {
-        let digest = Some(caller_digest);
-        with_slices(sequence, kind, key, value, digest, |fields| write_any(self.core(), fields))
+        with_slices(sequence, kind, key, value, caller_digest, |fields| write_any(self.core(), fields))
     }
 
     /// A writer with a splice, a sub-chunk and counters of its own, for a thread that writes much.

@@ -102,7 +102,7 @@ fn copy_entry(to: &MemTable, entry: &FlushEntry<'_>) -> Result<()> {
     if protection.check(user_key, value, sequence, kind).is_none() {
         return Err(Corruption::new(Place::Value, 0, 0, 0).with_sequence(sequence).into());
     }
-    to.insert_protected(sequence, kind, user_key, value, digest).map(drop)
+    to.insert_parts(sequence, kind, user_key, &[value], Some(digest)).map(drop)
 }
 
 /// Leaves a damaged table to a flush, up to the stop, and puts an empty one in the place of the affected ones (RESUME-2).

@@ -170,7 +170,7 @@ fn errors_and_debug_output_hold_no_user_bytes() {
         table.put(2, secret, &long).unwrap_err(),
         table.delete_range(2, secret, secret).unwrap_err(),
         table.insert(2, Kind::from_u8(9), secret, secret).unwrap_err(),
-        table.insert_protected(2, Kind::PUT, secret, secret, caller_digest).unwrap_err(),
+        table.insert_parts(2, Kind::PUT, secret, &[secret], Some(caller_digest)).unwrap_err(),
         table.try_reserve(1 << 20).unwrap_err(),
     ];
     let mut cursor = table.cursor();
@@ -283,18 +283,18 @@ fn a_value_in_slices_is_held_to_what_the_whole_is() {
     let table = MemTable::new(options).unwrap();
     let eight: [&[u8]; 3] = [b"abc", b"", b"defgh"];
     let digest = Protected::of(b"k", b"abcdefgh", Kind::PUT);
-    table.insert_parts_protected(1, Kind::PUT, b"k", &eight, digest).unwrap();
+    table.insert_parts(1, Kind::PUT, b"k", &eight, Some(digest)).unwrap();
     let swapped: [&[u8]; 3] = [b"defgh", b"", b"abc"];
-    let error = table.insert_parts_protected(2, Kind::PUT, b"k", &swapped, digest).unwrap_err();
+    let error = table.insert_parts(2, Kind::PUT, b"k", &swapped, Some(digest)).unwrap_err();
     assert!(error.corruption().is_some(), "{error}");
     let nine: [&[u8]; 2] = [b"abcdefgh", b"i"];
-    let refused = table.insert_parts(3, Kind::PUT, b"k", &nine);
+    let refused = table.insert_parts(3, Kind::PUT, b"k", &nine, None);
     assert!(matches!(refused, Err(Error::ValueTooLarge { len: 9, max: 8 })), "{refused:?}");
-    let refused = table.insert_parts(3, Kind::DELETE, b"k", &[b"", b"x"]);
+    let refused = table.insert_parts(3, Kind::DELETE, b"k", &[b"", b"x"], None);
     assert!(text_of(refused.unwrap_err()).contains("no value"));
-    let refused = table.insert_parts(3, Kind::RANGE_DELETE, b"b", &[b"", b"b"]);
+    let refused = table.insert_parts(3, Kind::RANGE_DELETE, b"b", &[b"", b"b"], None);
     assert!(text_of(refused.unwrap_err()).contains("range"));
-    table.insert_parts(4, Kind::RANGE_DELETE, b"a", &[b"b", b"c"]).unwrap();
+    table.insert_parts(4, Kind::RANGE_DELETE, b"a", &[b"b", b"c"], None).unwrap();
     assert_eq!((table.len(), table.num_range_deletes(), table.data_bytes()), (2, 1, 12));
 }
 

@@ -450,8 +450,8 @@ fn a_flush_keeps_what_was_asked_for() {
 fn a_caller_digest_is_compared_before_publication() {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     let caller_digest = Protected::of(b"key", b"value", Kind::PUT);
-    let error = table.insert_protected(1, Kind::PUT, b"key", b"valuf", caller_digest).unwrap_err();
+    let error = table.insert_parts(1, Kind::PUT, b"key", &[b"valuf"], Some(caller_digest)).unwrap_err();
     assert!(error.corruption().is_some(), "{error}");
     assert_eq!(table.len(), 0);
-    table.insert_protected(1, Kind::PUT, b"key", b"value", caller_digest).unwrap();
+    table.insert_parts(1, Kind::PUT, b"key", &[b"value"], Some(caller_digest)).unwrap();
 }

@@ -176,7 +176,7 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
         table.insert(1 << 60, Kind::DELETE, &key, &key).unwrap_err(),
         table.delete_range(1 << 60, &bytes(letter, 9), &bytes(letter, 8)).unwrap_err(),
         table
-            .insert_protected(1 << 60, Kind::PUT, &key, &key, Protected::of(&key, &long, Kind::PUT))
+            .insert_parts(1 << 60, Kind::PUT, &key, &[&key], Some(Protected::of(&key, &long, Kind::PUT)))
             .unwrap_err(),
         interrupted,
         corruption,

@@ -341,7 +341,7 @@ fn failing_inserts_change_nothing() {
             }
         }
         assert_eq!(counters(&table), before);
-        let broken = table.insert_protected(10, Kind::PUT, b"k", b"v", caller_digest).unwrap_err();
+        let broken = table.insert_parts(10, Kind::PUT, b"k", &[b"v"], Some(caller_digest)).unwrap_err();
         assert!(matches!(broken, Error::Corruption(report) if report.place == Place::Entry));
         let mut after = counters(&table);
         // The arena bytes of the failed insert are zero again, and the writer's next entry takes them.

@@ -162,7 +162,9 @@ fn the_last_range_delete_below_the_hard_limit() {
         match path {
             0 => table.delete_range(number, &start, &end).map(drop),
             1 => table.write_batch(number, &batch).map(drop),
-            _ => table.insert_parts(number, Kind::RANGE_DELETE, &start, &[&end[..3], &end[3..]]).map(drop),
+            _ => table
+                .insert_parts(number, Kind::RANGE_DELETE, &start, &[&end[..3], &end[3..]], None)
+                .map(drop),
         }
     };
     for (path, count) in (0..3).flat_map(|path| [1, 2, 7, 8, 9, 16].map(|count| (path, count))) {

@@ -285,7 +285,7 @@ fn every_entrance_refuses_the_same_entries() {
         let caller_digest = Protected::of(key, value, kind);
         let mut injectors = vec![
             verdict(table.insert(1, kind, key, value)),
-            verdict(table.insert_protected(2, kind, key, value, caller_digest)),
+            verdict(table.insert_parts(2, kind, key, &[value], Some(caller_digest))),
             verdict(table.writer().insert(3, kind, key, value)),
         ];
         let taken = table.len();

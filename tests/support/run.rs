@@ -36,12 +36,12 @@ fn write_slices(table: &MemTable, writer: &mut Writer, row: &Row) -> Result<Inse
     let slices = [&value[..low], &value[low..high], &[], &value[high..]];
     let slices = if value.is_empty() && sequence % 2 == 0 { &slices[..0] } else { &slices[..] };
     match sequence % 3 {
-        0 => table.insert_parts(*sequence, *kind, key, slices),
+        0 => table.insert_parts(*sequence, *kind, key, slices, None),
         1 => {
             let caller_digest = Protected::of(key, value, *kind);
-            table.insert_parts_protected(*sequence, *kind, key, slices, caller_digest)
+            table.insert_parts(*sequence, *kind, key, slices, Some(caller_digest))
         }
-        _ => writer.insert_parts(*sequence, *kind, key, slices),
+        _ => writer.insert_parts(*sequence, *kind, key, slices, None),
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::batch::batch::WriteBatch;
 use crate::error::Result;
+use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::WriterShard;
@@ -77,13 +78,13 @@ impl Writer {
         self.write(&Fields::new(sequence, kind, key, value, None))
     }
 
-    /// Inserts an entry whose value is the concatenation of several slices; see
+    /// Inserts an entry in its general form: a value in slices, a digest of the caller; see
     /// [`MemTable::insert_parts`](crate::MemTable::insert_parts).
     ///
     /// ```
     /// use paranoid_memtable::{Kind, Lookup, MemTable};
     /// let table = MemTable::default();
-    /// table.writer().insert_parts(1, Kind::PUT, b"key", &[b"head", b"body"])?;
+    /// table.writer().insert_parts(1, Kind::PUT, b"key", &[b"head", b"body"], None)?;
     /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"headbody"));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
@@ -96,8 +97,9 @@ impl Writer {
         kind: Kind,
         key: &[u8],
         value: &[&[u8]],
+        caller_digest: Option<Protected<Kvo>>,
     ) -> Result<Inserted> {
-        with_slices(sequence, kind, key, value, None, |write| self.write(write))
+        with_slices(sequence, kind, key, value, caller_digest, |write| self.write(write))
     }
 
     #[inline(always)]

@@ -39,15 +39,15 @@ impl<'t> Means<'t> {
         match (self, *kind) {
             (Means::CallerDigest(table), Kind::PUT) => {
                 let caller_digest = Protected::of(key, value, *kind);
-                table.insert_protected(*sequence, *kind, key, value, caller_digest)
+                table.insert_parts(*sequence, *kind, key, &[value], Some(caller_digest))
             }
             (Means::Slices(table, writer), kind) => {
                 let (low, high) = value.split_at(value.len() / 2);
                 let (slices, caller_digest) = ([low, high], Protected::of(key, value, kind));
                 match sequence % 3 {
-                    0 => table.insert_parts(*sequence, kind, key, &slices),
-                    1 => table.insert_parts_protected(*sequence, kind, key, &slices, caller_digest),
-                    _ => writer.insert_parts(*sequence, kind, key, &slices),
+                    0 => table.insert_parts(*sequence, kind, key, &slices, None),
+                    1 => table.insert_parts(*sequence, kind, key, &slices, Some(caller_digest)),
+                    _ => writer.insert_parts(*sequence, kind, key, &slices, None),
                 }
             }
             (Means::Table(table) | Means::CallerDigest(table), kind) => match kind {
