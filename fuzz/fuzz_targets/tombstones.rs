@@ -120,21 +120,13 @@ fn check_fragments(
     let list: Vec<_> = fragments.iter().collect();
     assert!(list.iter().all(|fragment| fragment.start() < fragment.end()));
     assert!(list.windows(2).all(|two| two[0].end() <= two[1].start()), "fragments overlap");
-    let mut cursor = fragments.view(..).cursor();
     for number in 0..KEYS {
         let (key, expected) = (key(number, style), kept(model, number, stripes));
         let around = list.iter().find(|fragment| fragment.start() <= &key[..] && &key[..] < fragment.end());
         assert_eq!(around.map_or(&[][..], |fragment| fragment.sequences()), expected, "key {number}");
-        cursor.seek(&key);
-        let at = list.iter().find(|fragment| &key[..] < fragment.end());
-        assert_eq!(cursor.fragment().as_ref(), at, "seek to key {number}");
-        cursor.seek_for_prev(&key);
-        let at = list.iter().rfind(|fragment| fragment.start() <= &key[..]);
-        assert_eq!(cursor.fragment().as_ref(), at, "seek_for_prev to key {number}");
         for &snapshot in snapshots {
             let newest = expected.iter().copied().find(|sequence| *sequence <= snapshot);
             assert_eq!(fragments.max_covering_sequence(&key, snapshot), newest, "key {number} at {snapshot}");
-            assert_eq!(fragments.view(..=snapshot).max_covering_sequence(&key), newest);
         }
     }
 }

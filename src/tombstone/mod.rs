@@ -5,9 +5,8 @@
 pub(crate) mod fragment;
 pub(crate) mod index;
 
-pub use self::fragment::cursor::{FragmentCursor, PairCursor};
 pub use self::fragment::fragmenter::Fragmenter;
-pub use self::fragment::fragments::{Fragment, FragmentView, Fragments};
+pub use self::fragment::fragments::{Fragment, Fragments};
 pub use self::fragment::span::RangeTombstone;
 
 #[cfg(all(test, loom))]

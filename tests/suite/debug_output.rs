@@ -227,7 +227,6 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "Range", &table.range_at(u64::MAX, ..=key.as_slice()));
     let seen = table.range_tombstones(u64::MAX).unwrap();
     show!(out, "Fragments", &seen);
-    show!(out, "FragmentView", &seen.view(..));
     show!(out, "Descending", &table.range_descending(key.as_slice()..));
     show!(out, "DescendingRange", &table.range_descending(key.as_slice()..));
     let mut owned = table.owned_range_descending(..=key.as_slice());
@@ -315,14 +314,7 @@ fn fragments(letter: u8, out: &mut Outputs) {
     show!(out, "Fragmenter", &fragmenter);
     let fragments = fragmenter.finish();
     show!(out, "Fragments", &fragments);
-    show!(out, "FragmentView", &fragments.view(..));
     show!(out, "Fragment", &fragments.get(0).unwrap());
-    let mut cursor = fragments.view(..).cursor();
-    cursor.seek(&bytes(letter, 4));
-    show!(out, "FragmentCursor", &cursor);
-    let mut pairs = fragments.view(..).pairs();
-    pairs.seek(&bytes(letter, 4));
-    show!(out, "PairCursor", &pairs);
     let tombstone = RangeTombstone::new(&Bytewise, bytes(letter, 1), bytes(letter, 2), 7).unwrap();
     show!(out, "RangeTombstone", &tombstone);
 }

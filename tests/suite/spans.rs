@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use paranoid_memtable::tombstone::{FragmentView, Fragmenter, Fragments, RangeTombstone};
+use paranoid_memtable::tombstone::{Fragmenter, RangeTombstone};
 use paranoid_memtable::{Bytewise, Comparator, Error};
 
 use crate::support::orders::Reverse;
@@ -190,78 +190,6 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
             visible,
             "PARANOID_SEED={seed} key {key:?}"
         );
-    }
-    let mut windows =
-        vec![fragments.view(..), fragments.view(3..3), fragments.view(2..=2), fragments.view(5..90)];
-    let (uppers, stripes): (Vec<_>, Vec<_>) = fragments.split_by_snapshots(&[50, 7, 50]).into_iter().unzip();
-    assert_eq!(uppers, [7, 50, u64::MAX]);
-    windows.extend(stripes);
-    for (window, view) in
-        [(0, u64::MAX), (1, 0), (2, 2), (5, 89), (0, 7), (8, 50), (51, u64::MAX)].into_iter().zip(windows)
-    {
-        walk(&comparator, &fragments, window, view, &format!("PARANOID_SEED={seed} window {window:?}"));
-    }
-}
-
-/// Compares cursors of a view with the plain list of what it should show.
-fn walk<C: Comparator>(
-    comparator: &C,
-    fragments: &Fragments,
-    window: (u64, u64),
-    view: FragmentView<'_>,
-    note: &str,
-) {
-    let visible = |sequences: &[u64]| -> Vec<u64> {
-        sequences.iter().copied().filter(|sequence| (window.0..=window.1).contains(sequence)).collect()
-    };
-    let shown: Vec<(&[u8], &[u8], Vec<u64>)> = fragments
-        .iter()
-        .map(|fragment| (fragment.start(), fragment.end(), visible(fragment.sequences())))
-        .filter(|(_, _, sequences)| !sequences.is_empty())
-        .collect();
-    let pairs: Vec<(&[u8], u64)> = shown
-        .iter()
-        .flat_map(|(start, _, all)| all.iter().map(move |&sequence| (*start, sequence)))
-        .collect();
-    let (mut cursor, mut pair) = (view.cursor(), view.pairs());
-    let (mut forward, mut backward) = (Vec::new(), Vec::new());
-    pair.first();
-    while let (Some(fragment), Some(sequence)) = (pair.fragment(), pair.sequence()) {
-        forward.push((fragment.start(), sequence));
-        pair.next();
-    }
-    pair.last();
-    while let (Some(fragment), Some(sequence)) = (pair.fragment(), pair.sequence()) {
-        backward.push((fragment.start(), sequence));
-        pair.prev();
-    }
-    backward.reverse();
-    assert_eq!((&forward, &backward), (&pairs, &pairs), "{note}");
-    for key in keys().step_by(7).chain(fragments.iter().flat_map(|f| [f.start().to_vec(), f.end().to_vec()]))
-    {
-        let at = |index: Option<usize>| index.and_then(|index| shown.get(index)).cloned();
-        let stands = |fragment: Option<paranoid_memtable::tombstone::Fragment<'_>>| {
-            fragment.map(|f| f.sequences().to_vec())
-        };
-        let seek = shown.iter().position(|(_, end, _)| comparator.compare(&key, end).is_lt());
-        let back = shown.iter().rposition(|(start, _, _)| comparator.compare(start, &key).is_le());
-        cursor.seek(&key);
-        assert_eq!(stands(cursor.fragment()), at(seek).map(|shown| shown.2), "{note} seek {key:?}");
-        pair.seek(&key);
-        assert_eq!(pair.sequence(), at(seek).map(|shown| shown.2[0]), "{note} seek {key:?}");
-        cursor.next();
-        assert_eq!(
-            stands(cursor.fragment()),
-            at(seek.map(|index| index + 1)).map(|shown| shown.2),
-            "{note} next"
-        );
-        cursor.seek_for_prev(&key);
-        assert_eq!(stands(cursor.fragment()), at(back).map(|shown| shown.2), "{note} seek_for_prev {key:?}");
-        pair.seek_for_prev(&key);
-        assert_eq!(pair.sequence(), at(back).map(|shown| shown.2[0]), "{note} seek_for_prev {key:?}");
-        cursor.prev();
-        let before = back.and_then(|index| index.checked_sub(1));
-        assert_eq!(stands(cursor.fragment()), at(before).map(|shown| shown.2), "{note} prev");
     }
 }
 

@@ -35,9 +35,8 @@ use crate::memtable::skiplist::memory::Memory;
 use crate::memtable::skiplist::recycler::Recycler;
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader};
 use crate::memtable::write::own_writer::Writer;
-use crate::tombstone::fragment::cursor::{FragmentCursor, PairCursor};
 use crate::tombstone::fragment::fragmenter::Fragmenter;
-use crate::tombstone::fragment::fragments::{Fragment, FragmentView, Fragments};
+use crate::tombstone::fragment::fragments::{Fragment, Fragments};
 use crate::tombstone::fragment::span::RangeTombstone;
 use crate::tombstone::index::checks::Checks;
 
@@ -138,9 +137,6 @@ shown! {
         "unfragmented_len": fragments.unfragmented_len(),
         "unfragmented_bytes": fragments.unfragmented_bytes(),
     }
-    "FragmentView": impl [] FragmentView<'_>, |view| { "fragments": view.fragments() }
-    "FragmentCursor": impl [] FragmentCursor<'_>, |cursor| { "fragment": cursor.fragment() }
-    "PairCursor": impl [] PairCursor<'_>, |cursor| { "sequence": cursor.sequence() }
     "Fragmenter": impl [] Fragmenter, |_| {}
 
     "Arena": impl [] Arena, |arena| { "handed_bytes": arena.room.handed_bytes() }

@@ -15,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::ops::{Bound, RangeBounds};
 
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
@@ -219,77 +218,12 @@ impl Fragments {
     /// ```
     #[must_use]
     pub fn max_covering_sequence(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
-        self.view(..=snapshot).max_covering_sequence(key)
-    }
-
-    /// The fragments restricted to sequence numbers within `window`.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
-    /// fragmenter.add("a", "g", 3)?;
-    /// fragmenter.add("c", "k", 7)?;
-    /// let fragments = fragmenter.finish();
-    /// let mut cursor = fragments.view(..5).cursor();
-    /// cursor.last();
-    /// assert_eq!(cursor.fragment().unwrap().start(), b"c");
-    /// assert_eq!(cursor.fragment().unwrap().sequences(), [3]);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn view(&self, window: impl RangeBounds<SequenceNumber>) -> FragmentView<'_> {
-        let least = match window.start_bound() {
-            Bound::Unbounded => Some(0),
-            Bound::Included(&least) => Some(least),
-            Bound::Excluded(&below) => below.checked_add(1),
-        };
-        let greatest = match window.end_bound() {
-            Bound::Unbounded => Some(u64::MAX),
-            Bound::Included(&greatest) => Some(greatest),
-            Bound::Excluded(&above) => above.checked_sub(1),
-        };
-        // An empty window is stored as one whose least number exceeds its greatest.
-        let (least, greatest) = least.zip(greatest).unwrap_or((1, 0));
-        FragmentView { fragments: self, least, greatest }
-    }
-
-    /// One view per stripe, with the stripe's upper limit: for ascending snapshots s1 < s2 < ... < sn the stripes are
-    /// [0, s1], (s1, s2], ..., (sn, max]. Snapshots may be unsorted and repeated.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
-    /// fragmenter.add("a", "g", 3)?;
-    /// fragmenter.add("c", "k", 7)?;
-    /// let fragments = fragmenter.finish();
-    /// let stripes = fragments.split_by_snapshots(&[5]);
-    /// assert_eq!(stripes.len(), 2);
-    /// assert_eq!((stripes[0].0, stripes[0].1.max_covering_sequence(b"d")), (5, Some(3)));
-    /// assert_eq!((stripes[1].0, stripes[1].1.max_covering_sequence(b"d")), (u64::MAX, Some(7)));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn split_by_snapshots(
-        &self,
-        snapshots: &[SequenceNumber],
-    ) -> Vec<(SequenceNumber, FragmentView<'_>)> {
-        let mut uppers = snapshots.to_vec();
-        uppers.push(SequenceNumber::MAX);
-        uppers.sort_unstable();
-        uppers.dedup();
-        let mut least = Some(0);
-        uppers
-            .into_iter()
-            .filter_map(|greatest| {
-                let view = FragmentView { fragments: self, least: least?, greatest };
-                least = greatest.checked_add(1);
-                Some((greatest, view))
-            })
-            .collect()
+        let index = self.ended_before(key);
+        if index >= self.started_by(key) {
+            return None;
+        }
+        let newest = self.get(index)?.sequences;
+        newest.get(newest.partition_point(|&sequence| sequence > snapshot)).copied()
     }
 
     /// Recomputes the digest over all keys and sequence numbers and compares it with the stored one. O(bytes).
@@ -347,71 +281,6 @@ fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
     match (usize::try_from(from), usize::try_from(to)) {
         (Ok(from), Ok(to)) => items.get(from..to).unwrap_or_default(),
         _ => &[],
-    }
-}
-
-/// [`Fragments`] restricted to a window of sequence numbers. Fragments without a sequence number in the window are
-/// skipped.
-///
-/// ```
-/// use std::sync::Arc;
-/// use paranoid_memtable::Bytewise;
-/// use paranoid_memtable::tombstone::Fragmenter;
-/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
-/// fragmenter.add("a", "g", 3)?;
-/// let fragments = fragmenter.finish();
-/// assert_eq!(fragments.view(..=2).max_covering_sequence(b"b"), None);
-/// assert_eq!(fragments.view(3..).max_covering_sequence(b"b"), Some(3));
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub struct FragmentView<'a> {
-    fragments: &'a Fragments,
-    least: SequenceNumber,
-    greatest: SequenceNumber,
-}
-
-impl Clone for FragmentView<'_> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl Copy for FragmentView<'_> {}
-
-impl<'a> FragmentView<'a> {
-    /// The largest visible sequence number of the tombstones that cover `key`.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
-    /// fragmenter.add("a", "c", 3)?;
-    /// fragmenter.add("a", "c", 5)?;
-    /// let fragments = fragmenter.finish();
-    /// assert_eq!(fragments.view(..=4).max_covering_sequence(b"b"), Some(3));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_covering_sequence(&self, key: &[u8]) -> Option<SequenceNumber> {
-        let index = self.fragments.ended_before(key);
-        if index >= self.fragments.started_by(key) {
-            return None;
-        }
-        Some(self.fragment(index)?.newest())
-    }
-
-    pub(crate) fn fragments(&self) -> &'a Fragments {
-        self.fragments
-    }
-
-    /// The fragment number `index` with its visible sequence numbers, if it has any.
-    pub(crate) fn fragment(&self, index: usize) -> Option<Fragment<'a>> {
-        let mut fragment = self.fragments.get(index)?;
-        let from = fragment.sequences.partition_point(|&sequence| sequence > self.greatest);
-        let to = fragment.sequences.partition_point(|&sequence| sequence >= self.least);
-        fragment.sequences = fragment.sequences.get(from..to).unwrap_or_default();
-        (!fragment.sequences.is_empty()).then_some(fragment)
     }
 }
 

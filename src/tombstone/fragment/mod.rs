@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod cursor;
 pub(crate) mod fragmenter;
 pub(crate) mod fragments;
 pub(crate) mod span;
