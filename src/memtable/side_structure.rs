@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accelerators    filters (lines in the arena), counters of reads
-//!   tombstones      the live and the frozen index
+//!   tombstones      their index
 //!   shards          the control words of every writer
 //! ```
 //! `Core` lists them; scrub, fault injector and the count of memory ask each for its part.

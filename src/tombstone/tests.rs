@@ -21,12 +21,13 @@ use std::sync::Arc;
 use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::integrity::hash::splitmix;
 use crate::integrity::tag::Secret;
-use crate::tombstone::index::frozen::FrozenTombstones;
-use crate::tombstone::index::live::LiveIndex;
+use crate::key::{Bytewise, Comparator, KeyEquality};
+use crate::tombstone::Fragmenter;
+use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::{Asked, Question};
 
 /// Bytes in descending order, without prefixes: every comparison is a tie of prefixes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Descending;
 
 impl Comparator for Descending {
@@ -151,7 +152,7 @@ fn ask(
     }
 }
 
-fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
+fn drive<C: Comparator + Clone>(comparator: C, seed: u64, len: u64, queries: u64) {
     let mut rng = Rng(seed << 32);
     let (spans, style, space) = draw(&comparator, &mut rng, len);
     let index = LiveIndex::new(Secret::from_seed(seed));
@@ -181,19 +182,48 @@ fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
     for _ in 0..queries {
         question(&comparator, &index, &spans, &mut rng, (style, space), seed);
     }
-    let truth = spans.iter().map(|(start, end, sequence)| Ok((start, end, *sequence)));
-    let frozen = FrozenTombstones::build(&comparator, Secret::from_seed(seed), truth).unwrap();
-    frozen.scrub(&mut |corruption| panic!("seed {seed}: {corruption}"));
-    assert_eq!(frozen.len().unwrap() as usize, spans.len());
-    assert_eq!((frozen.allocated_bytes(), frozen.failure()), (frozen.index().allocated_bytes(), None));
-    let mut run = crate::tombstone::index::live::CoveringRun::default();
+    together(&comparator, &index, &spans, &mut rng, (style, space), seed);
+    let mut run = CoveringRun::default();
     let newest = spans.iter().max_by_key(|span| span.2).unwrap();
-    let found = frozen.covering_run_into(&comparator, Question::new(&newest.0, u64::MAX), &mut run).unwrap();
+    let found = index.covering_run_into(&comparator, Question::new(&newest.0, u64::MAX), &mut run).unwrap();
     assert_eq!((found, run.sequence), (Some(()), newest.2));
+    fragments(&comparator, &index, &spans, &format!("PARANOID_SEED={seed}"));
+    let finished = at_once(&comparator, seed, &spans);
     for _ in 0..queries {
-        question(&comparator, frozen.index(), &spans, &mut rng, (style, space), seed);
+        question(&comparator, &finished, &spans, &mut rng, (style, space), seed);
     }
-    together(&comparator, frozen.index(), &spans, &mut rng, (style, space), seed);
+    fragments(&comparator, &finished, &spans, &format!("PARANOID_SEED={seed}, at once"));
+}
+
+/// A finished index that got no node before all records were there.
+fn at_once(comparator: &KeyComparator, seed: u64, spans: &[Span]) -> LiveIndex {
+    let index = LiveIndex::new(Secret::from_seed(seed));
+    for (start, end, sequence) in spans {
+        index.append(comparator, start, end, *sequence).unwrap();
+    }
+    index.finish(comparator);
+    index.scrub(&mut || (), &mut |corruption| panic!("seed {seed}: {corruption}"));
+    index
+}
+
+/// The fragments that a finished index keeps are those that a fragmenter cuts.
+fn fragments<C: Comparator + Clone>(comparator: &KeyComparator, index: &LiveIndex, spans: &[Span], note: &str) {
+    let (oldest, newest) =
+        spans.iter().fold((u64::MAX, 0), |(oldest, newest), span| (oldest.min(span.2), newest.max(span.2)));
+    assert!(newest == 0 || index.fragments(newest - 1).unwrap().is_none(), "{note}: one is not seen");
+    let kept = index.fragments(newest).unwrap();
+    assert_eq!(kept.is_some(), oldest > 0, "{note}");
+    let Some(kept) = kept.map(|kept| kept.finish(comparator.clone())) else { return };
+    let mut fragmenter = Fragmenter::new(comparator.clone()).with_snapshots(&[]);
+    for (start, end, sequence) in spans {
+        fragmenter.add(start.as_slice(), end.as_slice(), *sequence).unwrap();
+    }
+    let cut = fragmenter.finish();
+    assert!(kept.iter().eq(cut.iter()), "{note}: {kept:?} {cut:?}");
+    assert_eq!(
+        (kept.unfragmented_len(), kept.unfragmented_bytes()),
+        (cut.unfragmented_len(), cut.unfragmented_bytes())
+    );
 }
 
 /// Asks about many keys in one query.

@@ -184,7 +184,7 @@ fn freeze_slowly(stop_at: u64) {
 #[test]
 fn a_slow_fragmenter_holds_up_nobody() {
     let _watchdog = Watchdog::new("slow_freeze::a_slow_fragmenter_holds_up_nobody", 5);
-    for stop_at in [0, TOMBSTONES * 2] {
+    for stop_at in [0, TOMBSTONES / 4] {
         freeze_slowly(stop_at);
     }
 }

@@ -404,10 +404,18 @@ impl<'t> FlushIter<'t> {
         FlushEntry { user_key, sequence, kind, value, protection }
     }
 
-    /// The fragments of all range tombstones.
+    /// The fragments of all range tombstones. Those that the freeze cut will do if they are of as many tombstones as the list
+    /// has, and no snapshot tells these apart.
+    #[cold]
+    #[inline(never)]
     fn cut(&mut self) -> Result<Fragments> {
         let mut fragmenter = Fragmenter::under(self.core.comparator.clone());
         if self.filter.hidden == HiddenVersions::Drop {
+            let oldest = self.filter.snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
+            if let Some(kept) = self.core.tombstones.fragments(&self.core.arena, oldest) {
+                self.pass_tombstones(|_, _, _| Ok(()))?;
+                return Ok(kept.finish(self.core.comparator.clone()));
+            }
             fragmenter = fragmenter.with_snapshots(&self.filter.snapshots);
         }
         self.pass_tombstones(|start, end, sequence| fragmenter.add(start, end, sequence))?;

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   no tombstone at all ........................... one load
-//!   frozen, index built ........................... frozen index
-//!   otherwise ..................................... live index
-//!   an index does not verify ...................... the next one, at last the tombstones themselves (the truth)
+//!   otherwise ..................................... the index; once frozen, one search among the newest of all fragments
+//!   a node of the index does not verify ........... what it was made of
+//!   the index has lost or damaged a tombstone ..... the tombstones themselves (the truth)
 //! ```
 //! A tombstone covers a key if start <= key < end, and deletes what has a strictly smaller sequence number: one with
 //! sequence number 0 deletes nothing.
 //!
 //! * RANGE-TOMBSTONES-1: a damaged index costs speed; an answer is `Corruption` only if the truth is damaged too.
-//! * RANGE-TOMBSTONES-2: before a tombstone is written, the table's limit has counted what both indexes may take with it:
-//!   the live one, and the one that the freeze will build. What the freeze builds besides belongs into `frozen_bytes_max`.
+//! * RANGE-TOMBSTONES-2: before a tombstone is written, the table's limit has counted what the index may take with it, with
+//!   what the freeze adds to it. What the freeze builds besides belongs into `freeze_bytes`.
 //!
 //! Any thread; readers never wait.
 
@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::tag::Secret;
-use crate::key::{SequenceNumber, Side, Target};
+use crate::key::{SequenceNumber, Target};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::ground::Ground;
 #[cfg(feature = "fault-injection")]
@@ -30,47 +30,37 @@ use crate::memtable::side_structure::{Report, Settle, SideStructure};
 use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::control_block::{Control, ControlWord, Head};
 use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::layout::HEADER;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
 use crate::planted::{Bug, planted};
 use crate::sync::Mutex;
-use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::tombstone::fragment::fragments::FragmentsBuilder;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::{Asked, Question};
-use crate::tombstone::index::tree::{Built, Load};
+use crate::tombstone::index::tree::Load;
 
-/// Start, end and sequence number of a tombstone of the list.
-type Tombstone<'a> = (&'a [u8], &'a [u8], SequenceNumber);
-
-/// The range tombstones of a table: the list of their entries, and two indexes that answer for it.
+/// The range tombstones of a table: the list of their entries, and the index that answers for it.
 #[derive(Debug)]
 pub(crate) struct RangeTombstones {
     pub(crate) list: List,
-    /// The index of the mutable table.
+    /// The index. The freeze finishes it.
     pub(crate) live: LiveIndex,
-    /// The index of the frozen table, once it is built.
-    frozen: OnceLock<FrozenTombstones>,
+    finished: OnceLock<()>,
     /// What the limit has counted (RANGE-TOMBSTONES-2).
     counted: Mutex<Load>,
 }
 
-/// The most bytes that the freeze adds for so many tombstones (RANGE-TOMBSTONES-2).
-fn frozen_bytes_max(load: Load) -> u64 {
-    load.bytes_max(Built::AtOnce)
-}
-
 /// The most bytes that tombstones take outside of the arena, now and once the table is frozen.
 pub(crate) fn bytes_max(load: Load) -> u64 {
-    load.bytes_max(Built::OneByOne) + frozen_bytes_max(load)
+    load.bytes_max() + load.finish_bytes_max()
 }
 
 impl RangeTombstones {
     pub(crate) fn new(arena: &Arena, options: &MemTableOptions, secret: Secret) -> Result<Self> {
         let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
         let list = List::new(arena, Head::Ranges, checks.0, checks.1)?;
-        let (live, frozen) = (LiveIndex::new(secret), OnceLock::new());
-        Ok(RangeTombstones { list, live, frozen, counted: Mutex::default() })
+        let (live, finished) = (LiveIndex::new(secret), OnceLock::new());
+        Ok(RangeTombstones { list, live, finished, counted: Mutex::default() })
     }
 
     /// A search among the tombstones by start.
@@ -100,7 +90,7 @@ impl RangeTombstones {
 
     /// Bytes of heap memory that the freeze will add, at most; 0 once it is done.
     pub(crate) fn freeze_bytes(&self) -> u64 {
-        if self.frozen.get().is_some() { 0 } else { frozen_bytes_max(*self.counted.lock()) }
+        if self.finished.get().is_some() { 0 } else { self.counted.lock().finish_bytes_max() }
     }
 
     /// Gives back the room of a writer whose write was refused.
@@ -148,12 +138,12 @@ impl RangeTombstones {
         if !self.may_be_any(ground.arena) {
             return Ok(None);
         }
-        let answer = match self.frozen.get() {
-            Some(frozen) => frozen.max_covering(ground.comparator, question),
-            None if self.index_complete(ground.arena) => self.live.max_covering(ground.comparator, question),
-            None => self.covering_truth(ground, question),
-        };
-        answer.or_else(|_| self.covering_otherwise(ground, question))
+        if self.index_complete(ground.arena)
+            && let Ok(answer) = self.live.max_covering(ground.comparator, question)
+        {
+            return Ok(answer);
+        }
+        self.covering_truth(ground, question)
     }
 
     /// The newest range tombstone over each of several keys, above the floor of each. `None` if the keys must be
@@ -174,32 +164,15 @@ impl RangeTombstones {
             count += 1;
         }
         let asked = asked.get_mut(..count)?;
-        match self.frozen.get() {
-            Some(frozen) => frozen.ask(ground.comparator, snapshot, asked).ok()?,
-            None if self.index_complete(ground.arena) => {
-                self.live.ask(ground.comparator, snapshot, asked).ok()?;
-            }
-            None => return None,
+        if !self.index_complete(ground.arena) {
+            return None;
         }
+        self.live.ask(ground.comparator, snapshot, asked).ok()?;
         let mut answers = [None; N];
         for (answer, one) in answers.iter_mut().zip(asked) {
             *answer = one.answer().map(|(sequence, _)| sequence);
         }
         Some(answers)
-    }
-
-    /// Asks the other sources in turn (RANGE-TOMBSTONES-1).
-    #[cold]
-    fn covering_otherwise(
-        &self,
-        ground: Ground<'_>,
-        question: Question<'_>,
-    ) -> Result<Option<SequenceNumber>, Corruption> {
-        if !self.index_complete(ground.arena) {
-            return self.covering_truth(ground, question);
-        }
-        let live = self.live.max_covering(ground.comparator, question);
-        live.or_else(|_| self.covering_truth(ground, question))
     }
 
     /// Walks the list over the tombstones that start at or before the key. O(tombstones).
@@ -229,7 +202,7 @@ impl RangeTombstones {
         Ok((best > question.floor).then_some(best))
     }
 
-    /// See [`covering`](Self::covering). Writes the interval of that tombstone as well; it is empty if no index answers.
+    /// See [`covering`](Self::covering). Writes the interval of that tombstone as well; it is empty if the index does not answer.
     pub(crate) fn covering_run(
         &self,
         ground: Ground<'_>,
@@ -239,94 +212,47 @@ impl RangeTombstones {
         if !self.may_be_any(ground.arena) {
             return Ok(None);
         }
-        let found = match self.frozen.get() {
-            Some(frozen) => frozen.covering_run_into(ground.comparator, question, run).ok(),
-            None if self.index_complete(ground.arena) => {
-                self.live.covering_run_into(ground.comparator, question, run).ok()
-            }
-            None => None,
-        };
-        match found {
-            Some(found) => Ok(found.map(|()| run.sequence)),
-            None => {
-                *run = CoveringRun::default();
-                self.covering_otherwise(ground, question)
-            }
+        if self.index_complete(ground.arena)
+            && let Ok(found) = self.live.covering_run_into(ground.comparator, question, run)
+        {
+            return Ok(found.map(|()| run.sequence));
         }
+        *run = CoveringRun::default();
+        self.covering_truth(ground, question)
     }
 
-    /// Iterates over all stored tombstones by start and descending sequence number. Each is verified; a damaged one
-    /// is an error.
-    pub(crate) fn stored<'t>(&self, ground: Ground<'t>) -> Vec<Result<Tombstone<'t>, Corruption>> {
-        let search = match self.search(ground) {
-            Ok(search) => search,
-            Err(corruption) => return vec![Err(corruption)],
-        };
-        let expected = self.live.len().unwrap_or(0);
-        let mut tombstones = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
-        let mut next = search.find_at_or_after(&Target::extreme(Side::Start));
-        // The number of steps is bounded by the entries that fit the arena, wherever damaged links lead.
-        let room = ground.arena.room.handed_bytes() / HEADER as u64;
-        let mut from = search.sentinel;
-        for _ in 0..=room {
-            let at = match next {
-                Ok(None) => return tombstones,
-                Ok(Some(entry)) => {
-                    let sequence = entry.node().sequence();
-                    tombstones.push(entry.value(search.view.width).map(|end| (entry.key(), end, sequence)));
-                    entry.offset()
-                }
-                Err(gap) => {
-                    tombstones.push(Err(gap.corruption));
-                    if gap.after == search.sentinel || gap.after == from {
-                        return tombstones;
-                    }
-                    if let Ok(Some(entry)) = search.verified(gap.after) {
-                        let end = entry.value(search.view.width);
-                        tombstones.push(end.map(|end| (entry.key(), end, entry.node().sequence())));
-                    }
-                    gap.after
-                }
-            };
-            from = at;
-            next = search.next(at);
-        }
-        tombstones.push(Err(Corruption::new(Place::Order, 0, room, room + 1)));
-        tombstones
+    /// The fragments of a frozen table, each with its newest sequence number. `None` if they must be cut from the list: the
+    /// index is damaged, or a tombstone is newer than `snapshot` or deletes nothing. O(tombstones).
+    pub(crate) fn fragments(&self, arena: &Arena, snapshot: SequenceNumber) -> Option<FragmentsBuilder> {
+        self.finished.get().filter(|()| self.index_complete(arena))?;
+        self.live.fragments(snapshot).ok()?
     }
 
-    /// Compares the number of tombstones in each index of a frozen table with `listed`, that of the list.
+    /// Compares the number of tombstones in the index of a frozen table with `listed`, that of the list.
     /// O(tombstones).
     pub(crate) fn compare(&self, arena: &Arena, listed: u64) -> Result<(), Corruption> {
-        let live = self.index_complete(arena).then(|| self.live.held());
-        let frozen = self.frozen.get().and_then(FrozenTombstones::held);
-        match live.into_iter().chain(frozen).find(|held| *held != listed) {
+        match self.index_complete(arena).then(|| self.live.held()).filter(|held| *held != listed) {
             Some(held) => Err(Corruption::new(Place::Sum, 0, listed, held)),
             None => Ok(()),
         }
     }
 
-    /// Builds the index of the frozen table, without holding a lock that writers or readers take. Readers use the
-    /// live index until then. If a second thread freezes meanwhile, both build one.
+    /// Cuts all tombstones into fragments, each with its newest sequence number: one node of the index over everything.
+    /// Holds no lock that readers take or that a writer waits for; a second thread that freezes waits.
     pub(crate) fn freeze(&self, ground: Ground<'_>) {
-        if !self.may_be_any(ground.arena) || self.frozen.get().is_some() {
-            return;
-        }
-        let Ok(view) = ground.arena.view() else { return };
-        let built = FrozenTombstones::build(ground.comparator, view.secret, self.stored(ground));
-        if let Ok(frozen) = built {
-            let _ = self.frozen.set(frozen);
+        if self.may_be_any(ground.arena) && self.finished.get().is_none() {
+            self.live.finish(ground.comparator);
+            let _ = self.finished.set(());
         }
     }
 }
 
 impl SideStructure for RangeTombstones {
-    /// Both indexes.
     fn heap_bytes(&self) -> u64 {
-        self.live.allocated_bytes() + self.frozen.get().map_or(0, FrozenTombstones::allocated_bytes)
+        self.live.allocated_bytes()
     }
 
-    /// Verifies both indexes.
+    /// Verifies the index.
     fn scrub(
         &self,
         _arena: &Arena,
@@ -334,18 +260,12 @@ impl SideStructure for RangeTombstones {
         report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
         self.live.scrub(settle, report);
-        if let Some(frozen) = self.frozen.get() {
-            frozen.scrub(report);
-        }
         Ok(())
     }
 
     #[cfg(feature = "fault-injection")]
     fn fault_words(&self, _arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
-        let frozen = self.frozen.get().map(FrozenTombstones::index);
-        for index in std::iter::once(&self.live).chain(frozen) {
-            index.regions(&mut |_, words| visit(FaultWords::TombstoneIndex, words));
-        }
+        self.live.regions(&mut |_, words| visit(FaultWords::TombstoneIndex, words));
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
 //! The range tombstones of a table as fragments. Each tombstone is read from its list and copied, and the copy is
-//! verified.
+//! verified. A frozen table keeps the fragments of a snapshot that sees every tombstone; they are copied and verified.
 //!
 //! ```text
 //!   list        [a, g) @ 3   [c, k) @ 7   [m, p) @ 9
@@ -42,6 +42,9 @@ pub(crate) fn each_tombstone(
 
 /// The fragments that a snapshot sees, each with the newest sequence number that it sees.
 pub(crate) fn range_tombstones(core: &Core, snapshot: SequenceNumber) -> Result<Fragments> {
+    if let Some(kept) = core.tombstones.fragments(&core.arena, snapshot) {
+        return Ok(kept.finish(core.comparator.clone()));
+    }
     let mut fragmenter = Fragmenter::under(core.comparator.clone()).with_snapshots(&[]);
     each_tombstone(core, |entry, end, _| match entry.node().sequence() {
         // A tombstone with sequence number 0 deletes nothing.

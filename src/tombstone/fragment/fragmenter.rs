@@ -62,7 +62,6 @@ use crate::tombstone::fragment::span::{RangeTombstone, check_order};
 pub struct Fragmenter {
     comparator: KeyComparator,
     spans: Vec<RangeTombstone>,
-    bytes: u64,
     /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence number.
     stripes: Option<Vec<SequenceNumber>>,
 }
@@ -87,7 +86,7 @@ impl Fragmenter {
 
     /// A fragmenter in an order that is known already.
     pub(crate) fn under(comparator: KeyComparator) -> Self {
-        Fragmenter { comparator, spans: Vec::new(), bytes: 0, stripes: None }
+        Fragmenter { comparator, spans: Vec::new(), stripes: None }
     }
 
     /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can tell apart: for
@@ -155,13 +154,8 @@ impl Fragmenter {
     /// fragmenter's order of keys.
     pub fn add_tombstone(&mut self, tombstone: RangeTombstone) -> Result<()> {
         check_order(self.comparator.compare(tombstone.start(), tombstone.end()))?;
-        self.admit(tombstone);
+        self.spans.push(tombstone);
         Ok(())
-    }
-
-    fn admit(&mut self, span: RangeTombstone) {
-        self.bytes += (span.start().len() + span.end().len()) as u64;
-        self.spans.push(span);
     }
 
     /// Number of tombstones added.
@@ -197,6 +191,7 @@ impl Fragmenter {
         let (numbers, cuts) = self.cut();
         let keys: Vec<&[u8]> = cuts.iter().map(|cut| self.key(*cut)).collect();
         let mut builder = FragmentsBuilder::default();
+        self.spans.iter().for_each(|span| builder.count((span.start().len() + span.end().len()) as u64));
         let mut active = match &self.stripes {
             None => Active::All(BTreeMap::new()),
             Some(stripes) => Active::striped(stripes),
@@ -216,8 +211,7 @@ impl Fragmenter {
             builder.push(ends[0], ends[1], &sequences, contact);
             contact = Contact::Touching;
         }
-        let len = self.spans.len() as u64;
-        builder.finish(self.comparator, len, self.bytes)
+        builder.finish(self.comparator)
     }
 
     /// Sorts the spans by start, unless they were added in that order.

@@ -290,6 +290,8 @@ pub(crate) struct FragmentsBuilder {
     keys: Vec<u8>,
     rows: Vec<Row>,
     sequences: Vec<SequenceNumber>,
+    unfragmented_len: u64,
+    unfragmented_bytes: u64,
 }
 
 /// Whether a fragment touches the one before it.
@@ -327,14 +329,15 @@ impl FragmentsBuilder {
         self.rows.push(Row { start, end, sequences: (from, self.sequences.len() as u64) });
     }
 
-    /// Completes the fragments of `unfragmented_len` tombstones with `unfragmented_bytes` of keys.
-    pub(crate) fn finish(
-        self,
-        comparator: KeyComparator,
-        unfragmented_len: u64,
-        unfragmented_bytes: u64,
-    ) -> Fragments {
-        let FragmentsBuilder { keys, rows, sequences } = self;
+    /// Counts a tombstone with so many bytes of keys.
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.unfragmented_len += 1;
+        self.unfragmented_bytes += bytes;
+    }
+
+    /// Completes the fragments of the tombstones that were counted.
+    pub(crate) fn finish(self, comparator: KeyComparator) -> Fragments {
+        let FragmentsBuilder { keys, rows, sequences, unfragmented_len, unfragmented_bytes } = self;
         let mut fragments =
             Fragments { comparator, keys, rows, sequences, unfragmented_len, unfragmented_bytes, digest: 0 };
         fragments.digest = fragments.compute_digest();
@@ -355,7 +358,8 @@ mod tests {
         builder.push(b"c", b"d", &[4], Contact::Touching);
         builder.push(b"d", b"f", &[4], Contact::Touching);
         builder.push(b"m", b"p", &[7, 2], Contact::Apart);
-        let whole = builder.finish(BYTEWISE.clone(), 4, 12);
+        (0..4).for_each(|_| builder.count(3));
+        let whole = builder.finish(BYTEWISE);
         whole.verify().unwrap();
         assert_eq!(whole.keys, b"acfmp");
         assert_eq!(whole.clone().allocated_bytes(), 5 + 3 * 6 * 8 + 5 * 8);

@@ -25,12 +25,14 @@ use crate::error::{Corruption, Result};
 use crate::integrity::tag::Secret;
 use crate::key::SequenceNumber;
 use crate::sync::{Mutex, Published};
+use crate::tombstone::fragment::fragments::{Contact, FragmentsBuilder};
 use crate::tombstone::fragment::span::check_order;
-use crate::tombstone::index::checks::{Checks, damage};
+use crate::tombstone::index::checks::{Checks, Cover, damage};
 use crate::tombstone::index::common_prefix::{CheckedPrefix, CommonPrefix, KeyRange};
 use crate::tombstone::index::counter::{Extent, Tally};
-use crate::tombstone::index::log::{End, Log};
+use crate::tombstone::index::log::{End, Log, end_of};
 use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
+use crate::tombstone::index::node::NOBODY;
 use crate::tombstone::index::query::{Asked, Question, Search};
 use crate::tombstone::index::tree::{OrderedTree, Tree};
 
@@ -192,15 +194,13 @@ impl LiveIndex {
         let record = tree.log.named(index)?;
         run.sequence = sequence;
         for (end, buffer) in [(End::Start, &mut run.start), (End::Stop, &mut run.end)] {
-            tree.log.with_key(&record, end, |key| {
-                buffer.clear();
-                buffer.extend_from_slice(key);
-            })?;
+            tree.log.copy_key(&record, end, buffer)?;
         }
         Ok(Some(()))
     }
 
     /// Number of tombstones, including those whose insert is still running.
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn len(&self) -> Checked<u32> {
         self.tally.extent(self.checks).map(|extent| extent.count)
     }
@@ -227,6 +227,42 @@ impl LiveIndex {
         if let Ok((Some(tree), extent)) = self.known() {
             merger.finish(OrderedTree { tree, comparator }, extent);
         }
+    }
+
+    /// The fragments of all tombstones, each with its newest sequence number, verified piece by piece. `None` before
+    /// the freeze, and if a tombstone is newer than `snapshot` or has sequence number 0. O(tombstones).
+    pub(crate) fn fragments(&self, snapshot: SequenceNumber) -> Checked<Option<FragmentsBuilder>> {
+        let (Some(tree), Extent { count, complete }) = self.known()? else { return Ok(None) };
+        let Some((node, records)) = tree.whole(count).filter(|_| count == complete) else { return Ok(None) };
+        let head = node.verify(self.checks, records)?;
+        if head.bounds.max > snapshot || head.bounds.min == 0 {
+            return Ok(None);
+        }
+        let cover = Cover { records, skip: head.bounds.skip };
+        let mut fragments = FragmentsBuilder::default();
+        for index in 0..count {
+            fragments.count(tree.log.key_bytes(&tree.log.named(index)?)?);
+        }
+        // The newest sequence number from `start` on, and whether there was one before `start`.
+        let (mut newest, mut contact) = (None, Contact::Apart);
+        let (mut start, mut end) = (Vec::new(), Vec::new());
+        for at in (0..head.len).map_while(|at| usize::try_from(at).ok()) {
+            let (piece, _) = node.piece(self.checks, cover, at)?;
+            tree.log.copy_key(&tree.log.named(piece.name >> 1)?, end_of(piece.name), &mut end)?;
+            contact = match newest {
+                Some(sequence) => {
+                    fragments.push(&start, &end, &[sequence], contact);
+                    Contact::Touching
+                }
+                None => Contact::Apart,
+            };
+            newest = match piece.painter {
+                NOBODY => None,
+                painter => Some(tree.log.named(painter)?.sequence),
+            };
+            std::mem::swap(&mut start, &mut end);
+        }
+        Ok(Some(fragments))
     }
 
     /// Passes every tombstone to `visit`, verified, in order of arrival.

@@ -330,6 +330,18 @@ impl Log {
         None
     }
 
+    /// Where the keys of `record` are; verified, as are their lengths (LOG-4).
+    #[inline(always)]
+    fn place(&self, record: &Record) -> std::result::Result<u32, Corruption> {
+        let place = low(record.keys);
+        let (expected, found) = (self.checks.keys(record.index, place, record.lengths), high(record.keys));
+        if expected != found {
+            let offset = u64::from(record.index) * RECORD_BYTES;
+            return Err(damage(offset, u64::from(expected), u64::from(found)).with_sequence(record.sequence));
+        }
+        Ok(place)
+    }
+
     /// Calls `judge` with a verified copy of one key of `record`.
     #[inline(always)]
     pub(crate) fn with_key<R>(
@@ -338,13 +350,7 @@ impl Log {
         end: End,
         judge: impl FnOnce(&[u8]) -> R,
     ) -> std::result::Result<R, Corruption> {
-        let (place, lengths) = (low(record.keys), record.lengths);
-        let (expected, found) = (self.checks.keys(record.index, place, lengths), high(record.keys));
-        if expected != found {
-            let offset = u64::from(record.index) * RECORD_BYTES;
-            return Err(damage(offset, u64::from(expected), u64::from(found)).with_sequence(record.sequence));
-        }
-        let (place, len) = key_at(end, place, lengths);
+        let (place, len) = key_at(end, self.place(record)?, record.lengths);
         let words = span_words(len) as usize;
         let Some(run) = self.keys.run(place, words) else {
             return Err(damage(u64::from(place) * 8, u64::from(len), 0).with_sequence(record.sequence));
@@ -355,6 +361,25 @@ impl Log {
             _ => self.verify_copy(&mut vec![[0; 8]; words], run, place, len, judge),
         }
         .map_err(|corruption| corruption.with_sequence(record.sequence))
+    }
+
+    /// Copies one key of `record` into a buffer, and verifies the copy.
+    pub(crate) fn copy_key(
+        &self,
+        record: &Record,
+        end: End,
+        buffer: &mut Vec<u8>,
+    ) -> std::result::Result<(), Corruption> {
+        self.with_key(record, end, |key| {
+            buffer.clear();
+            buffer.extend_from_slice(key);
+        })
+    }
+
+    /// Bytes of both keys of `record`.
+    pub(crate) fn key_bytes(&self, record: &Record) -> std::result::Result<u64, Corruption> {
+        let place = self.place(record)?;
+        Ok([End::Start, End::Stop].map(|end| u64::from(key_at(end, place, record.lengths).1)).iter().sum())
     }
 
     #[inline(always)]

@@ -9,7 +9,6 @@ pub(crate) mod common_prefix;
 pub(crate) mod counter;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod fault;
-pub(crate) mod frozen;
 pub(crate) mod live;
 pub(crate) mod log;
 pub(crate) mod merge;

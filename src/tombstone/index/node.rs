@@ -219,7 +219,7 @@ impl CoverageNode {
 
     /// The verified piece at `position`, and the prefix where the next one begins.
     #[inline(always)]
-    fn piece(&self, checks: Checks, cover: Cover, at: usize) -> Checked<(Piece, u64)> {
+    pub(crate) fn piece(&self, checks: Checks, cover: Cover, at: usize) -> Checked<(Piece, u64)> {
         let Some(block) = self.blocks.get(at / RUN) else { return Err(damage(at as u64, 0, 0)) };
         let (prefix, refs, next) = (block.prefix(at), block.refs(at), self.prefix(at + 1));
         let (expected, found) = (checks.piece(cover, at as u64, [prefix, next], refs), block.check(at));
@@ -327,8 +327,8 @@ impl CoverageNode {
         Ok(reach)
     }
 
-    /// Verifies every piece, the digest over them, and the fences.
-    pub(crate) fn verify(&self, checks: Checks, cover: u64) -> Checked<()> {
+    /// Verifies every piece, the digest over them, and the fences. Returns the head.
+    pub(crate) fn verify(&self, checks: Checks, cover: u64) -> Checked<Head> {
         let head = self.head(checks, cover)?;
         let mut digest = 0;
         for at in (0..head.len).map_while(|at| usize::try_from(at).ok()) {
@@ -352,7 +352,7 @@ impl CoverageNode {
                 }
             }
         }
-        if digest == head.digest { Ok(()) } else { Err(damage(cover, digest, head.digest)) }
+        if digest == head.digest { Ok(head) } else { Err(damage(cover, digest, head.digest)) }
     }
 
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]

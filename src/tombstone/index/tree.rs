@@ -110,15 +110,6 @@ pub(crate) struct Load {
     key_words: u64,
 }
 
-/// How an index gets its nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Built {
-    /// While tombstones arrive: nodes of all levels, and summary nodes again and again.
-    OneByOne,
-    /// From all tombstones at once: nodes from level 1 on, and one summary node over everything.
-    AtOnce,
-}
-
 impl Load {
     /// One tombstone.
     pub(crate) fn of(start_len: u64, end_len: u64) -> Load {
@@ -140,8 +131,14 @@ impl Load {
         Load { records, key_words: self.key_words.saturating_sub(less.key_words) }
     }
 
-    /// The most bytes that an index of so much allocates.
-    pub(crate) fn bytes_max(self, built: Built) -> u64 {
+    /// The most bytes that the freeze adds to an index of so much: one summary node over everything.
+    pub(crate) fn finish_bytes_max(self) -> u64 {
+        CoverageNode::bytes_max(self.records)
+    }
+
+    /// The most bytes that an index of so much allocates before the freeze: nodes of all levels, and summary nodes
+    /// again and again.
+    pub(crate) fn bytes_max(self) -> u64 {
         let Load { records, key_words } = self;
         if records == 0 {
             return 0;
@@ -155,15 +152,10 @@ impl Load {
             + Segments::<Published<CoverageNode>, 4>::bytes_max(records / block)
             + Segments::<Published<CoverageNode>, 4>::bytes_max(records / (2 * block))
             + Segments::<Published<SummaryNode>, 4>::bytes_max(SUMMARY_NODES_MAX);
-        let first = if built == Built::OneByOne { 0 } else { 1 };
-        let spans = (first..).map(|level| block << (RADIX_BITS * level)).take_while(|span| *span <= records);
+        let spans = (0..).map(|level| block << (RADIX_BITS * level)).take_while(|span| *span <= records);
         let nodes: u64 = spans.map(|span| records / span * CoverageNode::bytes_max(span)).sum();
-        let summaries = match built {
-            // Each covers at least a ninth more than the one before.
-            Built::OneByOne => 9 * CoverageNode::bytes_max(records.min(SUMMARY_RECORDS_MAX.into())),
-            // At most three blocks have a node of their own.
-            Built::AtOnce => CoverageNode::bytes_max(records) + 3 * CoverageNode::bytes_max(block),
-        };
+        // Each covers at least a ninth more than the one before.
+        let summaries = 9 * CoverageNode::bytes_max(records.min(SUMMARY_RECORDS_MAX.into()));
         stored + nodes + summaries
     }
 }
@@ -229,6 +221,17 @@ impl Tree {
     pub(crate) fn summary(&self) -> Option<&SummaryNode> {
         let count = self.summary_count.hint();
         self.summaries.get(count.checked_sub(1)?)?.get()
+    }
+
+    /// The node over all of the first `count` records, and what it covers. The freeze makes one.
+    pub(crate) fn whole(&self, count: u32) -> Option<(&CoverageNode, u64)> {
+        let blocks = count / BLOCK;
+        if count.is_multiple_of(BLOCK) && NodeId::one_covers(blocks) {
+            let id = NodeId { level: blocks.trailing_zeros() / RADIX_BITS, index: 0 };
+            return Some((self.node(id)?, id.cover()));
+        }
+        let summary = self.summary().filter(|summary| summary.covered == count)?;
+        Some((&summary.coverage_node, pair(0, count)))
     }
 
     pub(crate) fn publish_node(&self, id: NodeId, coverage_node: CoverageNode) {

@@ -6,8 +6,7 @@ use crate::comparator::BYTEWISE;
 use crate::error::Corruption;
 use crate::integrity::tag::Secret;
 use crate::tombstone::index::fault::FaultRegion;
-use crate::tombstone::index::frozen::FrozenTombstones;
-use crate::tombstone::index::live::{CoveringRun, LiveIndex};
+use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::Question;
 use crate::tombstone::index::tree::Tree;
 use crate::tombstone::tests::{Rng, Span, brute};
@@ -294,37 +293,29 @@ fn swapped_pieces() {
     }
 }
 
-/// Damage in the range-tombstone entries is kept, and does not hide answers that no lost tombstone could change.
+/// Every flipped bit of a finished index: the fragments that it keeps are right, or `Corruption`, or none.
 #[test]
-fn lost_truth_is_corruption() {
-    let lost = Corruption::new(crate::error::Place::Entry, 8, 1, 2);
-    let truth = [Ok((b"a", b"c", 5)), Err(lost), Ok((b"b", b"d", 9))];
-    let frozen = FrozenTombstones::build(&BYTEWISE, Secret::from_seed(1), truth).unwrap();
-    assert_eq!(frozen.failure(), Some(lost));
-    assert!(frozen.len().is_ok_and(|len| len > 0));
-    assert_eq!(
-        frozen.max_covering(&BYTEWISE, Question::new(b"b", 9)),
-        Ok(Some(9)),
-        "nothing visible could exceed it"
-    );
-    assert_eq!(frozen.max_covering(&BYTEWISE, Question::new(b"b", 10)), Err(lost));
-    assert_eq!(frozen.max_covering(&BYTEWISE, Question::new(b"z", 10)), Err(lost));
-    assert_eq!(
-        frozen.max_covering(&BYTEWISE, Question::new(b"z", 10).above(10)),
-        Ok(None),
-        "nothing at or below the floor matters"
-    );
-    let mut run = CoveringRun::default();
-    assert_eq!(
-        frozen.covering_run_into(&BYTEWISE, Question::new(b"b", 9), &mut run).map(|_| run.sequence),
-        Ok(9)
-    );
-    assert_eq!(frozen.covering_run_into(&BYTEWISE, Question::new(b"b", 10), &mut run), Err(lost));
-    assert_eq!(frozen.ask(&BYTEWISE, 9, &mut []), Err(lost), "many keys at once");
-    assert_eq!(frozen.held(), None);
-    let mut found = Vec::new();
-    frozen.scrub(&mut |corruption| found.push(corruption));
-    assert_eq!(found, [lost]);
+fn kept_fragments_are_right_or_corruption() {
+    let step = if cfg!(debug_assertions) { 61 } else { 3 };
+    for (len, common) in [(9, ""), (32, "a-common-beginning-"), (75, "")] {
+        let index = case(len, len, common).index;
+        index.finish(&Bytewise);
+        let kept = || Ok::<_, Corruption>(index.fragments(len)?.map(|kept| kept.finish(Bytewise)));
+        let cut = kept().unwrap().unwrap();
+        let (mut hurt, mut flips) = (0, 0);
+        for (number, region) in index.fault_regions().into_iter().enumerate() {
+            for bit in (number as u64 % step..region.bits).step_by(step as usize) {
+                index.flip(number, bit);
+                match kept() {
+                    Ok(Some(kept)) => assert!(kept.iter().eq(cut.iter()), "{} bit {bit}", region.name),
+                    Ok(None) | Err(_) => hurt += 1,
+                }
+                index.flip(number, bit);
+                flips += 1;
+            }
+        }
+        assert!(hurt > 0 && hurt < flips, "{hurt} of {flips}");
+    }
 }
 
 /// What the index says that it takes: its tree, the stored words, and little more for the cells that hold nodes.

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::comparator::BYTEWISE;
 use crate::integrity::tag::Secret;
 use crate::tombstone::index::checks::Checks;
-use crate::tombstone::index::frozen::FrozenTombstones;
 use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::tests::faults::{Case, findings, insert, questions, spans, survey};
 use crate::tombstone::tests::{Span, seeds};
@@ -93,14 +92,14 @@ fn restore(index: &LiveIndex, fault: &[(Word, u64)]) -> Vec<(Word, u64)> {
 enum Life {
     /// As the live index of a mutable table.
     Live,
-    /// As that of a frozen table: no node before all records are there.
-    Frozen,
+    /// No node before all records are there.
+    AtOnce,
 }
 
 fn put(index: &LiveIndex, life: Life, (start, end, sequence): &Span) -> crate::error::Result<()> {
     match life {
-        Life::Live => index.insert(&BYTEWISE, start, end, *sequence),
-        Life::Frozen => index.append(&BYTEWISE, start, end, *sequence),
+        Life::Live => index.insert(&Bytewise, start, end, *sequence),
+        Life::AtOnce => index.append(&Bytewise, start, end, *sequence),
     }
 }
 
@@ -158,7 +157,7 @@ fn every_earlier_value_of_every_word_and_line() {
     for seed in seeds(if cfg!(debug_assertions) { 1 } else { 2 }) {
         for len in visibility {
             faults += try_life(seed, *len, Life::Live, "");
-            faults += try_life(seed, *len, Life::Frozen, "a-common-beginning-");
+            faults += try_life(seed, *len, Life::AtOnce, "a-common-beginning-");
         }
     }
     assert!(faults > 500, "{faults}");
@@ -228,9 +227,6 @@ fn published_cells_that_went_back() {
 #[test]
 fn held_counts_what_can_be_read() {
     let spans = shuffled(3, 20, "");
-    let truth = spans.iter().map(|(start, end, sequence)| Ok((start, end, *sequence)));
-    let frozen = FrozenTombstones::build(&BYTEWISE, Secret::from_seed(1), truth).unwrap();
-    assert_eq!(frozen.held(), Some(20));
     let (index, history) = live_through(&spans, Life::Live, 1);
     assert_eq!(index.held(), 20);
     for fault in history.faults(&index, 8, 0) {

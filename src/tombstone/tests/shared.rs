@@ -10,13 +10,13 @@ use std::cmp::Ordering as Order;
 
 use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::integrity::tag::Secret;
-use crate::tombstone::index::frozen::FrozenTombstones;
+use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder};
 use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::{Asked, Question};
-use crate::tombstone::tests::{Rng, Span, asked, brute, seeds};
+use crate::tombstone::tests::{Rng, Span, at_once, brute, fragments, seeds};
 
 /// Orders keys by their bytes, declares so, and leaves the rest to defaults.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Plain;
 
 impl Comparator for Plain {
@@ -38,7 +38,7 @@ impl Comparator for Plain {
 }
 
 /// Compares from the last byte to the first, so no leading bytes may be left out.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct FromBehind;
 
 impl Comparator for FromBehind {
@@ -131,7 +131,7 @@ fn check(comparator: &KeyComparator, index: &LiveIndex, spans: &[Span], keys: &[
     }
 }
 
-fn try_shared(comparator: &KeyComparator, seed: u64, shared: usize, shrinks: Shrinks, len: u64) {
+fn try_shared<C: Comparator + Clone>(comparator: &KeyComparator, seed: u64, shared: usize, shrinks: Shrinks, len: u64) {
     let (mut rng, shared) = (Rng(seed << 20 | shared as u64), beginning(shared));
     let spans = draw(comparator, &mut rng, &shared, shrinks, len);
     let note =
@@ -149,9 +149,8 @@ fn try_shared(comparator: &KeyComparator, seed: u64, shared: usize, shrinks: Shr
     index.finish(comparator);
     index.scrub(&mut || (), &mut |corruption| panic!("{note}: {corruption}"));
     check(comparator, &index, &spans, &keys, &note);
-    let truth = spans.iter().map(|(start, end, sequence)| Ok((start, end, *sequence)));
-    let frozen = FrozenTombstones::build(comparator, Secret::from_seed(seed), truth).unwrap();
-    check(comparator, frozen.index(), &spans, &keys, &format!("{note}, frozen"));
+    fragments(comparator, &index, &spans, &note);
+    check(comparator, &at_once(comparator, seed, &spans), &spans, &keys, &format!("{note}, at once"));
 }
 
 #[test]
