@@ -21,7 +21,6 @@ use std::sync::Arc;
 use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::integrity::hash::splitmix;
 use crate::integrity::tag::Secret;
-use crate::key::{Bytewise, Comparator, KeyEquality};
 use crate::tombstone::Fragmenter;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::{Asked, Question};
@@ -152,7 +151,7 @@ fn ask(
     }
 }
 
-fn drive<C: Comparator + Clone>(comparator: C, seed: u64, len: u64, queries: u64) {
+fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
     let mut rng = Rng(seed << 32);
     let (spans, style, space) = draw(&comparator, &mut rng, len);
     let index = LiveIndex::new(Secret::from_seed(seed));
@@ -207,14 +206,14 @@ fn at_once(comparator: &KeyComparator, seed: u64, spans: &[Span]) -> LiveIndex {
 }
 
 /// The fragments that a finished index keeps are those that a fragmenter cuts.
-fn fragments<C: Comparator + Clone>(comparator: &KeyComparator, index: &LiveIndex, spans: &[Span], note: &str) {
+fn fragments(comparator: &KeyComparator, index: &LiveIndex, spans: &[Span], note: &str) {
     let (oldest, newest) =
         spans.iter().fold((u64::MAX, 0), |(oldest, newest), span| (oldest.min(span.2), newest.max(span.2)));
     assert!(newest == 0 || index.fragments(newest - 1).unwrap().is_none(), "{note}: one is not seen");
     let kept = index.fragments(newest).unwrap();
     assert_eq!(kept.is_some(), oldest > 0, "{note}");
     let Some(kept) = kept.map(|kept| kept.finish(comparator.clone())) else { return };
-    let mut fragmenter = Fragmenter::new(comparator.clone()).with_snapshots(&[]);
+    let mut fragmenter = Fragmenter::under(comparator.clone()).with_snapshots(&[]);
     for (start, end, sequence) in spans {
         fragmenter.add(start.as_slice(), end.as_slice(), *sequence).unwrap();
     }

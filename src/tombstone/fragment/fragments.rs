@@ -359,7 +359,7 @@ mod tests {
         builder.push(b"d", b"f", &[4], Contact::Touching);
         builder.push(b"m", b"p", &[7, 2], Contact::Apart);
         (0..4).for_each(|_| builder.count(3));
-        let whole = builder.finish(BYTEWISE);
+        let whole = builder.finish(BYTEWISE.clone());
         whole.verify().unwrap();
         assert_eq!(whole.keys, b"acfmp");
         assert_eq!(whole.clone().allocated_bytes(), 5 + 3 * 6 * 8 + 5 * 8);

@@ -328,15 +328,6 @@ impl Lead {
     }
 }
 
-/// Which nodes are painted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Paints {
-    /// Nodes of level 0, while records arrive.
-    Blocks,
-    /// Nodes of level 1 directly, once all records have arrived, which saves merging level 0.
-    Parents,
-}
-
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Merger {
@@ -367,25 +358,21 @@ impl Merger {
             }
             return Progress::Worked;
         }
-        self.paint_next(index, extent, Paints::Blocks)
+        self.paint_next(index, extent)
     }
 
     /// Paints and publishes the next node over records, if all of them are complete.
-    fn paint_next(&mut self, index: OrderedTree<'_>, extent: Extent, paints: Paints) -> Progress {
+    fn paint_next(&mut self, index: OrderedTree<'_>, extent: Extent) -> Progress {
         let OrderedTree { tree, comparator } = index;
-        let block = NodeId { level: 0, index: self.next_block };
-        let wide = block.begins().filter(|wide| paints == Paints::Parents && wide.last() <= extent.count);
-        let id = wide.unwrap_or(block);
+        let id = NodeId { level: 0, index: self.next_block };
         if id.last() > extent.count {
             return Progress::Idle;
         }
         match paint(tree, comparator, id.first()..id.last(), extent.complete) {
             Ok(Some(coverage_node)) => {
-                self.next_block = id.last() / BLOCK;
+                self.next_block += 1;
                 self.publish(tree, id, coverage_node);
             }
-            // One of the blocks may still be whole, so they are painted one by one.
-            _ if id != block => return self.paint_next(index, extent, Paints::Blocks),
             // A record is still being written. Its writer calls this function again once the record is complete.
             Ok(None) => return Progress::Idle,
             Err(_) => self.next_block += 1, // MERGE-3
@@ -397,9 +384,7 @@ impl Merger {
     /// nodes in between.
     pub(crate) fn finish(&mut self, index: OrderedTree<'_>, extent: Extent) {
         let OrderedTree { tree, comparator } = index;
-        while (self.job.is_some() && self.grow(index, extent, u32::MAX) == Progress::Worked)
-            || self.paint_next(index, extent, Paints::Parents) == Progress::Worked
-        {}
+        while self.grow(index, extent, u32::MAX) == Progress::Worked {}
         let count = extent.count;
         let blocks = count / BLOCK;
         if self.summarized >= count || blocks * BLOCK == count && NodeId::one_covers(blocks) {

@@ -80,12 +80,6 @@ impl NodeId {
         (self.index % RADIX == RADIX - 1).then_some(parent)
     }
 
-    /// The parent, if this is its oldest child.
-    pub(crate) fn begins(self) -> Option<NodeId> {
-        let parent = NodeId { level: self.level + 1, index: self.index / RADIX };
-        self.index.is_multiple_of(RADIX).then_some(parent)
-    }
-
     /// Whether one node covers exactly the first `blocks` blocks.
     pub(crate) fn one_covers(blocks: u32) -> bool {
         blocks.is_power_of_two() && blocks.trailing_zeros().is_multiple_of(RADIX_BITS)

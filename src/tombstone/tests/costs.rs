@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use crate::comparator::BYTEWISE;
 use crate::integrity::tag::Secret;
-use crate::key::Bytewise;
 use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::Question;
 use crate::tombstone::tests::{Rng, Span};
@@ -85,10 +84,10 @@ fn measure(what: &str, len: u64, prefix: &[u8]) {
     });
     let live_bytes = index.allocated_bytes() >> 10;
     let started = Instant::now();
-    index.finish(&Bytewise);
+    index.finish(&BYTEWISE);
     let build = nanos(started, 1000);
     let frozen_latest = reads(&mut rng, prefix, count, |key, _| {
-        index.max_covering(&Bytewise, Question::new(key, u64::MAX)).unwrap()
+        index.max_covering(&BYTEWISE, Question::new(key, u64::MAX)).unwrap()
     });
     let none = reads(&mut rng, prefix, count, |key, r| Some(r ^ u64::from(key[0])));
     println!(

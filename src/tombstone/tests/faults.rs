@@ -299,8 +299,8 @@ fn kept_fragments_are_right_or_corruption() {
     let step = if cfg!(debug_assertions) { 61 } else { 3 };
     for (len, common) in [(9, ""), (32, "a-common-beginning-"), (75, "")] {
         let index = case(len, len, common).index;
-        index.finish(&Bytewise);
-        let kept = || Ok::<_, Corruption>(index.fragments(len)?.map(|kept| kept.finish(Bytewise)));
+        index.finish(&BYTEWISE);
+        let kept = || Ok::<_, Corruption>(index.fragments(len)?.map(|kept| kept.finish(BYTEWISE.clone())));
         let cut = kept().unwrap().unwrap();
         let (mut hurt, mut flips) = (0, 0);
         for (number, region) in index.fault_regions().into_iter().enumerate() {

@@ -98,8 +98,8 @@ enum Life {
 
 fn put(index: &LiveIndex, life: Life, (start, end, sequence): &Span) -> crate::error::Result<()> {
     match life {
-        Life::Live => index.insert(&Bytewise, start, end, *sequence),
-        Life::AtOnce => index.append(&Bytewise, start, end, *sequence),
+        Life::Live => index.insert(&BYTEWISE, start, end, *sequence),
+        Life::AtOnce => index.append(&BYTEWISE, start, end, *sequence),
     }
 }
 

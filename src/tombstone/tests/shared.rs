@@ -10,10 +10,9 @@ use std::cmp::Ordering as Order;
 
 use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::integrity::tag::Secret;
-use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder};
 use crate::tombstone::index::live::LiveIndex;
 use crate::tombstone::index::query::{Asked, Question};
-use crate::tombstone::tests::{Rng, Span, at_once, brute, fragments, seeds};
+use crate::tombstone::tests::{Rng, Span, asked, at_once, brute, fragments, seeds};
 
 /// Orders keys by their bytes, declares so, and leaves the rest to defaults.
 #[derive(Debug, Clone)]
@@ -131,7 +130,7 @@ fn check(comparator: &KeyComparator, index: &LiveIndex, spans: &[Span], keys: &[
     }
 }
 
-fn try_shared<C: Comparator + Clone>(comparator: &KeyComparator, seed: u64, shared: usize, shrinks: Shrinks, len: u64) {
+fn try_shared(comparator: &KeyComparator, seed: u64, shared: usize, shrinks: Shrinks, len: u64) {
     let (mut rng, shared) = (Rng(seed << 20 | shared as u64), beginning(shared));
     let spans = draw(comparator, &mut rng, &shared, shrinks, len);
     let note =
