@@ -99,7 +99,6 @@ pub mod integrity;
 pub mod internals {}
 mod key;
 mod memtable;
-mod planted;
 mod prefetch;
 pub mod set;
 mod sync;

@@ -19,7 +19,7 @@ use crate::set::write_buffer_manager::{Buffers, FlushEnd, Membership, Need, Phas
 use crate::sync::model::{check, spawn};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Red for `SwapsShardByShard`.
+/// Red for `swaps_shard_by_shard`.
 #[test]
 fn loom_a_swap_is_one_store() {
     check(|| {
@@ -53,7 +53,7 @@ fn commit(entries: &Entries, publication: &Publication, first: u64, last: u64) {
     assert!(publication.visible() >= last, "a commit returns once it is visible");
 }
 
-/// Red for `PublishesOutOfOrder`, `PublicationWakesNobody`, `PublicationLocksInSecret`.
+/// Red for `publishes_out_of_order`, `publication_wakes_nobody`, `publication_locks_in_secret`.
 #[test]
 fn loom_numbers_become_visible_in_order() {
     check(|| {
@@ -120,7 +120,7 @@ fn loom_a_restart_acknowledges_nothing() {
     });
 }
 
-/// A snapshot that a flush does not know sees the flushed table whole. Red for `FlushReadsSnapshotsEarly`.
+/// A snapshot that a flush does not know sees the flushed table whole. Red for `flush_reads_snapshots_early`.
 #[test]
 fn loom_a_flush_knows_every_older_snapshot() {
     check(|| {
@@ -139,7 +139,7 @@ fn loom_a_flush_knows_every_older_snapshot() {
     });
 }
 
-/// Who waits for a flush comes back at its end. Red for `FlushEndWakesNobody`.
+/// Who waits for a flush comes back at its end. Red for `flush_end_wakes_nobody`.
 #[test]
 fn loom_the_end_of_a_flush_wakes_who_waits() {
     check(|| {
@@ -160,7 +160,7 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
 /// A writer of batches without bytes, and without a deadline.
 const NEED: Need = Need { bytes: 0, tables_max: 2, tried: 0, deadline: None };
 
-/// The flush thread comes to work when a table is sealed, before or after it begins to wait. Red for `SealWakesNobody`.
+/// The flush thread comes to work when a table is sealed, before or after it begins to wait. Red for `seal_wakes_nobody`.
 #[test]
 fn loom_a_sealed_table_wakes_the_flush_thread() {
     check(|| {
@@ -230,7 +230,7 @@ struct Active {
     has: Vec<u64>,
 }
 
-/// A view reads no number of a table that it does not have. Red for `ReadForgetsClosedTable`.
+/// A view reads no number of a table that it does not have. Red for `read_forgets_closed_table`.
 #[test]
 fn loom_a_view_beside_a_switch_has_no_gap() {
     check(|| {
@@ -282,7 +282,7 @@ impl Journal for Counting {
     }
 }
 
-/// Red for `SyncCoversLaterAppends`.
+/// Red for `sync_covers_later_appends`.
 #[test]
 fn loom_a_sync_answers_for_what_was_appended() {
     check(|| {

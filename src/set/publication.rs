@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
-use crate::planted::{Bug, planted};
 use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
 /// How often a commit that is done looks whether those before it are, until it sleeps: several times as long as an insert takes,
@@ -99,7 +98,7 @@ impl Publication {
         let mut order = self.order.lock();
         // ORDERING: Acquire pairs with the Release in `complete`: what was published without the lock is in its table
         // before this thread publishes more.
-        let bit = if planted(Bug::PublicationLocksInSecret) { 0 } else { LOCKED };
+        let bit = LOCKED;
         order.visible = self.visible.fetch_or(bit, Ordering::Acquire) >> 1;
         order
     }
@@ -129,7 +128,7 @@ impl Publication {
     #[cold]
     fn complete_locked(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
         let mut order = self.lock();
-        if first == order.visible + 1 || planted(Bug::PublishesOutOfOrder) {
+        if first == order.visible + 1 {
             order.visible = order.visible.max(last);
             self.advance(&mut order);
         } else {
@@ -172,7 +171,7 @@ impl Publication {
             order.visible = entry.remove();
         }
         self.show(order);
-        if order.waiting > 0 && !planted(Bug::PublicationWakesNobody) {
+        if order.waiting > 0 {
             self.changed.notify_all();
         }
     }

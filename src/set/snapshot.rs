@@ -13,7 +13,6 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
-use crate::planted::{Bug, planted};
 use crate::set::publication::Publication;
 use crate::sync::Mutex;
 
@@ -44,9 +43,8 @@ impl Registry {
     /// # Errors
     /// `ReadOnly` if `last` never will be visible.
     pub(crate) fn numbers_after(&self, last: SequenceNumber) -> Result<Vec<SequenceNumber>> {
-        let early = planted(Bug::FlushReadsSnapshotsEarly).then(|| self.numbers());
         self.publication.wait_for(last)?;
-        Ok(early.unwrap_or_else(|| self.numbers()))
+        Ok(self.numbers())
     }
 
     /// The numbers of all snapshots, ascending.

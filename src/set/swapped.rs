@@ -20,7 +20,6 @@
 
 use std::sync::Arc;
 
-use crate::planted::{Bug, planted};
 use crate::sync::{Alone, Mutex, thread_number};
 
 #[cfg(not(loom))]
@@ -74,9 +73,6 @@ impl<T> Swapped<T> {
 
     /// Replaces the value (SWAPPED-1). Returns what the shards held, to be dropped without a lock.
     pub(crate) fn swap(&self, value: &Arc<T>) -> [Loaded<T>; SHARDS] {
-        if planted(Bug::SwapsShardByShard) {
-            return self.shards.each_ref().map(|shard| std::mem::replace(&mut *shard.lock(), pointer(value)));
-        }
         let guards = self.shards.each_ref().map(|shard| shard.lock());
         guards.map(|mut guard| std::mem::replace(&mut *guard, pointer(value)))
     }

@@ -10,7 +10,6 @@
 
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
-use crate::planted::{Bug, planted};
 use crate::set::journal::Journal;
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
@@ -88,11 +87,8 @@ impl SyncLeader {
     /// Syncs for everybody (SYNC-LEADER-1).
     fn lead(&self, journal: &dyn Journal) {
         let mut leading = Leading { leader: self, outcome: Err(Error::WriterPanicked) };
-        let mut covered = self.appended();
+        let covered = self.appended();
         let outcome = journal.sync();
-        if planted(Bug::SyncCoversLaterAppends) {
-            covered = self.appended();
-        }
         leading.outcome = outcome.map(|()| covered);
     }
 }

@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result, StallCause};
 use crate::memtable::lifecycle::debug::shown;
 use crate::memtable::skiplist::recycler::Recycler;
-use crate::planted::{Bug, planted};
 use crate::set::thread_state::ThreadState;
 use crate::sync::{Condvar, Mutex};
 
@@ -479,9 +478,7 @@ impl Membership {
                 member.thread.leave();
             }
         });
-        if !planted(Bug::FlushEndWakesNobody) {
-            self.buffers.changed.notify_all();
-        }
+        self.buffers.changed.notify_all();
     }
 
     /// Waits until what stalled the writer is over (WRITE-BUFFERS-1); `since` is set once it waits.
@@ -570,9 +567,7 @@ impl TableBytes {
         self.note(&mut state, Phase::Sealed, bytes);
         next.note(&mut state, Phase::Active, 0);
         drop(state);
-        if !planted(Bug::SealWakesNobody) {
-            self.buffers.changed.notify_all();
-        }
+        self.buffers.changed.notify_all();
     }
 
     fn note(&self, state: &mut State, phase: Phase, bytes: u64) {

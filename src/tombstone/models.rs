@@ -1,7 +1,6 @@
 //! Loom models: `RUSTFLAGS="--cfg loom" cargo test --lib --release loom_`. Under loom a block has two records.
 //!
-//! Planted bugs (`--features __planted-bugs`): with `PARANOID_PLANTED_BUG=LogPublishesBeforeFill` the first model
-//! must fail, with `PaintSkipsPending` the last one.
+//! The planted bug `log_publishes_before_fill` turns the first model red, `paint_skips_pending` the last one.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]

@@ -9,6 +9,7 @@ mod damage_calls;
 mod layers;
 mod links;
 mod listing;
+mod mutants;
 mod names;
 mod public;
 mod refused;
@@ -99,6 +100,14 @@ fn the_safety_table_is_complete() {
     let (safety, sources) = (read("SAFETY.md"), sources(&["src"]));
     let missing = sources.iter().flat_map(|source| rules::ordering_row(source, &safety));
     report(missing.map(|what| format!("SAFETY.md, orderings: {what}")));
+}
+
+/// `.ci/mutants` applies them to a copy, and expects that the named tests fail.
+#[test]
+fn planted_bugs_apply() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).ok();
+    let patches = texts(&["tests/mutants"], ".patch");
+    report(patches.iter().flat_map(|(path, patch)| mutants::check(path, patch, read)));
 }
 
 #[test]

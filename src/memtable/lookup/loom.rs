@@ -12,7 +12,7 @@ use crate::memtable::read::get::Lookup;
 use crate::memtable::table::MemTable;
 use crate::sync::model::{self, spawn};
 
-/// Red for `FilterAfterPublication`.
+/// Red for `filter_after_publication`.
 #[test]
 fn loom_who_sees_an_entry_finds_it_through_the_filter() {
     model::check(|| {

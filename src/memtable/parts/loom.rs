@@ -61,7 +61,7 @@ fn check(gate: &WriterShards, writers: [JoinHandle<bool>; 2], freezer: JoinHandl
     assert_eq!(gate.sequences().is_some(), let_in > 0);
 }
 
-/// Red for `FreezeSkipsBusyShards`.
+/// Red for `freeze_skips_busy_shards`.
 #[test]
 fn loom_a_freeze_waits_for_who_is_inside() {
     model::check(|| {
@@ -71,7 +71,7 @@ fn loom_a_freeze_waits_for_who_is_inside() {
     });
 }
 
-/// Red for `FreezeSkipsBusyShards`, `LeaseBornOpen`.
+/// Red for `freeze_skips_busy_shards`, `lease_born_open`.
 #[test]
 fn loom_a_freeze_closes_shards_to_come() {
     model::check(|| {
@@ -82,7 +82,7 @@ fn loom_a_freeze_closes_shards_to_come() {
 }
 
 /// A writer names its node before it leaves its shard, so a freeze leaves nobody behind who writes pages. Red for
-/// `FreezeSkipsBusyShards`.
+/// `freeze_skips_busy_shards`.
 #[test]
 fn loom_a_freeze_waits_for_names() {
     model::check(|| {
@@ -106,7 +106,7 @@ fn loom_a_freeze_waits_for_names() {
 }
 
 /// A thread whose write was refused is refused by every other shard as well, also by one that the freeze closes last. Red for
-/// `RefusedTooEarly`.
+/// `refused_too_early`.
 #[test]
 fn loom_after_a_refusal_nothing_is_admitted() {
     model::check(|| {

@@ -32,7 +32,6 @@ use crate::memtable::skiplist::control_block::{Control, ControlWord, Head};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
-use crate::planted::{Bug, planted};
 use crate::sync::Mutex;
 use crate::tombstone::fragment::fragments::FragmentsBuilder;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
@@ -116,9 +115,6 @@ impl RangeTombstones {
     /// Whether a range tombstone was written. A damaged flag, or one that is being set, counts as yes.
     #[inline(always)]
     pub(crate) fn may_be_any(&self, arena: &Arena) -> bool {
-        if planted(Bug::ZeroedFlagBelieved) {
-            return !matches!(arena.control.get_so_far(ControlWord::HAS_RANGES), Ok(0));
-        }
         !matches!(arena.control.get(ControlWord::HAS_RANGES), Ok(0))
     }
 

@@ -37,7 +37,6 @@ use crate::memtable::side_structure::SideStructure;
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::node::Verified;
-use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
 use crate::tombstone::index::live::CoveringRun;
 use crate::tombstone::index::tree::Load;
@@ -460,7 +459,7 @@ impl WriterShards {
     /// What a write does that found its gate closed: it waits until all gates are (WRITER-SHARDS-5).
     #[cold]
     fn refuse(&self) {
-        if !planted(Bug::RefusedTooEarly) && !self.holds_this_thread() {
+        if !self.holds_this_thread() {
             drop(self.closing.lock());
         }
     }
@@ -479,7 +478,7 @@ impl WriterShards {
                 return Arc::clone(shard);
             }
         }
-        let gate = if planted(Bug::LeaseBornOpen) { Gate::Open } else { more.frozen };
+        let gate = more.frozen;
         let shard = Arc::new(WriterShard::new(gate, self.secret, FIRST + more.shards.len()));
         // ORDERING: Relaxed: the registry's lock publishes it.
         shard.leased.store(1, Ordering::Relaxed);
@@ -504,12 +503,6 @@ impl WriterShards {
         let made = more.shards.clone();
         drop(more);
         for shard in self.first.iter().chain(made.iter().map(|shard| &**shard)) {
-            if planted(Bug::FreezeSkipsBusyShards) {
-                if let Some(mut inside) = shard.inside.try_lock() {
-                    inside.frozen = Gate::Frozen;
-                }
-                continue;
-            }
             shard.inside.lock().frozen = Gate::Frozen;
         }
         Ok(())

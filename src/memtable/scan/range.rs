@@ -25,7 +25,6 @@ use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::{Raw, Visibility};
 use crate::memtable::scan::walk::Walk;
-use crate::planted::{Bug, planted};
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
 /// which then goes on after it. Made by [`range`](crate::TableReader::range), [`range_at`](crate::TableReader::range_at),
@@ -261,7 +260,6 @@ impl<L: Visibility> Ends<L> {
                 let begin = tip.error_begins(comparator, way, &other.walk);
                 let order = begin.map(|scan_bound| scan_bound.order(comparator, limit));
                 order.is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
-                    || planted(Bug::EndsForgetGaps)
             }
             _ => false,
         };

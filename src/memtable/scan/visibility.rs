@@ -35,7 +35,6 @@ use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::skiplist::search::{Gap, Search};
-use crate::planted::{Bug, planted};
 use crate::tombstone::index::live::CoveringRun;
 use crate::tombstone::index::query::Question;
 
@@ -258,7 +257,7 @@ impl sealed::Look for Raw {
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
         let replaced = replaces(core) && past_gap(core, search, gap, &entry, Run::Equals).is_err();
-        if !replaced || planted(Bug::GapShowsReplaced) {
+        if !replaced {
             return Ok(Some(entry));
         }
         *hidden += 1;
@@ -467,7 +466,7 @@ impl sealed::Look for AtSnapshot {
         entry: Verified<'a>,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
-        if past_gap(core, search, gap, &entry, Run::Key).is_ok() || planted(Bug::GapShowsReplaced) {
+        if past_gap(core, search, gap, &entry, Run::Key).is_ok() {
             return Ok(Some(entry));
         }
         *hidden += 1;

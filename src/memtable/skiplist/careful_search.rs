@@ -18,7 +18,6 @@ use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::node::bytes_of;
 use crate::memtable::skiplist::search::{Bracket, Careful, Gap, Progress, Search, Trail, Walk};
 use crate::memtable::skiplist::witness::Doubt;
-use crate::planted::{Bug, planted};
 
 impl<'a> Search<'a> {
     /// The careful search (SEARCH-3). Its result is certified like that of any search.
@@ -43,9 +42,6 @@ impl<'a> Search<'a> {
         trail: &mut T,
     ) -> Option<Result<Bracket<'a>, Gap>> {
         let mut walk = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
-        if planted(Bug::RetryForgetsUpperLevels) {
-            walk.level = 0;
-        }
         let mut progress = self.choose(&mut walk, self.sentinel, trail);
         while let Progress::On = progress {
             progress = self.step::<Careful, T>(&mut walk, target, trail);
@@ -100,9 +96,6 @@ impl<'a> Search<'a> {
             let Some(node) = self.view.try_open(left) else { return open() };
             if node.order(self.comparator, target).is_lt() {
                 return Ok(bracket);
-            }
-            if planted(Bug::BackwalkStopsEarly) {
-                return open();
             }
             right = left;
         }

@@ -21,7 +21,6 @@ use crate::memtable::skiplist::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::link_tower::Tower;
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
-use crate::planted::{Bug, planted};
 
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
 const NEAR_HOPS: u32 = 4;
@@ -254,7 +253,6 @@ impl Inserter {
                 let slot = place.slot.saturating_sub(u32::from(self.next == Next::Before));
                 self.splice.named = LeafSlot { slot, ..place };
             }
-            Named::Busy if planted(Bug::BusyNameForgotten) => {}
             Named::Busy => self.waiting.push(tower.node),
             Named::Not => self.splice.named = LeafSlot::NONE,
         }

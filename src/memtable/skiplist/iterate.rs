@@ -18,7 +18,6 @@ use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
 use crate::memtable::skiplist::witness::Doubt;
-use crate::planted::{Bug, planted};
 
 /// Longest walk along stale hints before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;
@@ -33,7 +32,7 @@ impl<'a> Search<'a> {
     pub(crate) fn try_next(&self, at: u32) -> Option<Verified<'a>> {
         let next = self.view.try_link(at, 0).filter(|next| *next != self.sentinel)?;
         let (node, back) = self.view.try_open_with_back(next)?;
-        if back != at && !planted(Bug::BackLinkNotAsked) {
+        if back != at {
             return None;
         }
         node.try_verify(&self.view)
@@ -173,9 +172,6 @@ impl<'a> Search<'a> {
     /// The last intact node before `at`, where `prev` is damaged: its back link may be damaged with it.
     #[cold]
     fn intact_before(self, at: u32, prev: u32) -> u32 {
-        if planted(Bug::GapTrustsBackLink) {
-            return self.confirmed_back(prev).unwrap_or(self.sentinel);
-        }
         let target = match self.verified(at) {
             Ok(Some(entry)) => self.position(entry.node()),
             Ok(None) => Target::extreme(Side::End),
@@ -192,9 +188,6 @@ impl<'a> Search<'a> {
     fn confirmed_back(&self, at: u32) -> Option<u32> {
         let back = self.view.load_back(at).filter(|back| self.view.is_tagged(at, *back))?;
         let hint = back.target();
-        if planted(Bug::BackLinkUnconfirmed) {
-            return Some(hint);
-        }
         let mut node = hint;
         for _ in 0..HINT_HOPS_MAX {
             let next = self.view.try_link(node, 0)?;

@@ -15,7 +15,6 @@
 use crate::error::{Corruption, Place, Result};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::{bytes_of, no_node};
-use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
 impl View<'_> {
@@ -32,7 +31,7 @@ impl View<'_> {
         let link = self.load_link(slot)?;
         let target = (link >> 32) as u32;
         let tag = self.secret.link_tag(slot, level, target);
-        (link as u32 == tag || planted(Bug::LinkTagIgnored)).then_some(target)
+        (link as u32 == tag).then_some(target)
     }
 
     /// The target of a link, unchecked; for prefetches only.
@@ -79,7 +78,7 @@ impl View<'_> {
         let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
         let (from, to) = (self.link_word(node, level, old), self.link_word(node, level, new));
         // ORDERING: Release pairs with the Acquire in `load_link`; Relaxed on failure: the caller reads the link again.
-        let release = if planted(Bug::PublishRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        let release = Ordering::Release;
         Ok(word.compare_exchange(from, to, release, Ordering::Relaxed).is_ok())
     }
 }

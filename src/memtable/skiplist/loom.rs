@@ -135,7 +135,7 @@ fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// Red for `BumpLosesRace`.
+/// Red for `bump_loses_race`.
 #[test]
 fn loom_two_writers_never_get_one_unit() {
     check(|| {
@@ -161,7 +161,7 @@ fn loom_two_writers_never_get_one_unit() {
     });
 }
 
-/// Red for `PublishRelaxed`, `LinkLoadRelaxed`.
+/// Red for `publish_relaxed`, `link_load_relaxed`.
 #[test]
 fn loom_publish_beside_a_reader() {
     let tall = sequence_with_height(b"c", 2);
@@ -178,7 +178,7 @@ fn loom_publish_beside_a_reader() {
     });
 }
 
-/// Red for `LinkTowerGivesUpNode`.
+/// Red for `link_tower_gives_up_node`.
 #[test]
 fn loom_publish_and_link_tower() {
     let tall = [b"a", b"c"].map(|key| sequence_with_height(key, 2));
@@ -235,7 +235,7 @@ impl Table {
 }
 
 /// Two writers between the same neighbours: once they are done, no link can be lost unnoticed. Red for
-/// `BackLinkStored`.
+/// `back_link_stored`.
 #[test]
 fn loom_a_lost_link_is_noticed_after_two_writers() {
     for keys in [[b"b".as_slice(), b"c"], [b"c", b"b"]] {
@@ -315,7 +315,7 @@ fn loom_readers_accuse_nobody() {
     });
 }
 
-/// Red for `LostRaceBelieved`.
+/// Red for `lost_race_believed`.
 #[test]
 fn loom_one_duplicate_wins() {
     check(|| {
@@ -334,7 +334,7 @@ fn loom_one_duplicate_wins() {
     });
 }
 
-/// Red for `LostRaceBelieved`.
+/// Red for `lost_race_believed`.
 #[test]
 fn loom_replace_never_hides_a_key() {
     check(|| {

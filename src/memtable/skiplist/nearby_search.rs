@@ -13,7 +13,6 @@ use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::directory::lookup::{Hint, Pages};
 use crate::memtable::skiplist::node::{Node, Verified};
 use crate::memtable::skiplist::search::{Bracket, Search, Trail};
-use crate::planted::{Bug, planted};
 
 /// Hops on level 0 from a hint before the towers are asked: a leaf and a half of entries.
 const HINT_HOPS: u32 = 64;
@@ -191,9 +190,7 @@ impl<'a> Search<'a> {
         if back != at {
             self.view.question(self.sentinel, at, next).ok()?;
         }
-        if let Some(node) = pred
-            && !planted(Bug::BracketForgetsPred)
-        {
+        if let Some(node) = pred {
             node.try_verify(&self.view)?;
         }
         let entry = match succ {

@@ -36,7 +36,6 @@ use crate::memtable::skiplist::layout::BACK_AT;
 use crate::memtable::skiplist::layout::{
     BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
-use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
 /// A node whose header was checked (NODE-1).
@@ -140,7 +139,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
         // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
-        let acquire = if planted(Bug::LinkLoadRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        let acquire = Ordering::Acquire;
         // ORDERING: as chosen above.
         Some(self.word(slot)?.load(acquire))
     }

@@ -38,7 +38,6 @@ use crate::memtable::skiplist::height::Towers;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::node::{Node, Verified, bytes_of};
 use crate::memtable::skiplist::witness::Doubt;
-use crate::planted::{Bug, planted};
 use crate::prefetch::prefetch_read;
 
 /// From a node to the end of its key's first words, in units, with digests of 8 bytes.
@@ -435,7 +434,7 @@ impl<'a> Search<'a> {
     /// Certifies a bracket, or returns what is in doubt.
     #[inline(always)]
     pub(super) fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
-        if pred != self.sentinel && !planted(Bug::BracketForgetsPred) {
+        if pred != self.sentinel {
             self.view.try_open(pred).and_then(|node| node.try_verify(&self.view)).ok_or(Doubt::Damage)?;
         }
         let entry = self.vouched(pred, succ)?;
@@ -456,7 +455,7 @@ impl<'a> Search<'a> {
             let (node, back) = self.view.try_open_with_back(succ).ok_or(Doubt::Damage)?;
             (Some(node), back)
         };
-        if back != pred && !planted(Bug::BackLinkNotAsked) {
+        if back != pred {
             self.view.question(self.sentinel, pred, succ)?;
         }
         match node {

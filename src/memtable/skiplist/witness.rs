@@ -30,7 +30,6 @@
 
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::layout::{BACK_UNITS, BackWord, HEADER};
-use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Why a link is not believed.
@@ -117,11 +116,6 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn exchange_back(&self, slot: &AtomicU64, node: u32, old: BackWord, target: u32) -> bool {
         let new = BackWord::pack(target, self.secret.back_tag(node, target), old.header_check());
-        if planted(Bug::BackLinkStored) {
-            // ORDERING: Release pairs with the Acquire in `load_back`.
-            slot.store(new.0, Ordering::Release);
-            return true;
-        }
         // ORDERING: Release pairs with the Acquire in `load_back`; Relaxed on failure: the word is read again.
         slot.compare_exchange(old.0, new.0, Ordering::Release, Ordering::Relaxed).is_ok()
     }

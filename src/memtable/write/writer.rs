@@ -23,7 +23,6 @@ use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick}
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::placement::Site;
 use crate::memtable::skiplist::search::{Bracket, Search};
-use crate::planted::{Bug, planted};
 use crate::tombstone::index::tree::Load;
 
 /// The result of an insert.
@@ -105,13 +104,10 @@ pub(crate) fn apply_point<'a>(
     bracket: &Bracket<'a>,
 ) -> Result<Inserted> {
     let announce = || core.accelerators.announce(&search.view, write.key, write.key_part);
-    if core.accelerators.shortcuts() == Shortcuts::Some && !planted(Bug::FilterAfterPublication) {
+    if core.accelerators.shortcuts() == Shortcuts::Some {
         announce()?;
     }
     let quick = core.points.list.insert_between(search, &mut entered.inside.inserter, write, bracket)?;
-    if planted(Bug::FilterAfterPublication) {
-        announce()?;
-    }
     let Linked { digest, bytes, tower } = match quick {
         Quick::Linked(linked) => linked,
         Quick::Not(site) => return apply_point_any(core, entered, search, write, site),

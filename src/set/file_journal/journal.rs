@@ -36,7 +36,6 @@ use crate::error::{Error, Result};
 use crate::integrity::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::debug::shown;
-use crate::planted::{Bug, planted};
 use crate::set::file_journal::evidence::{Evidence, Note};
 use crate::set::file_journal::format::{
     At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word,
@@ -505,12 +504,12 @@ impl Journal for FileJournal {
         }
         // FILE-JOURNAL-1: oldest first, names last.
         for file in &covered {
-            let synced = if planted(Bug::JournalForgetsSync) { Ok(()) } else { self.sync_file(file) };
+            let synced = self.sync_file(file);
             synced.map_err(|error| self.state.lock().sync_failed(error))?;
         }
         let has_new_names = covered.iter().any(|file| file.durable == 0 || file.file.is_none());
         let mut evidence = self.evidence.lock();
-        if has_new_names && !planted(Bug::JournalForgetsNames) {
+        if has_new_names {
             let synced = self.sync_names(&mut evidence);
             synced.map_err(|error| self.state.lock().sync_failed(error))?;
         }

@@ -130,7 +130,7 @@ fn is_named(named: Named) -> bool {
     matches!(named, Named::In(_))
 }
 
-/// Two names for one leaf: each is there, or its writer was told to come again. Red for `LeafLockIgnored`.
+/// Two names for one leaf: each is there, or its writer was told to come again. Red for `leaf_lock_ignored`.
 #[test]
 fn loom_two_names_meet_in_a_leaf() {
     check(|| {
@@ -142,7 +142,7 @@ fn loom_two_names_meet_in_a_leaf() {
     });
 }
 
-/// Two names that were guessed to stand before one slot: in order, whoever was faster. Red for `LeafLockIgnored`.
+/// Two names that were guessed to stand before one slot: in order, whoever was faster. Red for `leaf_lock_ignored`.
 #[test]
 fn loom_two_guessed_names_meet_at_a_slot() {
     check(|| {
@@ -170,7 +170,7 @@ fn loom_two_first_names() {
 }
 
 /// A name that shifts others, beside a reader: it may start one slot early, and misses none (PAGE-2). Red for
-/// `SlotsShiftedUp`.
+/// `slots_shifted_up`.
 #[test]
 fn loom_a_reader_misses_no_name_that_is_shifted() {
     check(|| {
@@ -186,7 +186,7 @@ fn loom_a_reader_misses_no_name_that_is_shifted() {
     });
 }
 
-/// A split beside a name at the end: what has a name is found. Red for `LeafLockIgnored`.
+/// A split beside a name at the end: what has a name is found. Red for `leaf_lock_ignored`.
 #[test]
 fn loom_a_split_beside_an_append() {
     check(|| {
@@ -214,7 +214,7 @@ fn loom_a_split_beside_a_reader() {
 }
 
 /// Two splits whose parent is one page: who finds it locked leaves its new page to its left neighbour, and all names are found
-/// (NAME-2). Red for `LeafLockIgnored`.
+/// (NAME-2). Red for `leaf_lock_ignored`.
 #[test]
 fn loom_two_splits_tell_one_parent() {
     check(|| {
@@ -227,7 +227,7 @@ fn loom_two_splits_tell_one_parent() {
 }
 
 /// A leaf that another one replaces, beside a name for it: the name goes to the one that counts. Red for
-/// `ReplacedPageNamesOn`.
+/// `replaced_page_names_on`.
 #[test]
 fn loom_a_replaced_leaf_beside_a_name() {
     check(|| {
@@ -255,7 +255,7 @@ fn loom_a_replaced_leaf_beside_a_reader() {
     });
 }
 
-/// A name that finds its leaf locked waits for its writer's next one (INSERTER-2). Red for `BusyNameForgotten`.
+/// A name that finds its leaf locked waits for its writer's next one (INSERTER-2). Red for `busy_name_forgotten`.
 #[test]
 fn loom_a_name_that_waits_gets_its_turn() {
     check(|| {

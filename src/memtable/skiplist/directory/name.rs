@@ -24,7 +24,6 @@ use crate::memtable::skiplist::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_M
 use crate::memtable::skiplist::directory::measure::{Fences, Measure, kept, shared};
 use crate::memtable::skiplist::directory::page::{Kind, Locked, Page, SLOTS, Shares, Slot};
 use crate::memtable::skiplist::node::Node;
-use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 
 /// Ties between neighbours of a full page that are worth another measure.
@@ -105,7 +104,7 @@ impl<'a> Pages<'_, 'a> {
             if (locked.kind == Kind::Leaf) != (new.level == 0) {
                 return None;
             }
-            if page.is_replaced() && !planted(Bug::ReplacedPageNamesOn) {
+            if page.is_replaced() {
                 drop(locked);
                 page = Page::open(self.view, page.next())?;
                 continue;

@@ -23,7 +23,6 @@ use std::borrow::Borrow;
 use crate::memtable::skiplist::arena::{SubChunk, View};
 use crate::memtable::skiplist::directory::measure::{Fences, Measure};
 use crate::memtable::skiplist::layout::LINE_UNITS;
-use crate::planted::{Bug, planted};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a leaf, and of either half of an inner page.
@@ -311,7 +310,7 @@ impl<'a> Page<'a> {
 
     #[inline(always)]
     fn lock_as(self, word: u64, kind: Kind) -> Option<Locked<'a>> {
-        if word & LOCKED != 0 && !planted(Bug::LeafLockIgnored) {
+        if word & LOCKED != 0 {
             return None;
         }
         // ORDERING: Acquire pairs with the Release in `Locked::drop`: what its owner before wrote is visible. Relaxed on
@@ -495,7 +494,7 @@ fn shift<W: Borrow<AtomicU64>>(words: &[W]) {
         to.borrow().store(from.borrow().load(Ordering::Relaxed), Ordering::Release);
     };
     let pairs = later.iter().zip(words);
-    if planted(Bug::SlotsShiftedUp) { pairs.for_each(copy) } else { pairs.rev().for_each(copy) }
+    pairs.rev().for_each(copy)
 }
 
 /// Takes so many units that begin a cache line.
