@@ -55,14 +55,8 @@ fuzz_target!(|input: (u8, Vec<(u8, u8, u8)>, (u8, u8), (u8, u8), u64, Option<(u1
         injector.flip(piece, usize::from(bit));
         allowed = Allowed::of(&injector);
     }
-    let verdict = check_walks(
-        &table,
-        &model,
-        &[3, u64::MAX],
-        (&end(start), &end(stop)),
-        (pattern, 64),
-        &allowed,
-    );
+    let verdict =
+        check_walks(&table, &model, &[3, u64::MAX], (&end(start), &end(stop)), (pattern, 64), &allowed);
     if let Err(text) = verdict {
         panic!("{text}");
     }

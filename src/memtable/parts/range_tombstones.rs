@@ -89,7 +89,12 @@ impl RangeTombstones {
 
     /// Bytes of heap memory that the freeze will add, at most; 0 once it is done.
     pub(crate) fn freeze_bytes(&self) -> u64 {
-        if self.finished.get().is_some() { 0 } else { self.counted.lock().finish_bytes_max() }
+        if self.finished.get().is_some() {
+            return 0;
+        }
+        let last = self.counted.lock().finish_bytes_max();
+        // Before the last node the freeze builds what merging has left: a node of each level, each four times as large as the one below.
+        last + last + last.div_ceil(3)
     }
 
     /// Gives back the room of a writer whose write was refused.
