@@ -17,7 +17,7 @@ use crate::memtable::skiplist::directory::name::Named;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::link_tower::Tower;
-use crate::memtable::skiplist::list::{DuplicatePolicy, List, Placement};
+use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::search::Search;
 use crate::sync::model::{JoinHandle, check, spawn};
 
@@ -51,8 +51,7 @@ impl Table {
         for key in keys {
             let fields = Fields::new(1, Kind::PUT, key, b"", None);
             let placed = table.list.insert(&table.search(), &mut inserter, &fields, DuplicatePolicy::Reject);
-            let Ok(Placement::Linked { tower, .. }) = placed else { panic!("{key:?} is in") };
-            table.nodes.push(tower.node);
+            table.nodes.push(placed.unwrap().linked.tower.node);
         }
         let mut slab = SubChunk::default();
         for place in named {
