@@ -8,7 +8,8 @@
 //! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is durable, with the names of
 //!   the files and all earlier files. Then a note says so in a file of its own (`evidence`).
 //! * FILE-JOURNAL-2: an append that failed half-way is cut off, and the cut is synced before the next append; if it cannot
-//!   be cut off, the file takes nothing more before it was written anew.
+//!   be cut off, the file takes nothing more before it was written anew. If the process ends first, the next opening writes
+//!   the file anew.
 //! * FILE-JOURNAL-3: after a sync that failed, by `sync` or before an append, nothing is appended to the file or synced in it again,
 //!   and the set stops. The next switch writes anew what is not durable, in new files under the old names: what survives a
 //!   crash stays a prefix of what was appended.
@@ -296,9 +297,9 @@ impl FileJournal {
     /// older batches are not handed out again. All files are read: O(bytes).
     ///
     /// What was not written whole when the machine went down is cut off, which is one of the
-    /// [`findings`](crate::set::Replayed::findings). What is not known to be durable is written anew, which needs room for a
-    /// copy of the file. Files whose batches are all in the engine's files are removed: `last_sequence` must be that of
-    /// files which a crash leaves there.
+    /// [`findings`](crate::set::Replayed::findings). The newest file, and what is not known to be durable, is written anew,
+    /// which needs room for a copy of the file. Files whose batches are all in the engine's files are removed:
+    /// `last_sequence` must be that of files which a crash leaves there.
     ///
     /// ```
     /// use paranoid_memtable::set::FileJournal;

@@ -13,7 +13,8 @@
 //! * JOURNAL-RECOVERY-2: all files are read before one of them is changed or a batch is handed out. What is cut is
 //!   reported, and stays in a file with another name.
 //! * JOURNAL-RECOVERY-3: what is handed out is durable before the journal takes its first batch. What is not known to be
-//!   durable is written anew: a sync of the old file proves nothing once one has failed, in this process or before it.
+//!   durable is written anew: a sync of the old file proves nothing once one has failed, in this process or before it. So is
+//!   the newest file, whatever is known about it: the cut of an append that failed may not be synced yet.
 //!
 //! One owner.
 
@@ -476,7 +477,7 @@ impl JournalRecovery {
         }
     }
 
-    /// Sets a file aside, or writes it anew if it is not known to be durable; whether that changed anything.
+    /// Sets a file aside, or writes it anew (JOURNAL-RECOVERY-3); whether that changed anything.
     fn settle_file(&self, file: &ScannedFile) -> Result<bool> {
         let (storage, name, keeps) = (&*self.storage, file.name.as_str(), file.keeps);
         let ending = if file.is_torn { CUT } else { DAMAGED };
@@ -493,7 +494,7 @@ impl JournalRecovery {
             return Ok(true);
         }
         let end = At { table: file.table, offset: keeps };
-        if keeps == file.len && end <= self.synced {
+        if keeps == file.len && end <= self.synced && Some(end) != self.end() {
             return Ok(false);
         }
         if self.is_salvage {

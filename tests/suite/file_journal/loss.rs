@@ -69,6 +69,36 @@ fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
     }
 }
 
+/// An append is refused once all of it may be on the disk, and the process ends before the cut is synced. The next process
+/// appends another batch with its number: after a power cut the refused one is not in its place.
+#[test]
+fn a_refused_append_does_not_come_back_after_a_restart() {
+    let _watchdog = Watchdog::new("a_refused_append_does_not_come_back_after_a_restart", 0);
+    let mut there = 0;
+    for seed in 0..4000 {
+        let mut rng = Rng::new(seed);
+        let disk = SimDisk::new(seed, Plan::default());
+        let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+        journal.switch(1).unwrap();
+        journal.append(&batch(1, b"red")).unwrap();
+        journal.sync().unwrap();
+        // The first part is written, the second one is not, and the cut succeeds.
+        let second = disk.steps() + 1;
+        disk.set_plan(Plan { fails_within: Some((second, second + 1)), ..Plan::default() });
+        journal.append(&batch(2, b"green")).unwrap_err();
+        std::mem::forget(journal);
+        let disk = disk.after(End::Process, &mut rng);
+        let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+        journal.switch(2).unwrap();
+        journal.append(&batch(2, b"blue")).unwrap();
+        let found = read(&disk.after(End::Power, &mut rng), 0, DEFAULT).unwrap().2;
+        let (red, blue) = ((1, batch(1, b"red")), (2, batch(2, b"blue")));
+        assert!(found == [red.clone()] || found == [red, blue], "seed {seed}: {found:?}");
+        there += found.len() / 2;
+    }
+    assert!((200..3800).contains(&there), "{there} times");
+}
+
 /// A sync of a set fails, and the set resumes: after a power cut the acknowledged batches are there up to some point, and none
 /// after one that is not.
 #[test]
