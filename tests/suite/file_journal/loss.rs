@@ -12,7 +12,7 @@ use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
 use super::{Files, Logged, Syncs, batch, disk_of, empty_disk, journals, read, two_files};
 use crate::support::disk::{End, Plan, SECTOR, SimDisk};
-use crate::support::rng::{Rng, seed_or};
+use crate::support::rng::{Rng, amount, seed_or};
 use crate::support::watchdog::Watchdog;
 
 const DEFAULT: RecoveryMode = RecoveryMode::TolerateCorruptedTailRecords;
@@ -74,8 +74,8 @@ fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
 #[test]
 fn a_refused_append_does_not_come_back_after_a_restart() {
     let _watchdog = Watchdog::new("a_refused_append_does_not_come_back_after_a_restart", 0);
-    let mut there = 0;
-    for seed in 0..4000 {
+    let (disks, mut there) = (amount(4000, 4000), 0);
+    for seed in 0..disks {
         let mut rng = Rng::new(seed);
         let disk = SimDisk::new(seed, Plan::default());
         let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
@@ -94,9 +94,9 @@ fn a_refused_append_does_not_come_back_after_a_restart() {
         let found = read(&disk.after(End::Power, &mut rng), 0, DEFAULT).unwrap().2;
         let (red, blue) = ((1, batch(1, b"red")), (2, batch(2, b"blue")));
         assert!(found == [red.clone()] || found == [red, blue], "seed {seed}: {found:?}");
-        there += found.len() / 2;
+        there += found.len() as u64 - 1;
     }
-    assert!((200..3800).contains(&there), "{there} times");
+    assert!(there > disks / 20 && there < disks, "{there} times of {disks}");
 }
 
 /// A sync of a set fails, and the set resumes: after a power cut the acknowledged batches are there up to some point, and none
