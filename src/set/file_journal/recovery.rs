@@ -441,9 +441,13 @@ impl JournalRecovery {
             note => Evidence::begin(Arc::clone(&storage), note)?,
         };
         let mut is_changed = false;
-        // Newest first: a file is never there without the one before it.
+        // Newest first, and what goes is gone for good before the next one: a file is never there without the one before it.
         for file in self.files.iter().rev() {
             is_changed |= self.settle_file(file)?;
+            if is_changed && !self.is_kept(file) {
+                sync_dir(&*storage)?;
+                is_changed = false;
+            }
         }
         let oldest = self.files.first().map_or(0, |file| file.table);
         let is_scanned = |table| self.files.binary_search_by_key(&table, |file| file.table).is_ok();

@@ -99,6 +99,32 @@ fn a_refused_append_does_not_come_back_after_a_restart() {
     assert!(there > disks / 20 && there < disks, "{there} times of {disks}");
 }
 
+/// The power fails again and again while an opening removes files without batches and cuts off a torn one after them: whichever
+/// names are gone, no file is missed.
+#[test]
+fn an_opening_that_a_power_cut_ends_can_be_repeated() {
+    let _watchdog = Watchdog::new("an_opening_that_a_power_cut_ends_can_be_repeated", 0);
+    let disk = empty_disk();
+    let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+    journal.switch(1).unwrap();
+    append(&journal, 1..=1);
+    (2..=5).for_each(|table| journal.switch(table).unwrap());
+    journal.sync().unwrap();
+    (2..=4).for_each(|number| journal.append(&batch(number, &[7; 2 * SECTOR])).unwrap());
+    drop(journal);
+    let mut files = disk.files();
+    // The first sector of the records was not written.
+    files.get_mut("000005.journal").unwrap()[SECTOR..2 * SECTOR].fill(0);
+    for case in 0..amount(2000, 2000) {
+        let mut rng = Rng::new(case);
+        let disk = disk_of(&files);
+        disk.set_plan(Plan { crash_at: Some(case % 40), ..Plan::default() });
+        let _ = read(&disk, 0, DEFAULT);
+        let found = read(&disk.after(End::Power, &mut rng), 0, DEFAULT).map(|(.., found)| numbers(&found));
+        assert!(matches!(found.as_deref(), Ok([1])), "case {case}: {found:?}");
+    }
+}
+
 /// A sync of a set fails, and the set resumes: after a power cut the acknowledged batches are there up to some point, and none
 /// after one that is not.
 #[test]
