@@ -220,9 +220,9 @@ impl JournalRecovery {
         last_sequence: SequenceNumber,
         mode: RecoveryMode,
     ) -> Result<(Self, Start)> {
-        let names = storage.list().map_err(Error::io("list", "the journal's directory"))?;
-        let mut tables: Vec<u64> = names.iter().filter_map(|name| table_of(name)).collect();
-        tables.sort_unstable();
+        let mut names = storage.list().map_err(Error::io("list", "the journal's directory"))?;
+        names.sort_unstable_by_key(|name| table_of(name));
+        let tables: Vec<u64> = names.iter().filter_map(|name| table_of(name)).collect();
         let mut notes = Notes::read(&*storage)?;
         let mut recovery = JournalRecovery {
             storage,
@@ -440,17 +440,9 @@ impl JournalRecovery {
             Some(_) if !drops => Evidence::open(Arc::clone(&storage), notes)?,
             note => Evidence::begin(Arc::clone(&storage), note)?,
         };
-        let mut is_changed = false;
-        // Newest first, and what goes is gone for good before the next one: a file is never there without the one before it.
-        for file in self.files.iter().rev() {
-            is_changed |= self.settle_file(file)?;
-            if is_changed && !self.is_kept(file) {
-                sync_dir(&*storage)?;
-                is_changed = false;
-            }
-        }
         let oldest = self.files.first().map_or(0, |file| file.table);
         let is_scanned = |table| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
+        // Oldest first, each gone for good before the next one: no batch outlives the record that abandons it.
         for name in names {
             let is_old = |table| name.ends_with(COPY) || (name.ends_with(CUT) && table < oldest);
             match table_of(name).filter(|table| !is_scanned(*table)) {
@@ -459,7 +451,16 @@ impl JournalRecovery {
                 None if !table_of_kept(name).is_some_and(is_old) => continue,
                 _ => remove_if_there(&*storage, name)?,
             }
-            is_changed = true;
+            sync_dir(&*storage)?;
+        }
+        // Newest first, likewise: a file is never there without the one before it.
+        let mut is_changed = false;
+        for file in self.files.iter().rev() {
+            is_changed |= self.settle_file(file)?;
+            if is_changed && !self.is_kept(file) {
+                sync_dir(&*storage)?;
+                is_changed = false;
+            }
         }
         if is_changed {
             sync_dir(&*storage)?;
