@@ -36,7 +36,7 @@ const COSTS: &[Cost] = &[
     ("a replay of batches before as many abandoned intervals, by bytes", 200, replay_before_intervals),
     ("a replay of many tables of one batch each into a set, by comparisons", 8, replay_many_tables),
     ("it, by calls of the storage and bytes", 8, read_many_tables),
-    ("openings of a journal, one after the other, by calls of the storage", 8, openings),
+    ("openings of a journal, one after the other, by calls of the storage", 32, openings),
     ("it, with a batch written after each, by calls that change something", 8, openings_with_a_batch),
 ];
 
