@@ -52,8 +52,13 @@ impl Inode {
     /// Changes what is read, from the first sector that is not as it was.
     fn change(&mut self, bytes: Vec<u8>) {
         if self.cache != bytes {
-            let same = self.cache.iter().zip(&bytes).take_while(|(old, new)| old == new).count();
-            self.lost.split_off(&(same / SECTOR));
+            let same = self
+                .cache
+                .chunks(SECTOR)
+                .zip(bytes.chunks(SECTOR))
+                .take_while(|(old, new)| old == new)
+                .count();
+            self.lost.split_off(&same);
             self.cache = bytes;
         }
         self.versions.push(self.to_be_written());
