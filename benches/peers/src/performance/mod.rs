@@ -1,7 +1,7 @@
 //! Writes performance.md and its plots into benches/records: published figures beside those of the newest records.
 //!
 //! Nothing is measured here. What no record holds is marked as not measured. Explanations are in
-//! performance-notes.md beside it, which is written by hand and included unchanged.
+//! performance-notes.md beside it, which is written by hand.
 
 mod curves;
 mod tables;
@@ -83,8 +83,6 @@ pub fn write() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = root.join("benches/records");
     let records = Records::read(&folder)?;
-    let notes =
-        std::fs::read_to_string(folder.join("performance-notes.md")).context("performance-notes.md")?;
     let plots = curves::all(&records);
     for plot in &plots {
         if let Some(svg) = &plot.svg {
@@ -92,13 +90,13 @@ pub fn write() -> anyhow::Result<()> {
         }
     }
     let mut page = String::new();
-    render(&mut page, &records, &plots, &notes)?;
+    render(&mut page, &records, &plots)?;
     std::fs::write(folder.join("performance.md"), page)?;
     eprintln!("wrote benches/records/performance.md");
     Ok(())
 }
 
-fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &str) -> std::fmt::Result {
+fn render(page: &mut String, records: &Records, plots: &[curves::Plot]) -> std::fmt::Result {
     writeln!(page, "# Performance\n")?;
     writeln!(
         page,
@@ -138,7 +136,7 @@ fn render(page: &mut String, records: &Records, plots: &[curves::Plot], notes: &
             None => writeln!(page, "Not measured: {}", plot.source)?,
         }
     }
-    writeln!(page, "\n{}", notes.trim_end())
+    Ok(())
 }
 
 /// The origin of a record, so that a reader can repeat it.
@@ -179,7 +177,7 @@ fn ratios(page: &mut String, record: &Record, section: &Section) -> std::fmt::Re
 /// Every row in which a rival is faster at the same protection, or at 8 where it has none.
 fn losses(page: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
     writeln!(page, "\n### {} entries: where rivals are faster at protection 8\n", section.entries)?;
-    writeln!(page, "Why: see below, where we lose.\n")?;
+    writeln!(page, "Why: performance-notes.md.\n")?;
     writeln!(page, "| work | rival | times as fast as this crate |\n|---|---|---|")?;
     for row in &section.rows {
         for (name, candidates) in PAIRS {
