@@ -160,10 +160,7 @@ pub(crate) static BYTEWISE: KeyComparator =
 
 impl From<Arc<dyn Comparator>> for KeyComparator {
     fn from(chosen: Arc<dyn Comparator>) -> Self {
-        let order = chosen.key_order();
-        // Keys in the order of bytes are equal if their bytes are.
-        let equality = if order == KeyOrder::Bytes { KeyEquality::Bytes } else { chosen.equality() };
-        KeyComparator { order, equality, chosen: Some(chosen) }
+        KeyComparator { order: chosen.key_order(), equality: chosen.equality(), chosen: Some(chosen) }
     }
 }
 

@@ -49,7 +49,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Any number of threads may call all methods of a table at once; share it by reference or in an `Arc`.
+//! Any number of threads may call all methods of a table at once; share it by reference, or clone the handle.
 //!
 //! The life of a table has three parts. While it is *mutable*, it takes writes. [`MemTable::freeze`] ends that: it waits for writers
 //! that are inside, refuses later ones with [`Error::Frozen`], seals counts and sums of all entries, and returns an

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyOrder};
+use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::error::{Error, Result};
 use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::options::ParanoidOptions;
@@ -147,16 +147,28 @@ impl MemTableOptions {
     }
 
     /// Whether a table keeps a directory.
-    pub(crate) fn keeps_directory(&self) -> Result<Directory> {
-        let fits = self.comparator.key_order() != KeyOrder::Custom;
+    pub(crate) fn keeps_directory(&self) -> Directory {
         match self.directory {
-            Directory::Off => Ok(Directory::Off),
-            _ if fits => Ok(Directory::On),
-            Directory::Auto => Ok(Directory::Off),
-            Directory::On => {
-                Err(Error::InvalidArgument("a directory needs an order of bytes or images".into()))
-            }
+            Directory::Auto if self.comparator.key_order() == KeyOrder::Custom => Directory::Off,
+            Directory::Auto => Directory::On,
+            wanted => wanted,
         }
+    }
+
+    /// Refuses what the comparator cannot serve, and one that contradicts itself.
+    fn check_comparator(&self) -> Result<()> {
+        let (order, equality) = (self.comparator.key_order(), self.comparator().equality());
+        let has_filter = self.key_filter_bytes.or(self.prefix_filter_bytes).is_some();
+        let refused = if order == KeyOrder::Bytes && equality == KeyEquality::Custom {
+            "a comparator in the order of bytes calls keys equal only if their bytes are"
+        } else if order == KeyOrder::Custom && self.directory == Directory::On {
+            "a directory needs an order of bytes or images"
+        } else if has_filter && equality == KeyEquality::Custom {
+            "filters need a comparator whose equality is equality of bytes"
+        } else {
+            return Ok(());
+        };
+        Err(Error::InvalidArgument(refused.into()))
     }
 
     pub(crate) fn counts_reads(&self) -> bool {
@@ -461,7 +473,8 @@ impl MemTableOptionsBuilder {
     ///
     /// # Errors
     /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard limit below the write
-    /// buffer size, and shares out of range or of less than 440 bytes.
+    /// buffer size, shares out of range or of less than 440 bytes, [`Directory::On`] with an order that gives no images, filters with
+    /// an equality of its own, and a comparator in the order of bytes with such an equality.
     pub fn build(self) -> Result<MemTableOptions> {
         let mut options = self.options;
         let refuse = |text: String| Err(Error::InvalidArgument(text));
@@ -493,6 +506,7 @@ impl MemTableOptionsBuilder {
             ));
         }
         self.shares.apply(&mut options)?;
+        options.check_comparator()?;
         Ok(options)
     }
 }

@@ -63,11 +63,12 @@ use crate::tombstone::index::tree::Load;
 /// assert_eq!(count(&frozen), 1);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct TableReader {
     pub(crate) core: Arc<Core>,
 }
 
-/// A mutable table, for many writers and readers at once. Threads share it by `Arc`.
+/// A mutable table, for many writers and readers at once. This is a handle: its clones are the same table.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -77,8 +78,10 @@ pub struct TableReader {
 /// table.put(2, b"apple", b"green")?;
 /// let Lookup::Value(value) = table.get(b"apple", 1)? else { panic!("not there") };
 /// assert_eq!(&*value, b"red");
+/// assert_eq!(table.clone().len(), 2);
 /// # Ok(()) }
 /// ```
+#[derive(Clone)]
 pub struct MemTable {
     pub(crate) reader: TableReader,
 }
@@ -95,32 +98,9 @@ pub struct MemTable {
 /// assert!(matches!(frozen.get(b"key", 1)?, Lookup::Value(value) if *value == *b"value"));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct ImmutableMemTable {
     pub(crate) reader: TableReader,
-}
-
-/// Makes another handle of this table's reading side.
-impl Clone for TableReader {
-    fn clone(&self) -> Self {
-        TableReader { core: Arc::clone(&self.core) }
-    }
-}
-
-/// Makes another handle of this table. All handles read and write one table.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let table = MemTable::default();
-/// let other = table.clone();
-/// table.put(1, b"k", b"v")?;
-/// assert_eq!(other.len(), 1);
-/// # Ok(()) }
-/// ```
-impl Clone for MemTable {
-    fn clone(&self) -> Self {
-        MemTable { reader: self.reader.clone() }
-    }
 }
 
 /// The reading side: every read is a method of [`TableReader`].
@@ -143,13 +123,6 @@ impl Deref for ImmutableMemTable {
     }
 }
 
-/// Makes another handle of this table.
-impl Clone for ImmutableMemTable {
-    fn clone(&self) -> Self {
-        ImmutableMemTable { reader: self.reader.clone() }
-    }
-}
-
 impl MemTable {
     /// An empty table, under bytewise order unless the options choose another one. Takes a few microseconds and about 10 KiB.
     ///
@@ -161,8 +134,7 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// `MemoryRefused` if the system has no memory for the first chunk. `InvalidArgument` for
-    /// [`Directory::On`](crate::Directory::On) with an order that gives no images, and for filters with an equality of its own.
+    /// `MemoryRefused` if the system has no memory for the first chunk.
     pub fn new(options: MemTableOptions) -> Result<Self> {
         Ok(MemTable { reader: TableReader { core: Arc::new(Core::new(options)?) } })
     }

@@ -124,7 +124,7 @@ fn a_directory_needs_an_order_of_bytes_or_images() {
     }
     for (directory, taken) in [(Directory::Off, true), (Directory::Auto, true), (Directory::On, false)] {
         let options = || MemTableOptions::builder().directory(directory);
-        let text = MemTable::new(under(options(), FromBehind)).map(drop).map_err(text_of);
+        let text = options().comparator(std::sync::Arc::new(FromBehind)).build().map(drop).map_err(text_of);
         assert_eq!(text.is_ok(), taken, "{directory:?}: {text:?}");
         assert!(MemTable::new(under(options(), Bytewise)).is_ok());
         assert!(MemTable::new(under(options(), Reverse)).is_ok());

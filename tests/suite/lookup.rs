@@ -210,7 +210,7 @@ fn a_key_under_a_range_tombstone_stays_deleted_whatever_the_filter_says() {
 fn byte_tricks_are_refused_where_equality_is_not_of_bytes() {
     assert!(MemTable::new(under(configured("neither"), CaseBlind)).is_ok());
     for name in &NAMES[1..] {
-        let refused = MemTable::new(under(configured(name), CaseBlind));
+        let refused = configured(name).comparator(std::sync::Arc::new(CaseBlind)).build();
         assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{name}");
     }
 }

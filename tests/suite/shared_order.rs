@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use paranoid_memtable::filter::FixedPrefix;
-use paranoid_memtable::{Bytewise, Comparator, KeyEquality, KeyOrder, MemTable, MemTableOptions};
+use paranoid_memtable::{Bytewise, Comparator, Error, KeyEquality, KeyOrder, MemTable, MemTableOptions};
 
 use crate::support::case::draw;
 use crate::support::orders::{Order, Reverse};
@@ -51,6 +51,32 @@ fn a_named_order_of_bytes_against_the_model() {
         run_or_report::<Named>(&draw(seed, 400), &replay_line(test, seed));
         seed = Rng::new(seed).next_u64();
     }
+}
+
+/// Keys in the order of bytes are compared by their bytes, so an equality of its own would be ignored.
+#[test]
+fn an_order_that_contradicts_itself_is_refused() {
+    #[derive(Debug)]
+    struct Blind;
+    impl Comparator for Blind {
+        fn name(&self) -> &str {
+            "test.Blind"
+        }
+
+        fn equality(&self) -> KeyEquality {
+            KeyEquality::Custom
+        }
+
+        fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+            left.cmp(right)
+        }
+
+        fn key_order(&self) -> KeyOrder {
+            KeyOrder::Bytes
+        }
+    }
+    let refused = MemTableOptions::builder().comparator(Arc::new(Blind)).build();
+    assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
 }
 
 /// One type of table for whatever order is chosen: with filters and an index, forked, cloned, moved between threads.

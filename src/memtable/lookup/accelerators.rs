@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::comparator::KeyEquality;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::integrity::tag::Secret;
@@ -39,12 +38,6 @@ pub(crate) enum Shortcuts {
 impl Accelerators {
     /// Empty accelerators of the sizes that the options name.
     pub(crate) fn new(options: &MemTableOptions, arena: &Arena) -> Result<Accelerators> {
-        let wanted = options.key_filter_bytes.or(options.prefix_filter_bytes);
-        if wanted.is_some() && options.comparator.equality() == KeyEquality::Custom {
-            return Err(Error::InvalidArgument(
-                "filters need a comparator whose equality is equality of bytes".into(),
-            ));
-        }
         let mut sub = SubChunk::default();
         let keys = options.key_filter_bytes.map(|bytes| Filter::new(arena, &mut sub, bytes)).transpose()?;
         let prefixes =

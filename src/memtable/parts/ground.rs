@@ -8,17 +8,8 @@ use crate::comparator::KeyComparator;
 use crate::memtable::skiplist::arena::Arena;
 
 /// The arena and the comparator, which the methods of all parts take.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Ground<'t> {
     pub(crate) arena: &'t Arena,
     pub(crate) comparator: &'t KeyComparator,
 }
-
-impl Clone for Ground<'_> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl Copy for Ground<'_> {}

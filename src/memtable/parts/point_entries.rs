@@ -30,7 +30,7 @@ impl PointEntries {
         let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
         let list = List::new(arena, Head::Points, checks.0, checks.1)?;
         Ok(PointEntries {
-            list: match options.keeps_directory()? {
+            list: match options.keeps_directory() {
                 Directory::On => list.with_directory(arena)?,
                 _ => list,
             },

@@ -344,7 +344,7 @@ impl fmt::Debug for PinnedEntry {
 pub(crate) fn pin(core: &Arc<Core>, entry: &Entry<'_>) -> Result<PinnedEntry> {
     entry.parts()?;
     let whole = entry.entry.bytes_in(&core.arena.view()?);
-    let owner = Arc::<Core>::clone(core);
+    let owner = Arc::clone(core);
     match whole.and_then(|whole| Pinned::new(owner, whole)) {
         Some(pinned) => Ok(PinnedEntry {
             pinned: Arc::new(pinned),

@@ -320,6 +320,7 @@ pub enum Base<'a> {
 /// assert_eq!(values?, [b"+2", b"+1"]); // newest first
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct Operands<'a> {
     core: &'a Core,
     /// The position of the next operand, which is verified when it is handed out.
@@ -327,12 +328,6 @@ pub struct Operands<'a> {
     /// Sequence number of the newest range tombstone that covers the key and is older than the first operand.
     cover: Option<SequenceNumber>,
     base: Base<'a>,
-}
-
-impl Clone for Operands<'_> {
-    fn clone(&self) -> Self {
-        Operands { core: self.core, next: self.next, cover: self.cover, base: self.base }
-    }
 }
 
 impl fmt::Debug for Operands<'_> {

@@ -45,16 +45,8 @@ pub(crate) mod sealed {
 /// let cursor: Cursor<Borrowed<'_>> = table.cursor();
 /// assert!(!cursor.is_valid());
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Borrowed<'t>(pub(crate) &'t Core);
-
-impl Clone for Borrowed<'_> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl Copy for Borrowed<'_> {}
 
 /// A share in a table.
 ///

@@ -185,20 +185,12 @@ impl Course {
 }
 
 /// The parameters of a walk.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub(crate) view: View<'a>,
     pub(crate) comparator: &'a KeyComparator,
     pub(crate) course: Course,
 }
-
-impl Clone for Search<'_> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl Copy for Search<'_> {}
 
 impl Search<'_> {
     /// The height of an entry's tower.

@@ -162,19 +162,11 @@ pub(crate) struct SummaryNode {
 }
 
 /// The tree of an index, and the order of its keys.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct OrderedTree<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) comparator: &'a KeyComparator,
 }
-
-impl Clone for OrderedTree<'_> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl Copy for OrderedTree<'_> {}
 
 /// Log and nodes of one index.
 #[derive(Debug)]
