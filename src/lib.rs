@@ -90,26 +90,25 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(rustdoc::broken_intra_doc_links)]
 
-pub mod batch;
-mod comparator;
 mod error;
 pub mod guide;
-pub mod integrity;
 #[doc = include_str!("../docs/internals.md")]
 pub mod internals {}
+mod comparator;
 mod key;
-mod memtable;
-mod prefetch;
-pub mod set;
 mod sync;
+mod prefetch;
+pub mod integrity;
 pub mod tombstone;
+mod memtable;
+pub mod set;
 
-pub use batch::batch::WriteBatch;
 pub use comparator::{Bytewise, Comparator, KeyEquality, KeyOrder};
 pub use error::{Corruption, Error, Result};
 pub use integrity::checksum_kind::ChecksumKind;
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
 pub use key::{Kind, SequenceNumber};
+pub use memtable::batch::batch::WriteBatch;
 pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};
 pub use memtable::read::entry::Entry;
 pub use memtable::read::get::{Lookup, ValueRef};
@@ -120,6 +119,13 @@ pub use memtable::table::{ImmutableMemTable, MemTable, TableReader};
 pub use memtable::write::own_writer::Writer;
 pub use memtable::write::write_batch::BatchWritten;
 pub use memtable::write::writer::{Displaced, Inserted};
+
+/// Entries that are written together, in RocksDB's encoding.
+pub mod batch {
+    pub use crate::memtable::batch::batch::{RangeOrder, SequenceMode};
+    pub use crate::memtable::batch::entries::{BatchEntries, BatchEntry};
+    pub use crate::memtable::batch::limits::SinkLimits;
+}
 
 /// Types that point reads return: entries, pinned values, merge operands.
 pub mod read {
@@ -160,9 +166,9 @@ pub mod flush {
 #[cfg(all(feature = "fault-injection", not(loom)))]
 #[cfg_attr(docsrs, doc(cfg(feature = "fault-injection")))]
 pub mod fault {
-    pub use crate::memtable::lifecycle::fault::FaultInjector;
-    pub use crate::memtable::lifecycle::past::Past;
-    pub use crate::memtable::lifecycle::piece::{Owner, Part, Piece, Region};
+    pub use crate::memtable::fault::FaultInjector;
+    pub use crate::memtable::past::Past;
+    pub use crate::memtable::piece::{Owner, Part, Piece, Region};
 }
 
 /// The README's example, run as a doctest.

@@ -2,14 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod block;
-pub(crate) mod checksum_kind;
-pub(crate) mod control_word;
-pub(crate) mod diagnosis;
-pub(crate) mod digest;
 pub(crate) mod hash;
-pub(crate) mod options;
+pub(crate) mod diagnosis;
 pub(crate) mod tag;
+pub(crate) mod control_word;
+pub(crate) mod digest;
+pub(crate) mod checksum_kind;
+pub(crate) mod block;
+pub(crate) mod options;
 
 pub use self::block::BlockChecks;
 pub use self::digest::{Kvo, Kvos, Protected, StoredProtection};

@@ -1,17 +1,24 @@
-//! Layer 5, meaning: write, read, scan, freeze, damage and repair.
+//! Meaning: write, read, scan, freeze, damage and repair.
 
-pub(crate) mod core;
-pub(crate) mod lifecycle;
-pub(crate) mod lookup;
-pub(crate) mod options;
-pub(crate) mod parts;
-pub(crate) mod prefix;
-pub(crate) mod read;
-pub(crate) mod scan;
-pub(crate) mod side_structure;
 pub(crate) mod skiplist;
-pub(crate) mod table;
+pub(crate) mod batch;
+pub(crate) mod prefix;
+pub(crate) mod options;
+pub(crate) mod side_structure;
+pub(crate) mod lookup;
+pub(crate) mod parts;
+pub(crate) mod core;
+pub(crate) mod read;
 pub(crate) mod write;
-
+pub(crate) mod scan;
+pub(crate) mod lifecycle;
+pub(crate) mod table;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+pub(crate) mod piece;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+pub(crate) mod past;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+pub(crate) mod fault;
+pub(crate) mod debug;
 #[cfg(all(test, not(loom)))]
 mod tests;

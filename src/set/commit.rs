@@ -27,10 +27,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::SequenceNumber;
+use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
 use crate::memtable::core::frozen;
 use crate::memtable::parts::range_tombstones::bytes_max;
 use crate::memtable::skiplist::encode::Fields;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::memtable::lifecycle::flush::{FlushSink, FlushSummary};
 use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
@@ -356,7 +356,7 @@ shown! {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::batch::batch::WriteBatch;
+    use crate::memtable::batch::batch::WriteBatch;
     use crate::set::options::{SetOptions, WriteOptions};
     use crate::set::resume::resume;
 

@@ -21,7 +21,7 @@
 use crate::comparator::KeyComparator;
 use crate::error::{Error, Result};
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::memtable::lifecycle::flush::{
     Came, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, VersionFilter,
 };

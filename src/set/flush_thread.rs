@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
 use crate::set::thread_state::{Order, ThreadState};

@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::memtable::read::get::Base;
 use crate::set::merge_operator::{MergeOperator, apply};
 

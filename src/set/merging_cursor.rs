@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::comparator::{Comparator, KeyComparator, KeyEquality};
 use crate::error::Result;
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::set::merge_head::{Move, Reach, Source, Way};
 use crate::set::merged_entry::MergedEntry;
 use crate::set::source::SortedSource;

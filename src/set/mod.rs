@@ -169,36 +169,36 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod commit;
+pub(crate) mod journal;
 pub(crate) mod file_journal;
-pub(crate) mod flush_job;
-pub(crate) mod flush_merge;
-pub(crate) mod flush_thread;
+pub(crate) mod thread_state;
+pub(crate) mod write_buffer_manager;
+pub(crate) mod listener;
+pub(crate) mod options;
+pub(crate) mod swapped;
+pub(crate) mod publication;
+pub(crate) mod sync_leader;
+pub(crate) mod snapshot;
+pub(crate) mod merge_operator;
 #[cfg(holds)]
 pub(crate) mod holds;
-pub(crate) mod journal;
-pub(crate) mod listener;
-#[cfg(all(test, loom))]
-mod loom;
+pub(crate) mod tables;
+pub(crate) mod source;
 pub(crate) mod merge_head;
-pub(crate) mod merge_operator;
 pub(crate) mod merged_entry;
 pub(crate) mod merging_cursor;
-pub(crate) mod options;
-pub(crate) mod publication;
 pub(crate) mod range;
-pub(crate) mod resume;
-pub(crate) mod salvage;
-pub(crate) mod snapshot;
-pub(crate) mod source;
-pub(crate) mod stats;
-pub(crate) mod swapped;
-pub(crate) mod sync_leader;
-pub(crate) mod table_set;
-pub(crate) mod tables;
-pub(crate) mod thread_state;
 pub(crate) mod view;
-pub(crate) mod write_buffer_manager;
+pub(crate) mod stats;
+pub(crate) mod commit;
+pub(crate) mod resume;
+pub(crate) mod flush_merge;
+pub(crate) mod salvage;
+pub(crate) mod flush_job;
+pub(crate) mod flush_thread;
+pub(crate) mod table_set;
+#[cfg(all(test, loom))]
+mod loom;
 
 pub use crate::error::StallCause;
 pub use file_journal::{

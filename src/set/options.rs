@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::skiplist::chunks::first_chunk_bytes;
 use crate::memtable::skiplist::memory::MAPPED_MIN;

@@ -13,7 +13,7 @@
 use std::ops::{Bound, RangeBounds};
 
 use crate::error::Result;
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::set::merge_head::Way;
 use crate::set::merged_entry::MergedEntry;
 use crate::set::merging_cursor::MergingCursor;

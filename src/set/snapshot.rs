@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::key::SequenceNumber;
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::set::publication::Publication;
 use crate::sync::Mutex;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::cursor::OwnedCursor;
 use crate::set::tables::Slot;

@@ -12,10 +12,10 @@
 
 use std::sync::Arc;
 
-use crate::batch::batch::WriteBatch;
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::batch::batch::WriteBatch;
+use crate::memtable::debug::shown;
 use crate::set::commit::Shared;
 use crate::set::flush_job::FlushJob;
 use crate::set::flush_thread::FlushThread;

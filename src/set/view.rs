@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::key::SequenceNumber;
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::memtable::read::get::{Base, DeletedBy, Lookup, Operand, ValueRef};
 use crate::memtable::table::TableReader;
 use crate::set::merge_operator::{MergeOperator, apply};

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, StallCause};
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::memtable::skiplist::recycler::Recycler;
 use crate::set::thread_state::ThreadState;
 use crate::sync::{Condvar, Mutex};

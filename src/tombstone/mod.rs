@@ -4,12 +4,11 @@
 
 pub(crate) mod fragment;
 pub(crate) mod index;
-
-pub use self::fragment::fragmenter::Fragmenter;
-pub use self::fragment::fragments::{Fragment, Fragments};
-pub use self::fragment::span::RangeTombstone;
-
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+pub use self::fragment::fragmenter::Fragmenter;
+pub use self::fragment::fragments::{Fragment, Fragments};
+pub use self::fragment::span::RangeTombstone;

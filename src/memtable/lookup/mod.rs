@@ -2,10 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod accelerators;
-pub(crate) mod filter;
 pub(crate) mod lines;
+pub(crate) mod filter;
 pub(crate) mod statistics;
-
+pub(crate) mod accelerators;
 #[cfg(all(test, loom))]
 mod loom;

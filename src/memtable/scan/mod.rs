@@ -2,15 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod bounds;
-pub(crate) mod cursor;
-pub(crate) mod descending;
-pub(crate) mod estimate;
-pub(crate) mod gap;
 pub(crate) mod handle;
-pub(crate) mod range;
+pub(crate) mod bounds;
 pub(crate) mod runs;
-mod scope;
-pub(crate) mod tombstones;
 pub(crate) mod visibility;
+pub(crate) mod gap;
+mod scope;
 mod walk;
+pub(crate) mod cursor;
+pub(crate) mod range;
+pub(crate) mod descending;
+pub(crate) mod tombstones;
+pub(crate) mod estimate;

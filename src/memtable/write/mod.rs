@@ -2,6 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod own_writer;
-pub(crate) mod write_batch;
 pub(crate) mod writer;
+pub(crate) mod write_batch;
+pub(crate) mod own_writer;

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::batch::batch::WriteBatch;
 use crate::error::Result;
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Kind, SequenceNumber};
+use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::skiplist::encode::Fields;

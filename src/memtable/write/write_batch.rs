@@ -25,9 +25,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::batch::batch::{SequenceMode, WriteBatch};
 use crate::error::{Error, Result};
 use crate::key::{Kind, SequenceNumber, Target};
+use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::Entered;
 use crate::memtable::skiplist::control_block::ControlWord;

@@ -7,10 +7,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::batch::limits::{Limits, admit_lengths, not_a_range};
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Kind, SequenceNumber};
+use crate::memtable::batch::limits::{Limits, admit_lengths, not_a_range};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::options::MemTableOptions;

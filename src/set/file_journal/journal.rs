@@ -36,7 +36,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::integrity::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::debug::shown;
 use crate::set::file_journal::evidence::{Evidence, Note};
 use crate::set::file_journal::format::{
     At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word,

@@ -2,12 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod evidence;
-pub(crate) mod format;
-pub(crate) mod journal;
-pub(crate) mod recovery;
-pub(crate) mod scan;
 pub(crate) mod storage;
+pub(crate) mod format;
+pub(crate) mod evidence;
+pub(crate) mod scan;
+pub(crate) mod recovery;
+pub(crate) mod journal;
 
 pub use journal::FileJournal;
 pub use recovery::{FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed};

@@ -23,10 +23,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::batch::batch::WriteBatch;
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
-use crate::memtable::lifecycle::debug::shown;
+use crate::memtable::batch::batch::WriteBatch;
+use crate::memtable::debug::shown;
 use crate::set::file_journal::evidence::{Evidence, Note, Notes};
 use crate::set::file_journal::format::{
     At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, RecordKind, name_of, report, table_of, table_of_kept,

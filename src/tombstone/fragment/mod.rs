@@ -2,6 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod fragmenter;
-pub(crate) mod fragments;
 pub(crate) mod span;
+pub(crate) mod fragments;
+pub(crate) mod fragmenter;

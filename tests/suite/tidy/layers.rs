@@ -1,4 +1,5 @@
-//! Imports go downward: the list is the fenced `layers` block of ARCHITECTURE.md.
+//! Imports go downward: a file may import those that come before it. Each file lists its modules bottom-up, from src/lib.rs on, and comes
+//! after them.
 //!
 //! Code outside of tests names other files by paths that begin with `crate::`; such a path names its file.
 
@@ -6,46 +7,40 @@ use std::collections::BTreeSet;
 
 use super::source::{Source, line_of, words};
 
-/// One line of the list: a layer, and a file or a folder with a trailing slash.
-pub(crate) type Room = (u8, String);
-
 /// Modules of tests and models, in files or folders of these names.
 const TESTS: [&str; 3] = ["tests", "models", "loom"];
-
-/// Reads the block: a number, a path and what it is for, on each line.
-pub(crate) fn rooms(architecture: &str) -> Result<Vec<Room>, String> {
-    let block = architecture.split_once("```layers\n").and_then(|(_, rest)| rest.split_once("```"));
-    let (block, _) = block.ok_or("ARCHITECTURE.md:1: add a fenced block that opens with ```layers")?;
-    let room = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
-        [layer, path, _, ..] => layer.parse().ok().map(|layer| (layer, path.to_string())),
-        _ => None,
-    };
-    let lines = block.lines().filter(|line| !line.trim().is_empty());
-    let wrong = |line| format!("ARCHITECTURE.md: write a layer line as `number path purpose`, not {line:?}");
-    lines.map(|line| room(line).ok_or_else(|| wrong(line))).collect()
-}
-
-/// The list's line that decides about `path`: the longest that matches.
-fn room_of<'r>(rooms: &'r [Room], path: &str) -> Option<(usize, &'r Room)> {
-    let matches = |(_, room): &Room| room == path || (room.ends_with('/') && path.starts_with(room));
-    rooms.iter().enumerate().filter(|(_, room)| matches(room)).max_by_key(|(_, room)| room.1.len())
-}
 
 /// Whether a file holds tests or models alone, by its name.
 pub(crate) fn is_for_tests(path: &str) -> bool {
     path.split(['/', '.']).any(|part| TESTS.contains(&part))
 }
 
-/// Every import that does not go downward, every file without a line, and every line without a file.
-pub(crate) fn check(rooms: &[Room], sources: &[Source]) -> Vec<String> {
+/// The files below this one, bottom-up, and the file itself.
+fn order_from<'s>(sources: &'s [Source], path: &str, order: &mut Vec<&'s str>) {
+    let Some(source) = sources.iter().find(|source| source.path == path) else { return };
+    let folder = ["mod.rs", "lib.rs", ".rs"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
+    let folder = folder.trim_end_matches('/');
+    for line in source.text().lines() {
+        let module = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
+        if let Some((_, module)) = module.filter(|(before, _)| before.is_empty() || before.starts_with("pub"))
+        {
+            order_from(sources, &format!("{folder}/{module}.rs"), order);
+            order_from(sources, &format!("{folder}/{module}/mod.rs"), order);
+        }
+    }
+    order.push(&source.path);
+}
+
+/// Every import that does not go downward, and every file that no other one lists.
+pub(crate) fn check(sources: &[Source]) -> Vec<String> {
     let files: BTreeSet<&str> = sources.iter().map(|source| source.path.as_str()).collect();
-    let gone = rooms.iter().filter(|(_, room)| !files.iter().any(|path| path.starts_with(room)));
-    let gone = gone.map(|(_, room)| format!("ARCHITECTURE.md:1: there is no file `{room}`; remove its line"));
-    let homeless = files.iter().filter(|path| room_of(rooms, path).is_none());
-    let homeless = homeless.map(|path| format!("{path}:1: give the file a line in ARCHITECTURE.md's layers"));
-    let imports = sources.iter().filter(|source| !is_for_tests(&source.path));
-    let of_file = |source| imports_of(rooms, &files, source).into_iter().chain(guests_of(&files, source));
-    gone.chain(homeless).chain(imports.flat_map(of_file)).collect()
+    let mut order = vec![];
+    order_from(sources, "src/lib.rs", &mut order);
+    let of_file = |source: &Source| match order.contains(&source.path.as_str()) {
+        true => [imports_of(&order, &files, source), guests_of(&files, source)].concat(),
+        false => vec![format!("{}:1: no file has a `mod` line for this one", source.path)],
+    };
+    sources.iter().filter(|source| !is_for_tests(&source.path)).flat_map(of_file).collect()
 }
 
 /// Inherent methods of types of other rooms: no import would show who calls them.
@@ -69,13 +64,13 @@ fn guests_of(files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
 }
 
 /// The imports of one file that do not go downward.
-fn imports_of(rooms: &[Room], files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
+fn imports_of(order: &[&str], files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
     let (mut findings, path, text) = (vec![], &source.path, source.text());
     for (at, word) in words(&text) {
         let (before, rest, line) = (&text[..at], &text[at + word.len()..], line_of(&text, at));
         let inside = rest.strip_prefix("::").filter(|_| !source.is_test[line] && !before.ends_with("(in "));
         let wrong = match (word, inside) {
-            ("crate", Some(rest)) => judge(rooms, path, target(files, rest)),
+            ("crate", Some(rest)) => judge(order, path, target(files, rest)),
             ("super" | "self", Some(rest)) if !path.ends_with("/mod.rs") => {
                 let names_a_file = rest.trim_start_matches('{').starts_with(char::is_lowercase);
                 names_a_file.then(|| "is relative; write the path from `crate::` on".into())
@@ -103,23 +98,16 @@ fn target<'f>(files: &BTreeSet<&'f str>, rest: &str) -> &'f str {
 }
 
 /// Why `from` may not import `to`, with what to do instead.
-fn judge(rooms: &[Room], from: &str, to: &str) -> Option<String> {
+fn judge(order: &[&str], from: &str, to: &str) -> Option<String> {
     let folder = from.strip_suffix("mod.rs");
-    if from == to || folder.is_some_and(|folder| to.starts_with(folder)) {
+    if from == to || from == "src/lib.rs" || folder.is_some_and(|folder| to.starts_with(folder)) {
         return None;
     }
-    let ((from_line, from_room), (to_line, to_room)) = (room_of(rooms, from)?, room_of(rooms, to)?);
-    let (low, high) = (to_room.0, from_room.0);
-    if to == "src/lib.rs" || (to.ends_with("/mod.rs") && to_room.1 != to) {
+    if to == "src/lib.rs" || to.ends_with("/mod.rs") {
         return Some(format!("goes through the facade {to}; import from the file that defines it"));
     }
-    if low > high {
-        return Some(format!(
-            "goes up from layer {high} to {low} ({to}); move the shared part down, or hand it in from above"
-        ));
-    }
-    let in_order = to_room.1 == to && from_room.1 == from && to_line < from_line;
-    (low == high && !in_order).then(|| {
-        format!("stays in layer {high}; list `{to}` and below it `{from}` in ARCHITECTURE.md, or move the shared part down")
+    let place = |path: &str| order.iter().position(|listed| *listed == path);
+    (place(to) >= place(from)).then(|| {
+        format!("goes up to {to}; move the shared part down, hand it in from above, or list that module before this one")
     })
 }

@@ -10,7 +10,7 @@ const UNSAFE_FILES: [&str; 4] = [
     "src/memtable/skiplist/arena.rs",
     "src/memtable/skiplist/node.rs",
     "src/prefetch.rs",
-    "src/memtable/lifecycle/fault.rs",
+    "src/memtable/fault.rs",
 ];
 
 /// The only file that may name raw atomics and locks.

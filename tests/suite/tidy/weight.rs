@@ -9,16 +9,16 @@ use super::layers::is_for_tests;
 use super::source::Source;
 
 /// Most code lines and files of a package's sources, by folder.
-pub(crate) const LIMITS: [(&str, u64, u64); 2] = [("src/", 21_650, 178), ("sst/src/", 3_550, 30)];
+pub(crate) const LIMITS: [(&str, u64, u64); 2] = [("src/", 21_600, 178), ("sst/src/", 3_550, 30)];
 
 /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
-pub(crate) const WORDS_MAX: u64 = 11_300;
+pub(crate) const WORDS_MAX: u64 = 9_000;
 
 /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
 pub(crate) const PAGES_MAX: u64 = 7_000;
 
 /// Most lines of the list of public items.
-pub(crate) const PUBLIC_MAX: u64 = 697;
+pub(crate) const PUBLIC_MAX: u64 = 691;
 
 /// Code lines and files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -12,12 +12,12 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod look;
+mod measure;
+mod page;
 pub(crate) mod lookup;
+pub(crate) mod look;
+pub(crate) mod name;
 #[cfg(all(test, loom))]
 pub(crate) mod loom;
-mod measure;
-pub(crate) mod name;
-mod page;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -17,12 +17,12 @@
 
 #![forbid(unsafe_code)]
 
-use crate::batch::encoding::{HEADER_LEN, Header, append, record_len};
-use crate::batch::entries::{BatchEntries, CallerDigests, EntryReader};
-use crate::batch::limits::{LIMITS, SinkLimits, admit, not_a_range};
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Kind, SequenceNumber};
+use crate::memtable::batch::encoding::{HEADER_LEN, Header, append, record_len};
+use crate::memtable::batch::entries::{BatchEntries, CallerDigests, EntryReader};
+use crate::memtable::batch::limits::{LIMITS, SinkLimits, admit, not_a_range};
 use crate::memtable::skiplist::layout::entry_bytes_max;
 
 /// How the entries of a batch get their sequence numbers.

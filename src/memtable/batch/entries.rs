@@ -7,11 +7,11 @@
 
 #![forbid(unsafe_code)]
 
-use crate::batch::encoding::{COUNT_AT, Header, Record, Records, damage};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::integrity::digest::{Kvo, Protected, key_part, value_part};
 use crate::key::Kind;
+use crate::memtable::batch::encoding::{COUNT_AT, Header, Record, Records, damage};
 
 /// Whether records carry digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

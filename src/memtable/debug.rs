@@ -13,20 +13,20 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use crate::batch::batch::WriteBatch;
-use crate::batch::entries::{BatchEntries, BatchEntry};
 use crate::integrity::tag::Secret;
+use crate::memtable::batch::batch::WriteBatch;
+use crate::memtable::batch::entries::{BatchEntries, BatchEntry};
 use crate::memtable::core::Core;
 #[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::lifecycle::fault::FaultInjector;
+use crate::memtable::fault::FaultInjector;
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushIter};
-#[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::lifecycle::past::Past;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::lifecycle::piece::{Owner, Piece};
 use crate::memtable::lifecycle::salvage::Salvage;
 use crate::memtable::lifecycle::scrub::ScrubReport;
 use crate::memtable::options::MemTableOptions;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::past::Past;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::piece::{Owner, Piece};
 use crate::memtable::read::get::{Base, Operand};
 use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::control_block::ControlWord;
