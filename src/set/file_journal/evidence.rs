@@ -5,8 +5,9 @@
 //! ```
 //! * EVIDENCE-1: a note is written once a file is durable up to an offset, with its name and all earlier files. The last
 //!   one that verifies counts.
-//! * EVIDENCE-2: before a file that a note names is removed or cut, that note is gone for good. After a power cut there may be
-//!   notes that nobody read before it: one that was half written is whole if zeros follow. So notes go with their file.
+//! * EVIDENCE-2: before a file that a note names is removed or cut, that note is gone for good, and a note of what stays durable
+//!   is in its place. After a power cut there may be notes that nobody read before it: one that was half written is whole if
+//!   zeros follow. So notes go with their file.
 //!
 //! Notes are appended and not synced at once, so that a sync costs no second one: a power cut may take the newest ones.
 //! Whoever has no note knows less and is told nothing wrong. One owner at a time.
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::integrity::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
 use crate::set::file_journal::format::{At, report, word};
-use crate::set::file_journal::storage::{Storage, StorageFile, create_anew, sync_dir};
+use crate::set::file_journal::storage::{Storage, StorageFile, sync_dir, write_anew};
 
 /// The file of the notes.
 pub(super) const NAME: &str = "journal.synced";
@@ -100,14 +101,12 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// With this note at most, in a new file in the place of the one that may be there: none of its notes comes back. The
-    /// name is new, so that this sync of the directory proves something also after one that failed.
+    /// With this note at most, in a new file in the place of the one that may be there: none of its notes comes back. If the
+    /// process ends meanwhile, the one or the other is there. The name is new, so that this sync of the directory proves
+    /// something also after one that failed.
     pub(super) fn begin(storage: Arc<dyn Storage>, note: Option<Note>) -> Result<Evidence> {
         let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
-        let file = create_anew(&*storage, NAME, &bytes)?;
-        if note.is_some() {
-            file.sync().map_err(Error::io("sync", NAME))?;
-        }
+        let file = write_anew(&*storage, NAME, &bytes)?;
         sync_dir(&*storage)?;
         Ok(Evidence { storage, file: Some(file), len: bytes.len() as u64, note })
     }

@@ -436,9 +436,12 @@ impl JournalRecovery {
         // EVIDENCE-2.
         let is_dropped = |file: &ScannedFile| !self.is_kept(file) || file.keeps < file.len;
         let drops = self.files.iter().any(|file| !file.is_missing && is_dropped(file));
+        let is_durable = |at: &At| !self.is_salvage && *at <= self.synced;
+        let remaining =
+            || self.end().filter(is_durable).map(|at| Note { at, last_sequence: self.last_first() });
         let mut evidence = match self.note.filter(|note| stays(*note)) {
             Some(_) if !drops => Evidence::open(Arc::clone(&storage), notes)?,
-            note => Evidence::begin(Arc::clone(&storage), note)?,
+            note => Evidence::begin(Arc::clone(&storage), note.or_else(remaining))?,
         };
         let oldest = self.files.first().map_or(0, |file| file.table);
         let is_scanned = |table| self.files.binary_search_by_key(&table, |file| file.table).is_ok();

@@ -145,6 +145,49 @@ fn an_opening_that_a_power_cut_ends_hands_out_nothing_abandoned() {
     end_openings(&disk.files(), &[]);
 }
 
+/// The process ends at any step of an opening. What was durable before is known to be so: the file is refused without its end.
+#[test]
+fn an_opening_that_its_process_ends_keeps_what_is_known() {
+    let _watchdog = Watchdog::new("an_opening_that_its_process_ends_keeps_what_is_known", 0);
+    // What follows the synced batches: nothing, a file without batches that is synced, or one that is not, or a torn batch.
+    for follows in 0..4 {
+        let disk = empty_disk();
+        let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
+        journal.switch(1).unwrap();
+        append(&journal, 1..=2);
+        journal.sync().unwrap();
+        let len = disk.files()["000001.journal"].len();
+        match follows {
+            0 => {}
+            3 => append(&journal, 3..=3),
+            _ => journal.switch(2).unwrap(),
+        }
+        if follows == 1 {
+            journal.sync().unwrap();
+        }
+        drop(journal);
+        let mut files = disk.files();
+        if follows == 3 {
+            files.get_mut("000001.journal").unwrap().truncate(len + 20);
+        }
+        for crash_at in 0..100 {
+            let disk = disk_of(&files);
+            disk.set_plan(Plan { crash_at: Some(crash_at), ..Plan::default() });
+            let ended = read(&disk, 0, DEFAULT).is_err();
+            for left in [SECTOR, len - 1] {
+                let mut files = disk.files();
+                files.get_mut("000001.journal").unwrap().truncate(left);
+                let found = read(&disk_of(&files), 0, DEFAULT).map(|(.., found)| numbers(&found));
+                assert!(
+                    found.is_err(),
+                    "{follows} follows, step {crash_at}, {left} bytes of {len}: {found:?}"
+                );
+            }
+            assert_ne!((ended, crash_at), (true, 99), "more steps");
+        }
+    }
+}
+
 /// A sync of a set fails, and the set resumes: after a power cut the acknowledged batches are there up to some point, and none
 /// after one that is not.
 #[test]
