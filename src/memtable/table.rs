@@ -336,7 +336,7 @@ impl MemTable {
     }
 
     /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number, or
-    /// all get one number (see [`SequenceMode`](crate::memtable::batch::SequenceMode)). Expected O(n log n). The searches of a
+    /// all get one number (see [`SequenceMode`](crate::batch::SequenceMode)). Expected O(n log n). The searches of a
     /// batch overlap, so a batch is faster than its entries one by one. An empty range, which only a batch from a log
     /// can have, takes its number and writes nothing.
     ///
@@ -367,7 +367,7 @@ impl MemTable {
 
     /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes, for callers that
     /// log a batch before they write it. Writes nothing. O(length), and O(n log n) comparisons under
-    /// [`SequenceMode::WholeBatch`](crate::memtable::batch::SequenceMode::WholeBatch).
+    /// [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch).
     ///
     /// It does not check whether the table is frozen or full, or has an entry with the key and sequence number of one
     /// in the batch.
