@@ -33,7 +33,7 @@ const COSTS: &[Cost] = &[
     ("it, of two tables", 25, flush_two_nested),
     ("a flush of four tables, by their entries", 200, flush_four_tables),
     ("a walk over a set of many tables of one key each, by keys and tables", 8, walk_many_tables),
-    ("a replay of batches before as many abandoned intervals, by bytes", 40, replay_before_intervals),
+    ("a replay of batches before as many abandoned intervals, by bytes", 200, replay_before_intervals),
     ("a replay of many tables of one batch each into a set, by comparisons", 8, replay_many_tables),
     ("it, by calls of the storage and bytes", 8, read_many_tables),
     ("openings of a journal, one after the other, by calls of the storage", 32, openings),

@@ -297,11 +297,18 @@ fn counted_as_frozen(len: u64, range: impl Fn(u64) -> (u64, u64)) {
     // The table before the active one, of which the manager hears by and by.
     let allocated = || view.readers().next_back().expect("two tables").allocated_bytes();
     let active = allocated();
+    assert!(manager.stats().unflushed_bytes + (64 << 10) > active, "{len}: {:?} {active}", manager.stats());
     let job = set.begin_flush().unwrap().unwrap();
     let (counted, frozen) = (manager.stats().unflushed_bytes, allocated());
-    assert!(frozen >= active && frozen < active + active / 4, "{len}: {active}, then {frozen}");
+    assert!(
+        (len < 100 || frozen > active) && frozen >= active && frozen < active + active / 4,
+        "{len}: {active}, then {frozen}"
+    );
     assert!(counted >= frozen && counted < 2 * frozen, "{len}: {counted} counted, {frozen} there");
     finish(job);
     let pinned = manager.stats().pinned_bytes;
-    assert!(pinned <= frozen && pinned >= active, "{len}: {pinned} of {frozen}");
+    assert!(
+        (len < 100 || pinned > active) && pinned >= active && pinned <= frozen,
+        "{len}: {pinned} of {frozen}"
+    );
 }

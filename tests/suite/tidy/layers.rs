@@ -18,8 +18,7 @@ pub(crate) fn is_for_tests(path: &str) -> bool {
 /// The files below this one, bottom-up, and the file itself.
 fn order_from<'s>(sources: &'s [Source], path: &str, order: &mut Vec<&'s str>) {
     let Some(source) = sources.iter().find(|source| source.path == path) else { return };
-    let folder = ["mod.rs", "lib.rs", ".rs"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
-    let folder = folder.trim_end_matches('/');
+    let folder = ["/mod.rs", "/lib.rs", ".rs"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
     for line in source.text().lines() {
         let module = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
         if let Some((_, module)) = module.filter(|(before, _)| before.is_empty() || before.starts_with("pub"))
