@@ -252,7 +252,7 @@ impl State {
 /// # Files
 /// `NNNNNN.journal` for each table, `journal.synced`, and `journal.lock`, which one journal holds as long as it is open.
 /// What an opening cuts off, it keeps: a torn tail as `NNNNNN.journal.cut` until the table is obsolete, anything else as
-/// `NNNNNN.journal.damaged` until somebody removes it. No other file is touched. A file that is never synced is closed once
+/// `NNNNNN.journal.damaged` until somebody removes it. What is written anew has a name that ends in `.copy` until it is whole. No other file is touched. A file that is never synced is closed once
 /// many newer ones are open, and the next sync reads it and writes it anew.
 ///
 /// ```

@@ -433,7 +433,7 @@ impl JournalRecovery {
             let is_it = |file: &&ScannedFile| file.table == note.at.table && self.is_kept(file);
             self.files.iter().find(is_it).is_some_and(|file| file.keeps >= note.at.offset)
         };
-        // EVIDENCE-2.
+        // EVIDENCE-2. Where the note goes with its file, one of what stays durable takes its place.
         let is_dropped = |file: &ScannedFile| !self.is_kept(file) || file.keeps < file.len;
         let drops = self.files.iter().any(|file| !file.is_missing && is_dropped(file));
         let is_durable = |at: &At| !self.is_salvage && *at <= self.synced;
