@@ -37,7 +37,7 @@ use crate::memtable::scan::estimate::{RangeStats, approximate_range_stats};
 use crate::memtable::scan::handle::{Borrowed, Owned};
 use crate::memtable::scan::range::{EntryRange, OwnedRange, Range};
 use crate::memtable::scan::tombstones::range_tombstones;
-use crate::memtable::scan::visibility::{AtSnapshot, Raw};
+use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::write::own_writer::Writer;
@@ -907,7 +907,7 @@ impl TableReader {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
-        EntryRange::new(Borrowed(self.core()), Raw, key_bounds(&range))
+        EntryRange::new(Borrowed(self.core()), Visible::All, key_bounds(&range))
     }
 
     /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
@@ -927,8 +927,8 @@ impl TableReader {
         snapshot: SequenceNumber,
         range: impl RangeBounds<&'k [u8]>,
     ) -> Range<'_, AtSnapshot> {
-        let visibility = AtSnapshot { sequence: snapshot };
-        EntryRange::new(Borrowed(self.core()), visibility, key_bounds(&range))
+        let visible = Visible::at(snapshot);
+        EntryRange::new(Borrowed(self.core()), visible, key_bounds(&range))
     }
 
     /// Iterates over every entry between two positions (user key, sequence number). Sequence numbers descend
@@ -946,7 +946,7 @@ impl TableReader {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn range_versions<'k>(&self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_> {
-        EntryRange::new(Borrowed(self.core()), Raw, version_bounds(&range))
+        EntryRange::new(Borrowed(self.core()), Visible::All, version_bounds(&range))
     }
 
     /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
@@ -983,7 +983,7 @@ impl TableReader {
     /// # Ok(()) }
     /// ```
     pub fn owned_range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> OwnedRange {
-        EntryRange::new(Owned(Arc::clone(self.core())), Raw, key_bounds(&range))
+        EntryRange::new(Owned(Arc::clone(self.core())), Visible::All, key_bounds(&range))
     }
 
     /// Iterates over what a snapshot sees of the keys in a range, from both ends. The range owns a share in the
@@ -1006,8 +1006,8 @@ impl TableReader {
         snapshot: SequenceNumber,
         range: impl RangeBounds<&'k [u8]>,
     ) -> OwnedRange<AtSnapshot> {
-        let visibility = AtSnapshot { sequence: snapshot };
-        EntryRange::new(Owned(Arc::clone(self.core())), visibility, key_bounds(&range))
+        let visible = Visible::at(snapshot);
+        EntryRange::new(Owned(Arc::clone(self.core())), visible, key_bounds(&range))
     }
 
     /// Every entry between two positions (user key, sequence number), from both ends; sequence numbers descend
@@ -1030,7 +1030,7 @@ impl TableReader {
         &self,
         range: impl RangeBounds<(&'k [u8], SequenceNumber)>,
     ) -> OwnedRange {
-        EntryRange::new(Owned(Arc::clone(self.core())), Raw, version_bounds(&range))
+        EntryRange::new(Owned(Arc::clone(self.core())), Visible::All, version_bounds(&range))
     }
 
     /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
@@ -1110,7 +1110,7 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn cursor(&self) -> TableCursor<'_> {
-        Cursor::new(Borrowed(self.core()), Raw)
+        Cursor::new(Borrowed(self.core()), Visible::All)
     }
 
     /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
@@ -1128,7 +1128,7 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn cursor_at(&self, snapshot: SequenceNumber) -> TableCursor<'_, AtSnapshot> {
-        Cursor::new(Borrowed(self.core()), AtSnapshot { sequence: snapshot })
+        Cursor::new(Borrowed(self.core()), Visible::at(snapshot))
     }
 
     /// A [`cursor`](Self::cursor) that owns a share in the table: `'static`, `Send` and `Sync`.
@@ -1144,7 +1144,7 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn owned_cursor(&self) -> OwnedCursor {
-        Cursor::new(Owned(Arc::clone(self.core())), Raw)
+        Cursor::new(Owned(Arc::clone(self.core())), Visible::All)
     }
 
     /// A [`cursor_at`](Self::cursor_at) that owns a share in the table: `'static`, `Send` and `Sync`.
@@ -1160,7 +1160,7 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn owned_cursor_at(&self, snapshot: SequenceNumber) -> OwnedCursor<AtSnapshot> {
-        Cursor::new(Owned(Arc::clone(self.core())), AtSnapshot { sequence: snapshot })
+        Cursor::new(Owned(Arc::clone(self.core())), Visible::at(snapshot))
     }
 
     /// Verifies every entry, link and control word and reports every finding. In a frozen table it also compares

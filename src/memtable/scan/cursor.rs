@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use crate::error::Result;
@@ -15,7 +16,7 @@ use crate::memtable::read::get::Operands;
 use crate::memtable::scan::bounds::key_bounds;
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::Way;
-use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
+use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 
 /// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor),
@@ -39,7 +40,8 @@ use crate::memtable::scan::walk::Walk;
 /// cursor once more.
 pub struct Cursor<H: Handle, L: Visibility = Raw> {
     handle: H,
-    walk: Walk<L>,
+    walk: Walk,
+    shows: PhantomData<L>,
 }
 
 /// A cursor that borrows its table.
@@ -73,8 +75,8 @@ impl<H: Handle, L: Visibility> fmt::Debug for Cursor<H, L> {
 }
 
 impl<H: Handle, L: Visibility> Cursor<H, L> {
-    pub(crate) fn new(handle: H, visibility: L) -> Self {
-        Cursor { handle, walk: Walk::new(visibility) }
+    pub(crate) fn new(handle: H, visible: Visible) -> Self {
+        Cursor { handle, walk: Walk::new(visible), shows: PhantomData }
     }
 
     /// This cursor, restricted to user keys in `range` and not positioned. An inverted range is empty. If the
@@ -361,7 +363,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
-        self.walk.step(self.handle.core(), Way::Forward)
+        self.walk.next(self.handle.core())
     }
 
     /// Goes to the previous entry shown, and returns it.
@@ -381,7 +383,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// `Corruption` if damage hides the previous entry; the next step goes on before the damage.
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
-        self.walk.step(self.handle.core(), Way::Backward)
+        self.walk.prev(self.handle.core())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::{StepLimit, Way};
-use crate::memtable::scan::visibility::Raw;
+use crate::memtable::scan::visibility::Visible;
 use crate::memtable::scan::walk::{Mark, Walk};
 
 /// A range with keys descending and the newest version of each key first. A damaged place is reported once, and the
@@ -86,7 +86,7 @@ impl<H: Handle> fmt::Debug for DescendingRange<H> {
 
 /// The state of a descending range, without a borrow of its table, which each call is given.
 struct Descent {
-    walk: Walk<Raw>,
+    walk: Walk,
     phase: Phase,
     /// Where it begins, after a seek.
     from: Option<ScanBound>,
@@ -119,7 +119,7 @@ enum Came<'a> {
 }
 
 impl Descent {
-    fn new(walk: Walk<Raw>) -> Self {
+    fn new(walk: Walk) -> Self {
         Descent {
             walk,
             phase: Phase::Fresh,
@@ -248,7 +248,7 @@ impl Descent {
 impl<H: Handle> DescendingRange<H> {
     /// A descending range between two bounds; an inverted one is empty.
     pub(crate) fn new(handle: H, bounds: ScanBounds) -> Self {
-        DescendingRange { handle, descent: Descent::new(Walk::new(Raw).between(bounds)) }
+        DescendingRange { handle, descent: Descent::new(Walk::new(Visible::All).between(bounds)) }
     }
 
     /// The next entry, borrowed until the next call; `None` at the end of the range.

@@ -12,7 +12,7 @@ use crate::comparator::KeyComparator;
 use crate::key::SequenceNumber;
 use crate::memtable::scan::bounds::ScanBound;
 use crate::memtable::scan::runs::Way;
-use crate::memtable::scan::visibility::Visibility;
+use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Gap, Search};
 
@@ -27,8 +27,8 @@ pub(crate) struct ReportedGap {
 
 /// The position from which a walk goes on after it has shown an entry.
 #[inline]
-pub(crate) fn passed<L: Visibility>(way: Way, key: &[u8], sequence: SequenceNumber) -> ScanBound {
-    let (newest, oldest) = L::extent(sequence);
+pub(crate) fn passed(visible: &Visible, way: Way, key: &[u8], sequence: SequenceNumber) -> ScanBound {
+    let (newest, oldest) = visible.extent(sequence);
     if way == Way::Forward { ScanBound::after(key, oldest) } else { ScanBound::before(key, newest) }
 }
 

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use crate::comparator::KeyComparator;
@@ -20,10 +21,10 @@ use crate::key::SequenceNumber;
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
-use crate::memtable::scan::gap::{far_end, passed};
+use crate::memtable::scan::gap::far_end;
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
 use crate::memtable::scan::runs::Way;
-use crate::memtable::scan::visibility::{Raw, Visibility};
+use crate::memtable::scan::visibility::{Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
@@ -50,7 +51,8 @@ use crate::memtable::scan::walk::Walk;
 /// ```
 pub struct EntryRange<H: Handle, L: Visibility = Raw> {
     handle: H,
-    ends: Ends<L>,
+    ends: Ends,
+    shows: PhantomData<L>,
 }
 
 /// A range that borrows its table.
@@ -89,16 +91,16 @@ impl<H: Handle, L: Visibility> fmt::Debug for EntryRange<H, L> {
 }
 
 /// Both ends of a range, without a borrow of its table, which each call is given.
-struct Ends<L> {
-    front: Tip<L>,
-    back: Tip<L>,
+struct Ends {
+    front: Tip,
+    back: Tip,
     /// Whether the ends have met, or one has reached the other side of the range, since the last seek.
     is_over: bool,
 }
 
 /// One end of a range.
-struct Tip<L> {
-    walk: Walk<L>,
+struct Tip {
+    walk: Walk,
     state: End,
     /// How far it has come (RANGE-1). Unknown until the other end moves, except after a seek.
     place: Option<ScanBound>,
@@ -115,8 +117,8 @@ enum End {
     Moving,
 }
 
-impl<L: Visibility> Tip<L> {
-    fn new(walk: Walk<L>) -> Self {
+impl Tip {
+    fn new(walk: Walk) -> Self {
         Tip { walk, state: End::Fresh, place: None }
     }
 
@@ -150,10 +152,10 @@ impl<L: Visibility> Tip<L> {
     /// Where what an error hides begins: at the near side of the gap, or already with the entry there. Going back, damage
     /// before an entry hides it as well, unless that was shown before or the other end has reported the gap.
     #[cold]
-    fn error_begins(&self, comparator: &KeyComparator, way: Way, other: &Walk<L>) -> Option<ScanBound> {
+    fn error_begins(&self, comparator: &KeyComparator, way: Way, other: &Walk) -> Option<ScanBound> {
         let Some(near) = self.walk.gap_bound(way) else { return self.place.clone() };
         // A walk that stands on the damage names another near side than one that comes to it from the other end.
-        let after = |walk: &Walk<L>| walk.gap().map(|gap| gap.after);
+        let after = |walk: &Walk| walk.gap().map(|gap| gap.after);
         let entry = near.across();
         let begun = self.place.as_ref().or(self.walk.near_bound(way));
         let is_new = begun.is_none_or(|begun| entry.order(comparator, begun).is_le());
@@ -181,10 +183,26 @@ fn opposite(way: Way) -> Way {
     if way == Way::Forward { Way::Backward } else { Way::Forward }
 }
 
-impl<L: Visibility> Ends<L> {
+impl Ends {
+    fn new(visible: Visible, bounds: ScanBounds) -> Self {
+        let front = Walk::new(visible).between(bounds.clone());
+        let back = Walk::new(visible).between(bounds);
+        Ends { front: Tip::new(front), back: Tip::new(back), is_over: false }
+    }
+
+    /// Takes a step of the front. Compiled in this crate, for one direction.
+    fn next<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
+        self.step(core, Way::Forward)
+    }
+
+    /// Takes a step of the back.
+    fn next_back<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
+        self.step(core, Way::Backward)
+    }
+
     /// The end that moves in this direction, and the other one.
     #[inline(always)]
-    fn tips(&mut self, way: Way) -> (&mut Tip<L>, &mut Tip<L>) {
+    fn tips(&mut self, way: Way) -> (&mut Tip, &mut Tip) {
         match way {
             Way::Forward => (&mut self.front, &mut self.back),
             Way::Backward => (&mut self.back, &mut self.front),
@@ -274,7 +292,7 @@ impl<L: Visibility> Ends<L> {
         }
         match moved {
             Ok(entry) => {
-                tip.place = entry.map(|entry| passed::<L>(way, entry.user_key(), entry.sequence()));
+                tip.place = entry.map(|entry| tip.walk.passed(way, &entry));
                 entry.map(Ok)
             }
             Err(error) => {
@@ -302,10 +320,8 @@ impl<L: Visibility> Ends<L> {
 
 impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// A range between two bounds; an inverted one is empty.
-    pub(crate) fn new(handle: H, visibility: L, bounds: ScanBounds) -> Self {
-        let front = Walk::new(visibility.clone()).between(bounds.clone());
-        let back = Walk::new(visibility).between(bounds);
-        EntryRange { handle, ends: Ends { front: Tip::new(front), back: Tip::new(back), is_over: false } }
+    pub(crate) fn new(handle: H, visible: Visible, bounds: ScanBounds) -> Self {
+        EntryRange { handle, ends: Ends::new(visible, bounds), shows: PhantomData }
     }
 
     /// The next entry from the front, borrowed until the next call; `None` once the ends have met.
@@ -326,7 +342,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// `Corruption` for a damaged place that this end reaches; the next call goes on after it.
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
-        self.ends.step(self.handle.core(), Way::Forward).transpose()
+        self.ends.next(self.handle.core()).transpose()
     }
 
     /// The next entry from the back, borrowed until the next call; see [`next_entry`](Self::next_entry).
@@ -348,7 +364,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// Those of [`next_entry`](Self::next_entry).
     #[inline]
     pub fn next_back_entry(&mut self) -> Result<Option<Entry<'_>>> {
-        self.ends.step(self.handle.core(), Way::Backward).transpose()
+        self.ends.next_back(self.handle.core()).transpose()
     }
 
     /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is
@@ -474,14 +490,14 @@ impl<'t, L: Visibility> Iterator for EntryRange<Borrowed<'t>, L> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.ends.step(self.handle.0, Way::Forward)
+        self.ends.next(self.handle.0)
     }
 }
 
 impl<L: Visibility> DoubleEndedIterator for EntryRange<Borrowed<'_>, L> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.ends.step(self.handle.0, Way::Backward)
+        self.ends.next_back(self.handle.0)
     }
 }
 
@@ -492,14 +508,14 @@ impl<L: Visibility> Iterator for EntryRange<Owned, L> {
     type Item = Result<EntryBytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let step = self.ends.step(&self.handle.0, Way::Forward)?;
+        let step = self.ends.next(&self.handle.0)?;
         Some(step.and_then(|entry| entry.to_bytes()))
     }
 }
 
 impl<L: Visibility> DoubleEndedIterator for EntryRange<Owned, L> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let step = self.ends.step(&self.handle.0, Way::Backward)?;
+        let step = self.ends.next_back(&self.handle.0)?;
         Some(step.and_then(|entry| entry.to_bytes()))
     }
 }

@@ -26,7 +26,7 @@ use crate::memtable::lookup::statistics::Event;
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds};
 use crate::memtable::scan::gap::{ReportedGap, far_end, passed};
 use crate::memtable::scan::runs::{Way, no_way};
-use crate::memtable::scan::visibility::Visibility;
+use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Node, Verified};
 use crate::memtable::skiplist::parked::Parked;
@@ -43,8 +43,8 @@ pub(crate) enum State {
 }
 
 /// See the head of the file.
-pub(crate) struct Scope<L> {
-    pub(crate) visibility: L,
+pub(crate) struct Scope {
+    pub(crate) visibility: Visible,
     /// The table's checked values as of the last seek.
     kept: Option<(Frame, Course)>,
     bounds: ScanBounds,
@@ -84,9 +84,9 @@ fn leads_back<'a>(core: &Core, search: &Search<'a>, near: &Verified<'a>, found: 
     }
 }
 
-impl<L: Visibility> Scope<L> {
+impl Scope {
     /// Everything.
-    pub(super) fn new(visibility: L) -> Self {
+    pub(super) fn new(visibility: Visible) -> Self {
         Scope { visibility, kept: None, bounds: ScanBounds::default(), prefix: None }
     }
 
@@ -317,10 +317,7 @@ impl<L: Visibility> Scope<L> {
         from: &Parked,
         hidden: &mut u64,
     ) -> Outcome<'a> {
-        let next = match way {
-            Way::Forward => self.visibility.after(core, search, from, hidden)?,
-            Way::Backward => self.visibility.before(core, search, from, hidden)?,
-        };
+        let next = self.visibility.beyond(core, search, from, way, hidden)?;
         self.show(core, search, way, next, hidden)
     }
 
@@ -385,7 +382,7 @@ impl<L: Visibility> Scope<L> {
         else {
             return shown;
         };
-        let before = self.visibility.before(core, search, &Parked::new(&near), hidden)?;
+        let before = self.visibility.beyond(core, search, &Parked::new(&near), way, hidden)?;
         self.show(core, search, way, before, hidden)
     }
 
@@ -406,7 +403,7 @@ impl<L: Visibility> Scope<L> {
         };
         let search = self.search(core)?;
         if let Ok(entry) = stand.verify(&search.view) {
-            return Ok(passed::<L>(way, entry.key(), entry.node().sequence()));
+            return Ok(passed(&self.visibility, way, entry.key(), entry.node().sequence()));
         }
         // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
         let (next, beside) = match way {

@@ -57,86 +57,11 @@ use crate::tombstone::index::query::Question;
 /// assert_eq!((keys(table.cursor())?.len(), keys(table.cursor_at(2))?.len()), (2, 0));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub trait Visibility: sealed::Look {}
+pub trait Visibility: sealed::Marker {}
 
 pub(crate) mod sealed {
-    use super::{Core, Frame, Gap, Parked, Search, SequenceNumber, Verified, Way};
-
-    /// The private methods of a visibility.
-    pub trait Look: Clone + std::fmt::Debug + Send + Sync {
-        /// Whether two adjacent entries decide visibility for steps in this direction.
-        #[expect(private_interfaces, reason = "sealed")]
-        fn is_plain(&self, core: &Core, way: Way) -> bool;
-
-        /// Whether the entry adjacent to a shown one is shown too, for steps that two entries decide. `false` if
-        /// deciding takes more.
-        #[expect(private_interfaces, reason = "sealed")]
-        fn shows_neighbour(
-            &self,
-            core: &Core,
-            frame: &Frame,
-            from: &Parked,
-            neighbour: &Verified<'_>,
-        ) -> bool;
-
-        /// Where a search for (key, `sequence`) starts: at that version, or at the key's first one.
-        fn search_from(sequence: SequenceNumber) -> SequenceNumber;
-
-        /// The newest and the oldest version of its key that a shown entry represents.
-        fn extent(sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber);
-
-        /// The first entry shown at or after a stored one. Unless all versions are shown, the stored one is the first
-        /// of its key.
-        #[expect(private_interfaces, reason = "sealed")]
-        fn forward<'a>(
-            &self,
-            core: &Core,
-            search: &Search<'a>,
-            entry: Option<Verified<'a>>,
-            hidden: &mut u64,
-        ) -> Result<Option<Verified<'a>>, Gap>;
-
-        /// The last entry shown at or before a stored one.
-        #[expect(private_interfaces, reason = "sealed")]
-        fn backward<'a>(
-            &self,
-            core: &Core,
-            search: &Search<'a>,
-            entry: Option<Verified<'a>>,
-            hidden: &mut u64,
-        ) -> Result<Option<Verified<'a>>, Gap>;
-
-        /// The first stored entry after a shown one that may be shown next.
-        #[expect(private_interfaces, reason = "sealed")]
-        fn after<'a>(
-            &self,
-            core: &Core,
-            search: &Search<'a>,
-            from: &Parked,
-            hidden: &mut u64,
-        ) -> Result<Option<Verified<'a>>, Gap>;
-
-        /// The last stored entry before a shown one that may be shown next.
-        #[expect(private_interfaces, reason = "sealed")]
-        fn before<'a>(
-            &self,
-            core: &Core,
-            search: &Search<'a>,
-            from: &Parked,
-            hidden: &mut u64,
-        ) -> Result<Option<Verified<'a>>, Gap>;
-
-        /// The first stored entry at or after `entry`, where a gap ends, that may be shown next (VISIBILITY-2).
-        #[expect(private_interfaces, reason = "sealed")]
-        fn after_gap<'a>(
-            &self,
-            core: &Core,
-            search: &Search<'a>,
-            gap: Gap,
-            entry: Verified<'a>,
-            hidden: &mut u64,
-        ) -> Result<Option<Verified<'a>>, Gap>;
-    }
+    /// What no other crate implements.
+    pub trait Marker {}
 }
 
 /// Shows every version of every key; range tombstones are not applied. Flushes and merges read this.
@@ -165,90 +90,131 @@ pub struct Raw;
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct AtSnapshot {
-    pub(crate) sequence: SequenceNumber,
-}
+pub struct AtSnapshot(());
 
 impl Visibility for Raw {}
 impl Visibility for AtSnapshot {}
+impl sealed::Marker for Raw {}
+impl sealed::Marker for AtSnapshot {}
 
-#[expect(private_interfaces, reason = "sealed")]
-impl sealed::Look for Raw {
-    #[inline(always)]
-    fn is_plain(&self, core: &Core, _way: Way) -> bool {
-        core.options.duplicates != DuplicatePolicy::Replace
+/// What a walk shows. A value and not a type, so that walks are compiled in this crate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Visible {
+    All,
+    At(Snapshot),
+}
+
+/// A snapshot, by the largest sequence number that it sees.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Snapshot {
+    sequence: SequenceNumber,
+}
+
+impl Visible {
+    /// What a snapshot sees.
+    pub(crate) fn at(sequence: SequenceNumber) -> Visible {
+        Visible::At(Snapshot { sequence })
     }
 
+    /// Whether two adjacent entries decide visibility for steps in this direction.
     #[inline(always)]
-    fn shows_neighbour(&self, _: &Core, _: &Frame, _: &Parked, _: &Verified<'_>) -> bool {
-        true
+    pub(crate) fn is_plain(&self, core: &Core, way: Way) -> bool {
+        match self {
+            Visible::All => !replaces(core),
+            Visible::At(_) => way == Way::Forward && !core.tombstones.may_be_any(&core.arena),
+        }
     }
 
+    /// Whether the entry adjacent to a shown one is shown too, for steps that two entries decide. `false` if
+    /// deciding takes more.
     #[inline(always)]
-    fn search_from(sequence: SequenceNumber) -> SequenceNumber {
-        sequence
-    }
-
-    #[inline(always)]
-    fn extent(sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber) {
-        (sequence, sequence)
-    }
-
-    #[inline(always)]
-    fn forward<'a>(
+    pub(crate) fn shows_neighbour(
         &self,
-        _core: &Core,
-        _search: &Search<'a>,
-        entry: Option<Verified<'a>>,
-        _hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        Ok(entry)
+        core: &Core,
+        frame: &Frame,
+        from: &Parked,
+        neighbour: &Verified<'_>,
+    ) -> bool {
+        match self {
+            Visible::All => true,
+            Visible::At(snapshot) => snapshot.shows_neighbour(core, frame, from, neighbour),
+        }
     }
 
+    /// Where a search for (key, `sequence`) starts: at that version, or at the key's first one.
+    #[inline(always)]
+    pub(crate) fn search_from(&self, sequence: SequenceNumber) -> SequenceNumber {
+        self.extent(sequence).0
+    }
+
+    /// The newest and the oldest version of its key that a shown entry represents.
+    #[inline(always)]
+    pub(crate) fn extent(&self, sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber) {
+        match self {
+            Visible::All => (sequence, sequence),
+            Visible::At(_) => (SequenceNumber::MAX, 0),
+        }
+    }
+
+    /// The first entry shown at or after a stored one. Unless all versions are shown, the stored one is the first
+    /// of its key.
+    #[inline(always)]
+    pub(crate) fn forward<'a>(
+        &self,
+        core: &Core,
+        search: &Search<'a>,
+        entry: Option<Verified<'a>>,
+        hidden: &mut u64,
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        match self {
+            Visible::All => Ok(entry),
+            Visible::At(snapshot) => snapshot.forward(core, search, entry, hidden),
+        }
+    }
+
+    /// The last entry shown at or before a stored one.
     #[inline]
-    fn backward<'a>(
+    pub(crate) fn backward<'a>(
         &self,
         core: &Core,
         search: &Search<'a>,
         entry: Option<Verified<'a>>,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
-        match entry {
-            Some(entry) if replaces(core) => first_of_run(core, search, entry, Run::Equals, hidden).map(Some),
-            entry => Ok(entry),
+        match (self, entry) {
+            (Visible::At(snapshot), entry) => snapshot.backward(core, search, entry, hidden),
+            (Visible::All, Some(entry)) if replaces(core) => {
+                first_of_run(core, search, entry, Run::Equals, hidden).map(Some)
+            }
+            (Visible::All, entry) => Ok(entry),
         }
     }
 
+    /// The next stored entry in this direction after a shown one that may be shown next.
     #[inline(always)]
-    fn after<'a>(
+    pub(crate) fn beyond<'a>(
         &self,
         core: &Core,
         search: &Search<'a>,
         from: &Parked,
+        way: Way,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
-        if replaces(core) {
-            return past_run(core, search, from, Run::Equals, Way::Forward, hidden);
+        match (self, way) {
+            (Visible::At(_), _) => {
+                let next = past_run(core, search, from, Run::Key, way, hidden)?;
+                let order = if way == Way::Forward { Ordering::Greater } else { Ordering::Less };
+                moved_on(core, search, from, next, order)
+            }
+            // An equal entry may have been inserted before this one after this one was shown.
+            (Visible::All, _) if replaces(core) => past_run(core, search, from, Run::Equals, way, hidden),
+            (Visible::All, Way::Forward) => search.next(from.offset()),
+            (Visible::All, Way::Backward) => search.prev(from.offset()),
         }
-        search.next(from.offset())
     }
 
-    #[inline(always)]
-    fn before<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        from: &Parked,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        if replaces(core) {
-            // An equal entry was inserted before this one after this one was shown.
-            return past_run(core, search, from, Run::Equals, Way::Backward, hidden);
-        }
-        search.prev(from.offset())
-    }
-
-    fn after_gap<'a>(
+    /// The first stored entry at or after `entry`, where a gap ends, that may be shown next (VISIBILITY-2).
+    pub(crate) fn after_gap<'a>(
         &self,
         core: &Core,
         search: &Search<'a>,
@@ -256,12 +222,16 @@ impl sealed::Look for Raw {
         entry: Verified<'a>,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
-        let replaced = replaces(core) && past_gap(core, search, gap, &entry, Run::Equals).is_err();
-        if !replaced {
+        let run = match self {
+            Visible::At(_) => Run::Key,
+            Visible::All if replaces(core) => Run::Equals,
+            Visible::All => return Ok(Some(entry)),
+        };
+        if past_gap(core, search, gap, &entry, run).is_ok() {
             return Ok(Some(entry));
         }
         *hidden += 1;
-        past_run(core, search, &Parked::new(&entry), Run::Equals, Way::Forward, hidden)
+        past_run(core, search, &Parked::new(&entry), run, Way::Forward, hidden)
     }
 }
 
@@ -271,7 +241,7 @@ fn replaces(core: &Core) -> bool {
     core.options.duplicates == DuplicatePolicy::Replace
 }
 
-impl AtSnapshot {
+impl Snapshot {
     /// The newest visible entry of the key of a stored entry.
     fn newest<'a>(
         &self,
@@ -348,14 +318,6 @@ impl AtSnapshot {
         core.tombstones.covering_run(core.ground(), question, &mut run).ok()??;
         core.is_dead(&run, self.sequence).then_some(run)
     }
-}
-
-#[expect(private_interfaces, reason = "sealed")]
-impl sealed::Look for AtSnapshot {
-    #[inline(always)]
-    fn is_plain(&self, core: &Core, way: Way) -> bool {
-        way == Way::Forward && !core.tombstones.may_be_any(&core.arena)
-    }
 
     /// The first version of another key that is visible and no tombstone.
     #[inline(always)]
@@ -363,16 +325,6 @@ impl sealed::Look for AtSnapshot {
         let is_visible = neighbour.node().sequence() <= self.sequence && !neighbour.kind().is_point_delete();
         let differs = core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(neighbour);
         is_visible && (differs || has_key_other_than(core, frame, from, neighbour.key()))
-    }
-
-    #[inline(always)]
-    fn search_from(_sequence: SequenceNumber) -> SequenceNumber {
-        SequenceNumber::MAX
-    }
-
-    #[inline(always)]
-    fn extent(_sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber) {
-        (SequenceNumber::MAX, 0)
     }
 
     fn forward<'a>(
@@ -434,42 +386,5 @@ impl sealed::Look for AtSnapshot {
             next = moved_on(core, search, &Parked::new(&entry), next, Ordering::Less)?;
         }
         Ok(None)
-    }
-
-    fn after<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        from: &Parked,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        let next = past_run(core, search, from, Run::Key, Way::Forward, hidden)?;
-        moved_on(core, search, from, next, Ordering::Greater)
-    }
-
-    fn before<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        from: &Parked,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        let prev = past_run(core, search, from, Run::Key, Way::Backward, hidden)?;
-        moved_on(core, search, from, prev, Ordering::Less)
-    }
-
-    fn after_gap<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        gap: Gap,
-        entry: Verified<'a>,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        if past_gap(core, search, gap, &entry, Run::Key).is_ok() {
-            return Ok(Some(entry));
-        }
-        *hidden += 1;
-        past_run(core, search, &Parked::new(&entry), Run::Key, Way::Forward, hidden)
     }
 }

@@ -34,10 +34,10 @@ use crate::memtable::lookup::statistics::Event;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
-use crate::memtable::scan::gap::ReportedGap;
+use crate::memtable::scan::gap::{ReportedGap, passed};
 use crate::memtable::scan::runs::{Run, StepLimit, Way, first_of_run, resumed};
 use crate::memtable::scan::scope::{Arrival, Scope, State};
-use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
+use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Gap;
@@ -50,8 +50,8 @@ struct Heading {
 }
 
 /// See the head of the file.
-pub(crate) struct Walk<L> {
-    scope: Scope<L>,
+pub(crate) struct Walk {
+    scope: Scope,
     state: State,
     reported: Option<Box<ReportedGap>>,
     heading: Heading,
@@ -65,7 +65,7 @@ pub(crate) struct Walk<L> {
     hidden: u64,
 }
 
-impl<L: Visibility> fmt::Debug for Walk<L> {
+impl fmt::Debug for Walk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Walk")
             .field("visibility", &self.scope.visibility)
@@ -74,8 +74,8 @@ impl<L: Visibility> fmt::Debug for Walk<L> {
     }
 }
 
-impl<L: Visibility> Walk<L> {
-    pub(crate) fn new(visibility: L) -> Self {
+impl Walk {
+    pub(crate) fn new(visibility: Visible) -> Self {
         Walk {
             scope: Scope::new(visibility),
             state: State::Nowhere,
@@ -126,7 +126,6 @@ impl<L: Visibility> Walk<L> {
     }
 
     /// The entry that the walk is on, verified again (WALK-4).
-    #[inline]
     pub(crate) fn entry<'a>(&self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
         let Some(view) = self.scope.frame().and_then(|frame| frame.on(&core.arena)) else { return Ok(None) };
@@ -148,7 +147,7 @@ impl<L: Visibility> Walk<L> {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<Entry<'a>>> {
-        let target = Target::new(&core.comparator, key, L::search_from(sequence));
+        let target = Target::new(&core.comparator, key, self.scope.visibility.search_from(sequence));
         let shown = match self.go_to(core, Way::Forward, &target) {
             Ok(shown) => shown,
             Err(error) => {
@@ -195,9 +194,19 @@ impl<L: Visibility> Walk<L> {
         self.go_to(core, way, &target)
     }
 
+    /// The next entry of a cursor. Compiled in this crate, for one direction.
+    pub(crate) fn next<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
+        self.step(core, Way::Forward)
+    }
+
+    /// The previous entry of a cursor.
+    pub(crate) fn prev<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
+        self.step(core, Way::Backward)
+    }
+
     /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
-    pub(crate) fn step<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
+    fn step<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
         let shown = self.advance(core, way)?;
         if self.shows_all(core) {
             return Ok(shown);
@@ -348,6 +357,11 @@ impl<L: Visibility> Walk<L> {
         self.scope.near(way)
     }
 
+    /// The position from which this walk goes on after it has shown an entry.
+    pub(crate) fn passed(&self, way: Way, entry: &Entry<'_>) -> ScanBound {
+        passed(&self.scope.visibility, way, entry.user_key(), entry.sequence())
+    }
+
     /// How far a walk in this direction has come: it is done with everything before the returned position.
     #[cold]
     pub(crate) fn progress(&self, core: &Core, way: Way) -> Result<ScanBound, Corruption> {
@@ -355,7 +369,7 @@ impl<L: Visibility> Walk<L> {
     }
 }
 
-impl Walk<AtSnapshot> {
+impl Walk {
     /// The merge operands of the key that the walk is on, if its entry is one.
     pub(crate) fn operands<'a>(&self, core: &'a Core) -> Result<Option<Operands<'a>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
@@ -366,7 +380,7 @@ impl Walk<AtSnapshot> {
     }
 }
 
-impl Walk<Raw> {
+impl Walk {
     /// Goes from any version of a key to the key's first version inside the bounds.
     pub(crate) fn rewind_key<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = self.state else { return Ok(None) };
