@@ -204,6 +204,35 @@ impl fmt::Debug for Kind {
     }
 }
 
+/// The direction of a walk or a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+impl Direction {
+    /// The other one.
+    pub(crate) fn opposite(self) -> Self {
+        self.pick((Direction::Forward, Direction::Backward))
+    }
+
+    /// Of two neighbours, the one in this direction.
+    #[inline(always)]
+    pub(crate) fn pick<T>(self, (before, after): (T, T)) -> T {
+        match self {
+            Direction::Forward => after,
+            Direction::Backward => before,
+        }
+    }
+
+    /// How a key that is further in this direction compares with one that is less far.
+    #[inline(always)]
+    pub(crate) fn outward(self) -> Ordering {
+        self.pick((Ordering::Less, Ordering::Greater))
+    }
+}
+
 /// Which side of an equal entry a position is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {

@@ -8,7 +8,7 @@
 //! * CONTROL-WORD-1: a word is set at most once after construction, from 0 to its value: check first, value second. A
 //!   reader that sees the value therefore sees its check as well.
 //! * CONTROL-WORD-2: a word of 0 whose check disagrees is either being set or damaged; a reader cannot tell which.
-//!   `get` reports damage. `get_so_far` returns 0, and its caller must give the right answer with 0 in both cases.
+//!   `get` reports damage. `get_or_unset` returns 0, and its caller must give the right answer with 0 in both cases.
 //! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the table's secret), not
 //!   to where it lies, for tables move. So a word or a line that was copied from another place, all values and checks
 //!   of another structure, value and check exchanged, or words of another table do not agree. Words do not store the
@@ -122,7 +122,7 @@ impl<const N: usize> ControlWords<N> {
 
     /// A word that may not be set yet: 0 is returned without looking at its check (CONTROL-WORD-2).
     #[inline(always)]
-    pub(crate) fn get_so_far(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {
+    pub(crate) fn get_or_unset(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {
         let (value, mismatch) = self.get_with_mismatch(salt, index);
         if mismatch == 0 || value == 0 { Ok(value) } else { Err(self.damage(salt, index, value)) }
     }

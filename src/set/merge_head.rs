@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use crate::comparator::KeyComparator;
 use crate::error::Result;
-use crate::key::{Kind, SequenceNumber};
+use crate::key::{Direction, Kind, SequenceNumber};
 use crate::set::source::{SortedSource, SourceKey};
 
 /// Steps over versions of one key before a seek passes them.
@@ -39,23 +39,6 @@ pub(crate) enum Reach {
     Failed,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Forward,
-    Backward,
-}
-
-impl Way {
-    pub(crate) fn opposite(self) -> Self {
-        if self == Way::Forward { Way::Backward } else { Way::Forward }
-    }
-
-    /// How a key that is further on this way compares with one that is less far.
-    pub(crate) fn outward(self) -> Ordering {
-        if self == Way::Forward { Ordering::Greater } else { Ordering::Less }
-    }
-}
-
 /// A move of one source, one way or the other.
 #[derive(Clone, Copy)]
 pub(crate) enum Move<'k> {
@@ -75,17 +58,17 @@ impl<'s> Source<'s> {
     }
 
     /// Makes a move, and copies where it led.
-    pub(crate) fn go(&mut self, way: Way, to: Move<'_>) -> Result<()> {
+    pub(crate) fn go(&mut self, way: Direction, to: Move<'_>) -> Result<()> {
         (self.kind, self.state) = (None, Reach::Failed);
         let found = match (way, to) {
-            (Way::Forward, Move::Start) => self.items.first(),
-            (Way::Backward, Move::Start) => self.items.last(),
-            (Way::Forward, Move::Step) => self.items.next(),
-            (Way::Backward, Move::Step) => self.items.prev(),
-            (Way::Forward, Move::To(key)) => self.items.seek(key, self.visible),
-            (Way::Backward, Move::To(key)) => self.items.seek_for_prev(key),
-            (Way::Forward, Move::Beyond(key)) => self.items.seek(key, 0),
-            (Way::Backward, Move::Beyond(key)) => self.items.seek_before(key),
+            (Direction::Forward, Move::Start) => self.items.first(),
+            (Direction::Backward, Move::Start) => self.items.last(),
+            (Direction::Forward, Move::Step) => self.items.next(),
+            (Direction::Backward, Move::Step) => self.items.prev(),
+            (Direction::Forward, Move::To(key)) => self.items.seek(key, self.visible),
+            (Direction::Backward, Move::To(key)) => self.items.seek_for_prev(key),
+            (Direction::Forward, Move::Beyond(key)) => self.items.seek(key, 0),
+            (Direction::Backward, Move::Beyond(key)) => self.items.seek_before(key),
         }?;
         if let Some(SourceKey { user_key, sequence, kind }) = found {
             self.key.clear();
@@ -97,12 +80,12 @@ impl<'s> Source<'s> {
     }
 
     /// Makes a move, and goes on to where a cursor on this way needs it (MERGING-2).
-    pub(crate) fn lead(&mut self, comparator: &KeyComparator, way: Way, to: Move<'_>) -> Result<()> {
+    pub(crate) fn lead(&mut self, comparator: &KeyComparator, way: Direction, to: Move<'_>) -> Result<()> {
         self.go(way, to)?;
         match (way, to) {
-            (Way::Backward, _) => Ok(()),
-            (Way::Forward, Move::Beyond(key)) => self.pass(comparator, key),
-            (Way::Forward, _) => self.settle(),
+            (Direction::Backward, _) => Ok(()),
+            (Direction::Forward, Move::Beyond(key)) => self.pass(comparator, key),
+            (Direction::Forward, _) => self.settle(),
         }
     }
 
@@ -110,7 +93,7 @@ impl<'s> Source<'s> {
     pub(crate) fn pass(&mut self, comparator: &KeyComparator, key: &[u8]) -> Result<()> {
         let mut moves = 0;
         while self.is_at(comparator, key) {
-            self.go(Way::Forward, if moves == STEPS { Move::Beyond(key) } else { Move::Step })?;
+            self.go(Direction::Forward, if moves == STEPS { Move::Beyond(key) } else { Move::Step })?;
             moves += 1;
         }
         self.settle()
@@ -120,7 +103,7 @@ impl<'s> Source<'s> {
     fn settle(&mut self) -> Result<()> {
         while self.kind.is_some() && self.sequence > self.visible {
             let key = std::mem::take(&mut self.key);
-            self.go(Way::Forward, Move::To(&key))?;
+            self.go(Direction::Forward, Move::To(&key))?;
         }
         Ok(())
     }

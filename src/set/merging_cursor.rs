@@ -23,9 +23,9 @@ use std::sync::Arc;
 
 use crate::comparator::{Comparator, KeyComparator, KeyEquality};
 use crate::error::Result;
-use crate::key::{Kind, SequenceNumber};
+use crate::key::{Direction, Kind, SequenceNumber};
 use crate::memtable::debug::shown;
-use crate::set::merge_head::{Move, Reach, Source, Way};
+use crate::set::merge_head::{Move, Reach, Source};
 use crate::set::merged_entry::MergedEntry;
 use crate::set::source::SortedSource;
 
@@ -78,9 +78,9 @@ enum State {
     /// Nowhere: not moved yet, or past an end.
     Nowhere,
     /// On the shown entry, or on a key that could not be read, its neighbours being intact; the sources lead this way.
-    On(Way),
+    On(Direction),
     /// At what a source could not read, on the way there.
-    Failed(Way),
+    Failed(Direction),
 }
 
 impl<'s> MergingCursor<'s> {
@@ -158,7 +158,7 @@ impl<'s> MergingCursor<'s> {
     /// it.
     pub fn first(&mut self) -> Result<Option<&MergedEntry>> {
         let lower = self.lower.clone();
-        self.enter(Way::Forward, lower.as_ref().map(Vec::as_slice))
+        self.enter(Direction::Forward, lower.as_ref().map(Vec::as_slice))
     }
 
     /// Goes to the last entry.
@@ -167,7 +167,7 @@ impl<'s> MergingCursor<'s> {
     /// Those of [`first`](Self::first).
     pub fn last(&mut self) -> Result<Option<&MergedEntry>> {
         let upper = self.upper.clone();
-        self.enter(Way::Backward, upper.as_ref().map(Vec::as_slice))
+        self.enter(Direction::Backward, upper.as_ref().map(Vec::as_slice))
     }
 
     /// Goes to the first entry whose key is `key` or after it.
@@ -189,10 +189,10 @@ impl<'s> MergingCursor<'s> {
     /// # Errors
     /// Those of [`first`](Self::first).
     pub fn seek(&mut self, key: &[u8]) -> Result<Option<&MergedEntry>> {
-        if self.is_outside(Way::Backward, key) {
+        if self.is_outside(Direction::Backward, key) {
             return self.first();
         }
-        self.enter(Way::Forward, Bound::Included(key))
+        self.enter(Direction::Forward, Bound::Included(key))
     }
 
     /// Goes to the last entry whose key is `key` or before it.
@@ -200,10 +200,10 @@ impl<'s> MergingCursor<'s> {
     /// # Errors
     /// Those of [`first`](Self::first).
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<&MergedEntry>> {
-        if self.is_outside(Way::Forward, key) {
+        if self.is_outside(Direction::Forward, key) {
             return self.last();
         }
-        self.enter(Way::Backward, Bound::Included(key))
+        self.enter(Direction::Backward, Bound::Included(key))
     }
 
     /// Goes to the next entry. A cursor that is on none, and did not fail, stays there.
@@ -212,7 +212,7 @@ impl<'s> MergingCursor<'s> {
     /// Those of [`first`](Self::first).
     #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
     pub fn next(&mut self) -> Result<Option<&MergedEntry>> {
-        self.step(Way::Forward)
+        self.step(Direction::Forward)
     }
 
     /// Goes to the entry before. A cursor that is on none, and did not fail, stays there.
@@ -220,11 +220,11 @@ impl<'s> MergingCursor<'s> {
     /// # Errors
     /// Those of [`first`](Self::first).
     pub fn prev(&mut self) -> Result<Option<&MergedEntry>> {
-        self.step(Way::Backward)
+        self.step(Direction::Backward)
     }
 
     /// Moves all sources to a bound, and goes on to the first key shown from there.
-    pub(crate) fn enter(&mut self, way: Way, from: Bound<&[u8]>) -> Result<Option<&MergedEntry>> {
+    pub(crate) fn enter(&mut self, way: Direction, from: Bound<&[u8]>) -> Result<Option<&MergedEntry>> {
         let to = match from {
             Bound::Unbounded => Move::Start,
             Bound::Included(key) => Move::To(key),
@@ -239,7 +239,7 @@ impl<'s> MergingCursor<'s> {
     /// the error of the first of them.
     fn each(
         &mut self,
-        way: Way,
+        way: Direction,
         mut act: impl FnMut(&mut Source<'s>, &KeyComparator, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut outcome = Ok(());
@@ -255,7 +255,7 @@ impl<'s> MergingCursor<'s> {
         outcome
     }
 
-    pub(crate) fn step(&mut self, way: Way) -> Result<Option<&MergedEntry>> {
+    pub(crate) fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
         match self.state {
             State::Nowhere => {}
             State::On(at) if at == way => self.leave(way)?,
@@ -273,18 +273,18 @@ impl<'s> MergingCursor<'s> {
     }
 
     /// Goes on from a key that all sources may still be on.
-    fn leave(&mut self, way: Way) -> Result<()> {
+    fn leave(&mut self, way: Direction) -> Result<()> {
         self.each(way, |source, comparator, key| match way {
-            Way::Forward => source.pass(comparator, key),
-            Way::Backward if source.state == Reach::Moved || source.is_at(comparator, key) => {
+            Direction::Forward => source.pass(comparator, key),
+            Direction::Backward if source.state == Reach::Moved || source.is_at(comparator, key) => {
                 source.go(way, Move::Beyond(key))
             }
-            Way::Backward => Ok(()),
+            Direction::Backward => Ok(()),
         })
     }
 
     /// Passes what could not be read, and everything that it may have hidden (MERGING-3).
-    fn recover(&mut self, way: Way) -> Result<()> {
+    fn recover(&mut self, way: Direction) -> Result<()> {
         let mut limit: Option<Vec<u8>> = None;
         let mut is_over = false;
         self.each(way, |source, comparator, _| {
@@ -314,7 +314,7 @@ impl<'s> MergingCursor<'s> {
     }
 
     /// Goes on, from sources that lead this way, to the first key that is shown.
-    fn find(&mut self, way: Way) -> Result<Option<&MergedEntry>> {
+    fn find(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
         loop {
             let Some(key) = self.next_key(way).filter(|key| !self.is_outside(way, key)) else {
                 self.state = State::Nowhere;
@@ -332,21 +332,21 @@ impl<'s> MergingCursor<'s> {
     }
 
     /// The first key on which a source stands.
-    fn next_key(&self, way: Way) -> Option<Vec<u8>> {
+    fn next_key(&self, way: Direction) -> Option<Vec<u8>> {
         let keys = self.sources.iter().filter(|source| source.kind.is_some()).map(|source| &source.key);
         let compare = |left: &&Vec<u8>, right: &&Vec<u8>| self.comparator.compare(left, right);
-        let key = if way == Way::Forward { keys.min_by(compare) } else { keys.max_by(compare) };
+        let key = if way == Direction::Forward { keys.min_by(compare) } else { keys.max_by(compare) };
         key.cloned()
     }
 
     /// The bound at which this way ends.
-    pub(crate) fn end_of(&mut self, way: Way) -> &mut Bound<Vec<u8>> {
-        if way == Way::Forward { &mut self.upper } else { &mut self.lower }
+    pub(crate) fn end_of(&mut self, way: Direction) -> &mut Bound<Vec<u8>> {
+        if way == Direction::Forward { &mut self.upper } else { &mut self.lower }
     }
 
     /// Whether a key is beyond that bound.
-    pub(crate) fn is_outside(&self, way: Way, key: &[u8]) -> bool {
-        let bound = if way == Way::Forward { &self.upper } else { &self.lower };
+    pub(crate) fn is_outside(&self, way: Direction, key: &[u8]) -> bool {
+        let bound = if way == Direction::Forward { &self.upper } else { &self.lower };
         match bound {
             Bound::Unbounded => false,
             Bound::Included(bound) => self.comparator.compare(key, bound) == way.outward(),
@@ -360,7 +360,7 @@ impl<'s> MergingCursor<'s> {
     }
 
     /// Reads the versions of the key, source by source (MERGING-1).
-    fn resolve(&mut self, way: Way) -> Result<()> {
+    fn resolve(&mut self, way: Direction) -> Result<()> {
         for place in 0..self.sources.len() {
             match self.read(way, place) {
                 Ok(ControlFlow::Continue(())) => {}
@@ -381,11 +381,11 @@ impl<'s> MergingCursor<'s> {
 
     /// Reads what one source has of the key. What ends the search is its newest value or delete, or a range tombstone that
     /// hides everything older: then it returns how far that reaches on this way, if it is known, and from which source on.
-    fn read(&mut self, way: Way, place: usize) -> Result<ControlFlow<Option<Hidden>>> {
+    fn read(&mut self, way: Direction, place: usize) -> Result<ControlFlow<Option<Hidden>>> {
         let MergingCursor { comparator, sources, shown, .. } = self;
         let Some(source) = sources.get_mut(place) else { return Ok(ControlFlow::Continue(())) };
-        if way == Way::Backward && source.is_at(comparator, &shown.key) {
-            source.go(Way::Forward, Move::To(&shown.key))?;
+        if way == Direction::Backward && source.is_at(comparator, &shown.key) {
+            source.go(Direction::Forward, Move::To(&shown.key))?;
             source.state = Reach::Moved;
         }
         let covered = source.items.cover(&shown.key, source.visible)?.map_or(0, |cover| cover.sequence);
@@ -405,8 +405,8 @@ impl<'s> MergingCursor<'s> {
             }
             shown.take_operand(source.sequence);
             let state = source.state;
-            source.go(Way::Forward, Move::Step)?;
-            source.state = if way == Way::Backward { Reach::Moved } else { state };
+            source.go(Direction::Forward, Move::Step)?;
+            source.state = if way == Direction::Backward { Reach::Moved } else { state };
         }
         if covered == 0 {
             return Ok(ControlFlow::Continue(()));
@@ -418,22 +418,24 @@ impl<'s> MergingCursor<'s> {
             comparator.compare(start, &shown.key).is_le() && comparator.compare(&shown.key, end).is_lt()
         });
         Ok(ControlFlow::Break(span.map(|((start, end), hides_own)| {
-            let limit = if way == Way::Forward { end } else { start };
+            let limit = if way == Direction::Forward { end } else { start };
             (place + usize::from(!hides_own), limit.to_vec())
         })))
     }
 
     /// The sources from number `first` on pass what a range tombstone covers, by one seek each.
-    fn pass_covered(&mut self, way: Way, first: usize, limit: &[u8]) -> Result<()> {
+    fn pass_covered(&mut self, way: Direction, first: usize, limit: &[u8]) -> Result<()> {
         let mut places = 0..;
         self.each(way, |source, comparator, _| {
             let order = source.order(comparator, limit);
             match way {
                 _ if places.next() < Some(first) => Ok(()),
-                Way::Forward if order == Some(Ordering::Less) => {
+                Direction::Forward if order == Some(Ordering::Less) => {
                     source.lead(comparator, way, Move::To(limit))
                 }
-                Way::Backward if order.is_some_and(Ordering::is_ge) => source.go(way, Move::Beyond(limit)),
+                Direction::Backward if order.is_some_and(Ordering::is_ge) => {
+                    source.go(way, Move::Beyond(limit))
+                }
                 _ => Ok(()),
             }
         })

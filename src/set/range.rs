@@ -13,8 +13,8 @@
 use std::ops::{Bound, RangeBounds};
 
 use crate::error::Result;
+use crate::key::Direction;
 use crate::memtable::debug::shown;
-use crate::set::merge_head::Way;
 use crate::set::merged_entry::MergedEntry;
 use crate::set::merging_cursor::MergingCursor;
 
@@ -71,7 +71,7 @@ impl<'s> SetRange<'s> {
     /// # Errors
     /// Those of [`MergingCursor::first`]; the next call goes on after what could not be read.
     pub fn next_entry(&mut self) -> Result<Option<&MergedEntry>> {
-        self.step(Way::Forward)
+        self.step(Direction::Forward)
     }
 
     /// The next entry from the back, lent until the next call.
@@ -93,7 +93,7 @@ impl<'s> SetRange<'s> {
     /// # Errors
     /// Those of [`next_entry`](Self::next_entry).
     pub fn next_back_entry(&mut self) -> Result<Option<&MergedEntry>> {
-        self.step(Way::Backward)
+        self.step(Direction::Backward)
     }
 
     /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is at or
@@ -118,7 +118,7 @@ impl<'s> SetRange<'s> {
     /// # Ok(()) }
     /// ```
     pub fn seek(&mut self, key: &[u8]) {
-        self.place(Way::Forward, key);
+        self.place(Direction::Forward, key);
     }
 
     /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, if the front
@@ -139,16 +139,16 @@ impl<'s> SetRange<'s> {
     /// # Ok(()) }
     /// ```
     pub fn seek_for_prev(&mut self, key: &[u8]) {
-        self.place(Way::Backward, key);
+        self.place(Direction::Backward, key);
     }
 
     /// The end that goes this way, and the other one.
-    fn ends(&mut self, way: Way) -> [&mut Tip<'s>; 2] {
+    fn ends(&mut self, way: Direction) -> [&mut Tip<'s>; 2] {
         let SetRange { front, back } = self;
-        if way == Way::Forward { [front, back] } else { [back, front] }
+        if way == Direction::Forward { [front, back] } else { [back, front] }
     }
 
-    fn place(&mut self, way: Way, key: &[u8]) {
+    fn place(&mut self, way: Direction, key: &[u8]) {
         let [own, other] = self.ends(way);
         let is_inside = !own.cursor.is_outside(way.opposite(), key);
         let place =
@@ -159,7 +159,7 @@ impl<'s> SetRange<'s> {
         other.is_moving &= !other.cursor.is_nowhere();
     }
 
-    fn step(&mut self, way: Way) -> Result<Option<&MergedEntry>> {
+    fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
         let [own, other] = self.ends(way);
         let place = other.cursor.end_of(way.opposite());
         let entry = if std::mem::replace(&mut own.is_moving, true) {

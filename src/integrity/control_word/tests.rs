@@ -106,14 +106,14 @@ fn half_of_a_set_is_not_believed() {
     let words = ControlWords::<2>::new(salt);
     // ORDERING: Relaxed: one thread.
     let old = words.checks.0[1].load(Ordering::Relaxed);
-    assert_eq!((words.get(salt, 1), words.get_so_far(salt, 1)), (Ok(0), Ok(0)));
+    assert_eq!((words.get(salt, 1), words.get_or_unset(salt, 1)), (Ok(0), Ok(0)));
     words.set(salt, 1, 5);
-    assert_eq!((words.get(salt, 1), words.get_so_far(salt, 1)), (Ok(5), Ok(5)));
+    assert_eq!((words.get(salt, 1), words.get_or_unset(salt, 1)), (Ok(5), Ok(5)));
     // ORDERING: Relaxed: one thread.
     words.values.0[1].store(0, Ordering::Relaxed);
-    assert_eq!((words.get(salt, 1).unwrap_err().expected, words.get_so_far(salt, 1)), (5, Ok(0)));
+    assert_eq!((words.get(salt, 1).unwrap_err().expected, words.get_or_unset(salt, 1)), (5, Ok(0)));
     words.set(salt, 1, 5);
     // ORDERING: Relaxed: one thread.
     words.checks.0[1].store(old, Ordering::Relaxed);
-    assert!(words.get(salt, 1).is_err() && words.get_so_far(salt, 1).is_err());
+    assert!(words.get(salt, 1).is_err() && words.get_or_unset(salt, 1).is_err());
 }

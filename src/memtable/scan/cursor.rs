@@ -10,12 +10,11 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use crate::error::Result;
-use crate::key::{SequenceNumber, Target};
+use crate::key::{Direction, SequenceNumber, Target};
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Operands;
 use crate::memtable::scan::bounds::key_bounds;
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
-use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 
@@ -285,7 +284,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// Those of [`seek`](Self::seek).
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
         let core = self.handle.core();
-        self.walk.go_to(core, Way::Backward, &Target::behind_key(&core.comparator, key))
+        self.walk.go_to(core, Direction::Backward, &Target::behind_key(&core.comparator, key))
     }
 
     /// Goes to the last entry shown whose user key is before `key`, and returns it.
@@ -306,7 +305,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// Those of [`seek`](Self::seek).
     pub fn seek_before(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
         let core = self.handle.core();
-        self.walk.go_to(core, Way::Backward, &Target::new(&core.comparator, key, SequenceNumber::MAX))
+        self.walk.go_to(core, Direction::Backward, &Target::new(&core.comparator, key, SequenceNumber::MAX))
     }
 
     /// Goes to the first entry shown, and returns it.
@@ -323,7 +322,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// # Errors
     /// Those of [`seek`](Self::seek).
     pub fn first(&mut self) -> Result<Option<Entry<'_>>> {
-        self.walk.begin(self.handle.core(), Way::Forward, None)
+        self.walk.begin(self.handle.core(), Direction::Forward, None)
     }
 
     /// Goes to the last entry shown, and returns it.
@@ -340,7 +339,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// # Errors
     /// Those of [`seek`](Self::seek).
     pub fn last(&mut self) -> Result<Option<Entry<'_>>> {
-        self.walk.begin(self.handle.core(), Way::Backward, None)
+        self.walk.begin(self.handle.core(), Direction::Backward, None)
     }
 
     /// Goes to the next entry shown, and returns it.

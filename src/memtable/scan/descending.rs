@@ -16,12 +16,12 @@ use std::fmt;
 use std::ops::RangeBounds;
 
 use crate::error::{Corruption, Place, Result};
-use crate::key::SequenceNumber;
+use crate::key::{Direction, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
-use crate::memtable::scan::runs::{StepLimit, Way};
+use crate::memtable::scan::runs::StepLimit;
 use crate::memtable::scan::visibility::Visible;
 use crate::memtable::scan::walk::{Mark, Walk};
 
@@ -159,16 +159,16 @@ impl Descent {
         match self.phase {
             Phase::Done => Came::Out(None),
             Phase::Versions => {
-                let moved = self.walk.advance(core, Way::Forward);
+                let moved = self.walk.advance(core, Direction::Forward);
                 self.version(core, moved)
             }
             Phase::Back => {
-                let moved = self.walk.advance(core, Way::Backward);
+                let moved = self.walk.advance(core, Direction::Backward);
                 self.key_before(core, moved)
             }
             Phase::Fresh => {
                 self.phase = Phase::Back;
-                let moved = self.walk.begin(core, Way::Backward, self.from.as_ref());
+                let moved = self.walk.begin(core, Direction::Backward, self.from.as_ref());
                 self.key_before(core, moved)
             }
         }

@@ -9,9 +9,8 @@
 #![forbid(unsafe_code)]
 
 use crate::comparator::KeyComparator;
-use crate::key::SequenceNumber;
+use crate::key::{Direction, SequenceNumber};
 use crate::memtable::scan::bounds::ScanBound;
-use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Gap, Search};
@@ -27,14 +26,14 @@ pub(crate) struct ReportedGap {
 
 /// The position from which a walk goes on after it has shown an entry.
 #[inline]
-pub(crate) fn passed(visible: &Visible, way: Way, key: &[u8], sequence: SequenceNumber) -> ScanBound {
+pub(crate) fn passed(visible: &Visible, way: Direction, key: &[u8], sequence: SequenceNumber) -> ScanBound {
     let (newest, oldest) = visible.extent(sequence);
-    if way == Way::Forward { ScanBound::after(key, oldest) } else { ScanBound::before(key, newest) }
+    if way == Direction::Forward { ScanBound::after(key, oldest) } else { ScanBound::before(key, newest) }
 }
 
 /// The end of the table for a walk in this direction.
-pub(crate) fn far_end(way: Way) -> ScanBound {
-    if way == Way::Forward { ScanBound::end() } else { ScanBound::start() }
+pub(crate) fn far_end(way: Direction) -> ScanBound {
+    if way == Direction::Forward { ScanBound::end() } else { ScanBound::start() }
 }
 
 impl ReportedGap {
@@ -59,22 +58,29 @@ impl ReportedGap {
     }
 
     /// Whether an entry is beyond the gap, if the near side of the gap is known.
-    pub(crate) fn is_passed_at(&self, comparator: &KeyComparator, way: Way, entry: &Verified<'_>) -> bool {
+    pub(crate) fn is_passed_at(
+        &self,
+        comparator: &KeyComparator,
+        way: Direction,
+        entry: &Verified<'_>,
+    ) -> bool {
         let is_before =
             |scan_bound: &ScanBound| entry.node().order(comparator, &scan_bound.target(comparator)).is_lt();
         match way {
-            Way::Forward => self.begin.as_ref().is_none_or(|scan_bound| !is_before(&scan_bound.across())),
-            Way::Backward => self.end.as_ref().is_none_or(|scan_bound| is_before(&scan_bound.across())),
+            Direction::Forward => {
+                self.begin.as_ref().is_none_or(|scan_bound| !is_before(&scan_bound.across()))
+            }
+            Direction::Backward => self.end.as_ref().is_none_or(|scan_bound| is_before(&scan_bound.across())),
         }
     }
 
     /// The far side of the gap for a walk in this direction.
-    pub(crate) fn far(&self, way: Way) -> Option<&ScanBound> {
-        if way == Way::Forward { self.end.as_ref() } else { self.begin.as_ref() }
+    pub(crate) fn far(&self, way: Direction) -> Option<&ScanBound> {
+        if way == Direction::Forward { self.end.as_ref() } else { self.begin.as_ref() }
     }
 
     /// The near side of the gap for a walk in this direction.
-    pub(crate) fn near(&self, way: Way) -> Option<&ScanBound> {
-        if way == Way::Forward { self.begin.as_ref() } else { self.end.as_ref() }
+    pub(crate) fn near(&self, way: Direction) -> Option<&ScanBound> {
+        if way == Direction::Forward { self.begin.as_ref() } else { self.end.as_ref() }
     }
 }

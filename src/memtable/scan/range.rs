@@ -17,13 +17,12 @@ use std::ops::RangeBounds;
 
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Result};
-use crate::key::SequenceNumber;
+use crate::key::{Direction, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
 use crate::memtable::scan::gap::far_end;
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
-use crate::memtable::scan::runs::Way;
 use crate::memtable::scan::visibility::{Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 
@@ -124,7 +123,7 @@ impl Tip {
 
     /// Takes one step; the first one goes to the beginning of this end. Not called once the range is over.
     #[inline(always)]
-    fn advance<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
+    fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if self.state == End::Moving {
             return self.walk.advance(core, way);
         }
@@ -142,7 +141,7 @@ impl Tip {
     }
 
     /// Notes how far it has come.
-    fn note_place(&mut self, core: &Core, way: Way) -> Result<(), Corruption> {
+    fn note_place(&mut self, core: &Core, way: Direction) -> Result<(), Corruption> {
         if self.state == End::Moving && self.place.is_none() {
             self.place = Some(self.walk.progress(core, way)?);
         }
@@ -152,23 +151,23 @@ impl Tip {
     /// Where what an error hides begins: at the near side of the gap, or already with the entry there. Going back, damage
     /// before an entry hides it as well, unless that was shown before or the other end has reported the gap.
     #[cold]
-    fn error_begins(&self, comparator: &KeyComparator, way: Way, other: &Walk) -> Option<ScanBound> {
+    fn error_begins(&self, comparator: &KeyComparator, way: Direction, other: &Walk) -> Option<ScanBound> {
         let Some(near) = self.walk.gap_bound(way) else { return self.place.clone() };
         // A walk that stands on the damage names another near side than one that comes to it from the other end.
         let after = |walk: &Walk| walk.gap().map(|gap| gap.after);
         let entry = near.across();
         let begun = self.place.as_ref().or(self.walk.near_bound(way));
         let is_new = begun.is_none_or(|begun| entry.order(comparator, begun).is_le());
-        let hides = way == Way::Backward && is_new && after(&self.walk) != after(other);
+        let hides = way == Direction::Backward && is_new && after(&self.walk) != after(other);
         Some(if hides && entry.order(comparator, near).is_gt() { entry } else { near.clone() })
     }
 
     /// Undoes a move that led beyond the other end. Its result is neither shown nor reported.
-    fn take_back(&mut self, way: Way) {
+    fn take_back(&mut self, way: Direction) {
         self.walk.leave();
         self.state = End::Sought;
         // This end has shown nothing yet.
-        self.place.get_or_insert_with(|| far_end(opposite(way)));
+        self.place.get_or_insert_with(|| far_end(way.opposite()));
     }
 
     /// Begins anew, at the end of the range or at a place.
@@ -177,10 +176,6 @@ impl Tip {
         self.state = if place.is_some() { End::Sought } else { End::Fresh };
         self.place = place;
     }
-}
-
-fn opposite(way: Way) -> Way {
-    if way == Way::Forward { Way::Backward } else { Way::Forward }
 }
 
 impl Ends {
@@ -192,27 +187,27 @@ impl Ends {
 
     /// Takes a step of the front. Compiled in this crate, for one direction.
     fn next<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
-        self.step(core, Way::Forward)
+        self.step(core, Direction::Forward)
     }
 
     /// Takes a step of the back.
     fn next_back<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
-        self.step(core, Way::Backward)
+        self.step(core, Direction::Backward)
     }
 
     /// The end that moves in this direction, and the other one.
     #[inline(always)]
-    fn tips(&mut self, way: Way) -> (&mut Tip, &mut Tip) {
+    fn tips(&mut self, way: Direction) -> (&mut Tip, &mut Tip) {
         match way {
-            Way::Forward => (&mut self.front, &mut self.back),
-            Way::Backward => (&mut self.back, &mut self.front),
+            Direction::Forward => (&mut self.front, &mut self.back),
+            Direction::Backward => (&mut self.back, &mut self.front),
         }
     }
 
     /// Takes a step of one end. While the other end has not moved, an entry is returned at once; all other cases are
     /// handled in functions that are not inlined.
     #[inline(always)]
-    fn step<'a>(&mut self, core: &'a Core, way: Way) -> Option<Result<Entry<'a>>> {
+    fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
         let (tip, other) = self.tips(way);
         let alone = tip.state == End::Moving && other.state == End::Fresh;
         if !alone || self.is_over {
@@ -227,7 +222,7 @@ impl Ends {
 
     /// Takes the first step of an end, or any step once both ends have moved.
     #[inline(never)]
-    fn step_with_both<'a>(&mut self, core: &'a Core, way: Way) -> Option<Result<Entry<'a>>> {
+    fn step_with_both<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
         if self.is_over {
             return None;
         }
@@ -238,7 +233,7 @@ impl Ends {
             return self.settle(way, moved);
         }
         if let Err(corruption) =
-            tip.note_place(core, way).and_then(|()| other.note_place(core, opposite(way)))
+            tip.note_place(core, way).and_then(|()| other.note_place(core, way.opposite()))
         {
             let failed = tip.walk.fail(corruption);
             self.is_over = true;
@@ -250,7 +245,7 @@ impl Ends {
 
     /// Handles the result of a move while the other end has not moved.
     #[inline(never)]
-    fn settle<'a>(&mut self, way: Way, moved: Result<Option<Entry<'a>>>) -> Option<Result<Entry<'a>>> {
+    fn settle<'a>(&mut self, way: Direction, moved: Result<Option<Entry<'a>>>) -> Option<Result<Entry<'a>>> {
         let (tip, _) = self.tips(way);
         if tip.is_over(&moved) {
             tip.place = Some(far_end(way));
@@ -265,19 +260,20 @@ impl Ends {
     fn meet<'a>(
         &mut self,
         core: &'a Core,
-        way: Way,
+        way: Direction,
         moved: Result<Option<Entry<'a>>>,
     ) -> Option<Result<Entry<'a>>> {
         let comparator = &core.comparator;
         let (tip, other) = self.tips(way);
         let inside = match (&moved, &other.place) {
             (Ok(Some(entry)), Some(limit)) => {
-                entry.is_before(comparator, &limit.target(comparator)) == (way == Way::Forward)
+                entry.is_before(comparator, &limit.target(comparator)) == (way == Direction::Forward)
             }
             (Err(_), Some(limit)) => {
                 let begin = tip.error_begins(comparator, way, &other.walk);
                 let order = begin.map(|scan_bound| scan_bound.order(comparator, limit));
-                order.is_none_or(|order| if way == Way::Forward { order.is_lt() } else { order.is_gt() })
+                order
+                    .is_none_or(|order| if way == Direction::Forward { order.is_lt() } else { order.is_gt() })
             }
             _ => false,
         };
@@ -303,7 +299,7 @@ impl Ends {
     }
 
     /// Moves the end of this direction to a position.
-    fn seek(&mut self, way: Way, place: ScanBound) {
+    fn seek(&mut self, way: Direction, place: ScanBound) {
         self.tips(way).0.reset(Some(place));
         self.is_over = false;
     }
@@ -386,7 +382,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// # Ok(()) }
     /// ```
     pub fn seek(&mut self, key: &[u8]) {
-        self.ends.seek(Way::Forward, ScanBound::before(key, SequenceNumber::MAX));
+        self.ends.seek(Direction::Forward, ScanBound::before(key, SequenceNumber::MAX));
     }
 
     /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, if
@@ -404,7 +400,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// # Ok(()) }
     /// ```
     pub fn seek_for_prev(&mut self, key: &[u8]) {
-        self.ends.seek(Way::Backward, ScanBound::after(key, 0));
+        self.ends.seek(Direction::Backward, ScanBound::after(key, 0));
     }
 
     /// Replaces the bounds and restarts both ends.
@@ -461,7 +457,7 @@ impl<H: Handle> EntryRange<H, Raw> {
     /// # Ok(()) }
     /// ```
     pub fn seek_version(&mut self, key: &[u8], sequence: SequenceNumber) {
-        self.ends.seek(Way::Forward, ScanBound::before(key, sequence));
+        self.ends.seek(Direction::Forward, ScanBound::before(key, sequence));
     }
 
     /// Replaces the bounds by positions (user key, sequence number), as those of

@@ -15,19 +15,12 @@ use std::cmp::Ordering;
 
 use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Place};
-use crate::key::{SequenceNumber, Side, Target};
+use crate::key::{Direction, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::parked::Parked;
 use crate::memtable::skiplist::search::{Gap, Search};
-
-/// The direction of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Forward,
-    Backward,
-}
 
 /// The entry that a walk is on, verified again (VISIBILITY-4).
 #[inline]
@@ -138,14 +131,14 @@ pub(crate) fn past_run<'a>(
     search: &Search<'a>,
     from: &Parked,
     run: Run,
-    way: Way,
+    way: Direction,
     hidden: &mut u64,
 ) -> Result<Option<Verified<'a>>, Gap> {
     let mut at = from.offset();
     for _ in 0..STEPS_MAX {
         let next = match way {
-            Way::Forward => search.next(at)?,
-            Way::Backward => search.prev(at)?,
+            Direction::Forward => search.next(at)?,
+            Direction::Backward => search.prev(at)?,
         };
         match next {
             Some(next) if run.holds(core, search, from, &next)? => {
@@ -157,8 +150,8 @@ pub(crate) fn past_run<'a>(
     }
     let entry = resumed(search, from)?;
     match way {
-        Way::Forward => Ok(search.find_at_or_after(&run.end(core, &entry))?),
-        Way::Backward => search.find_before(&run.start(core, &entry)),
+        Direction::Forward => Ok(search.find_at_or_after(&run.end(core, &entry))?),
+        Direction::Backward => search.find_before(&run.start(core, &entry)),
     }
 }
 

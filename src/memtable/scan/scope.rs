@@ -19,13 +19,13 @@ use std::cmp::Ordering;
 use crate::comparator::{KeyComparator, KeyOrder};
 use crate::error::{Corruption, Place};
 use crate::integrity::options::OrderChecks;
-use crate::key::Target;
+use crate::key::{Direction, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::filter::Answer;
 use crate::memtable::lookup::statistics::Event;
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds};
 use crate::memtable::scan::gap::{ReportedGap, far_end, passed};
-use crate::memtable::scan::runs::{Way, no_way};
+use crate::memtable::scan::runs::no_way;
 use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::node::{Node, Verified};
@@ -141,7 +141,7 @@ impl Scope {
     pub(super) fn arrive(
         &self,
         core: &Core,
-        way: Way,
+        way: Direction,
         target: &Target<'_>,
         read_ahead: &mut ReadAhead,
         hidden: &mut u64,
@@ -160,20 +160,20 @@ impl Scope {
         &self,
         core: &'a Core,
         search: &Search<'a>,
-        way: Way,
+        way: Direction,
         target: &Target<'_>,
         read_ahead: &mut ReadAhead,
         hidden: &mut u64,
     ) -> Outcome<'a> {
         // A walk that would begin outside its near bound begins at the bound, because damage outside does not concern
         // it.
-        let outside = if way == Way::Forward { Ordering::Less } else { Ordering::Greater };
+        let outside = if way == Direction::Forward { Ordering::Less } else { Ordering::Greater };
         let bound = self.near(way).map(|scan_bound| scan_bound.target(&core.comparator));
         let bound = bound.as_ref().filter(|bound| target.order(&core.comparator, bound) == outside);
         let target = bound.unwrap_or(target);
         let entry = match way {
-            Way::Forward => search.find(target, read_ahead)?.entry,
-            Way::Backward => search.find_before(target)?,
+            Direction::Forward => search.find(target, read_ahead)?.entry,
+            Direction::Backward => search.find_before(target)?,
         };
         self.show(core, search, way, entry, hidden)
     }
@@ -185,7 +185,7 @@ impl Scope {
         search: &Search<'a>,
         entry: Verified<'a>,
     ) -> Outcome<'a> {
-        let Some(bound) = self.near(Way::Forward) else { return Ok(Some(entry)) };
+        let Some(bound) = self.near(Direction::Forward) else { return Ok(Some(entry)) };
         let bound = bound.target(&core.comparator);
         let is_before = entry.node().order(&core.comparator, &bound).is_lt();
         if is_before { Ok(search.find_at_or_after(&bound)?) } else { Ok(Some(entry)) }
@@ -193,10 +193,10 @@ impl Scope {
 
     /// The bound at which a walk in this direction begins.
     #[inline(always)]
-    pub(super) fn near(&self, way: Way) -> Option<&ScanBound> {
+    pub(super) fn near(&self, way: Direction) -> Option<&ScanBound> {
         match way {
-            Way::Forward => self.bounds.lower.as_ref(),
-            Way::Backward => self.bounds.upper.as_ref(),
+            Direction::Forward => self.bounds.lower.as_ref(),
+            Direction::Backward => self.bounds.upper.as_ref(),
         }
     }
 
@@ -206,15 +206,15 @@ impl Scope {
         &self,
         core: &'a Core,
         search: &Search<'a>,
-        way: Way,
+        way: Direction,
         entry: Option<Verified<'a>>,
         hidden: &mut u64,
     ) -> Outcome<'a> {
         let (entry, far) = match way {
-            Way::Forward => {
+            Direction::Forward => {
                 (self.visibility.forward(core, search, entry, hidden)?, self.bounds.upper.as_ref())
             }
-            Way::Backward => {
+            Direction::Backward => {
                 (self.visibility.backward(core, search, entry, hidden)?, self.bounds.lower.as_ref())
             }
         };
@@ -231,7 +231,7 @@ impl Scope {
         &self,
         core: &'a Core,
         state: &State,
-        way: Way,
+        way: Direction,
         read_ahead: &mut ReadAhead,
     ) -> Option<Verified<'a>> {
         let State::At(stand) = state else { return None };
@@ -240,8 +240,8 @@ impl Scope {
         }
         let search = self.list(core)?;
         let (entry, far) = match way {
-            Way::Forward => (search.try_next(stand.offset())?, &self.bounds.upper),
-            Way::Backward => (search.try_prev(stand.offset())?, &self.bounds.lower),
+            Direction::Forward => (search.try_next(stand.offset())?, &self.bounds.upper),
+            Direction::Backward => (search.try_prev(stand.offset())?, &self.bounds.lower),
         };
         let to = entry.node().offset();
         if search.look_on(read_ahead, stand.offset(), to) {
@@ -255,25 +255,25 @@ impl Scope {
 
     /// Whether a step in this direction between two nodes of the list keeps their order.
     #[inline(never)]
-    fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Way) -> bool {
-        let (left, right) = if way == Way::Forward { (at, to) } else { (to, at) };
+    fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Direction) -> bool {
+        let (left, right) = if way == Direction::Forward { (at, to) } else { (to, at) };
         self.list(core).is_some_and(|search| search.are_in_order(left, right))
     }
 
     /// Whether an entry lies before the bound at which a walk in this direction ends.
     #[inline(never)]
-    fn is_inside(&self, core: &Core, entry: Verified<'_>, far: &ScanBound, way: Way) -> bool {
+    fn is_inside(&self, core: &Core, entry: Verified<'_>, far: &ScanBound, way: Direction) -> bool {
         let in_front = entry.node().order(&core.comparator, &far.target(&core.comparator)).is_lt();
-        in_front == (way == Way::Forward)
+        in_front == (way == Direction::Forward)
     }
 
     /// Moves the read-ahead, which is due, after a step to a node.
     #[inline(never)]
-    fn read_on(&self, core: &Core, read_ahead: &mut ReadAhead, to: u32, way: Way) {
+    fn read_on(&self, core: &Core, read_ahead: &mut ReadAhead, to: u32, way: Direction) {
         let Some(search) = self.list(core) else { return };
         match way {
-            Way::Forward => search.read_on(read_ahead, to),
-            Way::Backward => search.read_back(read_ahead, to),
+            Direction::Forward => search.read_on(read_ahead, to),
+            Direction::Backward => search.read_back(read_ahead, to),
         }
     }
 
@@ -284,7 +284,7 @@ impl Scope {
         core: &Core,
         state: &State,
         reported: Option<&ReportedGap>,
-        way: Way,
+        way: Direction,
         read_ahead: &mut ReadAhead,
         hidden: &mut u64,
     ) -> Arrival {
@@ -313,7 +313,7 @@ impl Scope {
         &self,
         core: &'a Core,
         search: &Search<'a>,
-        way: Way,
+        way: Direction,
         from: &Parked,
         hidden: &mut u64,
     ) -> Outcome<'a> {
@@ -327,19 +327,19 @@ impl Scope {
         &self,
         core: &'a Core,
         search: &Search<'a>,
-        way: Way,
+        way: Direction,
         mut entry: Verified<'a>,
     ) -> Result<Option<Verified<'a>>, Gap> {
         let Some(scan_bound) = self.near(way) else { return Ok(Some(entry)) };
         let scan_bound = scan_bound.target(&core.comparator);
         loop {
             let in_front = entry.node().order(&core.comparator, &scan_bound).is_lt();
-            if in_front == (way == Way::Backward) {
+            if in_front == (way == Direction::Backward) {
                 return Ok(Some(entry));
             }
             let next = match way {
-                Way::Forward => search.next(entry.offset())?,
-                Way::Backward => search.prev(entry.offset())?,
+                Direction::Forward => search.next(entry.offset())?,
+                Direction::Backward => search.prev(entry.offset())?,
             };
             let Some(next) = next else { return Ok(None) };
             entry = next;
@@ -352,12 +352,12 @@ impl Scope {
         &self,
         core: &'a Core,
         search: &Search<'a>,
-        way: Way,
+        way: Direction,
         reported: &ReportedGap,
         hidden: &mut u64,
     ) -> Outcome<'a> {
         let gap = reported.gap;
-        let at = if way == Way::Forward { gap.after } else { gap.before };
+        let at = if way == Direction::Forward { gap.after } else { gap.before };
         let entry = match search.verified(at) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(None),
@@ -372,13 +372,14 @@ impl Scope {
             return Err(no_way(search, corruption));
         }
         let entry = match self.first_inside(core, search, way, entry)? {
-            Some(entry) if entry.offset() == at && way == Way::Forward => {
+            Some(entry) if entry.offset() == at && way == Direction::Forward => {
                 self.visibility.after_gap(core, search, gap, entry, hidden)?
             }
             entry => entry,
         };
         let shown = self.show(core, search, way, entry, hidden);
-        let Some(near) = entry.filter(|near| way == Way::Backward && leads_back(core, search, near, &shown))
+        let Some(near) =
+            entry.filter(|near| way == Direction::Backward && leads_back(core, search, near, &shown))
         else {
             return shown;
         };
@@ -393,7 +394,7 @@ impl Scope {
         core: &Core,
         state: &State,
         reported: Option<&ReportedGap>,
-        way: Way,
+        way: Direction,
     ) -> Result<ScanBound, Corruption> {
         let far = || far_end(way);
         let stand = match (state, reported) {
@@ -407,10 +408,10 @@ impl Scope {
         }
         // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
         let (next, beside) = match way {
-            Way::Forward => {
+            Direction::Forward => {
                 (search.next(stand.offset()), ScanBound::just_before as fn(&Node<'_>) -> ScanBound)
             }
-            Way::Backward => {
+            Direction::Backward => {
                 (search.prev(stand.offset()), ScanBound::just_after as fn(&Node<'_>) -> ScanBound)
             }
         };

@@ -24,10 +24,10 @@
 use std::cmp::Ordering;
 
 use crate::comparator::KeyEquality;
-use crate::key::{SequenceNumber, Target};
+use crate::key::{Direction, SequenceNumber, Target};
 use crate::memtable::core::Core;
 use crate::memtable::scan::runs::{
-    Run, STEPS_MAX, StepLimit, Way, first_of_run, has_key_other_than, moved_on, no_way, past_gap, past_run,
+    Run, STEPS_MAX, StepLimit, first_of_run, has_key_other_than, moved_on, no_way, past_gap, past_run,
     same_key,
 };
 use crate::memtable::skiplist::arena::Frame;
@@ -118,10 +118,10 @@ impl Visible {
 
     /// Whether two adjacent entries decide visibility for steps in this direction.
     #[inline(always)]
-    pub(crate) fn is_plain(&self, core: &Core, way: Way) -> bool {
+    pub(crate) fn is_plain(&self, core: &Core, way: Direction) -> bool {
         match self {
             Visible::All => !replaces(core),
-            Visible::At(_) => way == Way::Forward && !core.tombstones.may_be_any(&core.arena),
+            Visible::At(_) => way == Direction::Forward && !core.tombstones.may_be_any(&core.arena),
         }
     }
 
@@ -197,19 +197,18 @@ impl Visible {
         core: &Core,
         search: &Search<'a>,
         from: &Parked,
-        way: Way,
+        way: Direction,
         hidden: &mut u64,
     ) -> Result<Option<Verified<'a>>, Gap> {
         match (self, way) {
             (Visible::At(_), _) => {
                 let next = past_run(core, search, from, Run::Key, way, hidden)?;
-                let order = if way == Way::Forward { Ordering::Greater } else { Ordering::Less };
-                moved_on(core, search, from, next, order)
+                moved_on(core, search, from, next, way.outward())
             }
             // An equal entry may have been inserted before this one after this one was shown.
             (Visible::All, _) if replaces(core) => past_run(core, search, from, Run::Equals, way, hidden),
-            (Visible::All, Way::Forward) => search.next(from.offset()),
-            (Visible::All, Way::Backward) => search.prev(from.offset()),
+            (Visible::All, Direction::Forward) => search.next(from.offset()),
+            (Visible::All, Direction::Backward) => search.prev(from.offset()),
         }
     }
 
@@ -231,7 +230,7 @@ impl Visible {
             return Ok(Some(entry));
         }
         *hidden += 1;
-        past_run(core, search, &Parked::new(&entry), run, Way::Forward, hidden)
+        past_run(core, search, &Parked::new(&entry), run, Direction::Forward, hidden)
     }
 }
 
@@ -293,7 +292,7 @@ impl Snapshot {
             Some(run) => {
                 Ok(search.find_at_or_after(&Target::new(&core.comparator, &run.end, SequenceNumber::MAX))?)
             }
-            None => past_run(core, search, &Parked::new(entry), Run::Key, Way::Forward, hidden),
+            None => past_run(core, search, &Parked::new(entry), Run::Key, Direction::Forward, hidden),
         }
     }
 
@@ -307,7 +306,7 @@ impl Snapshot {
     ) -> Result<Option<Verified<'a>>, Gap> {
         match self.dead_run(core, entry) {
             Some(run) => search.find_before(&Target::new(&core.comparator, &run.start, SequenceNumber::MAX)),
-            None => past_run(core, search, &Parked::new(entry), Run::Key, Way::Backward, hidden),
+            None => past_run(core, search, &Parked::new(entry), Run::Key, Direction::Backward, hidden),
         }
     }
 
@@ -381,7 +380,7 @@ impl Snapshot {
             limit.count(core).map_err(|corruption| no_way(search, corruption))?;
             next = match visible {
                 Some(dead) => self.before_hidden(core, search, &dead, hidden)?,
-                None => past_run(core, search, &Parked::new(&entry), Run::Key, Way::Backward, hidden)?,
+                None => past_run(core, search, &Parked::new(&entry), Run::Key, Direction::Backward, hidden)?,
             };
             next = moved_on(core, search, &Parked::new(&entry), next, Ordering::Less)?;
         }

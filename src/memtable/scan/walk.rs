@@ -28,14 +28,14 @@ use std::fmt;
 
 use crate::comparator::{KeyComparator, KeyOrder};
 use crate::error::{Corruption, Result};
-use crate::key::{Kind, SequenceNumber, Side, Target};
+use crate::key::{Direction, Kind, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::statistics::Event;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
 use crate::memtable::scan::gap::{ReportedGap, passed};
-use crate::memtable::scan::runs::{Run, StepLimit, Way, first_of_run, resumed};
+use crate::memtable::scan::runs::{Run, StepLimit, first_of_run, resumed};
 use crate::memtable::scan::scope::{Arrival, Scope, State};
 use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::parked::Parked;
@@ -45,7 +45,7 @@ use crate::memtable::skiplist::search::Gap;
 /// The number of slow steps that a walk has taken in one direction.
 #[derive(Debug, Clone, Copy)]
 struct Heading {
-    way: Way,
+    way: Direction,
     limit: StepLimit,
 }
 
@@ -80,7 +80,7 @@ impl Walk {
             scope: Scope::new(visibility),
             state: State::Nowhere,
             reported: None,
-            heading: Heading { way: Way::Forward, limit: StepLimit::default() },
+            heading: Heading { way: Direction::Forward, limit: StepLimit::default() },
             read_ahead: ReadAhead::default(),
             failed: None,
             sought: None,
@@ -148,7 +148,7 @@ impl Walk {
         sequence: SequenceNumber,
     ) -> Result<Option<Entry<'a>>> {
         let target = Target::new(&core.comparator, key, self.scope.visibility.search_from(sequence));
-        let shown = match self.go_to(core, Way::Forward, &target) {
+        let shown = match self.go_to(core, Direction::Forward, &target) {
             Ok(shown) => shown,
             Err(error) => {
                 self.sought = Some(Box::new(ScanBound::before(key, sequence)));
@@ -160,14 +160,14 @@ impl Walk {
             && shown.is_some_and(|entry| {
                 entry.sequence() > sequence && core.comparator.compare(entry.user_key(), key).is_eq()
             });
-        if in_front { self.step(core, Way::Forward) } else { Ok(shown) }
+        if in_front { self.step(core, Direction::Forward) } else { Ok(shown) }
     }
 
     /// Goes to the first entry shown at or after a position, or to the last one before it.
     pub(crate) fn go_to<'a>(
         &mut self,
         core: &'a Core,
-        way: Way,
+        way: Direction,
         target: &Target<'_>,
     ) -> Result<Option<Entry<'a>>> {
         self.refresh(core)?;
@@ -186,27 +186,27 @@ impl Walk {
     pub(crate) fn begin<'a>(
         &mut self,
         core: &'a Core,
-        way: Way,
+        way: Direction,
         from: Option<&ScanBound>,
     ) -> Result<Option<Entry<'a>>> {
-        let side = if way == Way::Forward { Side::Start } else { Side::End };
+        let side = if way == Direction::Forward { Side::Start } else { Side::End };
         let target = from.map_or(Target::extreme(side), |from| from.target(&core.comparator));
         self.go_to(core, way, &target)
     }
 
     /// The next entry of a cursor. Compiled in this crate, for one direction.
     pub(crate) fn next<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        self.step(core, Way::Forward)
+        self.step(core, Direction::Forward)
     }
 
     /// The previous entry of a cursor.
     pub(crate) fn prev<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        self.step(core, Way::Backward)
+        self.step(core, Direction::Backward)
     }
 
     /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
-    fn step<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
+    fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         let shown = self.advance(core, way)?;
         if self.shows_all(core) {
             return Ok(shown);
@@ -217,7 +217,7 @@ impl Walk {
 
     /// Takes one step of a walk without a prefix, and returns the entry that it leads to.
     #[inline(always)]
-    pub(crate) fn advance<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if let Some(entry) = self.scope.step_fast(core, &self.state, way, &mut self.read_ahead)
             && let Some(frame) = self.scope.frame()
         {
@@ -235,7 +235,7 @@ impl Walk {
 
     /// Passes entries without the prefix, in orders where keys with a common prefix are not adjacent.
     #[cold]
-    fn pass_others_by_steps(&mut self, core: &Core, way: Way) -> Result<()> {
+    fn pass_others_by_steps(&mut self, core: &Core, way: Direction) -> Result<()> {
         let is_other = |walk: &Self| match (walk.shown(core), walk.scope.prefix()) {
             (Some(entry), Some(prefix)) => !entry.user_key().starts_with(prefix),
             _ => false,
@@ -247,7 +247,7 @@ impl Walk {
     }
 
     #[inline(never)]
-    fn step_slow<'a>(&mut self, core: &'a Core, way: Way) -> Result<Option<Entry<'a>>> {
+    fn step_slow<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if matches!(self.state, State::Nowhere) {
             return Ok(None);
         }
@@ -271,13 +271,18 @@ impl Walk {
 
     /// Takes a step after a seek met damage, on to its position.
     #[cold]
-    fn step_to<'a>(&mut self, core: &'a Core, way: Way, sought: Box<ScanBound>) -> Result<Option<Entry<'a>>> {
+    fn step_to<'a>(
+        &mut self,
+        core: &'a Core,
+        way: Direction,
+        sought: Box<ScanBound>,
+    ) -> Result<Option<Entry<'a>>> {
         let is_before =
             |entry: &Entry<'a>| entry.is_before(&core.comparator, &sought.target(&core.comparator));
         match self.step_slow(core, way) {
-            Ok(Some(entry)) if way == Way::Forward && is_before(&entry) => self.step_slow(core, way),
+            Ok(Some(entry)) if way == Direction::Forward && is_before(&entry) => self.step_slow(core, way),
             Err(error) => {
-                self.sought = Some(sought).filter(|_| way == Way::Forward);
+                self.sought = Some(sought).filter(|_| way == Direction::Forward);
                 Err(error)
             }
             shown => shown,
@@ -347,24 +352,24 @@ impl Walk {
     }
 
     /// The near side, for this direction, of the gap that the walk is in.
-    pub(crate) fn gap_bound(&self, way: Way) -> Option<&ScanBound> {
+    pub(crate) fn gap_bound(&self, way: Direction) -> Option<&ScanBound> {
         let reported = self.reported.as_ref().filter(|_| matches!(self.state, State::Gap))?;
         reported.near(way)
     }
 
     /// The bound at which the walk begins.
-    pub(crate) fn near_bound(&self, way: Way) -> Option<&ScanBound> {
+    pub(crate) fn near_bound(&self, way: Direction) -> Option<&ScanBound> {
         self.scope.near(way)
     }
 
     /// The position from which this walk goes on after it has shown an entry.
-    pub(crate) fn passed(&self, way: Way, entry: &Entry<'_>) -> ScanBound {
+    pub(crate) fn passed(&self, way: Direction, entry: &Entry<'_>) -> ScanBound {
         passed(&self.scope.visibility, way, entry.user_key(), entry.sequence())
     }
 
     /// How far a walk in this direction has come: it is done with everything before the returned position.
     #[cold]
-    pub(crate) fn progress(&self, core: &Core, way: Way) -> Result<ScanBound, Corruption> {
+    pub(crate) fn progress(&self, core: &Core, way: Direction) -> Result<ScanBound, Corruption> {
         self.scope.progress(core, &self.state, self.reported.as_deref(), way)
     }
 }

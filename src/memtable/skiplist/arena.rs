@@ -167,7 +167,7 @@ impl Arena {
         let first = self.control.get(ControlWord::base(0))?;
         // A lost base reads as that of a chunk that does not exist yet; `locate_beyond` finds the damage when an
         // offset leads into the chunk.
-        let base = self.control.get_so_far(ControlWord::base(1))?;
+        let base = self.control.get_or_unset(ControlWord::base(1))?;
         let (start, index) = if base == 0 { (0, 0) } else { (1 << shape.shift(), 1) };
         let units = self.control.get(ControlWord::units(index))?;
         let base = if base == 0 { first } else { base };
@@ -276,7 +276,7 @@ impl Arena {
     /// Makes chunk `index` if it does not exist, for an entry of `need` units.
     fn ensure_chunk(&self, index: usize, shift: u32, need: u64) -> Result<Chunk> {
         let base = ControlWord::base(index);
-        if self.control.get_so_far(base)? != 0 {
+        if self.control.get_or_unset(base)? != 0 {
             return Ok(Chunk::There);
         }
         let start = chunk_start(index, shift);

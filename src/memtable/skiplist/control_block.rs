@@ -135,8 +135,8 @@ impl Control {
 
     /// A word that may not be set yet: 0 is returned without looking at its check.
     #[inline(always)]
-    pub(crate) fn get_so_far(&self, word: ControlWord) -> Result<u64, Corruption> {
-        self.words.get_so_far(self.salt(), word.0)
+    pub(crate) fn get_or_unset(&self, word: ControlWord) -> Result<u64, Corruption> {
+        self.words.get_or_unset(self.salt(), word.0)
     }
 
     /// The salt of the checks, which a reader of several words loads once.

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::key::Direction;
 use crate::memtable::skiplist::directory::lookup::{Hint, LeafSlot};
 use crate::memtable::skiplist::search::{Search, Trail};
 use crate::prefetch::prefetch_read;
@@ -40,32 +41,6 @@ pub(crate) struct ReadAhead {
     next: LeafSlot,
     /// Where the last one is named that was asked for.
     far: LeafSlot,
-}
-
-/// Which way a walk goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Onward {
-    Up,
-    Down,
-}
-
-impl Onward {
-    /// So much further on.
-    #[inline(always)]
-    fn by(self, distance: i32) -> i32 {
-        match self {
-            Onward::Up => distance,
-            Onward::Down => -distance,
-        }
-    }
-
-    /// The leaf that comes next of the two beside one.
-    fn of(self, (before, after): (u32, u32)) -> u32 {
-        match self {
-            Onward::Up => after,
-            Onward::Down => before,
-        }
-    }
 }
 
 impl Default for ReadAhead {
@@ -103,7 +78,7 @@ impl Trail for ReadAhead {
     fn record(&mut self, _level: u32, _at: u32) {}
     #[inline(always)]
     fn ask_ahead(&mut self, search: &Search<'_>, hint: &Hint) {
-        search.start_at_place(self, hint.at, Onward::Up);
+        search.start_at_place(self, hint.at, Direction::Forward);
     }
 }
 
@@ -124,34 +99,34 @@ impl Search<'_> {
 
     /// Moves the read-ahead after a step forward to a node that it was due for.
     pub(crate) fn read_on(self, read_ahead: &mut ReadAhead, next: u32) {
-        self.move_on(read_ahead, next, Onward::Up);
+        self.move_on(read_ahead, next, Direction::Forward);
     }
 
     /// Moves the read-ahead after a step back.
     pub(crate) fn read_back(self, read_ahead: &mut ReadAhead, prev: u32) {
-        self.move_on(read_ahead, prev, Onward::Down);
+        self.move_on(read_ahead, prev, Direction::Backward);
     }
 
     #[inline(always)]
-    fn move_on(self, read_ahead: &mut ReadAhead, node: u32, onward: Onward) {
+    fn move_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         if node == read_ahead.expected {
-            self.advance_in_directory(read_ahead, onward);
+            self.advance_in_directory(read_ahead, direction);
         } else {
-            self.start_in_directory(read_ahead, node, onward);
+            self.start_in_directory(read_ahead, node, direction);
         }
     }
 
     #[inline(always)]
-    fn advance_in_directory(&self, read_ahead: &mut ReadAhead, onward: Onward) {
+    fn advance_in_directory(&self, read_ahead: &mut ReadAhead, direction: Direction) {
         read_ahead.steps = 0;
-        (read_ahead.next, read_ahead.expected) = self.named_after(read_ahead.next, onward);
-        self.ask_further(read_ahead, onward);
+        (read_ahead.next, read_ahead.expected) = self.named_after(read_ahead.next, direction);
+        self.ask_further(read_ahead, direction);
     }
 
     /// Asks for one more node.
     #[inline(always)]
-    fn ask_further(&self, read_ahead: &mut ReadAhead, onward: Onward) {
-        let (far, node) = self.named_after(read_ahead.far, onward);
+    fn ask_further(&self, read_ahead: &mut ReadAhead, direction: Direction) {
+        let (far, node) = self.named_after(read_ahead.far, direction);
         read_ahead.far = far;
         if node != 0 {
             self.prefetch_entry(node);
@@ -160,10 +135,10 @@ impl Search<'_> {
 
     /// The place after another one in the directory, and the node that it names; 0: none.
     #[inline(always)]
-    fn named_after(&self, at: LeafSlot, onward: Onward) -> (LeafSlot, u32) {
-        let next = LeafSlot { slot: at.slot.wrapping_add_signed(onward.by(1)), ..at };
+    fn named_after(&self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
+        let next = LeafSlot { slot: at.slot.wrapping_add_signed(direction.pick((-1, 1))), ..at };
         match self.directory().named(next) {
-            0 => self.named_beside(at, onward),
+            0 => self.named_beside(at, direction),
             node => (next, node),
         }
     }
@@ -171,36 +146,36 @@ impl Search<'_> {
     /// The place after the last one of a leaf. Takes the search by value, as all that is called from steps does, so that these
     /// keep it in registers.
     #[inline(never)]
-    fn named_beside(self, at: LeafSlot, onward: Onward) -> (LeafSlot, u32) {
+    fn named_beside(self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
         let directory = self.directory();
-        let Some(next) = directory.moved(at, onward.by(1)) else { return (LeafSlot::NONE, 0) };
+        let Some(next) = directory.moved(at, direction.pick((-1, 1))) else { return (LeafSlot::NONE, 0) };
         if next.leaf != at.leaf {
-            directory.prefetch_leaf(onward.of(directory.beside(next.leaf)));
+            directory.prefetch_leaf(direction.pick(directory.beside(next.leaf)));
         }
         (next, directory.named(next))
     }
 
     /// Looks the node up that the walk has come to.
     #[inline(never)]
-    fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, onward: Onward) {
+    fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         read_ahead.steps = 0;
         read_ahead.expected = 0;
         let Some(opened) = self.view.try_open(node) else { return };
         let Some(hint) = self.directory().lookup(&self.position(&opened)) else { return };
-        let is_before = onward == Onward::Up && hint.after != node;
+        let is_before = direction == Direction::Forward && hint.after != node;
         let slot = if is_before { hint.at.slot.wrapping_sub(1) } else { hint.at.slot };
-        self.start_at_place(read_ahead, LeafSlot { slot, ..hint.at }, onward);
+        self.start_at_place(read_ahead, LeafSlot { slot, ..hint.at }, direction);
     }
 
     /// The walk stands at a place of the directory.
     #[inline(always)]
-    fn start_at_place(&self, read_ahead: &mut ReadAhead, place: LeafSlot, onward: Onward) {
+    fn start_at_place(&self, read_ahead: &mut ReadAhead, place: LeafSlot, direction: Direction) {
         read_ahead.steps = 0;
         read_ahead.far = place;
         for _ in 0..AHEAD {
-            self.ask_further(read_ahead, onward);
+            self.ask_further(read_ahead, direction);
         }
-        (read_ahead.next, read_ahead.expected) = self.named_after(place, onward);
+        (read_ahead.next, read_ahead.expected) = self.named_after(place, direction);
     }
 
     /// Prefetches the lines of the entry that is expected `distance` bytes away.

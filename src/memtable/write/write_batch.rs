@@ -303,7 +303,7 @@ fn prepare_batch<'a>(core: &'a Core, entered: &mut Entered<'_>, writes: &[Fields
     let mut beside = Load::default();
     if writes.iter().any(|write| Sort::Ranges.holds(write)) {
         beside = load(writes);
-        core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
+        core.arena.control.get_or_unset(ControlWord::HAS_RANGES)?;
         let inserter = &mut entered.inside.inserter;
         search_batch(core, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
     }

@@ -143,7 +143,7 @@ fn apply_point_any(
 #[inline(never)]
 fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
     // Checked before anything is changed (WRITER-1).
-    core.arena.control.get_so_far(ControlWord::HAS_RANGES)?;
+    core.arena.control.get_or_unset(ControlWord::HAS_RANGES)?;
     let search = core.range_search()?;
     let load = Load::of(write.key.len() as u64, write.value.len() as u64);
     core.tombstones.reserve(&core.arena, &mut entered.inside.index_room, load)?;
