@@ -78,7 +78,7 @@ struct Broken {
 }
 
 impl<'t> FaultInjector<'t> {
-    /// A fault injector over an undamaged table, all bytes of which it lists. O(entries log entries).
+    /// Lists every byte of `table`, which must be undamaged. O(entries log entries).
     ///
     /// # Safety
     /// While any method of the fault injector runs, no other thread may use the table, and nothing that was borrowed

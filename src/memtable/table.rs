@@ -607,9 +607,8 @@ impl TableReader {
     }
 
     /// Whether an entry of these lengths that is no range tombstone, at any tower height, is within the table's limits
-    /// and fits below the hard limit. After `true` an insert is not refused for its size, unless other writers take the room
-    /// meanwhile or the machine runs out of memory. After `false` the entry may still fit the space that its
-    /// writer has taken ahead.
+    /// and fits below the hard limit. If `true`, an insert cannot fail for size unless another writer takes the space or
+    /// the machine runs out of memory. If `false`, the entry may still fit the space that its writer has reserved.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};

@@ -462,8 +462,8 @@ pub(crate) struct VersionFilter {
     /// Ascending.
     snapshots: Vec<SequenceNumber>,
     hidden: HiddenVersions,
-    /// The snapshots from this index on see a newer version that was admitted.
-    shard: Option<usize>,
+    /// The snapshot stripe of the newest version that was admitted: snapshots from this index on see it.
+    stripe: Option<usize>,
     /// A single delete of this key was met.
     below_single: bool,
     /// The version of this key that was admitted last.
@@ -475,11 +475,11 @@ impl VersionFilter {
     pub(crate) fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
         let mut snapshots = snapshots.to_vec();
         snapshots.sort_unstable();
-        VersionFilter { snapshots, hidden, shard: None, below_single: false, admitted: None }
+        VersionFilter { snapshots, hidden, stripe: None, below_single: false, admitted: None }
     }
 
     pub(crate) fn start_key(&mut self) {
-        self.shard = None;
+        self.stripe = None;
         self.below_single = false;
         self.admitted = None;
     }
@@ -493,11 +493,11 @@ impl VersionFilter {
 
     pub(crate) fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
         // Snapshots from this index on see this version, those before do not.
-        let shard = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
-        let answered = self.shard == Some(shard);
+        let stripe = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
+        let answered = self.stripe == Some(stripe);
         self.below_single |= kind == Kind::SINGLE_DELETE;
         if kind != Kind::MERGE {
-            self.shard = Some(shard);
+            self.stripe = Some(stripe);
         }
         // Neither of two duplicates is newer than the other.
         let twin = self.admitted == Some(sequence);

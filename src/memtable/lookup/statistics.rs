@@ -69,17 +69,17 @@ events! {
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct WriterShard([AtomicU64; EVENTS]);
+struct CounterShard([AtomicU64; EVENTS]);
 
 /// See the head of the file.
 #[derive(Debug)]
 pub(crate) struct Statistics {
-    shards: Box<[WriterShard]>,
+    shards: Box<[CounterShard]>,
 }
 
 impl Statistics {
     pub(crate) fn new() -> Self {
-        let shard = |_| WriterShard(std::array::from_fn(|_| AtomicU64::new(0)));
+        let shard = |_| CounterShard(std::array::from_fn(|_| AtomicU64::new(0)));
         Statistics { shards: (0..SHARDS).map(shard).collect() }
     }
 
