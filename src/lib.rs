@@ -115,21 +115,21 @@ pub use memtable::read::get::{Lookup, ValueRef};
 pub use memtable::scan::cursor::{OwnedCursor, TableCursor};
 pub use memtable::scan::range::{OwnedRange, Range};
 pub use memtable::skiplist::list::DuplicatePolicy;
+pub use memtable::table::Writer;
 pub use memtable::table::{ImmutableMemTable, MemTable, TableReader};
-pub use memtable::write::own_writer::Writer;
 pub use memtable::write::write_batch::BatchWritten;
 pub use memtable::write::writer::{Displaced, Inserted};
 
 /// Entries that are written together, in RocksDB's encoding.
 pub mod batch {
+    pub use crate::memtable::batch::batch::{BatchEntries, BatchEntry};
     pub use crate::memtable::batch::batch::{RangeOrder, SequenceMode};
-    pub use crate::memtable::batch::entries::{BatchEntries, BatchEntry};
-    pub use crate::memtable::batch::limits::SinkLimits;
+    pub use crate::memtable::batch::encoding::SinkLimits;
 }
 
 /// Types that point reads return: entries, pinned values, merge operands.
 pub mod read {
-    pub use crate::memtable::lookup::statistics::Stats;
+    pub use crate::memtable::lookup::accelerators::Stats;
     pub use crate::memtable::read::entry::{EntryBytes, EntryParts, PinnedEntry};
     pub use crate::memtable::read::get::{Base, DeletedBy, Found, Operand, Operands, PinnedValue};
 }
@@ -137,21 +137,21 @@ pub mod read {
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.
 pub mod scan {
     pub use crate::memtable::scan::cursor::Cursor;
-    pub use crate::memtable::scan::descending::{Descending, DescendingRange, OwnedDescending};
-    pub use crate::memtable::scan::estimate::RangeStats;
-    pub use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
+    pub use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
     pub use crate::memtable::scan::range::EntryRange;
+    pub use crate::memtable::scan::range::RangeStats;
+    pub use crate::memtable::scan::range::{Descending, DescendingRange, OwnedDescending};
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 
 /// Prefix extractors, for filters of key prefixes.
 pub mod filter {
-    pub use crate::memtable::prefix::{CappedPrefix, FixedPrefix, PrefixExtractor};
+    pub use crate::memtable::options::{CappedPrefix, FixedPrefix, PrefixExtractor};
 }
 
 /// The reports of a scrub and of a salvage.
 pub mod repair {
-    pub use crate::memtable::lifecycle::salvage::{Reach, Salvage, Salvaged};
+    pub use crate::memtable::lifecycle::scrub::{Reach, Salvage, Salvaged};
     pub use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport};
 }
 
@@ -167,7 +167,7 @@ pub mod flush {
 #[cfg_attr(docsrs, doc(cfg(feature = "fault-injection")))]
 pub mod fault {
     pub use crate::memtable::fault::FaultInjector;
-    pub use crate::memtable::past::Past;
+    pub use crate::memtable::piece::Past;
     pub use crate::memtable::piece::{Owner, Part, Piece, Region};
 }
 

@@ -3,14 +3,12 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod hash;
-pub(crate) mod diagnosis;
 pub(crate) mod tag;
 pub(crate) mod control_word;
 pub(crate) mod digest;
 pub(crate) mod checksum_kind;
-pub(crate) mod block;
 pub(crate) mod options;
 
-pub use self::block::BlockChecks;
+pub use self::checksum_kind::BlockChecks;
 pub use self::digest::{Kvo, Kvos, Protected, StoredProtection};
 pub use crate::error::Place;

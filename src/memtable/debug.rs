@@ -14,31 +14,27 @@
 use std::fmt::{Debug, Formatter, Result};
 
 use crate::integrity::tag::Secret;
-use crate::memtable::batch::batch::WriteBatch;
-use crate::memtable::batch::entries::{BatchEntries, BatchEntry};
+use crate::memtable::batch::batch::{BatchEntries, BatchEntry, WriteBatch};
 use crate::memtable::core::Core;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::fault::FaultInjector;
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushIter};
-use crate::memtable::lifecycle::salvage::Salvage;
-use crate::memtable::lifecycle::scrub::ScrubReport;
+use crate::memtable::lifecycle::scrub::{Salvage, ScrubReport};
 use crate::memtable::options::MemTableOptions;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::past::Past;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::piece::{Owner, Piece};
 use crate::memtable::read::get::{Base, Operand};
 use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::memory::Memory;
-use crate::memtable::skiplist::recycler::Recycler;
-use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader};
-use crate::memtable::write::own_writer::Writer;
+use crate::memtable::skiplist::memory::{Memory, Recycler};
+use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 use crate::tombstone::fragment::fragmenter::Fragmenter;
-use crate::tombstone::fragment::fragments::{Fragment, Fragments};
-use crate::tombstone::fragment::span::RangeTombstone;
+use crate::tombstone::fragment::fragments::{Fragment, Fragments, RangeTombstone};
 use crate::tombstone::index::checks::Checks;
+
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::fault::FaultInjector;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::piece::Past;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+use crate::memtable::piece::{Owner, Piece};
 
 /// Implements `Debug` with these fields, each computed by an expression over the value.
 macro_rules! shown {

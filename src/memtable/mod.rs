@@ -2,7 +2,6 @@
 
 pub(crate) mod skiplist;
 pub(crate) mod batch;
-pub(crate) mod prefix;
 pub(crate) mod options;
 pub(crate) mod side_structure;
 pub(crate) mod lookup;
@@ -15,8 +14,6 @@ pub(crate) mod lifecycle;
 pub(crate) mod table;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod piece;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-pub(crate) mod past;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod fault;
 pub(crate) mod debug;

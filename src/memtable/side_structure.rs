@@ -11,13 +11,14 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::error::Corruption;
 use crate::integrity::control_word::Words;
 use crate::integrity::tag::Secret;
 use crate::memtable::skiplist::arena::Arena;
+
 #[cfg(feature = "fault-injection")]
 use crate::sync::AtomicU64;
-
 /// Waits for the writers at work.
 pub(crate) type Settle<'s> = dyn FnMut() + 's;
 
@@ -64,4 +65,15 @@ pub(crate) enum FaultWords {
     Filter,
     /// Of the live or the frozen tombstone index, on the heap.
     TombstoneIndex,
+}
+
+// The ground of all parts of a table: its arena and its comparator.
+//
+// Any thread.
+
+/// The arena and the comparator, which the methods of all parts take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ground<'t> {
+    pub(crate) arena: &'t Arena,
+    pub(crate) comparator: &'t KeyComparator,
 }

@@ -17,18 +17,24 @@
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Reverse;
 use std::sync::Arc;
+use std::thread;
+use std::thread::JoinHandle;
 
-use crate::error::{Error, Result};
-use crate::key::SequenceNumber;
+use crate::comparator::KeyComparator;
+use crate::error::{Corruption, Error, Result};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::debug::shown;
-use crate::memtable::lifecycle::flush::{FlushSink, FlushSummary};
+use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushSink, FlushSummary};
+use crate::memtable::lifecycle::scrub::{Salvaged, salvage};
 use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
-use crate::set::listener::SetEvent;
-use crate::set::salvage::{SalvageSummary, salvage_tables};
+use crate::set::options::SetEvent;
 use crate::set::tables::{Slot, Tables};
-use crate::set::write_buffer_manager::FlushEnd;
+use crate::set::thread_state::{Order, ThreadState};
+use crate::set::write_buffer_manager::{FlushEnd, ThreadOf};
+use crate::tombstone::fragment::fragmenter::Fragmenter;
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
 /// by [`begin_flush`](crate::set::MemTableSet::begin_flush). When it is dropped or installed, it makes memory of flushed
@@ -379,5 +385,234 @@ mod tests {
         assert_eq!(resume(&shared).unwrap(), Some((3, 3)));
         let numbers: Vec<u64> = complete(&shared, &before).unwrap().iter().map(|slot| slot.number).collect();
         assert_eq!(numbers, [1]);
+    }
+}
+
+// Salvage: what still verifies of the tables of a flush that met damage.
+//
+// ```text
+//   table 5   a@7  (b@9 damaged)  c@8      every entry that verifies, wherever its table's links lead
+//   table 4   a@3   b@2
+//   salvaged  a@7   a@3   b@2   c@8        one missing; then the range tombstones of both, cut anew
+// ```
+// * SET-SALVAGE-1: what is handed out verifies: an entry by its digests, its value as a copy, and the fragments again
+//   after the last one was handed out. All versions are: which of them a lost one would have hidden is not known.
+//
+// One thread at a time; the tables are frozen.
+
+/// What a salvage handed out, and what is lost. Made by [`FlushJob::salvage`](crate::set::FlushJob::salvage).
+///
+/// ```
+/// use paranoid_memtable::set::SalvageSummary;
+/// let nothing = SalvageSummary::default();
+/// assert_eq!((nothing.entries, nothing.missing, nothing.failure), (0, 0, None));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SalvageSummary {
+    /// Number of entries handed out. Those that another entry of their key and number replaced are not.
+    pub entries: u64,
+    /// Number of fragments of range tombstones handed out.
+    pub fragments: u64,
+    /// Number of entries and range tombstones that were written and are lost.
+    pub missing: u64,
+    /// Damage that kept the salvage from searching everywhere; `missing` may be too small then.
+    pub failure: Option<Corruption>,
+}
+
+/// Passes everything that verifies to a sink (SET-SALVAGE-1). O(n log n) for n entries, and all bytes of the tables.
+pub(crate) fn salvage_tables(
+    slots: &[Arc<Slot>],
+    comparator: &KeyComparator,
+    sink: &mut impl FlushSink,
+) -> Result<SalvageSummary> {
+    let mut summary = SalvageSummary::default();
+    let mut found = Vec::new();
+    for slot in slots {
+        let salvaged = salvage(slot.table.core());
+        summary.missing += salvaged.missing;
+        summary.failure = summary.failure.or(salvaged.failure);
+        // SET-FLUSH-3.
+        let last = slot.last.get();
+        found.extend(salvaged.entries.into_iter().filter(|it| it.entry.sequence() <= last));
+    }
+    let (ranges, mut points): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|it: &Salvaged<'_>| it.entry.kind() == Kind::RANGE_DELETE);
+    let version = |it: &Salvaged<'_>| (Reverse(it.entry.sequence()), Reverse(it.revision));
+    points.sort_by(|left, right| {
+        let order = comparator.compare(left.entry.user_key(), right.entry.user_key());
+        order.then_with(|| version(left).cmp(&version(right)))
+    });
+    points.dedup_by(|replaced, first| {
+        replaced.entry.sequence() == first.entry.sequence()
+            && comparator.compare(replaced.entry.user_key(), first.entry.user_key()).is_eq()
+    });
+    let mut value = Vec::new();
+    for Salvaged { entry, .. } in &points {
+        entry.value_into(&mut value)?;
+        let (user_key, sequence, kind) = (entry.user_key(), entry.sequence(), entry.kind());
+        let protection = entry.stored_protection();
+        let entry = FlushEntry { user_key, sequence, kind, value: &value, protection };
+        FlushItem::Entry(entry).hand_to(sink)?;
+        summary.entries += 1;
+    }
+    summary.fragments = hand_out(&ranges, comparator, sink)?;
+    Ok(summary)
+}
+
+/// Cuts range tombstones into fragments and passes them to the sink.
+fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl FlushSink) -> Result<u64> {
+    let mut fragmenter = Fragmenter::under(comparator.clone());
+    let mut end = Vec::new();
+    for Salvaged { entry, .. } in ranges {
+        entry.value_into(&mut end)?;
+        fragmenter.add(entry.user_key(), end.as_slice(), entry.sequence())?;
+    }
+    let fragments = fragmenter.finish();
+    for fragment in fragments.iter() {
+        FlushItem::Fragment(fragment).hand_to(sink)?;
+    }
+    fragments.verify()?;
+    Ok(fragments.len() as u64)
+}
+
+// The flush thread: one thread beside a set that flushes whatever is sealed, with a function of the engine.
+//
+// ```text
+//   waits   until a table is sealed, or the active one is asked for        flushes   until nothing is left
+//      a flush that fails, or ends without an install: it waits until `retry`, and writers do not wait for it
+//      a panic: it ends; `close` says so
+//      close, drop: it ends after the flush that is under way
+// ```
+// * FLUSH-THREAD-1: whatever ends the thread, writers that count on it are woken and told that it is gone.
+//
+// Any thread. The thread keeps its set alive until it has ended.
+
+/// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after the flush that is under
+/// way; tables that are sealed later stay. Made by
+/// [`start_flush_thread`](crate::set::MemTableSet::start_flush_thread).
+///
+/// ```
+/// use std::sync::Mutex;
+/// use paranoid_memtable::{Error, WriteBatch};
+/// use paranoid_memtable::set::{FlushThread, MemTableSet, SetOptions};
+/// # fn main() -> Result<(), Error> {
+/// let set = MemTableSet::open(SetOptions::default(), 0)?;
+/// let (done, flushed) = std::sync::mpsc::channel();
+/// let thread: FlushThread = set.start_flush_thread(move |mut job| {
+///     let mut items = job.items()?;
+///     while let Some(_item) = items.next()? {} // into a file
+///     drop(items);
+///     let last = job.last_sequence();
+///     job.install(last)?;
+///     done.send(last).map_err(|error| Error::Sink(std::sync::Arc::new(error)))
+/// })?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// set.write(&batch)?;
+/// set.switch()?;
+/// assert_eq!(flushed.recv(), Ok(1));
+/// thread.close()?;
+/// assert_eq!(**set.view().base(), 1);
+/// # Ok(()) }
+/// ```
+pub struct FlushThread {
+    place: ThreadOf,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl FlushThread {
+    /// Starts the thread.
+    pub(crate) fn start<B>(
+        shared: &Arc<Shared<B>>,
+        mut flush: impl FnMut(FlushJob<B>) -> Result<()> + Send + 'static,
+    ) -> Result<Self>
+    where
+        B: Send + Sync + 'static,
+    {
+        let place = shared.buffers.begin_thread()?;
+        let (of_thread, own) = (Arc::clone(shared), place.clone());
+        let run = move || {
+            let _ended = Ended(&own);
+            while of_thread.buffers.wait_for_work() {
+                let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
+                own.change(|thread| thread.end_work(flushed));
+            }
+            own.error().map_or(Ok(()), Err)
+        };
+        let spawned = thread::Builder::new().name("memtable flush".into()).spawn(run);
+        let thread = spawned.map_err(|error| {
+            drop(Ended(&place));
+            Error::io("start", "the flush thread")(error)
+        })?;
+        Ok(FlushThread { place, thread: Some(thread) })
+    }
+
+    /// Tries again after a flush failed. Without an error there is nothing to be tried.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::{Error, WriteBatch};
+    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let thread = set.start_flush_thread(|_job| Err(Error::Sink(Arc::new(std::io::Error::other("disk full")))))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// set.write(&batch)?;
+    /// set.switch()?;
+    /// while thread.error().is_none() {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert_eq!(set.view().tables(), 2, "nothing is lost");
+    /// thread.retry(); // once there is space again
+    /// assert!(matches!(thread.close(), Ok(()) | Err(Error::Sink(_))));
+    /// # Ok(()) }
+    /// ```
+    pub fn retry(&self) {
+        self.place.change(|thread| thread.obey(Order::Retry));
+    }
+
+    /// The error of the last flush, until [`retry`](Self::retry) or until the set resumes.
+    #[must_use]
+    pub fn error(&self) -> Option<Error> {
+        self.place.error()
+    }
+
+    /// Ends the thread after the flush that is under way, and waits for that. What is sealed and was not begun stays in
+    /// the set.
+    ///
+    /// # Errors
+    /// That of the last flush if it was not tried again, and `FlushPanicked` if the engine's function panicked.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.place.change(|thread| thread.obey(Order::Close));
+        // Dropped by its own function, it ends when that has returned.
+        if thread.thread().id() == thread::current().id() {
+            return Ok(());
+        }
+        thread.join().unwrap_or(Err(Error::FlushPanicked))
+    }
+}
+
+impl Drop for FlushThread {
+    fn drop(&mut self) {
+        // `close` is for those who want to know.
+        let _ = self.end();
+    }
+}
+
+shown! { "FlushThread": impl [] FlushThread, |thread| { "error": thread.error() } }
+
+/// Says that the thread is gone, also when its function panics (FLUSH-THREAD-1).
+struct Ended<'p>(&'p ThreadOf);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.change(|thread| *thread = ThreadState::default());
     }
 }

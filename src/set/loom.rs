@@ -6,13 +6,10 @@
 use std::sync::Arc;
 
 use crate::error::{Error, StallCause};
-use crate::memtable::skiplist::recycler::Recycler;
-use crate::set::journal::Journal;
-use crate::set::publication::{Publication, Stopped};
-use crate::set::snapshot::Registry;
-use crate::set::swapped::Swapped;
-use crate::set::sync_leader::SyncLeader;
-use crate::set::tables::LastNumber;
+use crate::memtable::skiplist::memory::Recycler;
+use crate::set::file_journal::journal::Journal;
+use crate::set::publication::{Publication, Stopped, Swapped, SyncLeader};
+use crate::set::tables::{LastNumber, Registry};
 use crate::set::thread_state::{Order, ThreadState};
 use crate::set::view::read_at;
 use crate::set::write_buffer_manager::{Buffers, FlushEnd, Membership, Need, Phase, Waited};

@@ -18,16 +18,16 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
+use std::error::Error as StdError;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use crate::comparator::{Comparator, KeyComparator, KeyEquality};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::{Direction, Kind, SequenceNumber};
 use crate::memtable::debug::shown;
-use crate::set::merge_head::{Move, Reach, Source};
-use crate::set::merged_entry::MergedEntry;
-use crate::set::source::SortedSource;
+use crate::memtable::read::get::Base;
+use crate::set::tables::{SortedSource, SourceKey};
 
 /// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it keeps the memory of its
 /// tables alive. Made by [`View::cursor`](crate::set::View::cursor) and
@@ -445,5 +445,309 @@ impl<'s> MergingCursor<'s> {
 shown! {
     "MergingCursor": impl [] MergingCursor<'_>, |cursor| {
         "sources": cursor.sources.len(), "state": cursor.state
+    }
+}
+
+// What a merging cursor shows: one entry, in memory of its own.
+//
+// Plain data.
+
+/// An entry that a merging cursor shows: the newest version of its key that the view sees. A cursor lends the one that it
+/// stands on; a clone stays when the cursor moves.
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::read::Base;
+/// use paranoid_memtable::set::{MemTableSet, MergedEntry, SetOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"count", b"40")?;
+/// set.write(&batch)?;
+/// set.switch()?;
+/// batch.clear();
+/// batch.merge(b"count", b"+1")?;
+/// batch.merge(b"count", b"+2")?;
+/// set.write(&batch)?;
+/// let mut cursor = set.view().cursor()?;
+/// let entry: MergedEntry = cursor.first()?.expect("one key").clone();
+/// assert!(cursor.next()?.is_none());
+/// assert_eq!((entry.sequence(), entry.value(), entry.operands().len()), (3, &b"+2"[..], 2));
+/// assert!(matches!(entry.base(), Base::Value(b"40")));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Default)]
+pub struct MergedEntry {
+    pub(crate) key: Vec<u8>,
+    sequence: SequenceNumber,
+    /// The kind of the newest version; `None` as long as there is nothing to be shown.
+    pub(crate) kind: Option<Kind>,
+    /// The value; of a key with merge operands, what they apply to.
+    pub(crate) value: Vec<u8>,
+    /// Merge operands, newest first.
+    operands: Vec<Vec<u8>>,
+    /// The kind of what the operands apply to; `None` if no source has it.
+    pub(crate) base: Option<Kind>,
+}
+
+impl MergedEntry {
+    /// Begins with a key of which nothing is known.
+    pub(crate) fn begin(&mut self, key: Vec<u8>) {
+        self.key = key;
+        self.kind = None;
+        self.value.clear();
+        self.operands.clear();
+        self.base = None;
+    }
+
+    /// `value` is that of a version which ends the search.
+    pub(crate) fn take_value(&mut self, kind: Kind, sequence: SequenceNumber) {
+        if self.operands.is_empty() {
+            (self.kind, self.sequence) = (Some(kind), sequence);
+        } else {
+            self.base = Some(kind);
+        }
+    }
+
+    /// `value` is a merge operand.
+    pub(crate) fn take_operand(&mut self, sequence: SequenceNumber) {
+        if self.operands.is_empty() {
+            (self.kind, self.sequence) = (Some(Kind::MERGE), sequence);
+        }
+        self.operands.push(std::mem::take(&mut self.value));
+    }
+
+    /// The user key, as its newest version has it.
+    #[must_use]
+    pub fn user_key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The sequence number of the newest version.
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The kind of the newest version: `PUT`, a custom kind, or `MERGE`.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind.unwrap_or(Kind::PUT)
+    }
+
+    /// The value; of a key with merge operands, the newest operand.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.operands.first().unwrap_or(&self.value)
+    }
+
+    /// The merge operands, newest first; none for a key with a plain value.
+    #[must_use]
+    pub fn operands(&self) -> &[Vec<u8>] {
+        &self.operands
+    }
+
+    /// What the merge operands apply to; [`Base::Below`] if no source has it, but what is below the sources may.
+    #[must_use]
+    pub fn base(&self) -> Base<'_> {
+        match self.base {
+            None => Base::Below,
+            Some(kind) if kind.is_point_delete() => Base::Deleted,
+            Some(_) => Base::Value(&self.value),
+        }
+    }
+
+    /// The key's value with its merge operands applied; a copy of the value if it has none.
+    ///
+    /// # Errors
+    /// `Merge` if the operator fails.
+    pub fn merged(&self, operator: &(impl MergeOperator + ?Sized)) -> Result<Vec<u8>> {
+        if self.operands.is_empty() {
+            return Ok(self.value.clone());
+        }
+        apply(operator, &self.key, self.base(), None, self.operands.iter().map(Vec::as_slice))
+    }
+}
+
+shown! { "MergedEntry": impl [] MergedEntry, |entry| { "sequence": entry.sequence, "kind": entry.kind() } }
+
+// Merge operators: what an engine makes of merge operands and the value below them.
+//
+// Any thread; an operator is a pure function of what it is given.
+
+/// The error of a merge operator.
+///
+/// ```
+/// use paranoid_memtable::set::MergeError;
+/// let error: MergeError = "an operand is no number".into();
+/// assert_eq!(error.to_string(), "an operand is no number");
+/// ```
+pub type MergeError = Box<dyn StdError + Send + Sync>;
+
+/// Makes the value of a key from its merge operands and what is below them.
+///
+/// ```
+/// use paranoid_memtable::{Result, WriteBatch};
+/// use paranoid_memtable::set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
+///
+/// /// Sums of one byte each.
+/// struct Sum;
+/// impl MergeOperator for Sum {
+///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeError> {
+///         let sum = operands.iter().copied().chain(base).flatten().try_fold(0u8, |sum, byte| sum.checked_add(*byte));
+///         Ok(vec![sum.ok_or("the sum is over 255")?])
+///     }
+/// }
+/// # fn main() -> Result<()> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"n", &[40])?;
+/// batch.merge(b"n", &[1])?;
+/// batch.merge(b"n", &[2])?;
+/// set.write(&batch)?;
+/// let view = set.view();
+/// let SetLookup::Merge(pending) = view.get(b"n")? else { panic!("merge operands") };
+/// assert_eq!(pending.apply(&Sum, b"n", None)?, [43]);
+/// # Ok(()) }
+/// ```
+pub trait MergeOperator: Send + Sync {
+    /// The value of `key`: the operands, oldest first, applied to `base`, which is `None` if the key was deleted or
+    /// never put.
+    ///
+    /// # Errors
+    /// Any error is that of reading this key, as `Error::Merge`.
+    fn merge(
+        &self,
+        key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> std::result::Result<Vec<u8>, MergeError>;
+}
+
+/// Applies operands, newest first as reads find them; `below` is what is below their base, if that is not known.
+pub(crate) fn apply<'o>(
+    operator: &(impl MergeOperator + ?Sized),
+    key: &[u8],
+    base: Base<'_>,
+    below: Option<&[u8]>,
+    newest_first: impl DoubleEndedIterator<Item = &'o [u8]>,
+) -> Result<Vec<u8>> {
+    let base = match base {
+        Base::Value(value) => Some(value),
+        Base::Deleted => None,
+        Base::Below => below,
+    };
+    let operands: Vec<&[u8]> = newest_first.rev().collect();
+    operator.merge(key, base, &operands).map_err(|cause| Error::Merge(cause.into()))
+}
+
+// One source of a merging cursor, and a copy of where it stands.
+//
+// * MERGE-HEAD-1: after a move that failed the source is on no entry and counts as failed, until a later move succeeds.
+//
+// One thread at a time.
+
+/// Steps over versions of one key before a seek passes them.
+const STEPS: usize = 4;
+
+/// A source, and a copy of where it stands.
+pub(crate) struct Source<'s> {
+    pub(crate) items: Box<dyn SortedSource + 's>,
+    /// The last number that the cursor sees.
+    pub(crate) visible: SequenceNumber,
+    pub(crate) key: Vec<u8>,
+    pub(crate) sequence: SequenceNumber,
+    /// `None` if it is on no entry.
+    pub(crate) kind: Option<Kind>,
+    pub(crate) state: Reach,
+}
+
+/// What became of the last move of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It leads where the cursor goes.
+    Ready,
+    /// It was moved to read the versions of the cursor's key.
+    Moved,
+    /// It failed (MERGING-3).
+    Failed,
+}
+
+/// A move of one source, one way or the other.
+#[derive(Clone, Copy)]
+pub(crate) enum Move<'k> {
+    /// To where the way begins.
+    Start,
+    Step,
+    /// To a key, or else to the next one on the way.
+    To(&'k [u8]),
+    /// To the next key after one, but forward to a version of that key with the number 0 if there is one.
+    Beyond(&'k [u8]),
+}
+
+impl<'s> Source<'s> {
+    /// A source that is on no entry yet.
+    pub(crate) fn new(items: Box<dyn SortedSource + 's>, visible: SequenceNumber) -> Self {
+        Source { items, visible, key: Vec::new(), sequence: 0, kind: None, state: Reach::Ready }
+    }
+
+    /// Makes a move, and copies where it led.
+    pub(crate) fn go(&mut self, way: Direction, to: Move<'_>) -> Result<()> {
+        (self.kind, self.state) = (None, Reach::Failed);
+        let found = match (way, to) {
+            (Direction::Forward, Move::Start) => self.items.first(),
+            (Direction::Backward, Move::Start) => self.items.last(),
+            (Direction::Forward, Move::Step) => self.items.next(),
+            (Direction::Backward, Move::Step) => self.items.prev(),
+            (Direction::Forward, Move::To(key)) => self.items.seek(key, self.visible),
+            (Direction::Backward, Move::To(key)) => self.items.seek_for_prev(key),
+            (Direction::Forward, Move::Beyond(key)) => self.items.seek(key, 0),
+            (Direction::Backward, Move::Beyond(key)) => self.items.seek_before(key),
+        }?;
+        if let Some(SourceKey { user_key, sequence, kind }) = found {
+            self.key.clear();
+            self.key.extend_from_slice(user_key);
+            (self.sequence, self.kind) = (sequence, Some(kind));
+        }
+        self.state = Reach::Ready;
+        Ok(())
+    }
+
+    /// Makes a move, and goes on to where a cursor on this way needs it (MERGING-2).
+    pub(crate) fn lead(&mut self, comparator: &KeyComparator, way: Direction, to: Move<'_>) -> Result<()> {
+        self.go(way, to)?;
+        match (way, to) {
+            (Direction::Backward, _) => Ok(()),
+            (Direction::Forward, Move::Beyond(key)) => self.pass(comparator, key),
+            (Direction::Forward, _) => self.settle(),
+        }
+    }
+
+    /// Goes, forward, to the first visible version after this key.
+    pub(crate) fn pass(&mut self, comparator: &KeyComparator, key: &[u8]) -> Result<()> {
+        let mut moves = 0;
+        while self.is_at(comparator, key) {
+            self.go(Direction::Forward, if moves == STEPS { Move::Beyond(key) } else { Move::Step })?;
+            moves += 1;
+        }
+        self.settle()
+    }
+
+    /// Goes on, forward, to a version that the cursor sees.
+    fn settle(&mut self) -> Result<()> {
+        while self.kind.is_some() && self.sequence > self.visible {
+            let key = std::mem::take(&mut self.key);
+            self.go(Direction::Forward, Move::To(&key))?;
+        }
+        Ok(())
+    }
+
+    /// How the key where it stands compares with this one, if it is on an entry.
+    pub(crate) fn order(&self, comparator: &KeyComparator, key: &[u8]) -> Option<Ordering> {
+        self.kind.map(|_| comparator.compare(&self.key, key))
+    }
+
+    pub(crate) fn is_at(&self, comparator: &KeyComparator, key: &[u8]) -> bool {
+        self.order(comparator, key) == Some(Ordering::Equal)
     }
 }

@@ -169,58 +169,45 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod journal;
 pub(crate) mod file_journal;
 pub(crate) mod thread_state;
 pub(crate) mod write_buffer_manager;
-pub(crate) mod listener;
 pub(crate) mod options;
-pub(crate) mod swapped;
 pub(crate) mod publication;
-pub(crate) mod sync_leader;
-pub(crate) mod snapshot;
-pub(crate) mod merge_operator;
 #[cfg(holds)]
 pub(crate) mod holds;
 pub(crate) mod tables;
-pub(crate) mod source;
-pub(crate) mod merge_head;
-pub(crate) mod merged_entry;
 pub(crate) mod merging_cursor;
-pub(crate) mod range;
 pub(crate) mod view;
-pub(crate) mod stats;
 pub(crate) mod commit;
 pub(crate) mod resume;
 pub(crate) mod flush_merge;
-pub(crate) mod salvage;
 pub(crate) mod flush_job;
-pub(crate) mod flush_thread;
 pub(crate) mod table_set;
 #[cfg(all(test, loom))]
 mod loom;
 
 pub use crate::error::StallCause;
+pub use file_journal::journal::Journal;
 pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed,
     Storage, StorageFile,
 };
 pub use flush_job::FlushJob;
+pub use flush_job::FlushThread;
+pub use flush_job::SalvageSummary;
 pub use flush_merge::SetFlush;
-pub use flush_thread::FlushThread;
 #[cfg(holds)]
 pub use holds::time_holds;
-pub use journal::Journal;
-pub use listener::{Listener, SetEvent};
-pub use merge_operator::{MergeError, MergeOperator};
-pub use merged_entry::MergedEntry;
+pub use merging_cursor::MergedEntry;
 pub use merging_cursor::MergingCursor;
+pub use merging_cursor::{MergeError, MergeOperator};
 pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
-pub use range::SetRange;
-pub use salvage::SalvageSummary;
-pub use snapshot::Snapshot;
-pub use source::{Cover, SortedSource, SourceKey};
-pub use stats::SetStats;
+pub use options::{Listener, SetEvent};
 pub use table_set::MemTableSet;
+pub use table_set::SetStats;
+pub use tables::Snapshot;
+pub use tables::{Cover, SortedSource, SourceKey};
+pub use view::SetRange;
 pub use view::{PendingMerge, SetLookup, View};
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

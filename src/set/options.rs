@@ -4,19 +4,20 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StallCause};
 use crate::key::SequenceNumber;
 use crate::memtable::debug::shown;
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::skiplist::chunks::first_chunk_bytes;
-use crate::memtable::skiplist::memory::MAPPED_MIN;
-use crate::memtable::skiplist::recycler::Recycler;
-use crate::set::journal::Journal;
-use crate::set::listener::Listener;
+use crate::memtable::skiplist::control_block::first_chunk_bytes;
+use crate::memtable::skiplist::memory::{MAPPED_MIN, Recycler};
+use crate::set::file_journal::journal::Journal;
 use crate::set::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
+use crate::sync::Mutex;
 
 /// The largest sequence number that a set gives: 2^56 - 1, because table files keep it in 56 bits.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
@@ -342,5 +343,174 @@ impl SetOptionsBuilder {
             ));
         }
         Ok(self.options)
+    }
+}
+
+// Listeners: an engine is told what its set does.
+//
+// * LISTENER-1: a listener is called without any lock of the set, by a thread that works for the set. What happens under
+//   a lock is noted there, and told once the lock is free. A batch with numbers ends before anything is told, because
+//   a listener may wait for it.
+// * LISTENER-2: a listener that panics changes nothing: the panic ends in this file.
+//
+// Any thread.
+
+/// Is told what a set does. Called by the thread that did it, without any lock of the set, so it may call the set; that
+/// thread goes on when the call returns. Several threads may call it at once, and then order is not promised. A panic
+/// in it is caught and changes nothing.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::set::{Listener, MemTableSet, SetEvent, SetOptions};
+/// #[derive(Default)]
+/// struct Switches(Mutex<Vec<u64>>);
+/// impl Listener for Switches {
+///     fn event(&self, event: &SetEvent) {
+///         if let SetEvent::Switched { active, .. } = event {
+///             self.0.lock().expect("no panic").push(*active);
+///         }
+///     }
+/// }
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let switches = Arc::new(Switches::default());
+/// let set = MemTableSet::open(SetOptions::builder().listener(switches.clone()).build()?, ())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// set.write(&batch)?;
+/// set.switch()?;
+/// assert_eq!(*switches.0.lock().expect("no panic"), [2]);
+/// # Ok(()) }
+/// ```
+pub trait Listener: Send + Sync {
+    /// Something happened.
+    fn event(&self, event: &SetEvent);
+}
+
+/// What happened in a set: see [`Listener`].
+///
+/// ```
+/// use paranoid_memtable::set::SetEvent;
+/// fn log(event: &SetEvent) -> Option<String> {
+///     match event {
+///         SetEvent::StallEnded { waited, .. } => Some(format!("a write waited {waited:?}")),
+///         SetEvent::Stopped { cause, .. } => Some(format!("read-only: {cause}")),
+///         _ => None,
+///     }
+/// }
+/// # let _ = log;
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum SetEvent {
+    /// An empty table became the active one.
+    #[non_exhaustive]
+    Switched {
+        /// Number of the table that was active and can be flushed now.
+        sealed: u64,
+        /// Number of the active one.
+        active: u64,
+    },
+    /// A table is being frozen, for a flush.
+    #[non_exhaustive]
+    FreezeBegun {
+        /// Number of the table.
+        table: u64,
+    },
+    /// The freeze has ended. If it met damage, the set is read-only.
+    #[non_exhaustive]
+    FreezeEnded {
+        /// Number of the table.
+        table: u64,
+    },
+    /// A flush job was begun.
+    #[non_exhaustive]
+    FlushBegun {
+        /// Number of its tables.
+        tables: u64,
+        /// Their last sequence number.
+        last_sequence: SequenceNumber,
+    },
+    /// The job was installed or dropped.
+    #[non_exhaustive]
+    FlushEnded {
+        /// The last sequence number of its tables.
+        last_sequence: SequenceNumber,
+        /// Number of tables that the new base replaced; 0 if the job was dropped without an install.
+        installed: u64,
+    },
+    /// A flush was installed, and the journal could not remove what is flushed. The next install tries again.
+    #[non_exhaustive]
+    JournalKept {
+        /// The error of [`Journal::obsolete_before`](crate::set::Journal::obsolete_before).
+        cause: Error,
+    },
+    /// A write found a budget used up.
+    #[non_exhaustive]
+    StallBegun {
+        /// Which one.
+        cause: StallCause,
+    },
+    /// That write goes on, or is refused.
+    #[non_exhaustive]
+    StallEnded {
+        /// How long it waited; zero if nobody could make room.
+        waited: Duration,
+        /// Why it is refused, if it is.
+        refused: Option<StallCause>,
+    },
+    /// The set is read-only: because of damage that a flush met, a batch that was not finished, or a failed sync.
+    #[non_exhaustive]
+    Stopped {
+        /// The cause; of damage it has the report.
+        cause: Error,
+    },
+    /// The set takes writes again.
+    #[non_exhaustive]
+    Resumed {
+        /// The numbers that were given up, first and last.
+        abandoned: Option<(SequenceNumber, SequenceNumber)>,
+    },
+}
+
+/// What is to be told, and to whom.
+pub(crate) struct Reports {
+    listener: Option<Arc<dyn Listener>>,
+    pending: Mutex<VecDeque<SetEvent>>,
+}
+
+impl Reports {
+    pub(crate) fn new(listener: Option<Arc<dyn Listener>>) -> Self {
+        Reports { listener, pending: Mutex::new(VecDeque::new()) }
+    }
+
+    /// Notes what `deliver` tells; the caller may hold locks.
+    pub(crate) fn note(&self, event: impl FnOnce() -> SetEvent) {
+        if self.listener.is_some() {
+            let event = event();
+            self.pending.lock().push_back(event);
+        }
+    }
+
+    /// Tells what was noted (LISTENER-1). While this thread panics the next one tells it.
+    #[inline]
+    pub(crate) fn deliver(&self) {
+        let Some(listener) = &self.listener else { return };
+        while !std::thread::panicking()
+            && let Some(event) = self.next()
+        {
+            // LISTENER-2.
+            let _ = catch_unwind(AssertUnwindSafe(|| listener.event(&event)));
+        }
+    }
+
+    fn next(&self) -> Option<SetEvent> {
+        self.pending.lock().pop_front()
+    }
+
+    /// Notes and tells.
+    pub(crate) fn tell(&self, event: impl FnOnce() -> SetEvent) {
+        self.note(event);
+        self.deliver();
     }
 }

@@ -19,10 +19,12 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::key::SequenceNumber;
-use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use crate::set::file_journal::journal::Journal;
+use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};
 
 /// How often a commit that is done looks whether those before it are, until it sleeps: several times as long as an insert takes,
 /// and shorter than to sleep and to be woken.
@@ -244,5 +246,185 @@ impl Publication {
         // ORDERING: Release pairs with the Acquire in `visible`. All entries up to this number were inserted before
         // their commits took this lock, or were published before this thread took it.
         self.visible.store(order.visible << 1 | bit, Ordering::Release);
+    }
+}
+
+// One value that all threads read and that is replaced as a whole: the set's view, or its active table.
+//
+// ```text
+//   shard 0   shard 1   ..   shard 15       a lock each; a thread uses the shard of its number
+//      |         |              |
+//    outer     outer          outer         an Arc of the shard's own: readers count here, in a line of its own
+//       \________|_____________/
+//                |
+//              value
+// ```
+// * SWAPPED-1: a swap locks every shard before it changes the first one. So once one thread has loaded the new value,
+//   no load that begins later returns the old one.
+// * SWAPPED-2: readers of different shards write no common cache line.
+//
+// Any thread; a load waits for at most one clone of the same shard, or for a swap. Loads under a swap are not
+// promised to be fair. A pointer swapped by a crate would need no lock at all; why this one is here: ARCHITECTURE,
+// rejected answers.
+
+#[cfg(not(loom))]
+const SHARDS: usize = 16;
+#[cfg(loom)]
+const SHARDS: usize = 2;
+
+/// A loaded value. The outer pointer is the shard's own.
+pub(crate) type Loaded<T> = Arc<Alone<Arc<T>>>;
+
+fn pointer<T>(value: &Arc<T>) -> Loaded<T> {
+    Arc::new(Alone(Arc::clone(value)))
+}
+
+/// A pointer of each shard to one value, which is loaded and replaced under a lock of the caller's.
+#[derive(Debug)]
+pub(crate) struct Pointers<T>(Box<[Loaded<T>; SHARDS]>);
+
+impl<T> Pointers<T> {
+    pub(crate) fn to(value: &Arc<T>) -> Self {
+        Pointers(Box::new(std::array::from_fn(|_| pointer(value))))
+    }
+
+    /// The value, by the shard of this thread.
+    #[inline]
+    pub(crate) fn get(&self) -> Loaded<T> {
+        Arc::clone(&self.0[thread_number() % SHARDS])
+    }
+}
+
+/// A value that is replaced as a whole.
+#[derive(Debug)]
+pub(crate) struct Swapped<T> {
+    shards: [Alone<Mutex<Loaded<T>>>; SHARDS],
+}
+
+impl<T> Swapped<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Swapped { shards: std::array::from_fn(|_| Alone(Mutex::new(pointer(&value)))) }
+    }
+
+    /// The value.
+    pub(crate) fn load(&self) -> Loaded<T> {
+        self.load_from(thread_number())
+    }
+
+    /// The value, by the shard of this thread number.
+    pub(crate) fn load_from(&self, thread: usize) -> Loaded<T> {
+        Arc::clone(&self.shards[thread % SHARDS].lock())
+    }
+
+    /// Replaces the value (SWAPPED-1). Returns what the shards held, to be dropped without a lock.
+    pub(crate) fn swap(&self, value: &Arc<T>) -> [Loaded<T>; SHARDS] {
+        let guards = self.shards.each_ref().map(|shard| shard.lock());
+        guards.map(|mut guard| std::mem::replace(&mut *guard, pointer(value)))
+    }
+}
+
+// Syncs of the journal: one thread syncs for all that wait.
+//
+// * SYNC-LEADER-1: a sync answers for what was appended before it began. `appended` is stored after each append and
+//   read before each sync.
+// * SYNC-LEADER-2: after a sync that failed or panicked none is tried again: everybody who waits gets its error.
+//
+// Any thread.
+
+/// Who syncs, and what is durable.
+#[derive(Debug)]
+pub(crate) struct SyncLeader {
+    /// The last number that was appended.
+    appended: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// All appended batches up to this number are durable.
+    durable: SequenceNumber,
+    role: Role,
+}
+
+/// Whether somebody syncs.
+#[derive(Debug)]
+enum Role {
+    Free,
+    Taken,
+    Failed(Error),
+}
+
+impl SyncLeader {
+    pub(crate) fn new(durable: SequenceNumber) -> Self {
+        let state = State { durable, role: Role::Free };
+        SyncLeader { appended: AtomicU64::new(durable), state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Notes an append. Called under the commit mutex, so numbers ascend.
+    pub(crate) fn note_appended(&self, last: SequenceNumber) {
+        // ORDERING: Release pairs with the Acquire in `appended`: the append is over.
+        self.appended.store(last, Ordering::Release);
+    }
+
+    /// The last number that was appended. Batches that no journal gets, and replayed ones, have later numbers.
+    pub(crate) fn appended(&self) -> SequenceNumber {
+        // ORDERING: Acquire pairs with the Release in `note_appended`: this append is over.
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// Returns once all that was appended up to `last` is durable. `last` was appended.
+    ///
+    /// # Errors
+    /// That of the sync which failed (SYNC-LEADER-2).
+    pub(crate) fn wait_durable(&self, last: SequenceNumber, journal: &dyn Journal) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.durable < last {
+            match &state.role {
+                Role::Failed(error) => return Err(error.clone()),
+                Role::Taken => state = self.changed.wait(state),
+                Role::Free => {
+                    state.role = Role::Taken;
+                    drop(state);
+                    self.lead(journal);
+                    state = self.state.lock();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a failed sync, after the journal was switched: from then on a later sync answers for what the failed one covered.
+    pub(crate) fn restart(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.role, Role::Failed(_)) {
+            state.role = Role::Free;
+        }
+    }
+
+    /// Syncs for everybody (SYNC-LEADER-1).
+    fn lead(&self, journal: &dyn Journal) {
+        let mut leading = Leading { leader: self, outcome: Err(Error::WriterPanicked) };
+        let covered = self.appended();
+        let outcome = journal.sync();
+        leading.outcome = outcome.map(|()| covered);
+    }
+}
+
+/// Ends a leader's turn, also when its journal panics.
+struct Leading<'l> {
+    leader: &'l SyncLeader,
+    outcome: Result<SequenceNumber>,
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.leader.state.lock();
+        match &self.outcome {
+            Ok(covered) => (state.durable, state.role) = (state.durable.max(*covered), Role::Free),
+            Err(error) => state.role = Role::Failed(error.clone()),
+        }
+        drop(state);
+        self.leader.changed.notify_all();
     }
 }

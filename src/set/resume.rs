@@ -27,7 +27,7 @@ use crate::key::SequenceNumber;
 use crate::memtable::lifecycle::flush::{Came, FlushEntry, FlushIter, HiddenVersions};
 use crate::memtable::table::MemTable;
 use crate::set::commit::{Commit, Shared};
-use crate::set::swapped::Pointers;
+use crate::set::publication::Pointers;
 use crate::set::tables::{Slot, Tables};
 use crate::set::write_buffer_manager::Phase;
 

@@ -17,15 +17,13 @@ use crate::key::SequenceNumber;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::debug::shown;
 use crate::set::commit::Shared;
-use crate::set::flush_job::FlushJob;
-use crate::set::flush_thread::FlushThread;
-use crate::set::listener::SetEvent;
-use crate::set::options::{Durability, SetOptions, WriteOptions};
+use crate::set::flush_job::{FlushJob, FlushThread};
+use crate::set::options::{Durability, SetEvent, SetOptions, WriteOptions};
 use crate::set::resume::resume;
-use crate::set::snapshot::Snapshot;
-use crate::set::stats::SetStats;
+use crate::set::tables::{Registry, Snapshot};
 use crate::set::thread_state::Order;
 use crate::set::view::View;
+use crate::set::write_buffer_manager::Membership;
 
 /// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
 /// version of its files, the base `B`.
@@ -375,5 +373,62 @@ impl<B> MemTableSet<B> {
 shown! {
     "MemTableSet": impl [B] MemTableSet<B>, |set| {
         "visible": set.shared.registry.publication.visible()
+    }
+}
+
+// Counts and numbers of a set.
+//
+// Any thread; the counts are exact while nothing is written.
+
+/// Counts and numbers of a set: see [`MemTableSet::stats`](crate::set::MemTableSet::stats).
+///
+/// ```
+/// use paranoid_memtable::set::{MemTableSet, SetOptions, SetStats};
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let stats: SetStats = set.stats();
+/// assert_eq!((stats.tables, stats.entries, stats.oldest_snapshot), (1, 0, None));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetStats {
+    /// The last visible sequence number.
+    pub visible: SequenceNumber,
+    /// Number of tables that are not flushed, the active one included.
+    pub tables: u64,
+    /// Number of entries in them.
+    pub entries: u64,
+    /// Bytes of memory allocated to them.
+    pub allocated_bytes: u64,
+    /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
+    pub pinned_bytes: u64,
+    /// Bytes of memory of flushed tables that the set keeps for the next ones:
+    /// [`recycled_arenas`](crate::set::SetOptionsBuilder::recycled_arenas).
+    pub recycled_bytes: u64,
+    /// Number of stalls so far: of writes that waited for memory, and of those that were refused.
+    pub stalls: u64,
+    /// Number of flushes that were installed so far.
+    pub flushes: u64,
+    /// Number of different sequence numbers at which there are snapshots.
+    pub snapshots: u64,
+    /// The sequence number of the oldest snapshot.
+    pub oldest_snapshot: Option<SequenceNumber>,
+}
+
+impl SetStats {
+    pub(crate) fn of<B>(view: &View<B>, registry: &Registry, buffers: &Membership) -> Self {
+        let (snapshots, counted) = (registry.numbers(), buffers.stats());
+        SetStats {
+            visible: view.sequence(),
+            tables: view.tables() as u64,
+            entries: view.readers().map(|table| table.len() as u64).sum(),
+            allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
+            pinned_bytes: counted.pinned_bytes,
+            recycled_bytes: counted.recycled_bytes,
+            stalls: counted.stalls,
+            flushes: counted.flushes,
+            snapshots: snapshots.len() as u64,
+            oldest_snapshot: snapshots.first().copied(),
+        }
     }
 }

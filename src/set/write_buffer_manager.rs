@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, StallCause};
 use crate::memtable::debug::shown;
-use crate::memtable::skiplist::recycler::Recycler;
+use crate::memtable::skiplist::memory::Recycler;
 use crate::set::thread_state::ThreadState;
 use crate::sync::{Condvar, Mutex};
 

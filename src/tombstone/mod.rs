@@ -10,5 +10,5 @@ mod models;
 mod tests;
 
 pub use self::fragment::fragmenter::Fragmenter;
+pub use self::fragment::fragments::RangeTombstone;
 pub use self::fragment::fragments::{Fragment, Fragments};
-pub use self::fragment::span::RangeTombstone;

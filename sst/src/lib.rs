@@ -72,7 +72,6 @@
 
 mod block_builder;
 mod block_cursor;
-mod chain;
 mod coding;
 mod compression;
 mod cursor;
@@ -80,40 +79,33 @@ mod error;
 mod filter;
 mod finish;
 mod footer;
-mod index_builder;
 mod ingest;
 mod internal_key;
-mod limits;
-mod lookup;
-mod new_file;
 mod options;
 mod properties;
-mod separator;
 mod sorted_source;
-mod source;
 mod storage;
 mod table;
 mod table_file;
 mod tombstones;
 mod verify;
 mod writer;
-mod xxph3;
 
 pub use coding::BlockHandle;
 pub use cursor::{TableCursor, TableEntry};
 pub use error::{BlockKind, Corruption, Error, Result};
 pub use finish::Written;
 pub use footer::Footer;
+pub use ingest::{Limits, limits};
 pub use ingest::{MergeOperator, ingestible, ingestible_in};
-pub use limits::{Limits, limits};
-pub use lookup::{MergeBase, TableLookup};
 pub use options::{
     ColumnFamily, Compression, IndexShortening, SortedTableOptions, SortedTableOptionsBuilder,
 };
 pub use properties::Properties;
-pub use source::{SharedMemory, TableSource};
 pub use storage::{Disk, Storage, StorageFile};
+pub use storage::{SharedMemory, TableSource};
 pub use table::SortedTable;
+pub use table::{MergeBase, TableLookup};
 pub use verify::VerifyReport;
 pub use writer::SortedTableWriter;
 

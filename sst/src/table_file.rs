@@ -14,11 +14,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::coding::{BlockHandle, TRAILER_LEN};
-use crate::compression::{self, Refusal, decompress};
+use crate::compression;
+use crate::compression::{Refusal, decompress};
 use crate::error::{BlockKind, Corruption, Damage, Error, Result};
 use crate::footer::Footer;
 use crate::properties::Properties;
-use crate::source::{BlockBytes, TableSource};
+use crate::storage::{BlockBytes, TableSource};
 
 /// An open file, and what its footer says.
 #[derive(Debug)]

@@ -12,15 +12,15 @@
 use paranoid_memtable::SequenceNumber;
 use paranoid_memtable::integrity::Protected;
 
+use crate::block_builder::same_user_key;
 use crate::block_cursor::{BlockCursor, RestartCheck};
 use crate::coding::{BlockHandle, TRAILER_LEN};
 use crate::error::{BlockKind, Damage, Error, Result};
-use crate::internal_key::{self, DATA_KINDS, TAIL_LEN, kind_of, sequence_of, split, user_key};
-use crate::properties;
-use crate::separator::same_user_key;
-use crate::source::BlockBytes;
+use crate::internal_key::{DATA_KINDS, TAIL_LEN, kind_of, sequence_of, split, user_key};
+use crate::storage::BlockBytes;
 use crate::table::SortedTable;
 use crate::table_file::report;
+use crate::{internal_key, properties};
 
 /// What a whole pass over a file found in order: [`SortedTable::verify`] makes it. Sizes are bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

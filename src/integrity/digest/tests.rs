@@ -91,3 +91,14 @@ fn widths_and_masks() {
     );
     assert!([3u8, 5, 6, 7, 9, 16].iter().all(|&b| Width::new(b).is_none()));
 }
+
+#[test]
+fn finds_the_bit_and_only_that() {
+    let clean = [7u8, 8, 9];
+    let mut bent = clean;
+    bent[1] ^= 0x20;
+    assert_eq!(single_bit(&bent, |bytes| bytes == clean), Some(8 + 5));
+    bent[2] ^= 1;
+    assert_eq!(single_bit(&bent, |bytes| bytes == clean), None);
+    assert_eq!(single_bit(&[0; 4096], |_| true), None);
+}

@@ -17,12 +17,13 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Error, Result};
-use crate::integrity::digest::{Kvo, Protected};
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, Kvo, Protected, key_part, single_bit, value_part};
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::batch::encoding::{HEADER_LEN, Header, append, record_len};
-use crate::memtable::batch::entries::{BatchEntries, CallerDigests, EntryReader};
-use crate::memtable::batch::limits::{LIMITS, SinkLimits, admit, not_a_range};
+use crate::memtable::batch::encoding::{
+    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, SinkLimits, admit, append, damage, not_a_range,
+    record_len,
+};
 use crate::memtable::skiplist::layout::entry_bytes_max;
 
 /// How the entries of a batch get their sequence numbers.
@@ -732,6 +733,245 @@ impl WriteBatch {
         }
     }
 }
+
+// The entries of a batch, read one after the other.
+//
+// * BATCH-4: an entry is handed out only after its lengths were checked and, with protection, its digest was
+//   compared.
+//
+// Any thread; an iterator has one owner.
+
+/// Whether records carry digests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallerDigests {
+    None,
+    Each,
+}
+
+/// One entry of a batch, borrowed from it. Key and value were checked when the iterator handed the entry out.
+///
+/// ```
+/// use paranoid_memtable::{Kind, WriteBatch};
+/// use paranoid_memtable::integrity::Protected;
+/// let mut batch = WriteBatch::with_protection(8)?;
+/// batch.delete_range(b"a", b"c")?;
+/// for entry in batch.entries() {
+///     let entry = entry?;
+///     assert_eq!((entry.kind(), entry.key(), entry.value()), (Kind::RANGE_DELETE, b"a".as_slice(), b"c".as_slice()));
+///     assert_eq!(entry.caller_digest(), Some(Protected::of(b"a", b"c", Kind::RANGE_DELETE)));
+/// }
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct BatchEntry<'b> {
+    kind: Kind,
+    key: &'b [u8],
+    value: &'b [u8],
+    /// The digest part K, from the bytes that the digest was compared with.
+    pub(crate) key_part: u64,
+    caller_digest: Option<Protected<Kvo>>,
+}
+
+impl<'b> BatchEntry<'b> {
+    /// The kind of the entry.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The user key; for a range delete, the start of the range.
+    #[must_use]
+    pub fn key(&self) -> &'b [u8] {
+        self.key
+    }
+
+    /// The value; for a range delete, the end of the range; empty for point deletes.
+    #[must_use]
+    pub fn value(&self) -> &'b [u8] {
+        self.value
+    }
+
+    /// The digest over kind, key and value that was computed when the entry was added, if the batch carries digests.
+    /// It agreed when the entry was read.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// use paranoid_memtable::integrity::Protected;
+    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// batch.put(b"k", b"v")?;
+    /// let entry = batch.entries().next().expect("one entry")?;
+    /// assert_eq!(entry.caller_digest(), Some(Protected::of(b"k", b"v", Kind::PUT)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn caller_digest(&self) -> Option<Protected<Kvo>> {
+        self.caller_digest
+    }
+}
+
+/// Iterator over the entries of a [`WriteBatch`](crate::WriteBatch).
+///
+/// ```
+/// use paranoid_memtable::WriteBatch;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"a", b"1")?;
+/// let mut entries = batch.entries();
+/// assert_eq!(entries.next().expect("one entry")?.key(), b"a");
+/// assert!(entries.next().is_none());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+pub struct BatchEntries<'b> {
+    /// `None` once it has ended.
+    reader: Option<Result<EntryReader<'b>>>,
+}
+
+/// Reads the entries of a batch whose header agreed.
+pub(crate) struct EntryReader<'b> {
+    buffer: &'b [u8],
+    /// One per record, those that are no entries included, or none at all.
+    caller_digests: &'b [Protected<Kvo>],
+    protection: CallerDigests,
+    header: Header,
+    records: Records<'b>,
+    /// Entries handed out.
+    read: u32,
+    /// Records passed: entries and others.
+    passed: usize,
+}
+
+impl<'b> EntryReader<'b> {
+    /// A reader of these bytes, whose header must be this one.
+    #[inline(always)]
+    pub(super) fn open(
+        buffer: &'b [u8],
+        header: Header,
+        protection: CallerDigests,
+        caller_digests: &'b [Protected<Kvo>],
+    ) -> Result<Self> {
+        header.compare(Header::read(buffer)?)?;
+        let records = Records::new(buffer);
+        Ok(EntryReader { buffer, caller_digests, protection, header, records, read: 0, passed: 0 })
+    }
+
+    /// Verifies all records and returns the digest of each, also of those that are no entries: the batch's own, or one that is
+    /// computed here if the batch has none. O(length).
+    pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvo>>> {
+        let mut digests = Vec::with_capacity(self.caller_digests.len());
+        while let Some(BatchEntry { kind, key, value, caller_digest, .. }) = self.step_record()? {
+            digests.push(caller_digest.unwrap_or_else(|| Protected::of(key, value, kind)));
+        }
+        self.end().map(|()| digests)
+    }
+
+    /// The next entry; records that are none are skipped. `None` at the end of the bytes. Not to be called after that, or after an error.
+    #[inline(always)]
+    pub(crate) fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
+        loop {
+            match self.step_record()? {
+                None => return self.end().map(|()| None),
+                Some(record) if !record.kind.is_known() => {}
+                entry => return Ok(entry),
+            }
+        }
+    }
+
+    /// The next record, an entry or not.
+    #[inline(always)]
+    fn step_record(&mut self) -> Result<Option<BatchEntry<'b>>> {
+        let at = self.records.offset();
+        let record = self.records.advance().map_err(|error| self.diagnosed(at, error))?;
+        let Some(Record { kind, key, value }) = record else { return Ok(None) };
+        let key_part = key_part(key);
+        let caller_digest = self.check_caller_digest(at, kind, key_part, value)?;
+        self.passed += 1;
+        // Does not overflow, because a batch with this many entries has failed the check of its count before.
+        self.read = self.read.saturating_add(u32::from(kind.is_known()));
+        Ok(Some(BatchEntry { kind, key, value, key_part, caller_digest }))
+    }
+
+    /// Compares the number of entries read with the count in the header.
+    #[inline]
+    fn end(&self) -> Result<()> {
+        if self.read == self.header.count {
+            return Ok(());
+        }
+        Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.header.count)))
+    }
+
+    /// BATCH-4: compares the entry with its digest.
+    #[inline(always)]
+    fn check_caller_digest(
+        &self,
+        at: usize,
+        kind: Kind,
+        key_part: u64,
+        value: &[u8],
+    ) -> Result<Option<Protected<Kvo>>> {
+        if self.protection == CallerDigests::None {
+            return Ok(None);
+        }
+        let Some(&caller_digest) = self.caller_digests.get(self.passed) else {
+            return Err(damage(at, self.passed as u64 + 1, self.caller_digests.len() as u64));
+        };
+        let computed = Protected::of_parts(key_part, value_part(value), kind);
+        if computed != caller_digest {
+            return Err(self.diagnosed(at, damage(at, computed.to_bits(), caller_digest.to_bits())));
+        }
+        Ok(Some(caller_digest))
+    }
+
+    /// The error for the record at `at`. A batch with digests holds no record that was refused when it was added, so a
+    /// length over the limit or a record of RocksDB's counts as damage there, and the report names the one bit whose
+    /// flip explains it, if there is one.
+    #[cold]
+    fn diagnosed(&self, at: usize, error: Error) -> Error {
+        let Some(&caller_digest) = self.caller_digests.get(self.passed) else { return error };
+        let mut report = match error {
+            Error::Corruption(report) => report,
+            Error::KeyTooLarge { len, max } => Corruption::new(Place::Encoding, at as u64, max, len),
+            Error::NotSupported(_) => {
+                let tag = self.buffer.get(at).copied().unwrap_or_default();
+                Corruption::new(Place::Encoding, at as u64, 0, u64::from(tag))
+            }
+            other => return other,
+        };
+        let end = self.buffer.len().min(at + DIAGNOSIS_LEN_MAX);
+        let bytes = self.buffer.get(at..end).unwrap_or_default();
+        let matches_caller_digest = |bytes: &[u8]| match Records::bare(bytes).advance() {
+            Ok(Some(Record { kind, key, value })) => Protected::of(key, value, kind) == caller_digest,
+            _ => false,
+        };
+        if let Some(bit) = single_bit(bytes, matches_caller_digest) {
+            (report.offset, report.flipped_bit) = (at as u64, Some(bit));
+        }
+        Error::Corruption(report)
+    }
+}
+
+impl<'b> BatchEntries<'b> {
+    pub(super) fn new(reader: Result<EntryReader<'b>>) -> Self {
+        BatchEntries { reader: Some(reader) }
+    }
+}
+
+impl<'b> Iterator for BatchEntries<'b> {
+    type Item = Result<BatchEntry<'b>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let end = match self.reader.as_mut()? {
+            Ok(reader) => match reader.step() {
+                Ok(Some(entry)) => return Some(Ok(entry)),
+                Ok(None) => None,
+                Err(error) => Some(error),
+            },
+            Err(error) => Some(error.clone()),
+        };
+        self.reader = None;
+        end.map(Err)
+    }
+}
+
+impl std::iter::FusedIterator for BatchEntries<'_> {}
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,5 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod encoding;
-pub(crate) mod limits;
-pub(crate) mod entries;
 #[expect(clippy::module_inception, reason = "the room is named after what it is for")]
 pub(crate) mod batch;

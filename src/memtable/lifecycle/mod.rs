@@ -2,7 +2,5 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod salvage;
-pub(crate) mod freeze;
 pub(crate) mod flush;
 pub(crate) mod scrub;

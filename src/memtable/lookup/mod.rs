@@ -4,7 +4,6 @@
 
 pub(crate) mod lines;
 pub(crate) mod filter;
-pub(crate) mod statistics;
 pub(crate) mod accelerators;
 #[cfg(all(test, loom))]
 mod loom;

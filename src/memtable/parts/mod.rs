@@ -2,10 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod ground;
-pub(crate) mod watches;
 pub(crate) mod writer_shards;
-pub(crate) mod point_entries;
 pub(crate) mod range_tombstones;
 #[cfg(all(test, loom))]
 mod loom;

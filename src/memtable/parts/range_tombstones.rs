@@ -23,10 +23,7 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::tag::Secret;
 use crate::key::{SequenceNumber, Target};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::ground::Ground;
-#[cfg(feature = "fault-injection")]
-use crate::memtable::side_structure::{FaultWords, VisitWords};
-use crate::memtable::side_structure::{Report, Settle, SideStructure};
+use crate::memtable::side_structure::{Ground, Report, Settle, SideStructure};
 use crate::memtable::skiplist::arena::Arena;
 use crate::memtable::skiplist::control_block::{Control, ControlWord, Head};
 use crate::memtable::skiplist::encode::Fields;
@@ -37,6 +34,9 @@ use crate::tombstone::fragment::fragments::FragmentsBuilder;
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};
 use crate::tombstone::index::query::{Asked, Question};
 use crate::tombstone::index::tree::Load;
+
+#[cfg(feature = "fault-injection")]
+use crate::memtable::side_structure::{FaultWords, VisitWords};
 
 /// The range tombstones of a table: the list of their entries, and the index that answers for it.
 #[derive(Debug)]

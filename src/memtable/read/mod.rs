@@ -3,6 +3,5 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod entry;
-pub(crate) mod find_entry;
 pub(crate) mod get;
 pub(crate) mod multi_get;

@@ -20,14 +20,14 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::{Shortcuts, hash_of};
+use crate::memtable::lookup::accelerators::{Event, Shortcuts, hash_of};
 use crate::memtable::lookup::filter::{Answer, Bits};
-use crate::memtable::lookup::statistics::Event;
-use crate::memtable::read::find_entry::{count_lookup, count_search, is_filtered};
-use crate::memtable::read::get::{Lookup, answer, deletion, deletion_by, get};
+use crate::memtable::read::get::{
+    Lookup, answer, count_lookup, count_search, deletion, deletion_by, get, is_filtered,
+};
+use crate::memtable::skiplist::nearby_search::find_many;
 use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search, Tally};
-use crate::memtable::skiplist::staged_search::find_many;
 
 /// Keys of a group.
 const GROUP: usize = 32;

@@ -16,8 +16,7 @@ use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragment::fragmenter::Fragmenter;
-use crate::tombstone::fragment::fragments::Fragments;
-use crate::tombstone::fragment::span::check_order;
+use crate::tombstone::fragment::fragments::{Fragments, check_order};
 
 /// Passes every stored range tombstone to `take`, verified, with a verified copy of its end.
 pub(crate) fn each_tombstone(

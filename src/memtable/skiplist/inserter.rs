@@ -15,11 +15,11 @@
 
 use crate::error::Result;
 use crate::key::Target;
-use crate::memtable::skiplist::arena::SubChunk;
+use crate::memtable::skiplist::arena::{Reservation, SubChunk, View};
 use crate::memtable::skiplist::directory::lookup::LeafSlot;
 use crate::memtable::skiplist::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::link_tower::Tower;
+use crate::memtable::skiplist::layout::{HEIGHT_MAX, LINE_UNITS, UNIT, pad_units, stand_apart};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
 
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
@@ -271,6 +271,210 @@ impl Inserter {
                 self.waiting.push(node);
             }
         }
+    }
+}
+
+// Placement: nodes and heads are built in other cache lines than the words that vouch for their links.
+//
+// ```text
+//   reservation  | pad | link h-1 .. link 0 | header | .. |      pad: free units, none for most nodes
+//                                           ^ node: stands apart (LAYOUT-3) from the two that it comes between
+// ```
+// * This file keeps LAYOUT-3 (`layout.rs`): both neighbours of a node are known before its units are taken, and if a
+//   second attempt finds other neighbours, the place is checked again.
+// * The units of a node that is not published are zeroed before anything else runs.
+//
+// A site belongs to one writer.
+
+/// The units of one node, and the node's place in them.
+#[derive(Debug)]
+pub(crate) struct Site {
+    reservation: Reservation,
+    pad: u32,
+    height: u32,
+}
+
+impl Site {
+    /// Takes units for a node between `pred` and `succ`.
+    #[inline(always)]
+    pub(super) fn take(
+        view: &View<'_>,
+        sub: &mut SubChunk,
+        (units, height): (u64, u32),
+        (pred, succ): (u32, u32),
+    ) -> Result<Site> {
+        let mut site = Site { reservation: view.arena().carve(sub, units)?, pad: 0, height };
+        if !site.fits(pred, succ) {
+            site = site.set_apart(view, sub, (pred, succ))?;
+        }
+        Ok(site)
+    }
+
+    /// Moves the node by free units before it, so that it stands apart.
+    #[cold]
+    #[inline(never)]
+    fn set_apart(mut self, view: &View<'_>, sub: &mut SubChunk, (pred, succ): (u32, u32)) -> Result<Site> {
+        let (units, height) = (self.bytes() / UNIT as u64, self.height);
+        let mut room = 0;
+        loop {
+            self.pad = pad_units(pred, self.reservation.start() + height, succ);
+            if self.pad <= room {
+                return Ok(self);
+            }
+            // Repeats only if the next units are in another place.
+            room = self.pad;
+            self.give_back(view, sub)?;
+            let reservation = view.arena().carve(sub, units + u64::from(room))?;
+            self = Site { reservation, pad: 0, height };
+        }
+    }
+
+    /// Whether a node here stands apart from `pred` and `succ` (LAYOUT-3).
+    #[inline(always)]
+    pub(super) fn fits(&self, pred: u32, succ: u32) -> bool {
+        stand_apart(pred, self.node(), succ)
+    }
+
+    /// The node's address, in arena units.
+    #[inline(always)]
+    pub(super) fn node(&self) -> u32 {
+        self.reservation.start() + self.pad + self.height
+    }
+
+    /// Free units before the node.
+    #[inline(always)]
+    pub(super) fn pad(&self) -> u32 {
+        self.pad
+    }
+
+    /// The node's links.
+    #[inline(always)]
+    pub(super) fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// All of its bytes.
+    #[inline(always)]
+    pub(super) fn bytes(&self) -> u64 {
+        self.reservation.bytes()
+    }
+
+    /// The units, to be written.
+    #[inline(always)]
+    pub(super) fn reservation(&mut self) -> &mut Reservation {
+        &mut self.reservation
+    }
+
+    /// Zeroes a node that lost its race, because the comparator may panic in the search for its next place.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wipe(&mut self, view: &View<'_>) -> Result<()> {
+        let bytes = self.bytes() as usize;
+        view.plain(&mut self.reservation, 0, bytes)?.fill(0);
+        Ok(())
+    }
+
+    /// Gives the units back, zeroed.
+    pub(super) fn give_back(self, view: &View<'_>, sub: &mut SubChunk) -> Result<()> {
+        view.arena().give_back(sub, self.reservation)
+    }
+}
+
+/// Makes a head, all links of which name it. Its back word has a line without any other word (LAYOUT-3).
+pub(crate) fn new_sentinel(view: &View<'_>, sub: &mut SubChunk) -> Result<u32> {
+    let height = HEIGHT_MAX as u32;
+    let units = u64::from(height) + u64::from(2 * LINE_UNITS - 1);
+    let reservation = view.arena().carve(sub, units)?;
+    let sentinel = (reservation.start() + height).next_multiple_of(LINE_UNITS);
+    for level in 0..height {
+        view.set_link(sentinel, level, sentinel)?;
+    }
+    view.set_back(sentinel, sentinel);
+    Ok(sentinel)
+}
+
+// Links a published node at its higher levels.
+//
+// ```text
+//   level 2   a ---------------------------> g        a node is linked after the last one before it, level by level,
+//   level 1   a ------> c -----------------> g        from below: next of prev, new -> next, prev -> new (Release)
+//   level 0   a -> b -> c -> [new] -> e ---> g
+// ```
+// * LINK-TOWER-1: a node is linked only between two that are verified, or that its bracket has just verified, and in
+//   order.
+// * LINK-TOWER-2: if a level is damaged here, the node is not linked at it nor above it, which costs only speed.
+//
+// Any thread; lock-free. The comparator may panic here: the node is published and counted already.
+
+/// A published node whose higher levels are not linked yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tower {
+    pub(crate) node: u32,
+    pub(crate) height: u32,
+    pub(crate) revision: u32,
+    /// The node before it at level 0, which its bracket certified.
+    pub(crate) pred: u32,
+}
+
+/// How an attempt to link a node at a level ended.
+#[derive(Debug, Clone, Copy)]
+enum LevelLink {
+    Linked,
+    /// Not linked: try again after this node.
+    Not {
+        after: u32,
+    },
+}
+
+impl Search<'_> {
+    /// Links a node at its levels above 0, each after the node that the splice names there.
+    #[inline(always)]
+    pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: Tower) {
+        let target = &Target::new(self.comparator, fields.key, fields.sequence).with_revision(tower.revision);
+        for level in 1..tower.height {
+            let Some(prev) = splice.prev.get(level as usize).copied() else { return };
+            let raised = match self.link_after(prev, tower, level, target) {
+                Some(LevelLink::Not { after }) => self.link_from(after, tower, level, target),
+                linked => linked.map(drop),
+            };
+            if raised.is_none() {
+                return;
+            }
+            splice.record(level, tower.node);
+        }
+    }
+
+    /// Searches on from `prev` and links, if the splice was outdated or another writer was faster.
+    #[cold]
+    #[inline(never)]
+    fn link_from(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {
+        loop {
+            match self.link_after(prev, tower, level, target)? {
+                LevelLink::Linked => return Some(()),
+                LevelLink::Not { after } => prev = after,
+            }
+        }
+    }
+
+    /// Links the node at one level after this one, if the next one there is after it. `None`: damage (LINK-TOWER-2).
+    #[inline(always)]
+    fn link_after(&self, prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<LevelLink> {
+        let (view, node) = (&self.view, tower.node);
+        let next = view.try_link(prev, level)?;
+        if next != self.sentinel {
+            let after = view.try_open(next)?.try_verify(view)?;
+            if after.node().order(self.comparator, target).is_lt() {
+                return Some(LevelLink::Not { after: next });
+            }
+        }
+        if prev != self.sentinel && prev != tower.pred {
+            view.try_open(prev)?.try_verify(view)?;
+        }
+        view.set_link(node, level, next).ok()?;
+        if view.publish_link(prev, level, next, node).ok()? {
+            return Some(LevelLink::Linked);
+        }
+        Some(LevelLink::Not { after: prev })
     }
 }
 

@@ -9,8 +9,6 @@
 use std::sync::Arc;
 
 use crate::comparator::BYTEWISE;
-use crate::sync::model::{JoinHandle, check, spawn};
-
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Width, key_part};
 use crate::integrity::options::{OrderChecks, SeekChecks};
@@ -19,10 +17,11 @@ use crate::key::{Kind, Side, Target};
 use crate::memtable::skiplist::arena::{Arena, ArenaOptions, SubChunk};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::height::Towers;
 use crate::memtable::skiplist::inserter::Inserter;
+use crate::memtable::skiplist::layout::Towers;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::search::{NoTrail, Search};
+use crate::sync::model::{JoinHandle, check, spawn};
 
 const SECRET: Secret = Secret::from_seed(1);
 

@@ -26,17 +26,19 @@ use std::sync::Arc;
 
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::diagnosis::{DIAGNOSIS_LEN_MAX, single_bit};
-use crate::integrity::digest::{Kvos, Placed, Protected, StoredProtection, Width, key_part};
+use crate::integrity::digest::{
+    DIAGNOSIS_LEN_MAX, Kvos, Placed, Protected, StoredProtection, Width, key_part, single_bit,
+};
 use crate::integrity::tag::Secret;
 use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::skiplist::arena::{Arena, View};
-#[cfg(not(loom))]
-use crate::memtable::skiplist::layout::BACK_AT;
 use crate::memtable::skiplist::layout::{
     BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
 use crate::sync::Ordering;
+
+#[cfg(not(loom))]
+use crate::memtable::skiplist::layout::BACK_AT;
 
 /// A node whose header was checked (NODE-1).
 #[derive(Debug, Clone, Copy)]

@@ -4,4 +4,3 @@
 
 pub(crate) mod writer;
 pub(crate) mod write_batch;
-pub(crate) mod own_writer;

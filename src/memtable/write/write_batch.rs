@@ -34,8 +34,8 @@ use crate::memtable::skiplist::control_block::ControlWord;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
+use crate::memtable::skiplist::nearby_search::find_many;
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
-use crate::memtable::skiplist::staged_search::find_many;
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
 use crate::tombstone::index::tree::Load;
 

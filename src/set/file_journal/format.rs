@@ -26,8 +26,7 @@
 use std::num::NonZeroU32;
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::block::BlockChecks;
-use crate::integrity::checksum_kind::ChecksumKind;
+use crate::integrity::checksum_kind::{BlockChecks, ChecksumKind};
 use crate::key::SequenceNumber;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pmjournl");

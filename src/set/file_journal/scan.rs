@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 use crate::error::{Corruption, Error, Result};
-use crate::integrity::block::BlockChecks;
+use crate::integrity::checksum_kind::BlockChecks;
 use crate::key::SequenceNumber;
 use crate::set::file_journal::format::{
     At, FileHeader, Record, RecordKind, Stream, file_offset, is_unwritten_header, name_of, report, word,

@@ -28,16 +28,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
 
 use crate::comparator::{Comparator, KeyComparator};
 use crate::error::Result;
 use crate::key::SequenceNumber;
-use crate::tombstone::fragment::fragments::{Contact, Fragments, FragmentsBuilder};
-use crate::tombstone::fragment::span::{RangeTombstone, check_order};
+use crate::tombstone::fragment::fragments::{
+    Contact, Fragments, FragmentsBuilder, RangeTombstone, check_order,
+};
 
 /// Turns range tombstones, sorted or not, into [`Fragments`].
 ///

@@ -2,6 +2,5 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod span;
 pub(crate) mod fragments;
 pub(crate) mod fragmenter;

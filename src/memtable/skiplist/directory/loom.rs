@@ -16,7 +16,7 @@ use crate::memtable::skiplist::directory::lookup::LeafSlot;
 use crate::memtable::skiplist::directory::name::Named;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::link_tower::Tower;
+use crate::memtable::skiplist::inserter::Tower;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::search::Search;
 use crate::sync::model::{JoinHandle, check, spawn};

@@ -12,10 +12,8 @@
 
 #![forbid(unsafe_code)]
 
-mod measure;
 mod page;
 pub(crate) mod lookup;
-pub(crate) mod look;
 pub(crate) mod name;
 #[cfg(all(test, loom))]
 pub(crate) mod loom;

@@ -21,8 +21,9 @@
 use crate::key::Target;
 use crate::memtable::skiplist::arena::SubChunk;
 use crate::memtable::skiplist::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, pack};
-use crate::memtable::skiplist::directory::measure::{Fences, Measure, kept, shared};
-use crate::memtable::skiplist::directory::page::{Kind, Locked, Page, SLOTS, Shares, Slot};
+use crate::memtable::skiplist::directory::page::{
+    Fences, Kind, Locked, Measure, Page, SLOTS, Shares, Slot, kept, shared,
+};
 use crate::memtable::skiplist::node::Node;
 use crate::sync::Ordering;
 

@@ -2,8 +2,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
-use super::look::{Look, Standing};
+use super::lookup::{Look, Standing};
 use super::page::SLOTS;
+
 use crate::comparator::BYTEWISE;
 use crate::integrity::digest::Width;
 use crate::integrity::hash::splitmix;
@@ -14,10 +15,9 @@ use crate::memtable::skiplist::arena::{Arena, ArenaOptions, View};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+use crate::memtable::skiplist::list::{DuplicatePolicy, List, Upkeep};
+use crate::memtable::skiplist::nearby_search::find_many;
 use crate::memtable::skiplist::search::{NoTrail, Search, Tally};
-use crate::memtable::skiplist::staged_search::find_many;
-use crate::memtable::skiplist::upkeep::Upkeep;
 use crate::sync::{Mutex, Ordering};
 
 struct Table {
