@@ -186,12 +186,14 @@ impl Ends {
         Ends { front: Tip::new(front), back: Tip::new(back), is_over: false }
     }
 
-    /// Takes a step of the front. Compiled in this crate, for one direction.
+    /// Takes a step of the front, for one direction.
+    #[inline]
     fn next<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
         self.step(core, Direction::Forward)
     }
 
     /// Takes a step of the back.
+    #[inline]
     fn next_back<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
         self.step(core, Direction::Backward)
     }

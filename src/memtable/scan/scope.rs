@@ -222,8 +222,6 @@ impl Scope {
 
     /// A step in a list from an entry to the adjacent one, if the two entries alone show that it is visible. `None`
     /// in all other cases, which `step` handles.
-    ///
-    /// Nothing that is called here takes the search or a reference to the entry, so that both stay in registers.
     #[inline(always)]
     pub(super) fn step_fast<'a>(
         &self,
@@ -236,6 +234,27 @@ impl Scope {
         if !self.visibility.is_plain(core, way) {
             return None;
         }
+        match &self.visibility {
+            Visible::All => self.step_adjacent(core, stand, way, read_ahead, |_| true),
+            Visible::At(snapshot) => {
+                let frame = self.frame()?;
+                self.step_adjacent(core, stand, way, read_ahead, |entry| {
+                    snapshot.shows_neighbour(core, frame, stand, entry)
+                })
+            }
+        }
+    }
+
+    /// Nothing that is called here takes the search or a reference to the entry, so that both stay in registers.
+    #[inline(always)]
+    fn step_adjacent<'a>(
+        &self,
+        core: &'a Core,
+        stand: &Parked,
+        way: Direction,
+        read_ahead: &mut ReadAhead,
+        shows: impl Fn(&Verified<'_>) -> bool,
+    ) -> Option<Verified<'a>> {
         let search = self.list(core)?;
         let (entry, far) = match way {
             Direction::Forward => (search.try_next(stand.offset())?, &self.bounds.upper),
@@ -245,7 +264,7 @@ impl Scope {
         if search.look_on(read_ahead, stand.offset(), to) {
             self.read_on(core, read_ahead, to, way);
         }
-        let is_next = self.visibility.shows_neighbour(core, self.frame()?, stand, &entry)
+        let is_next = shows(&entry)
             && far.as_ref().is_none_or(|far| self.is_inside(core, entry, far, way))
             && (search.order_checks == OrderChecks::Off || self.are_in_order(core, stand.offset(), to, way));
         is_next.then_some(entry)

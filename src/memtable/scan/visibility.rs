@@ -94,7 +94,8 @@ impl Visibility for AtSnapshot {}
 impl sealed::Marker for Raw {}
 impl sealed::Marker for AtSnapshot {}
 
-/// What a walk shows. A value and not a type, so that walks are compiled in this crate.
+/// What a walk shows. A value and not a type, so that walks are compiled in this crate; callers compile only the step
+/// to an adjacent entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Visible {
     All,
@@ -119,22 +120,6 @@ impl Visible {
         match self {
             Visible::All => !replaces(core),
             Visible::At(_) => way == Direction::Forward && !core.tombstones.may_be_any(&core.arena),
-        }
-    }
-
-    /// Whether the entry adjacent to a shown one is shown too, for steps that two entries decide. `false` if
-    /// deciding takes more.
-    #[inline(always)]
-    pub(crate) fn shows_neighbour(
-        &self,
-        core: &Core,
-        frame: &Frame,
-        from: &Parked,
-        neighbour: &Verified<'_>,
-    ) -> bool {
-        match self {
-            Visible::All => true,
-            Visible::At(snapshot) => snapshot.shows_neighbour(core, frame, from, neighbour),
         }
     }
 
@@ -315,9 +300,16 @@ impl Snapshot {
         core.is_dead(&run, self.sequence).then_some(run)
     }
 
-    /// The first version of another key that is visible and no tombstone.
+    /// Whether the entry adjacent to a shown one is shown too, for steps that two entries decide: the first version of
+    /// another key that is visible and no tombstone. `false` if deciding takes more.
     #[inline(always)]
-    fn shows_neighbour(&self, core: &Core, frame: &Frame, from: &Parked, neighbour: &Verified<'_>) -> bool {
+    pub(super) fn shows_neighbour(
+        &self,
+        core: &Core,
+        frame: &Frame,
+        from: &Parked,
+        neighbour: &Verified<'_>,
+    ) -> bool {
         let is_visible = neighbour.node().sequence() <= self.sequence && !neighbour.kind().is_point_delete();
         let differs = core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(neighbour);
         is_visible && (differs || has_key_other_than(core, frame, from, neighbour.key()))

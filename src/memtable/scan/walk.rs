@@ -192,12 +192,14 @@ impl Walk {
         self.go_to(core, way, &target)
     }
 
-    /// The next entry of a cursor. Compiled in this crate, for one direction.
+    /// The next entry of a cursor, for one direction.
+    #[inline]
     pub(crate) fn next<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         self.step(core, Direction::Forward)
     }
 
     /// The previous entry of a cursor.
+    #[inline]
     pub(crate) fn prev<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         self.step(core, Direction::Backward)
     }
