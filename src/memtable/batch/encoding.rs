@@ -136,6 +136,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, kind: Kind, key: &[u8], value: &[u8])
     }
 }
 
+#[inline(always)]
 fn append_slice(buffer: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes.len();
     while rest >= 0x80 {

@@ -97,7 +97,7 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     }
 
     /// Adds a key or prefix (FILTER-1).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
         let Bits { line, place, mask } = self.bits(view.secret, key_part).ok_or_else(lost)?;
         line.prefetch(view);

@@ -25,7 +25,7 @@ use crate::memtable::lookup::filter::{Answer, Bits};
 use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::skiplist::arena::{Arena, View};
 use crate::memtable::skiplist::node::{BytesIn, KeepsArena, Pinned, Verified};
-use crate::memtable::skiplist::search::{Bracket, Gap, Search, Tally};
+use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
 use crate::tombstone::index::query::Question;
 
 impl From<Gap> for Error {
@@ -572,9 +572,9 @@ fn search_list_and_count<'a>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
-    let mut tally = Tally::default();
-    let found = search.find(&Target::new(&core.comparator, key, snapshot), &mut tally);
-    count_search(core, search, &found, &tally);
+    let mut trail = Trail::default();
+    let found = search.find(&Target::new(&core.comparator, key, snapshot), &mut trail);
+    count_search(core, search, &found, &trail);
     // `newest` decides whether the gap matters for this key.
     let Ok(bracket) = found else { return newest(core, search, key, snapshot) };
     Ok(bracket.entry.filter(|entry| core.comparator.are_equal(entry.key(), key)))
@@ -586,11 +586,11 @@ pub(crate) fn count_search(
     core: &Core,
     search: &Search<'_>,
     found: &Result<Bracket<'_>, Gap>,
-    tally: &Tally,
+    trail: &Trail<'_>,
 ) {
     core.accelerators.count(Event::ListSearch, 1);
-    core.accelerators.count(Event::NodeVisited, u64::from(tally.nodes));
-    let on_the_way = if search.seek_checks == SeekChecks::EveryNode { u64::from(tally.nodes) } else { 0 };
+    core.accelerators.count(Event::NodeVisited, u64::from(trail.nodes));
+    let on_the_way = if search.seek_checks == SeekChecks::EveryNode { u64::from(trail.nodes) } else { 0 };
     let ends = found
         .as_ref()
         .map_or(0, |bracket| u64::from(bracket.pred != search.sentinel) + u64::from(bracket.entry.is_some()));

@@ -27,7 +27,7 @@ use crate::memtable::read::get::{
 };
 use crate::memtable::skiplist::nearby_search::find_many;
 use crate::memtable::skiplist::node::Verified;
-use crate::memtable::skiplist::search::{Bracket, Gap, NoTrail, Search, Tally};
+use crate::memtable::skiplist::search::{Bracket, Gap, Search};
 
 /// Keys of a group.
 const GROUP: usize = 32;
@@ -123,14 +123,12 @@ fn search_group<'a, K: AsRef<[u8]>>(
             stages[places[index]] = Stage::Done(entry.filter(is_found));
         }
     };
-    if core.accelerators.statistics.is_some() {
-        find_many(search, targets, &Tally::default(), &mut |index, outcome, tally| {
-            count_search(core, search, &outcome, tally);
-            done(index, outcome);
-        });
-    } else {
-        find_many(search, targets, &NoTrail, &mut |index, outcome, _| done(index, outcome));
-    }
+    find_many(search, targets, &mut |index, outcome, trail| {
+        if core.accelerators.statistics.is_some() {
+            count_search(core, search, &outcome, trail);
+        }
+        done(index, outcome);
+    });
 }
 
 /// How many bytes of values may still be returned.

@@ -126,7 +126,7 @@ impl Tip {
     #[inline(always)]
     fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if self.state == End::Moving {
-            return self.walk.advance(core, way);
+            return self.walk.advance_any(core, way);
         }
         self.state = End::Moving;
         self.walk.begin(core, way, self.place.as_ref())
@@ -730,11 +730,11 @@ impl Descent {
         match self.phase {
             Phase::Done => Came::Out(None),
             Phase::Versions => {
-                let moved = self.walk.advance(core, Direction::Forward);
+                let moved = self.walk.advance_any(core, Direction::Forward);
                 self.version(core, moved)
             }
             Phase::Back => {
-                let moved = self.walk.advance(core, Direction::Backward);
+                let moved = self.walk.advance_any(core, Direction::Backward);
                 self.key_before(core, moved)
             }
             Phase::Fresh => {

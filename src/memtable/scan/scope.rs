@@ -170,7 +170,7 @@ impl Scope {
         let bound = bound.as_ref().filter(|bound| target.order(&core.comparator, bound) == outside);
         let target = bound.unwrap_or(target);
         let entry = match way {
-            Direction::Forward => search.find(target, read_ahead)?.entry,
+            Direction::Forward => search.find_ahead(target, read_ahead)?,
             Direction::Backward => search.find_before(target)?,
         };
         self.show(core, search, way, entry, hidden)
@@ -199,7 +199,7 @@ impl Scope {
     }
 
     /// The first entry from a stored one on that the visibility shows, inside the far bound.
-    #[inline(always)]
+    #[inline]
     fn show<'a>(
         &self,
         core: &'a Core,
@@ -325,7 +325,7 @@ impl Scope {
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn step_from<'a>(
         &self,
         core: &'a Core,

@@ -491,7 +491,7 @@ impl Run {
 
 /// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3). `hidden` counts
 /// the entries of the run that it looks at.
-#[inline]
+#[inline(never)]
 pub(crate) fn past_run<'a>(
     core: &Core,
     search: &Search<'a>,

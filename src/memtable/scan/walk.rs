@@ -227,6 +227,12 @@ impl Walk {
         self.step_slow(core, way)
     }
 
+    /// [`advance`](Self::advance), compiled once for walks that do more than this in each step.
+    #[inline(never)]
+    pub(crate) fn advance_any<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
+        self.advance(core, way)
+    }
+
     /// Whether every entry that a step leads to has the walk's prefix.
     #[inline(always)]
     fn shows_all(&self, core: &Core) -> bool {
@@ -241,7 +247,7 @@ impl Walk {
             _ => false,
         };
         while is_other(self) {
-            self.advance(core, way)?;
+            self.advance_any(core, way)?;
         }
         Ok(())
     }

@@ -17,17 +17,17 @@ use crate::key::{SequenceNumber, Target};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::layout::HEIGHT_MAX;
 use crate::memtable::skiplist::node::{Node, bytes_of};
-use crate::memtable::skiplist::search::{Bracket, Careful, Gap, Progress, Search, Trail, Walk};
+use crate::memtable::skiplist::search::{Bracket, Checks, Gap, Progress, Search, Trail, Walk};
 use crate::memtable::skiplist::witness::Doubt;
 
 impl<'a> Search<'a> {
     /// The careful search (SEARCH-3). Its result is certified like that of any search.
     #[cold]
     #[inline(never)]
-    pub(crate) fn find_carefully<T: Trail>(
+    pub(crate) fn find_carefully(
         self,
         target: &Target<'_>,
-        trail: &mut T,
+        trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
         loop {
             if let Some(found) = self.try_carefully(target, trail) {
@@ -37,15 +37,11 @@ impl<'a> Search<'a> {
     }
 
     /// `None`: another writer came between the two nodes where the walk ended.
-    fn try_carefully<T: Trail>(
-        &self,
-        target: &Target<'_>,
-        trail: &mut T,
-    ) -> Option<Result<Bracket<'a>, Gap>> {
+    fn try_carefully(&self, target: &Target<'_>, trail: &mut Trail<'_>) -> Option<Result<Bracket<'a>, Gap>> {
         let mut walk = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
         let mut progress = self.choose(&mut walk, self.sentinel, trail);
         while let Progress::On = progress {
-            progress = self.step::<Careful, T>(&mut walk, target, trail);
+            progress = self.step(&mut walk, target, trail, Checks::StepOver);
         }
         if let Progress::Stopped(from) = progress {
             return Some(self.find_backwards(from, &walk, target));

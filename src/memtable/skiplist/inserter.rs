@@ -138,7 +138,7 @@ impl Inserter {
         if self.owner != search.sentinel {
             return None;
         }
-        let near = search.find_near(self.last(), hops, target, &mut self.splice);
+        let near = search.find_near(self.last(), hops, target, &mut Trail::from(&mut self.splice));
         self.keep_to(if near.is_some() { Next::After } else { Next::Elsewhere });
         near
     }
@@ -154,7 +154,8 @@ impl Inserter {
         self.splice.levels = 1;
         let is_confirmed = |start: &u32| search.view.try_link(*start, 0) == Some(last);
         let start = search.view.back_hint(last).filter(is_confirmed);
-        let near = start.and_then(|start| search.find_near(start, NEAR_HOPS, target, &mut self.splice));
+        let near = start
+            .and_then(|start| search.find_near(start, NEAR_HOPS, target, &mut Trail::from(&mut self.splice)));
         self.keep_to(match &near {
             Some(bracket) if bracket.succ == last => Next::Before,
             Some(_) => Next::After,
@@ -204,7 +205,8 @@ impl Inserter {
             // If the towers are asked after all, they say nothing about higher levels.
             self.splice.levels = search.top + 1;
         }
-        let bracket = search.find(target, &mut self.splice).map_err(|gap| gap.corruption)?;
+        let bracket =
+            search.find(target, &mut Trail::from(&mut self.splice)).map_err(|gap| gap.corruption)?;
         self.owner = search.sentinel;
         self.run = 0;
         if search.directory != 0 && [bracket.pred, bracket.succ].contains(&last) {
@@ -238,7 +240,7 @@ impl Inserter {
         let target =
             &Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
         self.splice = Splice { named: self.splice.named, ..Splice::new(search.sentinel) };
-        search.find_above(target, &mut self.splice);
+        search.find_above(target, &mut Trail::from(&mut self.splice));
         self.splice.record(0, tower.node);
     }
 

@@ -19,7 +19,7 @@ use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::skiplist::arena::View;
 use crate::memtable::skiplist::layout::Lengths;
 use crate::memtable::skiplist::node::{Verified, bytes_of};
-use crate::memtable::skiplist::search::{Gap, NoTrail, Search};
+use crate::memtable::skiplist::search::{Gap, Search, Trail};
 use crate::memtable::skiplist::witness::Doubt;
 
 /// Longest walk along stale hints before a search takes over.
@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
             Ok(None) => Target::extreme(Side::Start),
             Err(_) => return self.sentinel,
         };
-        match self.find_carefully(&target, &mut NoTrail) {
+        match self.find_carefully(&target, &mut Trail::default()) {
             Ok(bracket) => bracket.succ,
             Err(gap) => gap.after,
         }
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
             Ok(None) => Target::extreme(Side::End),
             Err(_) => return self.confirmed_back(prev).unwrap_or(self.sentinel),
         };
-        match self.find_carefully(&target, &mut NoTrail) {
+        match self.find_carefully(&target, &mut Trail::default()) {
             Ok(bracket) => bracket.pred,
             Err(gap) => gap.before,
         }
@@ -213,8 +213,8 @@ impl<'a> Search<'a> {
     #[cold]
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let found = match self.verified(at) {
-            Ok(Some(entry)) => self.find(&self.position(entry.node()), &mut NoTrail),
-            Ok(None) => self.find(&Target::extreme(Side::End), &mut NoTrail),
+            Ok(Some(entry)) => self.find(&self.position(entry.node()), &mut Trail::default()),
+            Ok(None) => self.find(&Target::extreme(Side::End), &mut Trail::default()),
             Err(corruption) => Err(self.gap(corruption, self.sentinel, at)),
         }?;
         if found.succ != at {

@@ -34,7 +34,7 @@ use crate::memtable::skiplist::inserter::{Inserter, Site, Tower, new_sentinel};
 use crate::memtable::skiplist::layout::{HEADER, HEIGHT_MAX, PAD_UNITS_MAX, UNIT, node_units};
 use crate::memtable::skiplist::node::{Node, Verified};
 use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
-use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice};
+use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// See the head of the file.
@@ -151,7 +151,8 @@ impl List {
         search.course.top = self.top();
     }
 
-    /// Inserts an entry. Expected O(log n); O(1) after the writer's last insert.
+    /// Inserts an entry, as writers do.
+    #[cfg(test)]
     pub(crate) fn insert<'a>(
         &self,
         search: &Search<'a>,
@@ -314,7 +315,7 @@ impl List {
         to: &Target<'_>,
     ) -> Result<u64> {
         let mut splice = Splice::new(search.sentinel);
-        search.find_by_towers(from, &mut splice).map_err(|gap| gap.corruption)?;
+        search.find_by_towers(from, &mut Trail::from(&mut splice)).map_err(|gap| gap.corruption)?;
         let mut count = 0;
         for level in (0..=search.top).rev() {
             count = count_level(search, &splice, level, from, to)?;

@@ -20,7 +20,7 @@ use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::layout::Towers;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
-use crate::memtable::skiplist::search::{NoTrail, Search};
+use crate::memtable::skiplist::search::{Search, Trail};
 use crate::sync::model::{JoinHandle, check, spawn};
 
 const SECRET: Secret = Secret::from_seed(1);
@@ -72,7 +72,7 @@ impl Table {
     /// Whether a read finds the key's newest version; it must be whole.
     fn holds(&self, key: &[u8]) -> bool {
         let search = self.search();
-        let bracket = search.find(&Target::new(&BYTEWISE, key, u64::MAX), &mut NoTrail).unwrap();
+        let bracket = search.find(&Target::new(&BYTEWISE, key, u64::MAX), &mut Trail::default()).unwrap();
         bracket.entry.is_some_and(|entry| {
             assert_eq!(entry.value(search.view.width).unwrap(), b"v");
             entry.key() == key
@@ -205,7 +205,7 @@ impl Table {
     /// Whether a key is found, or the way to it is reported as damaged: not that it is absent.
     fn admits(&self, key: &[u8]) -> bool {
         let search = self.search();
-        let found = search.find(&Target::new(&BYTEWISE, key, u64::MAX), &mut NoTrail);
+        let found = search.find(&Target::new(&BYTEWISE, key, u64::MAX), &mut Trail::default());
         found.is_err() || found.is_ok_and(|bracket| bracket.entry.is_some_and(|entry| entry.key() == key))
     }
 
@@ -305,7 +305,7 @@ fn loom_readers_accuse_nobody() {
                 let search = table.search();
                 let first = search.next(search.sentinel).unwrap().unwrap();
                 search.next(first.node().offset()).unwrap();
-                search.find(&Target::extreme(Side::End), &mut NoTrail).unwrap();
+                search.find(&Target::extreme(Side::End), &mut Trail::default()).unwrap();
             })
         };
         join(writers);
@@ -355,7 +355,7 @@ fn loom_replace_never_hides_a_key() {
         let rows = [2, 1, 0].map(|revision| (b"k".to_vec(), 5, revision));
         assert_eq!(table.rows(), rows, "the newest is the first of equals");
         let search = table.search();
-        let around = search.find(&Target::extreme(Side::Start), &mut NoTrail).unwrap();
+        let around = search.find(&Target::extreme(Side::Start), &mut Trail::default()).unwrap();
         assert_eq!(around.entry.map(|entry| entry.node().revision()), Some(2));
     });
 }

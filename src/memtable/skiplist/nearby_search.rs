@@ -12,7 +12,7 @@ use crate::key::{Kind, Target};
 use crate::memtable::skiplist::control_block::Head;
 use crate::memtable::skiplist::directory::lookup::{GROUP, Hint, Pages};
 use crate::memtable::skiplist::node::{Node, Verified};
-use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
+use crate::memtable::skiplist::search::{Bracket, Gap, Search, Splice, Trail};
 
 /// Hops on level 0 from a hint before the towers are asked: a leaf and a half of entries.
 const HINT_HOPS: u32 = 64;
@@ -37,16 +37,10 @@ impl<'a> Search<'a> {
         Some(hint)
     }
 
-    /// The bracket around a target that has a key, by the directory. `None`: it was of no use, or anything unusual.
-    #[inline(always)]
-    pub(super) fn find_by_directory<T: Trail>(
-        &self,
-        target: &Target<'_>,
-        trail: &mut T,
-    ) -> Option<Bracket<'a>> {
-        let hint = self.ask_directory(target)?;
-        trail.ask_ahead(self, &hint);
-        self.find_from_hint(&hint, target, trail)
+    /// [`ask_directory`](Self::ask_directory), compiled once for searches that are rare or long.
+    #[inline(never)]
+    pub(super) fn hint(self, target: &Target<'_>) -> Option<Hint> {
+        self.ask_directory(target)
     }
 
     /// Asks for the two nodes that a hint names.
@@ -60,11 +54,11 @@ impl<'a> Search<'a> {
 
     /// Goes on from a hint. `None`: it was of no use, or anything unusual.
     #[inline(always)]
-    pub(crate) fn find_from_hint<T: Trail>(
+    pub(crate) fn find_from_hint(
         &self,
         hint: &Hint,
         target: &Target<'_>,
-        trail: &mut T,
+        trail: &mut Trail<'_>,
     ) -> Option<Bracket<'a>> {
         let start = if hint.before == 0 { self.sentinel } else { hint.before };
         let bracket = self.find_near(start, HINT_HOPS, target, trail)?;
@@ -80,7 +74,7 @@ impl<'a> Search<'a> {
     #[cold]
     pub(super) fn nearest_named(&self, target: &Target<'_>, right: u32) -> u32 {
         let directory = self.directory();
-        let Some(hint) = self.ask_directory(target) else { return right };
+        let Some(hint) = self.hint(target) else { return right };
         let slots = (0..SLOTS_TRIED).map_while(|ahead| directory.moved(hint.at, ahead));
         let mut nodes = slots.map(|at| directory.named(at));
         nodes.find(|node| self.is_between(*node, target, right)).unwrap_or(right)
@@ -108,12 +102,12 @@ impl<'a> Search<'a> {
     /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the place is not found
     /// or anything unusual is met.
     #[inline(always)]
-    pub(crate) fn find_near<T: Trail>(
+    pub(crate) fn find_near(
         &self,
         at: u32,
         hops: u32,
         target: &Target<'_>,
-        trail: &mut T,
+        trail: &mut Trail<'_>,
     ) -> Option<Bracket<'a>> {
         let pred = match at {
             start if start == self.sentinel => None,
@@ -142,13 +136,13 @@ impl<'a> Search<'a> {
 
     /// Steps over at most `hops` further nodes, to the bracket of the target. `pred` is before the target.
     #[inline(never)]
-    fn hop_on<T: Trail>(
+    fn hop_on(
         &self,
         mut at: u32,
         mut pred: Node<'a>,
         hops: u32,
         target: &Target<'_>,
-        trail: &mut T,
+        trail: &mut Trail<'_>,
     ) -> Option<Bracket<'a>> {
         for _ in 0..hops {
             trail.visit();
@@ -222,13 +216,11 @@ impl<'a> Search<'a> {
 //
 // Any thread. Nothing is allocated. Without a directory the searches follow one another.
 
-/// Finds the brackets of many targets. `done` gets each target's number and outcome, and the way that led there, which began as
-/// a copy of `trail`.
-pub(crate) fn find_many<'a, T: Trail + Clone>(
+/// Finds the brackets of many targets. `done` gets each target's number and outcome, and the way that led there.
+pub(crate) fn find_many<'a>(
     search: &Search<'a>,
     targets: &[Target<'_>],
-    trail: &T,
-    done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &T),
+    done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &Trail<'_>),
 ) {
     for (group, targets) in targets.chunks(GROUP).enumerate() {
         let mut hints = [None; GROUP];
@@ -236,10 +228,10 @@ pub(crate) fn find_many<'a, T: Trail + Clone>(
             search.directory().lookup_many(targets, &mut hints, |hint| search.prefetch_hint(hint));
         }
         for (place, (target, hint)) in targets.iter().zip(&hints).enumerate() {
-            let mut way = trail.clone();
-            let found = hint.as_ref().and_then(|hint| search.find_from_hint(hint, target, &mut way));
-            let outcome = found.map_or_else(|| search.find_by_towers(target, &mut way), Ok);
-            done(group * GROUP + place, outcome, &way);
+            let mut splice = Splice::new(search.sentinel);
+            let mut trail = Trail::from(&mut splice);
+            let outcome = search.find_by(hint.as_ref(), target, &mut trail);
+            done(group * GROUP + place, outcome, &trail);
         }
     }
 }
@@ -258,7 +250,6 @@ mod tests {
     use crate::memtable::skiplist::encode::Fields;
     use crate::memtable::skiplist::inserter::Inserter;
     use crate::memtable::skiplist::list::{DuplicatePolicy, List};
-    use crate::memtable::skiplist::search::NoTrail;
     use crate::sync::Ordering;
 
     /// Every bit of every key in turn: many searches end where single searches end, in a bracket or in a gap, and never in a
@@ -286,7 +277,7 @@ mod tests {
         };
         let answers = || {
             let mut answers = vec![None; targets.len()];
-            find_many(&search, &targets, &NoTrail, &mut |index, outcome, _| {
+            find_many(&search, &targets, &mut |index, outcome, _| {
                 assert!(answers[index].replace(told(outcome)).is_none(), "{index} was answered twice");
             });
             answers
@@ -304,7 +295,11 @@ mod tests {
                 word.fetch_xor(1 << bit, Ordering::Relaxed);
                 for ((target, key), answer) in targets.iter().zip(&keys).zip(answers()) {
                     let answer = answer.unwrap();
-                    assert_eq!(answer, told(search.find(target, &mut NoTrail)), "bit {bit} of {unit}");
+                    assert_eq!(
+                        answer,
+                        told(search.find(target, &mut Trail::default())),
+                        "bit {bit} of {unit}"
+                    );
                     assert!(!answer.is_ok_and(|found| found.as_deref() != Some(key)), "bit {bit} of {unit}");
                 }
                 // ORDERING: Relaxed: one thread.

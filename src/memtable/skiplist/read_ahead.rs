@@ -10,9 +10,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::key::Direction;
-use crate::memtable::skiplist::directory::lookup::{Hint, LeafSlot};
-use crate::memtable::skiplist::search::{Search, Trail};
+use crate::key::{Direction, Target};
+use crate::memtable::skiplist::directory::lookup::LeafSlot;
+use crate::memtable::skiplist::node::Verified;
+use crate::memtable::skiplist::search::{Gap, Search, Trail};
 use crate::prefetch::prefetch_read;
 
 /// Neighbours at most this far apart, in arena units, were probably written one after the other.
@@ -72,17 +73,21 @@ impl ReadAhead {
     }
 }
 
-/// A search from which a walk goes on upwards.
-impl Trail for ReadAhead {
-    #[inline(always)]
-    fn record(&mut self, _level: u32, _at: u32) {}
-    #[inline(always)]
-    fn ask_ahead(&mut self, search: &Search<'_>, hint: &Hint) {
-        search.start_at_place(self, hint.at, Direction::Forward);
+impl<'a> Search<'a> {
+    /// The first entry at or after a position, from which a walk goes on: before the list is read, memory behind the place that
+    /// the directory names is asked for.
+    pub(crate) fn find_ahead(
+        &self,
+        target: &Target<'_>,
+        read_ahead: &mut ReadAhead,
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let hint = self.hint(target);
+        if let Some(hint) = &hint {
+            self.start_at_place(read_ahead, hint.at, Direction::Forward);
+        }
+        Ok(self.find_by(hint.as_ref(), target, &mut Trail::default())?.entry)
     }
-}
 
-impl Search<'_> {
     /// A walk has come from `at` to another node: asks for what lies side by side with it, on the side away from `at`. `true`: the
     /// read-ahead is to be moved, with `read_on` or `read_back`.
     #[inline(always)]
@@ -161,7 +166,7 @@ impl Search<'_> {
         read_ahead.steps = 0;
         read_ahead.expected = 0;
         let Some(opened) = self.view.try_open(node) else { return };
-        let Some(hint) = self.directory().lookup(&self.position(&opened)) else { return };
+        let Some(hint) = self.hint(&self.position(&opened)) else { return };
         let is_before = direction == Direction::Forward && hint.after != node;
         let slot = if is_before { hint.at.slot.wrapping_sub(1) } else { hint.at.slot };
         self.start_at_place(read_ahead, LeafSlot { slot, ..hint.at }, direction);

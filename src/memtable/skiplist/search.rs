@@ -43,75 +43,17 @@ use crate::prefetch::prefetch_read;
 const KEY_UNITS: u32 = 6;
 
 /// How much a walk checks.
-pub(crate) trait Checks {
-    /// Verify the key digest of every node that is entered.
-    const EVERY_NODE: bool;
-    /// Step over damaged nodes instead of giving up.
-    const STEP_OVER: bool;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    /// Only the bracket is verified.
+    Bracket,
+    /// The key digest of every node that is entered is verified.
+    EveryNode,
+    /// Every node is verified, and damaged ones are stepped over.
+    StepOver,
 }
 
-/// Only the bracket is verified.
-#[derive(Debug)]
-pub(crate) struct BracketOnly;
-impl Checks for BracketOnly {
-    const EVERY_NODE: bool = false;
-    const STEP_OVER: bool = false;
-}
-
-/// Every node that is entered is verified.
-#[derive(Debug)]
-pub(crate) struct EveryNode;
-impl Checks for EveryNode {
-    const EVERY_NODE: bool = true;
-    const STEP_OVER: bool = false;
-}
-
-/// Every node is verified and damaged ones are stepped over.
-#[derive(Debug)]
-pub(crate) struct Careful;
-impl Checks for Careful {
-    const EVERY_NODE: bool = true;
-    const STEP_OVER: bool = true;
-}
-
-/// Records the path of a walk.
-pub(crate) trait Trail {
-    /// The walk leaves `level` between these two nodes.
-    fn record(&mut self, level: u32, at: u32);
-    /// The walk looks at a node.
-    #[inline(always)]
-    fn visit(&mut self) {}
-    /// The directory names this place: memory that is needed behind it may be asked for.
-    #[inline(always)]
-    fn ask_ahead(&mut self, _search: &Search<'_>, _hint: &Hint) {}
-    /// The walk starts at this place of the directory, and knows the way on level 0 alone.
-    #[inline(always)]
-    fn start_at(&mut self, _hint: &Hint) {}
-}
-
-/// Counts the nodes that a walk looks at.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tally {
-    pub(crate) nodes: u32,
-}
-impl Trail for Tally {
-    #[inline(always)]
-    fn record(&mut self, _level: u32, _at: u32) {}
-    #[inline(always)]
-    fn visit(&mut self) {
-        self.nodes += 1;
-    }
-}
-
-/// Records nothing.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NoTrail;
-impl Trail for NoTrail {
-    #[inline(always)]
-    fn record(&mut self, _level: u32, _at: u32) {}
-}
-
-/// The path of a writer's last insert: the node before it on each level.
+/// The last node before a position on each level.
 #[derive(Debug, Clone)]
 pub(crate) struct Splice {
     pub(crate) prev: [u32; HEIGHT_MAX],
@@ -126,18 +68,53 @@ impl Splice {
     pub(crate) fn new(sentinel: u32) -> Splice {
         Splice { prev: [sentinel; HEIGHT_MAX], levels: HEIGHT_MAX as u32, named: LeafSlot::NONE }
     }
-}
 
-impl Trail for Splice {
+    /// Goes on after this node on a level.
     #[inline(always)]
-    fn record(&mut self, level: u32, at: u32) {
+    pub(crate) fn record(&mut self, level: u32, at: u32) {
         if let Some(prev) = self.prev.get_mut(level as usize) {
             *prev = at;
         }
     }
+}
+
+/// What a search leaves behind.
+#[derive(Debug, Default)]
+pub(crate) struct Trail<'w> {
+    /// The way that it went, for a writer.
+    pub(crate) splice: Option<&'w mut Splice>,
+    /// How many nodes it looked at.
+    pub(crate) nodes: u32,
+}
+
+impl<'w> From<&'w mut Splice> for Trail<'w> {
     #[inline(always)]
-    fn start_at(&mut self, hint: &Hint) {
-        (self.named, self.levels) = (hint.at, 1);
+    fn from(splice: &'w mut Splice) -> Trail<'w> {
+        Trail { splice: Some(splice), nodes: 0 }
+    }
+}
+
+impl Trail<'_> {
+    /// The search leaves a level after this node.
+    #[inline(always)]
+    pub(super) fn record(&mut self, level: u32, at: u32) {
+        if let Some(splice) = &mut self.splice {
+            splice.record(level, at);
+        }
+    }
+
+    /// The search looks at a node.
+    #[inline(always)]
+    pub(super) fn visit(&mut self) {
+        self.nodes += 1;
+    }
+
+    /// The search starts at this place of the directory, and knows the way on level 0 alone.
+    #[inline(always)]
+    pub(super) fn start_at(&mut self, hint: &Hint) {
+        if let Some(splice) = &mut self.splice {
+            (splice.named, splice.levels) = (hint.at, 1);
+        }
     }
 }
 
@@ -245,7 +222,7 @@ impl<'a> Search<'a> {
 
     /// Looks for the next candidate from `from`, descending as needed.
     #[inline(always)]
-    pub(crate) fn choose<T: Trail>(&self, walk: &mut Walk, mut from: u32, trail: &mut T) -> Progress {
+    pub(crate) fn choose(&self, walk: &mut Walk, mut from: u32, trail: &mut Trail<'_>) -> Progress {
         loop {
             match self.view.try_link(from, walk.level) {
                 Some(target) if target != walk.greater && target != self.sentinel => {
@@ -268,35 +245,37 @@ impl<'a> Search<'a> {
 
     /// Visits the candidate and moves on: the one step that all searches share.
     #[inline(always)]
-    pub(crate) fn step<K: Checks, T: Trail>(
+    pub(super) fn step(
         &self,
         walk: &mut Walk,
         target: &Target<'_>,
-        trail: &mut T,
+        trail: &mut Trail<'_>,
+        checks: Checks,
     ) -> Progress {
         trail.visit();
         let opened = self.view.try_open(walk.candidate);
-        let from = match opened.filter(|node| !K::EVERY_NODE || node.try_verify(&self.view).is_some()) {
-            Some(node) => {
-                if !node.order(self.comparator, target).is_lt() {
-                    walk.greater = walk.candidate;
-                    return self.descend(walk, trail);
+        let from =
+            match opened.filter(|node| checks == Checks::Bracket || node.try_verify(&self.view).is_some()) {
+                Some(node) => {
+                    if !node.order(self.comparator, target).is_lt() {
+                        walk.greater = walk.candidate;
+                        return self.descend(walk, trail);
+                    }
+                    walk.at = walk.candidate;
+                    walk.damaged_node = 0;
+                    if walk.level > 0 {
+                        self.prefetch_below(walk.at, walk.level - 1);
+                    }
+                    walk.at
                 }
-                walk.at = walk.candidate;
-                walk.damaged_node = 0;
-                if walk.level > 0 {
-                    self.prefetch_below(walk.at, walk.level - 1);
+                None if checks != Checks::StepOver => return Progress::Stopped(walk.candidate),
+                None => {
+                    if walk.damaged_node == 0 {
+                        walk.damaged_node = walk.candidate;
+                    }
+                    walk.candidate
                 }
-                walk.at
-            }
-            None if !K::STEP_OVER => return Progress::Stopped(walk.candidate),
-            None => {
-                if walk.damaged_node == 0 {
-                    walk.damaged_node = walk.candidate;
-                }
-                walk.candidate
-            }
-        };
+            };
         self.choose(walk, from, trail)
     }
 
@@ -319,7 +298,7 @@ impl<'a> Search<'a> {
 
     /// Handles a candidate that is not before the target: goes down one level, or arrives.
     #[inline(always)]
-    fn descend<T: Trail>(&self, walk: &mut Walk, trail: &mut T) -> Progress {
+    fn descend(&self, walk: &mut Walk, trail: &mut Trail<'_>) -> Progress {
         trail.record(walk.level, walk.at);
         if walk.level == 0 {
             return Progress::Arrived;
@@ -333,80 +312,82 @@ impl<'a> Search<'a> {
     }
 
     /// Finds and certifies the bracket around a position, with the checks that the table asks for.
-    #[inline]
-    pub(crate) fn find<T: Trail>(&self, target: &Target<'_>, trail: &mut T) -> Result<Bracket<'a>, Gap> {
-        if self.directory != 0
-            && let Some(bracket) = self.find_by_directory(target, trail)
-        {
-            return Ok(bracket);
-        }
-        self.find_by_towers(target, trail)
+    #[inline(never)]
+    pub(crate) fn find(&self, target: &Target<'_>, trail: &mut Trail<'_>) -> Result<Bracket<'a>, Gap> {
+        let hint = self.ask_directory(target);
+        self.find_by(hint.as_ref(), target, trail)
+    }
+
+    /// [`find`](Self::find), after the directory was asked.
+    #[inline(always)]
+    pub(super) fn find_by(
+        &self,
+        hint: Option<&Hint>,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Result<Bracket<'a>, Gap> {
+        let found = hint.and_then(|hint| self.find_from_hint(hint, target, trail));
+        found.map_or_else(|| self.find_by_towers(target, trail), Ok)
     }
 
     /// The first entry at or after a position.
     #[inline]
     pub(crate) fn find_at_or_after(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
-        Ok(self.find(target, &mut NoTrail)?.entry)
+        Ok(self.find(target, &mut Trail::default())?.entry)
     }
 
     /// The last entry before a position.
     #[inline]
     pub(crate) fn find_before(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
-        let Bracket { pred, succ, .. } = self.find(target, &mut NoTrail)?;
+        let Bracket { pred, succ, .. } = self.find(target, &mut Trail::default())?;
         self.verified(pred).map_err(|corruption| Gap { corruption, before: self.sentinel, after: succ })
     }
 
-    /// Finds and certifies the bracket from the top of the towers.
-    #[inline]
-    pub(crate) fn find_by_towers<T: Trail>(
+    /// Finds and certifies the bracket from the top of the towers; falls back to a careful search.
+    #[inline(never)]
+    pub(crate) fn find_by_towers(
         &self,
         target: &Target<'_>,
-        trail: &mut T,
+        trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
-        match self.seek_checks {
-            SeekChecks::Bracket => self.find_from::<BracketOnly, T>(self.start(), target, trail),
-            SeekChecks::EveryNode => self.find_from::<EveryNode, T>(self.start(), target, trail),
+        let arrived = match self.seek_checks {
+            SeekChecks::Bracket => self.walk_down(target, trail, Checks::Bracket),
+            SeekChecks::EveryNode => self.walk_down(target, trail, Checks::EveryNode),
+        };
+        match arrived.and_then(|walk| self.certify(walk.at, walk.greater)) {
+            Some(bracket) => Ok(bracket),
+            None => self.find_carefully(target, trail),
         }
     }
 
+    /// A walk from the top to level 0. `None`: it met damage.
+    #[inline(always)]
+    fn walk_down(&self, target: &Target<'_>, trail: &mut Trail<'_>, checks: Checks) -> Option<Walk> {
+        let mut walk = self.start();
+        let mut progress = self.choose(&mut walk, self.sentinel, trail);
+        while let Progress::On = progress {
+            // Prefetched before the comparison, whatever its result, because a single search has no other work while
+            // it waits for memory.
+            self.prefetch_below(walk.candidate, walk.level);
+            progress = self.step(&mut walk, target, trail, checks);
+        }
+        matches!(progress, Progress::Arrived).then_some(walk)
+    }
+
     /// Records the way to a target on the levels above 0. What it records is a hint: who links there verifies both sides.
-    pub(crate) fn find_above<T: Trail>(&self, target: &Target<'_>, trail: &mut T) {
+    pub(crate) fn find_above(&self, target: &Target<'_>, trail: &mut Trail<'_>) {
         let mut walk = self.start();
         let mut progress = self.choose(&mut walk, self.sentinel, trail);
         while let Progress::On = progress {
             if walk.level == 0 {
                 return;
             }
-            progress = self.step::<BracketOnly, T>(&mut walk, target, trail);
+            progress = self.step(&mut walk, target, trail, Checks::Bracket);
         }
         if let Progress::Stopped(_) = progress {
             // Damage: its neighbours are found with care.
             let _ = self.find_by_towers(target, trail);
         }
-    }
-
-    /// Finds the bracket with a walk that has begun; falls back to a careful search from the top.
-    #[inline(always)]
-    pub(crate) fn find_from<K: Checks, T: Trail>(
-        &self,
-        mut walk: Walk,
-        target: &Target<'_>,
-        trail: &mut T,
-    ) -> Result<Bracket<'a>, Gap> {
-        let at = walk.at;
-        let mut progress = self.choose(&mut walk, at, trail);
-        while let Progress::On = progress {
-            // Prefetched before the comparison, whatever its result, because a single search has no other work while
-            // it waits for memory.
-            self.prefetch_below(walk.candidate, walk.level);
-            progress = self.step::<K, T>(&mut walk, target, trail);
-        }
-        if let Progress::Arrived = progress
-            && let Some(bracket) = self.certify(walk.at, walk.greater)
-        {
-            return Ok(bracket);
-        }
-        self.find_carefully(target, trail)
     }
 
     /// Whether the back link of a bracket that was certified before still says what it said then. If the link does, too, as

@@ -234,13 +234,15 @@ fn search_batch<'a>(
     }
     ways.found.resize(writes.len(), None);
     let mut outcome = Ok(());
-    find_many(search, &targets, &no_way(search), &mut |index, found, way| {
+    find_many(search, &targets, &mut |index, found, trail| {
         let Some(&place) = places.get(index) else { return };
         let (Some(write), Some(slot)) = (writes.get(place), ways.found.get_mut(place)) else { return };
         let fits = match found {
             Err(gap) => Err(gap.corruption.into()),
             Ok(bracket) => {
-                *slot = Some((way.clone(), bracket));
+                if let Some(splice) = trail.splice.as_deref() {
+                    *slot = Some((splice.clone(), bracket));
+                }
                 refuse(core, sort, write, &bracket)
             }
         };
@@ -430,11 +432,6 @@ struct Ways<'a> {
 
 /// The way that a search has found, and the bracket that it certified.
 type Way<'a> = (Splice, Bracket<'a>);
-
-/// The way of a search that has not begun.
-fn no_way(search: &Search<'_>) -> Splice {
-    Splice::new(search.sentinel)
-}
 
 /// Writes a batch from any thread.
 pub(crate) fn write_batch(

@@ -103,9 +103,8 @@ pub(crate) fn apply_point<'a>(
     write: &Fields<'_>,
     bracket: &Bracket<'a>,
 ) -> Result<Inserted> {
-    let announce = || core.accelerators.announce(&search.view, write.key, write.key_part);
     if core.accelerators.shortcuts() == Shortcuts::Some {
-        announce()?;
+        core.accelerators.announce(&search.view, write.key, write.key_part)?;
     }
     let quick = core.points.list.insert_between(search, &mut entered.inside.inserter, write, bracket)?;
     let Linked { digest, bytes, tower } = match quick {
@@ -148,7 +147,7 @@ fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Re
     let load = Load::of(write.key.len() as u64, write.value.len() as u64);
     core.tombstones.reserve(&core.arena, &mut entered.inside.index_room, load)?;
     let inserter = &mut entered.inside.inserter;
-    let placement = core.tombstones.list.insert(&search, inserter, write, DuplicatePolicy::Reject);
+    let placement = core.tombstones.list.insert_any(&search, inserter, write, DuplicatePolicy::Reject, None);
     let placement = placement.map_err(|error| core.refuse(&mut entered.inside, load, error))?;
     let room = &mut entered.inside.index_room;
     *room = room.without(load);

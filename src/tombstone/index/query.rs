@@ -244,17 +244,13 @@ impl<'a> Search<'a> {
     /// Asks records `from..to` of one block, newest first.
     fn scan(&self, from: u32, to: u32, asked: &mut [Asked<'_>]) -> Checked<()> {
         let log = &self.tree.log;
-        match log.run(from, to) {
-            Some(run) => {
-                for (stored, index) in run.iter().zip(from..to).rev() {
-                    self.ask(log.decode(stored, index, self.complete)?, index, asked)?;
-                }
-            }
-            None => {
-                for index in (from..to).rev() {
-                    self.ask(log.record(index, self.complete)?, index, asked)?;
-                }
-            }
+        let run = log.run(from, to).unwrap_or_default();
+        for index in (from..to).rev() {
+            let record = match run.get((index - from) as usize) {
+                Some(stored) => log.decode(stored, index, self.complete)?,
+                None => log.record(index, self.complete)?,
+            };
+            self.ask(record, index, asked)?;
         }
         Ok(())
     }

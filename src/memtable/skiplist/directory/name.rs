@@ -60,7 +60,7 @@ fn behind(leaf: u32, slot: usize) -> LeafSlot {
 impl<'a> Pages<'_, 'a> {
     /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known, and before the slot there
     /// that is guessed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn name(&self, slab: &mut SubChunk, guess: LeafSlot, node: u32, target: &Target<'_>) -> Named {
         if self.put_quickly(guess, node, target).is_some() {
             return Named::In(LeafSlot { slot: guess.slot + 1, ..guess });

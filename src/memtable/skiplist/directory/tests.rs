@@ -17,7 +17,7 @@ use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List, Upkeep};
 use crate::memtable::skiplist::nearby_search::find_many;
-use crate::memtable::skiplist::search::{NoTrail, Search, Tally};
+use crate::memtable::skiplist::search::{Search, Trail};
 use crate::sync::{Mutex, Ordering};
 
 struct Table {
@@ -67,14 +67,14 @@ impl Table {
         let search = self.search();
         let targets: Vec<Target<'_>> =
             entries.iter().map(|(key, sequence)| Target::new(&BYTEWISE, key, *sequence)).collect();
-        let mut tally = Tally::default();
+        let mut trail = Trail::default();
         for (target, (key, sequence)) in targets.iter().zip(entries) {
-            let entry = search.find(target, &mut tally).unwrap().entry;
+            let entry = search.find(target, &mut trail).unwrap().entry;
             let entry = entry.unwrap_or_else(|| panic!("{note}: {key:?}@{sequence} is not there"));
             assert_eq!((entry.key(), entry.node().sequence()), (&key[..], *sequence), "{note}");
         }
         let mut found = 0;
-        find_many(&search, &targets, &NoTrail, &mut |index, outcome, _| {
+        find_many(&search, &targets, &mut |index, outcome, _| {
             let entry = outcome.unwrap().entry.unwrap();
             assert_eq!(
                 (entry.key(), entry.node().sequence()),
@@ -84,7 +84,7 @@ impl Table {
             found += 1;
         });
         assert_eq!(found, entries.len());
-        f64::from(tally.nodes) / entries.len() as f64
+        f64::from(trail.nodes) / entries.len() as f64
     }
 }
 
@@ -175,7 +175,7 @@ fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
         for key in keys.iter().skip(thread).step_by(3) {
             // ORDERING: Relaxed: numbers only have to differ.
             table.put(&mut inserter, key, next.fetch_add(1, Ordering::Relaxed));
-            table.search().find(&Target::new(&BYTEWISE, key, u64::MAX), &mut NoTrail).unwrap();
+            table.search().find_at_or_after(&Target::new(&BYTEWISE, key, u64::MAX)).unwrap();
         }
         inserter.forgotten()
     };
@@ -253,9 +253,9 @@ fn no_flipped_bit_changes_an_answer() {
 fn dearest(table: &Table, entries: &[(Vec<u8>, SequenceNumber)]) -> u32 {
     let search = table.search();
     let nodes = entries.iter().map(|(key, sequence)| {
-        let mut tally = Tally::default();
-        search.find(&Target::new(&BYTEWISE, key, *sequence), &mut tally).unwrap();
-        tally.nodes
+        let mut trail = Trail::default();
+        search.find(&Target::new(&BYTEWISE, key, *sequence), &mut trail).unwrap();
+        trail.nodes
     });
     nodes.max().unwrap()
 }
@@ -332,7 +332,7 @@ fn upkeep_runs_beside_writers() {
             scope.spawn(move || {
                 for n in (thread..count).step_by(2) {
                     table.put(&mut writer.lock(), &key(n), n + 1);
-                    table.search().find(&Target::new(&BYTEWISE, &key(n), u64::MAX), &mut NoTrail).unwrap();
+                    table.search().find_at_or_after(&Target::new(&BYTEWISE, &key(n), u64::MAX)).unwrap();
                 }
             });
         }
@@ -369,7 +369,7 @@ fn slots_lead_around_a_broken_link() {
         // ORDERING: Relaxed: one thread.
         let before = link.fetch_xor(1, Ordering::Relaxed);
         let (key, sequence) = &entries[place];
-        let found = search.find(&Target::new(&BYTEWISE, key, *sequence), &mut NoTrail);
+        let found = search.find(&Target::new(&BYTEWISE, key, *sequence), &mut Trail::default());
         let gap = found.expect_err("nothing says what follows what");
         assert_eq!((gap.before, gap.after), (pair[0], pair[1]), "link {place}");
         // ORDERING: Relaxed: one thread.
