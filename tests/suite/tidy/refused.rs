@@ -130,6 +130,17 @@ fn orderings_leftovers_and_long_files_are_refused() {
         let found = rules::ordering_row(&source, row);
         assert_eq!(found.len(), lacks, "{row}: {found:?}");
     }
+    let relaxed = Source::parse("src/a.rs", "Ordering::Relaxed\nOrdering::Relaxed");
+    let both = Source::parse("src/a.rs", "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed");
+    for (row, is_refused) in [
+        ("| only Relaxed | `b.rs` 1, `a.rs` 2 | 3 |", false),
+        ("| only Relaxed | `b.rs` 2, `a.rs` 12 | 14 |", true),
+        ("| only Relaxed | `b/a.rs` 2 | 2 |", true),
+        ("`a.rs` 2", true),
+    ] {
+        assert_eq!(!rules::ordering_row(&relaxed, row).is_empty(), is_refused, "{row}");
+    }
+    refused(&rules::ordering_row(&both, "| only Relaxed | `a.rs` 1 | 1 |"), "a.rs", "name `f`");
     let code = "fn f() {}\n// words\n".repeat(500);
     let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}", "    fn t() {}\n".repeat(90));
     let texts =

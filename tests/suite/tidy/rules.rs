@@ -20,7 +20,7 @@ const SEAM: &str = "src/sync.rs";
 const CODE_LINES_MAX: usize = 500;
 const TEST_LINES_MAX: usize = 80;
 
-/// Orderings that need a note; all but the first need a row of their own in SAFETY.md.
+/// Orderings that need a note; a file with others than the first needs a row of its own in SAFETY.md.
 const ORDERINGS: [&str; 4] = ["Relaxed", "Acquire", "Release", "AcqRel"];
 
 /// Spelled in halves, so that a search for them does not find this file.
@@ -169,8 +169,12 @@ pub(crate) fn orderings(source: &Source) -> Vec<String> {
     findings
 }
 
-/// What SAFETY.md's row of a file lacks: each function with an Acquire or a Release, and the count of the Relaxed ones. Models and
-/// tests need none for what they order.
+/// How the row begins that lists the files with Relaxed only.
+const ONLY_RELAXED: &str = "| only Relaxed | ";
+
+/// What SAFETY.md lacks of a file's orderings. Its row names each function with an Acquire or a Release, and ends with the
+/// count of the Relaxed ones. A file with Relaxed only is listed with its count in the row for those instead. Models and
+/// tests need no row for what they order.
 pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
     let (mut ordered, mut relaxed, mut function) = (BTreeSet::new(), 0, "?");
     let path = source.path.trim_start_matches("src/");
@@ -184,12 +188,23 @@ pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
     if ordered.is_empty() && relaxed == 0 {
         return vec![];
     }
+    let listed = format!("`{path}` {relaxed}");
+    let only = safety.lines().filter_map(|line| line.strip_prefix(ONLY_RELAXED));
+    let mut files = only.flat_map(|row| row.split([',', '|'])).map(str::trim);
+    if ordered.is_empty() && files.any(|file| file == listed) {
+        return vec![];
+    }
     let begin = format!("| `{path}` | ");
     let row = safety.lines().find(|line| line.starts_with(&begin)).unwrap_or("");
     let missing = ordered.iter().filter(|name| !row.contains(&format!("{name}`")));
     let missing = missing.map(|name| format!("name `{name}` and its partner in the row {begin}.."));
     let counted = row.ends_with(&format!("| {relaxed} |"));
-    let count = (!counted).then(|| format!("end the row {begin}.. with | {relaxed} |"));
+    let instead = if ordered.is_empty() {
+        format!(", or write {listed} into the row {ONLY_RELAXED}..")
+    } else {
+        "".into()
+    };
+    let count = (!counted).then(|| format!("end the row {begin}.. with | {relaxed} |{instead}"));
     missing.chain(count).collect()
 }
 
