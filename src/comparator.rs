@@ -1,4 +1,4 @@
-//! Orders of user keys: the trait, the order of bytes, and what a table asks.
+//! Comparators of user keys: the trait, bytewise order, and what a table calls.
 //!
 //! ```text
 //!   KeyComparator   order of bytes   one branch, then a comparison that is inlined

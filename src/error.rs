@@ -1,4 +1,4 @@
-//! Everything that can go wrong, as one enum and one small plain struct.
+//! The error type, an enum, and the report of damage, a struct.
 //!
 //! Who may call what: all types here are plain data, `Send` and `Sync`.
 //! Not promised: the wording of messages. Match on variants and fields.

@@ -160,15 +160,14 @@ impl Core {
         self.allocated_bytes() + self.tombstones.freeze_bytes()
     }
 
-    /// Takes room for writes that need so many bytes of the arena, and whose range tombstones load the indexes so: all
-    /// of it or nothing.
+    /// Reserves `bytes` of the arena and room for `load` in the tombstone indexes, both or neither.
     pub(crate) fn reserve(&self, inside: &mut Inside, bytes: u64, load: Load) -> Result<()> {
         self.tombstones.reserve(&self.arena, &mut inside.index_room, load)?;
         let reserved = self.arena.reserve(&mut inside.inserter.sub, bytes);
         reserved.map_err(|error| self.refuse(inside, load, error))
     }
 
-    /// The error of writes that the arena refused after the indexes had room for them.
+    /// Gives back room in the indexes after the arena refused a write; returns the write's error.
     #[cold]
     pub(crate) fn refuse(&self, inside: &mut Inside, load: Load, error: Error) -> Error {
         self.tombstones.give_back(&self.arena, &mut inside.index_room);
@@ -192,7 +191,7 @@ pub(crate) fn frozen() -> Error {
 //
 // Any thread.
 
-/// See the head of the file.
+/// The point entries of a table.
 #[derive(Debug)]
 pub(crate) struct PointEntries {
     pub(crate) list: List,

@@ -39,7 +39,7 @@ use crate::memtable::skiplist::layout::{
 use crate::memtable::table::TableReader;
 use crate::sync::{AtomicU64, Ordering};
 
-/// See the head of the file. Made by [`FaultInjector::open`].
+/// Breaks a table's memory on purpose. Made by [`FaultInjector::open`].
 ///
 /// ```
 /// use paranoid_memtable::{Error, MemTable, MemTableOptions};

@@ -1,4 +1,4 @@
-//! Meaning: write, read, scan, freeze, damage and repair.
+//! The memtable: write, read, scan, freeze, flush, salvage.
 
 pub(crate) mod skiplist;
 pub(crate) mod batch;

@@ -1,4 +1,4 @@
-//! What the structures beside the list of entries have in common. Each stores words that may be damaged, and memory.
+//! The interface of the structures beside the list of entries. Each stores words that may be damaged, and takes memory.
 //!
 //! ```text
 //!   accelerators    filters (lines in the arena), counters of reads

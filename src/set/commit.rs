@@ -68,7 +68,7 @@ pub(crate) struct Shared<B> {
 /// What the commit mutex guards. What each batch writes or needs comes first, and so in the cache line of the mutex.
 #[repr(C)]
 pub(crate) struct Commit<B> {
-    /// The last number given.
+    /// The last number given out.
     pub(crate) last: SequenceNumber,
     /// Bytes reserved since the active table was asked whether it is full.
     pub(crate) unasked: u64,
@@ -92,21 +92,21 @@ pub(crate) struct Commit<B> {
 struct Prepared<'w, 'b> {
     /// Each with its place among the numbers of the batch.
     writes: &'w mut [Fields<'b>],
-    /// How many numbers it takes: empty ranges take theirs.
+    /// How many numbers the batch takes, empty ranges included.
     numbers: u64,
     /// An upper bound of its arena bytes.
     bytes: u64,
     /// What its range tombstones add to the indexes of a table.
     load: Load,
-    /// What the journal gets, without the first number.
+    /// The journal's record, without its first number.
     encoded: Option<Vec<u8>>,
     /// The first number of a replay.
     replayed: Option<SequenceNumber>,
-    /// How it is to be written; `prepare` fills in the durability.
+    /// The write options; `prepare` fills in the durability.
     options: WriteOptions,
-    /// The table that was active when it was tried last, as the buffers know it.
+    /// The active table of the last attempt, by its number in the buffers.
     tried: u64,
-    /// When it began to wait for room.
+    /// When the batch began to wait.
     stalled: Option<Instant>,
 }
 
@@ -198,7 +198,7 @@ impl<B> Shared<B> {
         Ok(())
     }
 
-    /// Everything that can be refused without the other writes (COMMIT-1).
+    /// Makes every check that does not depend on other writes (COMMIT-1).
     fn prepare<'w, 'b>(
         &self,
         prepared: &mut Prepared<'w, 'b>,
@@ -284,7 +284,7 @@ impl<B> Shared<B> {
         }
     }
 
-    /// A batch without records takes no number. If a sync is asked for, what was written before is synced.
+    /// Commits a batch without records. It takes no number; a sync that it asks for covers earlier batches.
     fn commit_nothing(&self, prepared: &Prepared<'_, '_>) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
         self.sync_if_wanted(prepared, self.syncs.appended()).map_err(|error| self.refuse(error))?;
@@ -486,8 +486,7 @@ impl<B> Shared<B> {
         self.registry.publication.cause().or_else(|| self.commit.lock().refusal.clone())
     }
 
-    /// # Errors
-    /// `ReadOnly`.
+    /// Fails if the set is read-only.
     fn admit(&self, commit: &Commit<B>) -> Result<()> {
         if let Some(refusal) = &commit.refusal {
             return Err(refusal.clone());
@@ -495,7 +494,7 @@ impl<B> Shared<B> {
         self.registry.publication.admit()
     }
 
-    /// An empty table of which the journal was told.
+    /// Makes an empty table and tells the journal.
     pub(crate) fn next_slot(&self, commit: &mut Commit<B>) -> Result<Arc<Slot>> {
         let table = self.fork()?;
         Ok(Slot::new(self.switch_journal(commit)?, table, self.buffers.count_table()))
@@ -538,7 +537,7 @@ struct Unfinished<'s, B> {
     shared: &'s Shared<B>,
     first: SequenceNumber,
     last: SequenceNumber,
-    /// Without one it is a panic.
+    /// `None`: a panic.
     cause: Option<Error>,
 }
 

@@ -201,7 +201,7 @@ impl<B> FlushJob<B> {
         begun.map_err(|error| shared.refuse_damage(error, slots.last().map_or(0, |slot| slot.number)))
     }
 
-    /// What the freeze met counts as met by each pass.
+    /// Begins a pass, which fails if the freeze met damage.
     fn begin_pass(&mut self) -> Result<()> {
         let unfrozen = self.frozen.as_ref().err().cloned();
         self.outcome = unfrozen.map_or(Outcome::Unfinished, Outcome::Failed);

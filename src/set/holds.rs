@@ -15,7 +15,7 @@ pub fn time_holds(clock: fn() -> u64, room: usize) -> Vec<u64> {
     HOLDS.with(|holds| holds.replace((clock, Vec::with_capacity(room))).1)
 }
 
-/// A hold: from here to its drop.
+/// Times a hold until its drop.
 pub(crate) struct Hold(u64);
 
 impl Hold {

@@ -63,9 +63,9 @@ pub struct MergingCursor<'s> {
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     state: State,
-    /// The entry at the place of the cursor, or the key there of which nothing is to be shown.
+    /// The entry at the cursor's place, or only its key if nothing is shown there.
     shown: MergedEntry,
-    /// Whether there is such a place.
+    /// Whether the cursor has a place.
     has_place: bool,
 }
 
@@ -235,8 +235,8 @@ impl<'s> MergingCursor<'s> {
         self.find(way)
     }
 
-    /// Does something with every source, beside the key of the cursor's place. If some fail, the cursor has failed, with
-    /// the error of the first of them.
+    /// Calls `act` with every source and the key at the cursor's place. If some fail, the cursor fails with the first
+    /// error.
     fn each(
         &mut self,
         way: Direction,
@@ -344,7 +344,7 @@ impl<'s> MergingCursor<'s> {
         if way == Direction::Forward { &mut self.upper } else { &mut self.lower }
     }
 
-    /// Whether a key is beyond that bound.
+    /// Whether a key is beyond the bound at which this way ends.
     pub(crate) fn is_outside(&self, way: Direction, key: &[u8]) -> bool {
         let bound = if way == Direction::Forward { &self.upper } else { &self.lower };
         match bound {
@@ -354,7 +354,7 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Whether it is past an end, or was not moved yet.
+    /// Whether the cursor is past an end or unmoved.
     pub(crate) fn is_nowhere(&self) -> bool {
         self.state == State::Nowhere
     }
@@ -491,7 +491,7 @@ pub struct MergedEntry {
 }
 
 impl MergedEntry {
-    /// Begins with a key of which nothing is known.
+    /// Starts with a key and nothing else.
     pub(crate) fn begin(&mut self, key: Vec<u8>) {
         self.key = key;
         self.kind = None;
@@ -500,7 +500,7 @@ impl MergedEntry {
         self.base = None;
     }
 
-    /// `value` is that of a version which ends the search.
+    /// Takes `value` as that of the version which ends the search.
     pub(crate) fn take_value(&mut self, kind: Kind, sequence: SequenceNumber) {
         if self.operands.is_empty() {
             (self.kind, self.sequence) = (Some(kind), sequence);
@@ -509,7 +509,7 @@ impl MergedEntry {
         }
     }
 
-    /// `value` is a merge operand.
+    /// Takes `value` as an operand.
     pub(crate) fn take_operand(&mut self, sequence: SequenceNumber) {
         if self.operands.is_empty() {
             (self.kind, self.sequence) = (Some(Kind::MERGE), sequence);
@@ -662,7 +662,7 @@ pub(crate) struct Source<'s> {
     pub(crate) state: Reach,
 }
 
-/// What became of the last move of a source.
+/// The result of a source's last move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// It leads where the cursor goes.
@@ -742,7 +742,7 @@ impl<'s> Source<'s> {
         Ok(())
     }
 
-    /// How the key where it stands compares with this one, if it is on an entry.
+    /// Compares the source's key with this one, if it is on an entry.
     pub(crate) fn order(&self, comparator: &KeyComparator, key: &[u8]) -> Option<Ordering> {
         self.kind.map(|_| comparator.compare(&self.key, key))
     }

@@ -383,7 +383,7 @@ impl SetOptionsBuilder {
 /// # Ok(()) }
 /// ```
 pub trait Listener: Send + Sync {
-    /// Something happened.
+    /// Takes an event.
     fn event(&self, event: &SetEvent);
 }
 
@@ -473,7 +473,7 @@ pub enum SetEvent {
     },
 }
 
-/// What is to be told, and to whom.
+/// Undelivered events, and the listener.
 pub(crate) struct Reports {
     listener: Option<Arc<dyn Listener>>,
     pending: Mutex<VecDeque<SetEvent>>,
@@ -484,7 +484,7 @@ impl Reports {
         Reports { listener, pending: Mutex::new(VecDeque::new()) }
     }
 
-    /// Notes what `deliver` tells; the caller may hold locks.
+    /// Queues an event for `deliver`; the caller may hold locks.
     pub(crate) fn note(&self, event: impl FnOnce() -> SetEvent) {
         if self.listener.is_some() {
             let event = event();
@@ -492,7 +492,7 @@ impl Reports {
         }
     }
 
-    /// Tells what was noted (LISTENER-1). While this thread panics the next one tells it.
+    /// Delivers queued events (LISTENER-1). While this thread panics the next one does.
     #[inline]
     pub(crate) fn deliver(&self) {
         let Some(listener) = &self.listener else { return };
@@ -508,7 +508,7 @@ impl Reports {
         self.pending.lock().pop_front()
     }
 
-    /// Notes and tells.
+    /// Queues an event and delivers.
     pub(crate) fn tell(&self, event: impl FnOnce() -> SetEvent) {
         self.note(event);
         self.deliver();

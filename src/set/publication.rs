@@ -95,7 +95,7 @@ impl Publication {
         self.visible.load(Ordering::Acquire) >> 1
     }
 
-    /// The lock, and a word that says so.
+    /// Takes the lock, and marks it in `visible`.
     fn lock(&self) -> MutexGuard<'_, Order> {
         let mut order = self.order.lock();
         // ORDERING: Acquire pairs with the Release in `complete`: what was published without the lock is in its table
@@ -126,7 +126,7 @@ impl Publication {
         if published.is_ok() { Ok(()) } else { self.complete_locked(first, last) }
     }
 
-    /// Notes it under the lock (PUBLICATION-4).
+    /// `complete`, under the lock (PUBLICATION-4).
     #[cold]
     fn complete_locked(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
         let mut order = self.lock();
@@ -192,8 +192,7 @@ impl Publication {
         which
     }
 
-    /// # Errors
-    /// `ReadOnly` if a commit stopped.
+    /// Fails with `ReadOnly` if a commit stopped.
     #[inline]
     pub(crate) fn admit(&self) -> Result<()> {
         // ORDERING: Relaxed: a hint, see `stop`; the cause is behind the lock.
@@ -231,15 +230,15 @@ impl Publication {
         self.show(&order);
     }
 
-    /// Numbers up to this one belong to nobody: a replay goes on after them. Nothing is under way, and the caller has
-    /// the commit mutex.
+    /// Leaves numbers up to this one unused: a replay goes on after them. Nothing is under way, and the caller has the
+    /// commit mutex.
     pub(crate) fn skip_to(&self, last: SequenceNumber) {
         let mut order = self.lock();
         order.visible = order.visible.max(last);
         self.show(&order);
     }
 
-    /// Stores the visible number. Without anybody to whom the next one matters, commits need no lock from here on.
+    /// Stores the visible number. If no thread depends on the next one, commits need no lock from here on.
     fn show(&self, order: &Order) {
         let is_quiet = order.done.is_empty() && order.stop.is_none() && order.waiting == 0;
         let bit = if is_quiet { 0 } else { LOCKED };
@@ -402,7 +401,7 @@ impl SyncLeader {
         }
     }
 
-    /// Syncs for everybody (SYNC-LEADER-1).
+    /// Syncs for all waiters (SYNC-LEADER-1).
     fn lead(&self, journal: &dyn Journal) {
         let mut leading = Leading { leader: self, outcome: Err(Error::WriterPanicked) };
         let covered = self.appended();

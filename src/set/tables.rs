@@ -57,7 +57,7 @@ impl LastNumber {
     }
 }
 
-/// A table of the set.
+/// A table of a set.
 pub(crate) struct Slot {
     pub(crate) number: u64,
     pub(crate) table: MemTable,
@@ -115,7 +115,7 @@ impl<B> Tables<B> {
 //
 // Any thread. A snapshot pins no memory.
 
-/// The snapshots of one set, and what they begin with.
+/// The snapshots of one set, and what is visible.
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) publication: Publication,

@@ -50,7 +50,7 @@ impl ThreadState {
         true
     }
 
-    /// Whether it flushes what is sealed without being told to.
+    /// Whether the thread flushes sealed tables without an order.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.at, At::Ready | At::Flushing)
     }
@@ -60,7 +60,7 @@ impl ThreadState {
         matches!(self.at, At::None | At::Closing)
     }
 
-    /// Why it failed.
+    /// Why the thread failed.
     pub(crate) fn error(&self) -> Option<Error> {
         self.error.clone()
     }
@@ -79,12 +79,12 @@ impl ThreadState {
         }
     }
 
-    /// It calls the engine's function.
+    /// Notes a call of the engine's function.
     pub(crate) fn begin_work(&mut self) {
         self.at = At::Flushing;
     }
 
-    /// A flush of the set has ended without an install. If it was the thread's, what the function returns says more.
+    /// Notes that a flush ended without an install. If it was the thread's, the function's result says more.
     pub(crate) fn leave(&mut self) {
         match self.at {
             At::Flushing => self.at = At::Left,
@@ -92,7 +92,7 @@ impl ThreadState {
         }
     }
 
-    /// The engine's function has returned.
+    /// Notes that the engine's function returned.
     pub(crate) fn end_work(&mut self, flushed: Result<()>) {
         match (flushed, self.at) {
             (Err(error), _) => self.fail(error),

@@ -289,7 +289,7 @@ fn settle<'v>(lookup: Lookup<'v>, operands: &mut Vec<Operand<'v>>) -> Result<Opt
     Ok(Some(SetLookup::Merge(PendingMerge { operands: std::mem::take(operands), base })))
 }
 
-/// The answer when no table has another.
+/// The answer if it depends on the base.
 fn at_the_base(operands: Vec<Operand<'_>>) -> SetLookup<'_> {
     if operands.is_empty() {
         return SetLookup::NotFound;
@@ -457,7 +457,7 @@ pub struct SetRange<'s> {
 /// One end of a range.
 struct Tip<'s> {
     cursor: MergingCursor<'s>,
-    /// Whether it goes on from where its cursor is, and not from its place.
+    /// Whether the end goes on from its cursor, and not from its place.
     is_moving: bool,
 }
 

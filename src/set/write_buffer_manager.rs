@@ -148,7 +148,7 @@ struct Counted {
     phase: Phase,
 }
 
-/// Where a table is on its way.
+/// The phase of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Not in its set yet.
@@ -253,7 +253,7 @@ impl Buffers {
         stats
     }
 
-    /// Does something with what is known of a set.
+    /// Calls `act` with the state of a set.
     fn with<T>(&self, set: u64, act: impl FnOnce(&mut Member) -> T) -> Option<T> {
         self.state.lock().sets.get_mut(&set).map(act)
     }
@@ -269,7 +269,8 @@ impl Buffers {
         is_full.then_some(StallCause::Unflushed)
     }
 
-    /// Asks for the largest active table if active ones have most of the buffer size, or all that a flush could free.
+    /// Asks to seal the largest active table if active ones have most of the buffer size, or all that a flush could
+    /// free.
     fn seal_early(&self, state: &mut State, bytes: u64) {
         let unflushed = state.stats(None).unflushed_bytes;
         let active: u64 = state.unasked().map(|table| table.bytes).sum();
@@ -315,7 +316,7 @@ impl State {
         stats
     }
 
-    /// Active tables with bytes that nobody was asked to seal.
+    /// Active tables with bytes whose sets were not asked to seal.
     fn unasked(&self) -> impl Iterator<Item = &Counted> {
         let is_unasked = |set: &u64| self.sets.get(set).is_some_and(|set| set.seal == Seal::No);
         let active = self.tables.values().filter(|table| table.phase == Phase::Active && table.bytes > 0);
@@ -359,7 +360,7 @@ impl State {
     }
 }
 
-/// The flush thread of a set, for itself and for who started it.
+/// A set's flush thread, as it and its starter see it.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadOf {
     buffers: Arc<Buffers>,
@@ -404,7 +405,7 @@ impl Membership {
         Membership { buffers, set, recycler }
     }
 
-    /// A new table.
+    /// Counts a new table.
     pub(crate) fn count_table(&self) -> Arc<TableBytes> {
         let mut state = self.buffers.state.lock();
         let table = state.next();
@@ -428,7 +429,7 @@ impl Membership {
         Ok(Ok(state.sets.get(&self.set).map_or(Seal::No, |set| set.seal)))
     }
 
-    /// Whether the set is asked to seal its active table. It is not asked any more.
+    /// Takes the request to seal the active table, if there is one.
     pub(crate) fn take_seal(&self) -> Seal {
         let seal = self.buffers.with(self.set, |member| std::mem::replace(&mut member.seal, Seal::No));
         seal.unwrap_or(Seal::No)
@@ -530,7 +531,7 @@ impl Membership {
 }
 
 impl Drop for Membership {
-    /// Nobody flushes its tables any more (WRITE-BUFFERS-2).
+    /// Leaves its tables without a flush (WRITE-BUFFERS-2).
     fn drop(&mut self) {
         let mut state = self.buffers.state.lock();
         state.sets.remove(&self.set);
@@ -553,7 +554,7 @@ impl TableBytes {
         self.table
     }
 
-    /// The table has so many bytes, and is there on its way.
+    /// Sets the table's bytes and phase.
     pub(crate) fn count(&self, phase: Phase, bytes: u64) {
         self.note(&mut self.buffers.state.lock(), phase, bytes);
         if phase == Phase::Pinned {
@@ -561,7 +562,7 @@ impl TableBytes {
         }
     }
 
-    /// The table is sealed with so many bytes, and `next` is the active one, in one step.
+    /// Counts the table as sealed with so many bytes and `next` as active, in one step.
     pub(crate) fn seal(&self, bytes: u64, next: &TableBytes) {
         let mut state = self.buffers.state.lock();
         self.note(&mut state, Phase::Sealed, bytes);

@@ -1,4 +1,4 @@
-//! The index against brute force: random tombstones, arrival orders, snapshots, threads, and flipped bits.
+//! Tests of the index against brute force: random tombstones, arrival orders, snapshots, threads, and flipped bits.
 //!
 //! Every failure names its seed; replay with `PARANOID_SEED=<seed> cargo test --lib tombstone::tests`.
 

@@ -1,4 +1,4 @@
-//! Everything that can go wrong with a file, as one enum and one plain struct.
+//! The errors of files: one enum and one plain struct.
 //!
 //! Who may call what: all types here are plain data, `Send` and `Sync`.
 //! Not promised: the wording of messages. Match on variants and fields.

@@ -1,4 +1,4 @@
-//! The end of a file: filter, index, range deletions, properties, metaindex, footer; then sync, read back, name.
+//! Completes a file: filter, index, range deletions, properties, metaindex, footer; then sync, read back, rename.
 //!
 //! * SST-FINISH-1: the file has its name only once it is whole, synced, and (if asked for) read back and found equal:
 //!   every block verified, every entry counted and its digest added up, the sums compared with those of the entries
@@ -202,7 +202,7 @@ impl<S: Storage> SortedTableWriter<S> {
         all
     }
 
-    /// Sync, read back, name.
+    /// Syncs, reads back and publishes the file.
     fn complete(mut self, sizes: &Sizes) -> Result<Written> {
         self.out.seal()?;
         if self.options.verify_after_write {

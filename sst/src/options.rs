@@ -1,4 +1,4 @@
-//! What a table file is made with.
+//! Options of a table file.
 //!
 //! Plain data; any thread. An option that the files of its format version cannot have is `InvalidArgument` from
 //! `build`.

@@ -1,4 +1,4 @@
-//! A table file as a row of blocks: the footer, and any block that a handle names.
+//! Reads a table file by blocks: the footer, and any block that a handle names.
 //!
 //! ```text
 //!   handle -> compared with the file's length -> bytes read -> checksum -> decompressed

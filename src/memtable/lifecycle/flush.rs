@@ -404,8 +404,8 @@ impl<'t> FlushIter<'t> {
         FlushEntry { user_key, sequence, kind, value, protection }
     }
 
-    /// The fragments of all range tombstones. Those that the freeze cut will do if they are of as many tombstones as the list
-    /// has, and no snapshot tells these apart.
+    /// The fragments of all range tombstones. Those cut by the freeze are used if they have all tombstones of the list
+    /// and no snapshot tells these apart.
     #[cold]
     #[inline(never)]
     fn cut(&mut self) -> Result<Fragments> {

@@ -1,4 +1,4 @@
-//! From the last write to the file.
+//! Flush, scrub and salvage.
 
 #![forbid(unsafe_code)]
 

@@ -188,7 +188,8 @@ impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
         ended.err().into_iter().for_each(|found| self.find(found));
     }
 
-    /// Looks at the pages of the directory. What one looks like that names damaged nodes says nothing about the page.
+    /// Verifies the pages of the directory, unless damage was found already: a page that names damaged nodes looks
+    /// wrong.
     fn directory(&mut self) {
         let Ok(search) = self.core.point_search() else { return };
         if search.directory == 0 || !self.report.findings.is_empty() {

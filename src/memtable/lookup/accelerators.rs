@@ -19,7 +19,7 @@ use crate::sync::{AtomicU64, Ordering, thread_number};
 
 #[cfg(feature = "fault-injection")]
 use crate::memtable::side_structure::VisitWords;
-/// See the head of the file.
+/// The filters of a table and its counters.
 #[derive(Debug, Default)]
 pub(crate) struct Accelerators {
     keys: Option<Filter<KEYS>>,
@@ -200,7 +200,7 @@ events! {
 #[repr(align(128))]
 struct CounterShard([AtomicU64; EVENTS]);
 
-/// See the head of the file.
+/// Counters of reads, in shards.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     shards: Box<[CounterShard]>,

@@ -51,11 +51,11 @@ pub(crate) const PREFIXES: usize = 1;
 pub(crate) enum Answer {
     /// No entry has this key or prefix.
     Absent,
-    /// One may have.
+    /// An entry may have it.
     Perhaps,
 }
 
-/// See the head of the file. A constant says what it holds, because a field could be copied together with the control
+/// A filter of keys or prefixes. A constant says which, because a field could be copied together with the control
 /// words.
 #[derive(Debug)]
 pub(crate) struct Filter<const HOLDS: usize> {

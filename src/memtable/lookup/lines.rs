@@ -52,7 +52,7 @@ const PAD_MAX: u64 = LINE_BYTES - UNIT as u64;
 /// How often a scrub reads a line again that disagrees and changes meanwhile.
 const SETTLE_ROUNDS: u32 = 3;
 
-/// See the head of the file.
+/// Cache lines, each with a control word.
 #[derive(Debug)]
 pub(crate) struct Lines {
     /// First unit of line 0, and how many lines there are.

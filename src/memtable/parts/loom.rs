@@ -1,4 +1,4 @@
-//! Loom models of the gate: a freeze beside writers. All actors are spawned threads.
+//! Loom models of the writers' gates: a freeze beside writers. All actors are spawned threads.
 
 #![forbid(unsafe_code)]
 

@@ -68,7 +68,7 @@ impl RangeTombstones {
         Ok(self.list.search(Head::Ranges, ground.arena.view()?, ground.comparator))
     }
 
-    /// Makes the room of a writer at least `wanted`, or leaves it as it is (RANGE-TOMBSTONES-2). O(log n).
+    /// Reserves room until the writer has at least `wanted`, or changes nothing (RANGE-TOMBSTONES-2). O(log n).
     pub(crate) fn reserve(&self, arena: &Arena, room: &mut Load, wanted: Load) -> Result<()> {
         let missing = wanted.without(*room);
         if missing.is_empty() {
@@ -81,7 +81,7 @@ impl RangeTombstones {
         Ok(())
     }
 
-    /// Bytes that the limit would count for so much more.
+    /// Bytes that the limit would count for `more`.
     pub(crate) fn bytes_for(&self, more: Load) -> u64 {
         let counted = self.counted.lock();
         bytes_max(counted.plus(more)) - bytes_max(*counted)
@@ -271,8 +271,8 @@ impl SideStructure for RangeTombstones {
     }
 }
 
-/// Dropped where a tombstone got into the list and not into the index, by an error or by a panic of the comparator:
-/// from then on the list answers.
+/// A guard. If it is dropped, after an error or a panic of the comparator, the index lacks a tombstone, and the list
+/// answers from then on.
 struct ListAnswers<'t> {
     control: &'t Control,
 }

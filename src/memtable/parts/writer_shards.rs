@@ -169,14 +169,14 @@ impl Totals {
         Totals { entries, deletes, range_deletes, data_bytes, digest_sum, displaced }
     }
 
-    /// Both, wrapping.
+    /// The sum, wrapping.
     pub(crate) fn plus(&self, other: &Totals) -> Totals {
         let (left, right) = (self.as_array(), other.as_array());
         Totals::from_array(std::array::from_fn(|i| left[i].wrapping_add(right[i])))
     }
 
-    /// These sums, with 0 for what is below it: a replacement may be counted before the entry that it replaced, by
-    /// another writer.
+    /// These sums, with 0 for negative ones: a replacement may be counted before the entry that it replaced, by another
+    /// writer.
     fn not_below_zero(self) -> Totals {
         let count = |sum: u64| if sum.cast_signed() < 0 { 0 } else { sum };
         Totals { deletes: count(self.deletes), data_bytes: count(self.data_bytes), ..self }
@@ -313,7 +313,7 @@ impl Entered<'_> {
     }
 }
 
-/// Dropped where the comparator panicked, so that an entry may lie under any tombstone.
+/// A guard, dropped if the comparator panics: the entry counts under every tombstone.
 struct Unsure<'s>(&'s WriterShard);
 
 impl Drop for Unsure<'_> {
@@ -346,7 +346,7 @@ impl WriterShard {
         }
     }
 
-    /// Enters if nobody is inside.
+    /// Enters if no writer is inside.
     #[inline(always)]
     fn try_enter(&self) -> Option<Entered<'_>> {
         self.inside.try_lock().map(|inside| self.hold(inside))
@@ -444,7 +444,7 @@ impl WriterShards {
         self.admit(shard.wait())
     }
 
-    /// Goes on with a write whose gate is open.
+    /// Admits a write if its gate is open.
     #[inline(always)]
     fn admit<'s>(&self, entered: Entered<'s>) -> Option<Entered<'s>> {
         if entered.inside.frozen == Gate::Open {
@@ -455,7 +455,7 @@ impl WriterShards {
         None
     }
 
-    /// What a write does that found its gate closed: it waits until all gates are (WRITER-SHARDS-5).
+    /// After a write found its gate closed: waits until all gates are closed (WRITER-SHARDS-5).
     #[cold]
     fn refuse(&self) {
         if !self.holds_this_thread() {
@@ -627,10 +627,10 @@ impl Watch {
 /// The watched tombstones, by slot.
 pub(crate) type Slots = [Option<Arc<Watch>>; SLOTS];
 
-/// See the head of the file.
+/// The newest range tombstones of a table.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// The number of the last one: a hint.
+    /// The last tombstone's number: a hint.
     last: AtomicU64,
     slots: Mutex<Slots>,
 }
@@ -665,7 +665,7 @@ impl Watches {
         self.last.store(number, Ordering::Relaxed);
     }
 
-    /// The number of the last one, or an earlier one's.
+    /// The last tombstone's number, or an earlier one's.
     #[inline(always)]
     pub(crate) fn last(&self) -> u64 {
         // ORDERING: Relaxed: whoever sees an earlier number does not know the later tombstones, and says so.

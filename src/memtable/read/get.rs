@@ -605,7 +605,7 @@ pub(crate) fn count_digests(core: &Core, view: &View<'_>, count: u64) {
     }
 }
 
-/// Filter, then list.
+/// Asks the filter, then the list.
 fn locate_by_filter<'a>(
     core: &Core,
     search: &Search<'a>,

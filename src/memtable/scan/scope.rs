@@ -40,7 +40,7 @@ pub(crate) enum State {
     Gap,
 }
 
-/// See the head of the file.
+/// Which entries a walk may show.
 pub(crate) struct Scope {
     pub(crate) visibility: Visible,
     /// The table's checked values as of the last seek.
@@ -62,8 +62,8 @@ fn park(entry: Option<Verified<'_>>) -> Option<Parked> {
     entry.as_ref().map(Parked::new)
 }
 
-/// Whether what a backward step found from the near entry on, the first one beyond a gap, lies after that entry: the
-/// walk has been there, and the gap was reported.
+/// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the walk has been there, and
+/// the gap was reported.
 #[cold]
 fn leads_back<'a>(core: &Core, search: &Search<'a>, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
     let bound = ScanBound::just_after(near.node());

@@ -480,7 +480,7 @@ impl Run {
         Target::new(&core.comparator, entry.key(), newest)
     }
 
-    /// The position after it.
+    /// The position after the run.
     fn end<'k>(self, core: &Core, entry: &Verified<'k>) -> Target<'k> {
         match self {
             Run::Key => Target::behind_key(&core.comparator, entry.key()),

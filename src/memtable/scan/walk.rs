@@ -47,7 +47,7 @@ struct Heading {
     limit: StepLimit,
 }
 
-/// See the head of the file.
+/// A place that moves both ways.
 pub(crate) struct Walk {
     scope: Scope,
     state: State,

@@ -47,14 +47,14 @@ pub(crate) const FIRST_UNITS: u32 = 256;
 /// end of a chunk is not continued in the next one.
 const RESERVED_UNITS: u64 = 1;
 
-/// See the head of the file.
+/// The bytes of a table, in chunks.
 pub(crate) struct Arena {
     pub(crate) control: Control,
     /// Number of units handed out per chunk, from its start.
     used: [AtomicU64; CHUNKS_MAX],
     pub(crate) room: Room,
     owners: Mutex<Vec<Memory>>,
-    /// Who has chunks of earlier arenas, and gets those of this one.
+    /// Keeps chunks of dropped arenas, and gets those of this one.
     pub(crate) recycler: Weak<Recycler>,
     #[cfg(loom)]
     model: model::Words,
@@ -614,7 +614,7 @@ mod model {
 //
 // Any thread. Counts are exact once no writer is inside.
 
-/// See the head of the file. In units.
+/// Units counted against the hard limit.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// All that is counted.

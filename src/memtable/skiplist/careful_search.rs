@@ -79,7 +79,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The level-0 link of `from` is broken, or went back to an earlier value: comes back from `greater` (SEARCH-4).
+    /// Searches backward from `greater`, because the level-0 link of `from` is broken or lost (SEARCH-4).
     #[cold]
     fn find_backwards(self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
         let mut right = self.nearest_named(target, walk.greater);

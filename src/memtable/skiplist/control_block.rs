@@ -33,7 +33,7 @@ pub(crate) const CHUNKS_MAX: usize = (32 - SHIFT_MIN + 1) as usize;
 pub(crate) struct ControlWord(usize);
 
 impl ControlWord {
-    /// The salt of all of them. If it is damaged, no word agrees with its check.
+    /// The salt of all words. If it is damaged, no word agrees with its check.
     const SALT: ControlWord = ControlWord(0);
     pub(crate) const MASK: ControlWord = ControlWord(1);
     pub(crate) const FACTOR: ControlWord = ControlWord(2);
@@ -112,7 +112,7 @@ impl Shape {
     }
 }
 
-/// See the head of the file.
+/// A table's control words.
 #[derive(Debug)]
 pub(crate) struct Control {
     words: ControlWords<COUNT>,

@@ -1,4 +1,4 @@
-//! What a writer keeps between its inserts: where it was, where memory comes from, what is to be named.
+//! A writer's state between inserts: its last place, its memory, and nodes that wait for a name.
 //!
 //! ```text
 //!   beside the last insert   a few hops on level 0 from it, or from the node before it, if the last one was found so
@@ -41,7 +41,7 @@ enum Next {
 struct Waiting {
     nodes: [u32; WAITING_MAX],
     count: usize,
-    /// How many there was no room for (INSERTER-2).
+    /// Nodes for which it had no room (INSERTER-2).
     #[cfg(test)]
     forgotten: usize,
 }
@@ -61,7 +61,7 @@ impl Waiting {
     }
 }
 
-/// What a writer owns: its sub-chunk and the way of its last insert.
+/// What a writer owns: its sub-chunk and the splice of its last insert.
 #[derive(Debug)]
 pub(crate) struct Inserter {
     pub(crate) sub: SubChunk,
@@ -92,24 +92,24 @@ impl Default for Inserter {
 }
 
 impl Inserter {
-    /// Bytes that it took ahead.
+    /// Arena bytes taken and unused.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.sub.left_bytes() + self.slab.left_bytes()
     }
 
-    /// How many names it forgot (INSERTER-2).
+    /// How many names were dropped (INSERTER-2).
     #[cfg(all(test, not(loom)))]
     pub(super) fn forgotten(&self) -> usize {
         self.waiting.forgotten
     }
 
-    /// Goes on after a way that a search of this list has recorded.
+    /// Takes over the splice of a search of this list.
     pub(crate) fn follow(&mut self, search: &Search<'_>, way: &Splice) {
         self.splice.clone_from(way);
         (self.owner, self.next, self.run) = (search.sentinel, Next::After, u32::MAX);
     }
 
-    /// Goes on at a place that a search has certified and whose way it follows.
+    /// Notes that the next insert is in the bracket of a followed splice.
     #[inline(always)]
     pub(crate) fn arrive(&mut self) {
         (self.next, self.run) = (Next::After, self.run.wrapping_add(1));
@@ -164,14 +164,14 @@ impl Inserter {
         near
     }
 
-    /// The next entry is looked for on the side of the last one on which this one was found.
+    /// Makes the next search start on the side of the last entry where this one was found.
     #[inline(always)]
     fn keep_to(&mut self, next: Next) {
         self.next = next;
         self.run = if next == Next::Elsewhere { 0 } else { self.run.wrapping_add(1) };
     }
 
-    /// The node that it inserted last.
+    /// The node that was inserted last.
     #[inline(always)]
     pub(crate) fn last(&self) -> u32 {
         self.splice.prev[0]
@@ -215,8 +215,8 @@ impl Inserter {
         Ok(bracket)
     }
 
-    /// What is left to do once a node is published and counted: its name in the directory, and its higher levels. The
-    /// comparator may panic here (LIST-4). What cannot be linked is left out: it costs speed only.
+    /// Names a published and counted node in the directory, and links its higher levels. The comparator may panic here
+    /// (LIST-4). What cannot be linked is left out: it costs speed only.
     #[inline(always)]
     pub(super) fn settle(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
@@ -232,8 +232,8 @@ impl Inserter {
         search.link_tower(&mut self.splice, fields, tower);
     }
 
-    /// Looks for the places of a tower whose node was placed by the directory. What is not found is left out: the head
-    /// leads there as well, by more steps.
+    /// Searches the levels of a tower whose node was placed by the directory. A level that is not found starts at the
+    /// head: more steps.
     #[cold]
     #[inline(never)]
     fn find_tower(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
@@ -244,7 +244,7 @@ impl Inserter {
         self.splice.record(0, tower.node);
     }
 
-    /// Names a published node in the directory, and those that wait for it.
+    /// Names a published node in the directory, and the nodes that wait.
     #[inline(never)]
     fn name(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         let target =

@@ -270,7 +270,7 @@ impl<'a> Search<'a> {
 // ```
 // Any thread. Not promised by `resume`: that the node was not damaged since.
 
-/// See the head of the file.
+/// A verified node without a borrow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parked {
     /// Offset (32) | revision (32).

@@ -197,7 +197,7 @@ pub(crate) enum Towers {
 const SPARSE_BY: u32 = 4;
 
 impl Towers {
-    /// About how many entries stand for one node of a level.
+    /// About how many entries one node of a level represents.
     pub(crate) fn entries_for_one(self, level: u32) -> f64 {
         match self {
             Towers::Sparse if level > 0 => f64::from(level + SPARSE_BY).exp(),

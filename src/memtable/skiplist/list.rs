@@ -37,7 +37,7 @@ use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
 use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// See the head of the file.
+/// A skiplist over an arena.
 #[derive(Debug)]
 pub(crate) struct List {
     /// Levels in use: a hint that only grows.
@@ -145,7 +145,7 @@ impl List {
         self.top.load(Ordering::Relaxed).min(HEIGHT_MAX as u32 - 1)
     }
 
-    /// Tells a search that is kept from insert to insert how high the list has become.
+    /// Updates the top level of a search that is kept between inserts.
     #[inline(always)]
     pub(crate) fn heighten(&self, search: &mut Search<'_>) {
         search.course.top = self.top();
@@ -167,8 +167,8 @@ impl List {
         }
     }
 
-    /// Inserts most entries: those without an equal, at the first attempt, where a search has certified the place. What else
-    /// there is to do is done by [`insert_any`](Self::insert_any), out of the way.
+    /// Inserts most entries: those without an equal, at the first attempt, where a search has certified the place. All
+    /// other cases are left to [`insert_any`](Self::insert_any).
     #[inline(always)]
     pub(crate) fn insert_between<'a>(
         &self,
@@ -240,7 +240,7 @@ impl List {
         }
     }
 
-    /// Takes the space of a node.
+    /// Takes space for a node.
     #[inline(always)]
     fn site(
         &self,
@@ -372,8 +372,8 @@ fn count_level(
     }
 }
 
-/// Compares what the caller's buffers say with what the arena holds, before it is published. K without a caller's digest,
-/// too: the height was made from it.
+/// Compares a node with the caller's buffers before it is published. K is compared even without a caller's digest: the
+/// height was made from it.
 #[inline(always)]
 pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -> Result<(), Corruption> {
     if let Some(parts) = built.parts
@@ -389,7 +389,7 @@ pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -
     }
 }
 
-/// Header and key digest were read back; K and V are those that the digests were made of, if any are stored.
+/// Compares the caller's digest with K and V as digested, or with the node read back if that is not enough.
 #[inline(always)]
 fn check_caller_digest(
     view: &View<'_>,

@@ -189,7 +189,7 @@ fn back(_map: &MmapMut, _offset: usize, _bytes: usize) {}
 //
 // Any thread.
 
-/// See the head of the file.
+/// Keeps chunks of dropped arenas.
 pub(crate) struct Recycler {
     /// Bytes of each chunk.
     chunk_bytes: usize,

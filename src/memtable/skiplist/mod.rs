@@ -1,4 +1,4 @@
-//! Order: arena, nodes, links, search, insert, iteration. Knows bytes and order, not meaning.
+//! The skiplist: arena, nodes, links, search, insert, iteration. It knows bytes and order only.
 
 pub(crate) mod layout;
 pub(crate) mod memory;

@@ -26,7 +26,7 @@ impl<'a> Search<'a> {
         Pages { view: &self.view, comparator: self.comparator, root: self.course.directory }
     }
 
-    /// What the directory says about a target that has a key.
+    /// The directory's hint for a target that has a key.
     #[inline(always)]
     pub(super) fn ask_directory(&self, target: &Target<'_>) -> Option<Hint> {
         if self.course.directory == 0 || target.is_extreme() {
@@ -43,7 +43,7 @@ impl<'a> Search<'a> {
         self.ask_directory(target)
     }
 
-    /// Asks for the two nodes that a hint names.
+    /// Prefetches the two nodes that a hint names.
     #[inline(always)]
     pub(crate) fn prefetch_hint(&self, hint: &Hint) {
         self.prefetch_node(hint.before, 0);
@@ -52,7 +52,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Goes on from a hint. `None`: it was of no use, or anything unusual.
+    /// Searches on from a hint. `None`: a useless hint, or anything unusual.
     #[inline(always)]
     pub(crate) fn find_from_hint(
         &self,

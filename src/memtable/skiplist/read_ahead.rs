@@ -1,4 +1,4 @@
-//! Asks for memory before it is read: along level 0 where neighbours lie side by side, along the directory elsewhere.
+//! Prefetches what a walk reads next: along level 0 where neighbours lie side by side, along the directory elsewhere.
 //!
 //! ```text
 //!   side by side   at -> next -> . -> . -> .             2048 bytes further on
@@ -37,10 +37,10 @@ pub(crate) struct ReadAhead {
     steps: u32,
     /// Steps in a row to neighbours side by side, up to `LONG_RUN`.
     run: u32,
-    /// Of the nodes that the directory names the one that the walk meets next, and where it is named.
+    /// The next node on the walk that the directory names, and its slot.
     expected: u32,
     next: LeafSlot,
-    /// Where the last one is named that was asked for.
+    /// The slot of the last node that was prefetched.
     far: LeafSlot,
 }
 
@@ -52,7 +52,7 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Whether it is to be moved after a step to this node, which lies elsewhere.
+    /// Whether the read-ahead moves after a step to this node, which lies elsewhere.
     #[inline(always)]
     fn is_due_elsewhere(&mut self, node: u32) -> bool {
         self.run = 0;
@@ -60,8 +60,8 @@ impl ReadAhead {
         node == self.expected || self.steps > PATIENCE
     }
 
-    /// Whether it is to be moved after a step to this node, which lies beside the one before. In a long run of such steps there is
-    /// nothing to ask the directory for; the first step out of it starts the read-ahead again.
+    /// Whether the read-ahead moves after a step to this node, which lies beside the one before. In a long run of such
+    /// steps it rests; the first step out of the run starts it again.
     #[inline(always)]
     fn is_due_beside(&mut self, node: u32) -> bool {
         self.run += 1;
@@ -74,8 +74,8 @@ impl ReadAhead {
 }
 
 impl<'a> Search<'a> {
-    /// The first entry at or after a position, from which a walk goes on: before the list is read, memory behind the place that
-    /// the directory names is asked for.
+    /// The first entry at or after a position, where a walk begins. What lies behind that place in the directory is
+    /// prefetched first.
     pub(crate) fn find_ahead(
         &self,
         target: &Target<'_>,
@@ -88,8 +88,8 @@ impl<'a> Search<'a> {
         Ok(self.find_by(hint.as_ref(), target, &mut Trail::default())?.entry)
     }
 
-    /// A walk has come from `at` to another node: asks for what lies side by side with it, on the side away from `at`. `true`: the
-    /// read-ahead is to be moved, with `read_on` or `read_back`.
+    /// After a step from `at` to `to`, prefetches what lies beside `to` on the far side. `true`: the caller must move
+    /// the read-ahead, with `read_on` or `read_back`.
     #[inline(always)]
     pub(crate) fn look_on(&self, read_ahead: &mut ReadAhead, at: u32, to: u32) -> bool {
         if to.wrapping_sub(at) <= NEAR_UNITS {
@@ -128,7 +128,7 @@ impl<'a> Search<'a> {
         self.ask_further(read_ahead, direction);
     }
 
-    /// Asks for one more node.
+    /// Prefetches one more node.
     #[inline(always)]
     fn ask_further(&self, read_ahead: &mut ReadAhead, direction: Direction) {
         let (far, node) = self.named_after(read_ahead.far, direction);
@@ -160,7 +160,7 @@ impl<'a> Search<'a> {
         (next, directory.named(next))
     }
 
-    /// Looks the node up that the walk has come to.
+    /// Starts the read-ahead where the walk is.
     #[inline(never)]
     fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         read_ahead.steps = 0;
@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
         self.start_at_place(read_ahead, LeafSlot { slot, ..hint.at }, direction);
     }
 
-    /// The walk stands at a place of the directory.
+    /// Starts the read-ahead at this slot.
     #[inline(always)]
     fn start_at_place(&self, read_ahead: &mut ReadAhead, place: LeafSlot, direction: Direction) {
         read_ahead.steps = 0;

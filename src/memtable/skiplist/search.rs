@@ -64,12 +64,12 @@ pub(crate) struct Splice {
 }
 
 impl Splice {
-    /// Before a search from the top of a list.
+    /// For a search from the top of a list.
     pub(crate) fn new(sentinel: u32) -> Splice {
         Splice { prev: [sentinel; HEIGHT_MAX], levels: HEIGHT_MAX as u32, named: LeafSlot::NONE }
     }
 
-    /// Goes on after this node on a level.
+    /// Sets the last node on a level.
     #[inline(always)]
     pub(crate) fn record(&mut self, level: u32, at: u32) {
         if let Some(prev) = self.prev.get_mut(level as usize) {
@@ -78,12 +78,12 @@ impl Splice {
     }
 }
 
-/// What a search leaves behind.
+/// What a search records.
 #[derive(Debug, Default)]
 pub(crate) struct Trail<'w> {
-    /// The way that it went, for a writer.
+    /// The search's splice, for a writer.
     pub(crate) splice: Option<&'w mut Splice>,
-    /// How many nodes it looked at.
+    /// How many nodes it visited.
     pub(crate) nodes: u32,
 }
 
@@ -109,7 +109,7 @@ impl Trail<'_> {
         self.nodes += 1;
     }
 
-    /// The search starts at this place of the directory, and knows the way on level 0 alone.
+    /// Records a start at a hint, after which only level 0 of the splice is known.
     #[inline(always)]
     pub(super) fn start_at(&mut self, hint: &Hint) {
         if let Some(splice) = &mut self.splice {
@@ -390,8 +390,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether the back link of a bracket that was certified before still says what it said then. If the link does, too, as
-    /// whoever links a node there compares by its exchange, nothing has come between its nodes: keys do not change.
+    /// Whether the back link of a certified bracket is unchanged. If its link is, too, which the exchange of a writer
+    /// compares, no node has come between: keys do not change.
     #[inline(always)]
     pub(crate) fn stands(&self, bracket: &Bracket<'a>) -> bool {
         self.view.back_target(bracket.succ) == Some(bracket.pred)

@@ -1,4 +1,4 @@
-//! Batches: checked as a whole, then linked one entry after the other.
+//! Batch writes: checked as a whole, then linked entry by entry.
 //!
 //! ```text
 //!   read      every record decoded, its digest compared               nothing is touched
@@ -98,7 +98,7 @@ impl<'b> Writes<'b> {
         if room > 1 { Writes::Many(Vec::with_capacity(room)) } else { Writes::None }
     }
 
-    /// Adds an entry. Of more than there is room for, one is kept: such a batch is refused at its end.
+    /// Adds an entry. Without room for many, the last one is kept: such a batch is refused at its end.
     #[inline(always)]
     fn push(&mut self, write: Fields<'b>) {
         match self {
@@ -253,8 +253,8 @@ fn search_batch<'a>(
     outcome
 }
 
-/// Number of leading entries that are in order and between the writer's last insert and its successor, and that one: a batch
-/// that continues there needs no search. pred < first entry < entry <= succ certifies each of them.
+/// Number of leading entries that are in order and between the writer's last insert and its successor, and that
+/// successor: a batch that continues there needs no search. pred < first entry < entry <= succ certifies each of them.
 fn search_near(
     core: &Core,
     search: &Search<'_>,
@@ -297,7 +297,7 @@ fn refuse(core: &Core, sort: Sort, write: &Fields<'_>, bracket: &Bracket<'_>) ->
     Ok(())
 }
 
-/// Everything that can be refused, and the ways to the places (WRITE-BATCH-1); none if the writer stands there.
+/// Makes every check of a batch and searches the places of its entries (WRITE-BATCH-1).
 fn prepare_batch<'a>(core: &'a Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Ways<'a>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
     let mut ways = Ways::default();
@@ -347,7 +347,7 @@ pub(crate) fn apply_batch(
     }
 }
 
-/// Links the entries one after the other; `linked` hears of each.
+/// Links the entries one after the other; calls `linked` for each.
 fn link_batch<'a>(
     core: &'a Core,
     entered: &mut Entered<'_>,
@@ -385,7 +385,7 @@ fn link_batch<'a>(
     Ok(())
 }
 
-/// Whether an entry's place is behind the one that was linked last (WRITE-BATCH-5): so are those in order that were not
+/// Whether an entry belongs right after the last linked one (WRITE-BATCH-5), as do entries in order that were not
 /// searched.
 #[inline(always)]
 fn is_behind<'a>(
@@ -402,8 +402,7 @@ fn is_behind<'a>(
     is_certified && points.stands(behind)
 }
 
-/// Moves the writer to the place of an entry, and returns the bracket there: the one that its search has found, if that still
-/// stands.
+/// Moves the writer to the place of an entry, and returns the bracket there: the searched one, if it is unchanged.
 #[inline(always)]
 fn arrive<'a>(
     points: &Search<'a>,
@@ -421,16 +420,16 @@ fn arrive<'a>(
     inserter.find(points, write)
 }
 
-/// How the entries of a batch get to their places.
+/// The places of a batch's entries, as searched.
 #[derive(Default)]
 struct Ways<'a> {
     /// The first node that is not before the point entries that were not searched.
     near: u32,
-    /// The ways of those that were, by their places in the batch; empty if none was.
+    /// The search results of the others, by index in the batch; empty if none was searched.
     found: Vec<Option<Way<'a>>>,
 }
 
-/// The way that a search has found, and the bracket that it certified.
+/// The splice of a search, and the bracket that it certified.
 type Way<'a> = (Splice, Bracket<'a>);
 
 /// Writes a batch from any thread.

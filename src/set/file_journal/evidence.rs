@@ -1,4 +1,4 @@
-//! What is known to be durable, kept apart from the files that it is about, so that a later opening notices what is lost.
+//! Notes of what is durable, in a file of their own, so that a later opening notices lost journal files.
 //!
 //! ```text
 //!   note    mark (2) version (1) 0 | checksum (4) | table (8) offset (8) last sequence number (8)
@@ -60,7 +60,7 @@ impl Note {
 /// The notes of a storage.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// The one that counts.
+    /// The last valid note.
     pub(super) last: Option<Note>,
     /// A note that does not verify.
     pub(super) damage: Option<Error>,
@@ -89,11 +89,11 @@ impl Notes {
     }
 }
 
-/// The file of the notes, to be added to.
+/// The file of the notes, open for appends.
 #[derive(Debug)]
 pub(super) struct Evidence {
     storage: Arc<dyn Storage>,
-    /// `None` if it may end within a note: it takes no more.
+    /// `None` if it may end within a note: it takes no appends.
     file: Option<Box<dyn StorageFile>>,
     len: u64,
     /// The last note that may be there.
@@ -101,9 +101,9 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// With this note at most, in a new file in the place of the one that may be there: none of its notes comes back. If the
-    /// process ends meanwhile, the one or the other is there. The name is new, so that this sync of the directory proves
-    /// something also after one that failed.
+    /// Begins a new file with at most this note, in place of an earlier one, none of whose notes comes back. If the
+    /// process ends meanwhile, one of the two exists. The name is new, so that this sync of the directory counts even
+    /// after a failed one.
     pub(super) fn begin(storage: Arc<dyn Storage>, note: Option<Note>) -> Result<Evidence> {
         let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
         let file = write_anew(&*storage, NAME, &bytes)?;
@@ -111,7 +111,7 @@ impl Evidence {
         Ok(Evidence { storage, file: Some(file), len: bytes.len() as u64, note })
     }
 
-    /// Goes on after what is there.
+    /// Opens the existing file for appends.
     pub(super) fn open(storage: Arc<dyn Storage>, notes: &Notes) -> Result<Evidence> {
         let file = storage.open(NAME).map_err(Error::io("open", NAME))?;
         let len = notes.len - notes.len % NOTE_LEN as u64;
@@ -148,7 +148,7 @@ impl Evidence {
         self.note.is_some_and(|note| note.at.table <= table)
     }
 
-    /// Lets all notes go for good (EVIDENCE-2).
+    /// Removes all notes for good (EVIDENCE-2).
     pub(super) fn forget(&mut self) -> Result<()> {
         *self = Evidence::begin(Arc::clone(&self.storage), None)?;
         Ok(())

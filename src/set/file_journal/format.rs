@@ -82,7 +82,7 @@ impl FileHeader {
         }
     }
 
-    /// Both copies.
+    /// Encodes both copies.
     pub(super) fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut copy = Vec::with_capacity(COPY_LEN);
         copy.extend(MAGIC.to_le_bytes());
@@ -274,7 +274,7 @@ fn tail(trailer: &[u8]) -> u64 {
     trailer.last_chunk::<4>().map_or(0, |checksum| u32::from_le_bytes(*checksum).into())
 }
 
-/// A head that verified.
+/// A verified record head.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     kind: RecordKind,

@@ -56,7 +56,7 @@ const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Most files that are open at once.
 const OPEN_FILES_MAX: usize = 16;
 
-/// Whether a file takes more.
+/// Whether a file takes appends.
 #[derive(Debug, Clone)]
 enum Health {
     Sound,
@@ -80,7 +80,7 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    /// The file if nothing failed about it.
+    /// The file, unless it was closed.
     fn file(&self) -> Result<&Arc<dyn StorageFile>> {
         let closed = || Error::io("append to", &self.name)(io::ErrorKind::NotFound.into());
         self.file.as_ref().ok_or_else(closed)
@@ -95,7 +95,7 @@ impl OpenFile {
 struct State {
     /// Files that are not durable yet, oldest first; the last one takes appends.
     files: Vec<OpenFile>,
-    /// Tables whose files there are.
+    /// Tables whose files exist.
     live: BTreeSet<u64>,
     /// The end of the newest file, if this journal did not write it.
     previous: Option<At>,
@@ -111,7 +111,7 @@ struct State {
 }
 
 impl State {
-    /// The error of a sync that failed.
+    /// Fails after a failed sync.
     fn working(&self) -> Result<()> {
         self.failure.clone().map_or(Ok(()), Err)
     }
@@ -172,7 +172,7 @@ impl State {
         self.failure.get_or_insert(error).clone()
     }
 
-    /// What a sync has to make durable, as it is now, and the last sequence number of that.
+    /// The files that a sync must make durable, as they are now, and their last sequence number.
     fn not_durable(&self) -> Result<(Vec<OpenFile>, SequenceNumber)> {
         self.working()?;
         let files = self.files.iter().filter(|file| !file.is_durable()).cloned().collect();
@@ -205,7 +205,7 @@ impl State {
         self.files.retain(|file| file.header.table != table);
     }
 
-    /// Whether a call failed and left traces.
+    /// Whether a failed call left traces.
     fn has_trouble(&self) -> bool {
         let is_sound = self.files.last().is_none_or(|file| matches!(file.health, Health::Sound));
         self.failure.is_some() || self.left.is_some() || !is_sound
@@ -443,7 +443,7 @@ impl FileJournal {
         Ok(())
     }
 
-    /// Puts right what calls that failed have left, before another file is begun (FILE-JOURNAL-2, 3 and 4).
+    /// Repairs what failed calls have left, before another file is begun (FILE-JOURNAL-2, 3 and 4).
     #[cold]
     fn mend(&self) -> Result<()> {
         let mut evidence = self.evidence.lock();

@@ -203,7 +203,7 @@ pub struct JournalRecovery {
 /// Where a journal goes on after its files were read.
 #[derive(Debug)]
 pub(super) struct Start {
-    /// The tables whose files there are.
+    /// The tables whose files exist.
     pub(super) live: BTreeSet<u64>,
     /// The end of the newest file.
     pub(super) previous: Option<At>,
@@ -269,7 +269,7 @@ impl JournalRecovery {
         Ok(out.replayed)
     }
 
-    /// Whether a file stays.
+    /// Whether a file is kept.
     fn is_kept(&self, file: &ScannedFile) -> bool {
         !file.is_idle && !file.is_missing && (self.is_salvage || file.keeps >= HEADER_LEN as u64)
     }
@@ -319,7 +319,7 @@ impl JournalRecovery {
         Ok(())
     }
 
-    /// Puts the files that should be there and are not among the others.
+    /// Adds the missing files to the others.
     fn add_missing(&mut self) {
         let is_there = |table: u64| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
         // Those numbers that the engine's files do not have were all abandoned.
@@ -552,7 +552,7 @@ fn set_aside(storage: &dyn Storage, name: &str, ending: &str) -> Result<()> {
     storage.rename(name, &format!("{name}{ending}")).map_err(Error::io("rename", name))
 }
 
-/// Where batches go, and what was handed out so far.
+/// Receives batches, and counts those handed out.
 struct Delivery<'d> {
     deliver: &'d mut dyn FnMut(SequenceNumber, WriteBatch) -> Result<()>,
     replayed: Replayed,
@@ -561,7 +561,7 @@ struct Delivery<'d> {
 }
 
 impl Delivery<'_> {
-    /// The batch of a record, if that has one which comes after those before it.
+    /// The batch of a record, if its number is after the earlier ones.
     fn read(&self, record: &Record<'_>, header: &FileHeader) -> Result<WriteBatch> {
         let verify = |copy: &[u8]| Ok(record.verify(copy, &header.checks)?);
         let batch = WriteBatch::from_verified(record.payload.to_vec(), verify);

@@ -122,7 +122,7 @@ impl<K: Ord + From<SequenceNumber>> AbandonedNumbers<K> {
     }
 }
 
-/// What a file has.
+/// A scanned journal file.
 #[derive(Debug, Default)]
 pub(super) struct ScannedFile {
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! Where a journal's files are: the few calls that it makes of one directory, so that a simulated disk can stand there.
+//! The storage of a journal: its few calls on one directory, as a trait that a simulated disk can implement.
 //!
 //! Who may call what: storages and files are shared between threads. A journal appends to a file from one thread at a
 //! time and may sync it from another meanwhile.
@@ -51,8 +51,7 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     fn truncate(&self, len: u64) -> io::Result<()>;
 }
 
-/// What a journal asks of a directory. [`FileStorage`] is one of the machine's file system; tests put one there that
-/// loses what was not synced.
+/// The directory of a journal. [`FileStorage`] is one in the file system; tests use one that loses what was not synced.
 ///
 /// ```
 /// use paranoid_memtable::set::{FileStorage, Storage};

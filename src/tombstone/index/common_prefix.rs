@@ -32,7 +32,7 @@ const WORDS: usize = COMMON_PREFIX_LEN_MAX / 8;
 /// enough.
 const SKIP_MIN: u32 = 6;
 
-/// See the head of the file.
+/// Bytes that all bounds begin with.
 #[derive(Debug)]
 pub(crate) struct CommonPrefix {
     len: AtomicU64,

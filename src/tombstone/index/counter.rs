@@ -102,7 +102,7 @@ pub(crate) struct Extent {
     pub(crate) complete: u32,
 }
 
-/// See the head of the file.
+/// Two counters that vouch for each other.
 #[derive(Debug)]
 pub(crate) struct Tally {
     begun: Counter,

@@ -51,13 +51,13 @@ pub(crate) struct CoveringRun {
 }
 
 impl CoveringRun {
-    /// Whether it has any key: an interval that is not known has none.
+    /// Whether the interval has no key, as an unknown one.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 }
 
-/// See the head of the file.
+/// A mutable table's tombstone index.
 #[derive(Debug)]
 pub(crate) struct LiveIndex {
     checks: Checks,

@@ -328,7 +328,7 @@ impl Lead {
     }
 }
 
-/// See the head of the file.
+/// Paints and merges coverage nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Merger {
     /// Blocks before this one are painted or skipped.

@@ -152,7 +152,7 @@ impl Block {
     }
 }
 
-/// See the head of the file.
+/// The newest record over each key.
 #[derive(Debug)]
 pub(crate) struct CoverageNode {
     head: [AtomicU64; HEAD_WORDS],

@@ -1,5 +1,4 @@
-//! What queries hide, because a node that fails is passed over: that every node is there, answers alone, and spares
-//! comparisons.
+//! Tests of what queries hide by passing over failed nodes: every node exists, answers alone, and saves comparisons.
 
 #![forbid(unsafe_code)]
 

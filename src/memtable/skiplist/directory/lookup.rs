@@ -1,4 +1,4 @@
-//! Asks the directory where to start.
+//! Finds in the directory where a search starts.
 //!
 //! ```text
 //!   root word -> inner page: last child whose fence is before the target -> .. -> leaf: last node before the target
@@ -101,9 +101,9 @@ impl<'a> Pages<'_, 'a> {
             || self.view.try_open(node).is_some_and(|node| node.order(self.comparator, target).is_lt())
     }
 
-    /// Of the slots from `first` on whose words are below `end`, which all tie, the first whose node is not before the target; else
-    /// the slot after them. The first two are asked before the search halves the rest: a new version of a key stands before its
-    /// newest one, and the first slot of a page may name what is before all of it.
+    /// Among tied slots, from `first` on with words below `end`, the first one whose node is not before the target;
+    /// else the slot after them. The first two are compared before a binary search of the rest: a new version of a key
+    /// stands before its newest one, and the first slot of a page may name what is before all of it.
     #[inline(never)]
     fn among_ties(
         &self,
@@ -137,8 +137,8 @@ impl<'a> Pages<'_, 'a> {
         self.among_ties(page, (first, wanted + 1), fence, target)
     }
 
-    /// The first slot of a leaf whose node is not before the target. Where so many discriminators tie at most, it is the
-    /// first of these: who hops on finds the rest, and no key is read.
+    /// The first slot of a leaf whose node is not before the target. If at most `ties` discriminators tie, it is the
+    /// first of them: the caller hops over the others, and no key is read.
     #[inline(always)]
     pub(super) fn leaf_slot(&self, page: &Page<'a>, target: &Target<'_>, ties: usize) -> usize {
         let wanted = page.measure().discriminator(self.view, self.comparator, target.key) & !0xffff_ffff;
@@ -217,8 +217,8 @@ impl<'a> Pages<'_, 'a> {
         self.in_leaf(page, target)
     }
 
-    /// Where searches for many targets start: level by level, so that memory is waited for once a level; `found` hears of
-    /// each hint at once. What has no key gets no hint.
+    /// Where searches for many targets start: level by level, so that memory is waited for once a level; `found` is
+    /// called with each hint at once. A target without a key gets none.
     #[inline(always)]
     pub(crate) fn lookup_many(
         &self,
@@ -242,7 +242,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Where a search starts that has come to a leaf.
+    /// The hint of a lookup that has reached a leaf.
     #[inline(always)]
     pub(super) fn in_leaf(&self, mut page: Page<'a>, target: &Target<'_>) -> Option<Hint> {
         let mut slot = self.leaf_slot(&page, target, TIES_HOPPED);
@@ -343,7 +343,7 @@ impl Standing {
     }
 }
 
-/// What a look at a page says.
+/// The result of a look at a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Sound,
@@ -413,7 +413,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Head and neighbours.
+    /// Whether head and neighbours are right.
     fn is_placed(&self, page: &Page<'a>, kind: Kind) -> bool {
         let beside =
             |at: u32| Page::open(self.view, at).filter(|page| at != 0 && page.kind(self.view) == Some(kind));
@@ -451,7 +451,7 @@ impl<'a> Pages<'_, 'a> {
         long && self.comparator.image(reference.key(), 0) == measure.start && shared
     }
 
-    /// Slots.
+    /// Whether all slots are right.
     fn is_filled(&self, page: &Page<'a>, kind: Kind, count: usize) -> bool {
         let free = (count..SLOTS).all(|slot| page.word(slot) == FREE);
         let next = Page::open(self.view, page.next()).filter(|_| page.next() != 0);
@@ -468,7 +468,7 @@ impl<'a> Pages<'_, 'a> {
             && before.zip(next).is_none_or(|(last, next)| self.is_in_order(last, next.low()))
     }
 
-    /// Whether a slot says what its node or its page says.
+    /// Whether a slot agrees with its node or page.
     fn is_true(&self, page: &Page<'a>, kind: Kind, slot: &Slot) -> bool {
         let skip = page.measure().skip;
         let discriminator = match slot.node {

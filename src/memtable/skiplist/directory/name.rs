@@ -1,4 +1,4 @@
-//! Names nodes in the directory: insert into a leaf, split, tell the parent.
+//! Adds nodes to the directory: insert into a leaf, split, update the parent.
 //!
 //! ```text
 //!   leaf full        [a .. z]                 -> [a .. m] [n .. z]     the right half is new; its parent names it
@@ -38,13 +38,13 @@ pub(crate) const NAMED_EVERY: u32 = 4;
 pub(crate) enum Named {
     /// Right before this place, where the next node in order is named.
     In(LeafSlot),
-    /// A lock was taken: to be tried again.
+    /// A page was locked: try again later.
     Busy,
     /// It stays without a name: damage, or a full arena.
     Not,
 }
 
-/// What is to be put into a page.
+/// A slot to be put into a page.
 struct New<'t, 'k> {
     level: u32,
     target: &'t Target<'k>,
@@ -69,8 +69,8 @@ impl<'a> Pages<'_, 'a> {
         self.put(slab, guess.leaf, &new).unwrap_or(Named::Not)
     }
 
-    /// Puts a slot between two of a leaf whose discriminators leave no doubt: all three keys begin with the page's bytes.
-    /// `None`: anything else.
+    /// Puts a slot between two slots of a leaf if discriminators decide its place: all three keys begin with the page's
+    /// bytes. `None`: anything else.
     #[inline(always)]
     fn put_quickly(&self, LeafSlot { leaf, slot }: LeafSlot, node: u32, target: &Target<'_>) -> Option<()> {
         if leaf == 0 {
@@ -235,7 +235,7 @@ impl<'a> Pages<'_, 'a> {
         self.view.try_open(locked.slot(self.view, slot)?.node)
     }
 
-    /// The keys between which all of a page stand, as far as it names them.
+    /// The first and the last node that a page names.
     fn ends(&self, locked: &Locked<'a>) -> Option<(Node<'a>, Node<'a>)> {
         let first = usize::from(locked.slot(self.view, 0)?.node == START);
         Some((self.node_in(locked, first)?, self.node_in(locked, locked.count.checked_sub(1)?)?))
@@ -287,7 +287,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The next page names the one before it.
+    /// Makes the next page name its predecessor.
     fn tell_next(&self, next: u32, before: u32) {
         if next != 0
             && let Some(next) = Page::open(self.view, next)
@@ -330,7 +330,7 @@ impl<'a> Pages<'_, 'a> {
         Some(())
     }
 
-    /// The parent of a page names what stands in its place.
+    /// Makes the parent name the replacement of a page.
     fn renamed(&self, level: u32, old: Page<'a>, (new, first): (u32, &Node<'a>)) {
         let Some((root, levels)) = self.root() else { return };
         if root == old.at {
@@ -352,7 +352,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The new slot is after all of a full page: it begins the next one.
+    /// Begins a next page with a slot that belongs after a full page.
     fn append_page(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, new: &New<'_, '_>) -> Option<u32> {
         let ((first, _), node) = (self.ends(locked)?, self.view.try_open(new.node)?);
         let skip = shared(self.comparator, first.key(), node.key());
@@ -363,7 +363,7 @@ impl<'a> Pages<'_, 'a> {
         self.link_right(locked, page, new.level, new.target, slab)
     }
 
-    /// The upper half of a full page begins the next one.
+    /// Moves the upper half of a page into a new one.
     fn split(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, level: u32) -> Option<()> {
         let half = locked.count / 2;
         let low = self.node_in(locked, half)?;
@@ -375,7 +375,7 @@ impl<'a> Pages<'_, 'a> {
         Some(())
     }
 
-    /// Makes a page the right neighbour of another one and tells the parent.
+    /// Links a page as the right neighbour of another and adds it to the parent.
     fn link_right(
         &self,
         locked: &mut Locked<'a>,
@@ -403,7 +403,7 @@ impl<'a> Pages<'_, 'a> {
         Some(at)
     }
 
-    /// A page that its left neighbour alone knows is named by the parent, too (NAME-2).
+    /// Adds a page that only its left neighbour names to the parent (NAME-2).
     fn adopt(&self, slab: &mut SubChunk, level: u32, page: Page<'a>) {
         let Some(low) = self.view.try_open(page.low()) else { return };
         if page.is_replaced() {
@@ -426,7 +426,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// A root over the old one and its new right neighbour.
+    /// Makes a root over the old one and its neighbour.
     fn grow(
         &self,
         slab: &mut SubChunk,

@@ -168,7 +168,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Whether another page stands in its place: the next one.
+    /// Whether the next page has replaced this one.
     #[inline(always)]
     pub(super) fn is_replaced(&self) -> bool {
         // ORDERING: Acquire pairs with the Release in `set_replaced`: the successor is the next page.
@@ -280,7 +280,7 @@ impl<'a> Page<'a> {
         [Kind::Leaf, Kind::Inner].into_iter().find(|kind| tag(view, self.at, *kind) == found)
     }
 
-    /// Names the page before this one, if this is one (PAGE-1).
+    /// Sets the previous page, if a page stands here (PAGE-1).
     pub(super) fn set_prev(&self, view: &View<'a>, prev: u32) {
         if self.kind(view).is_none() {
             return;
@@ -372,7 +372,7 @@ impl<'a> Locked<'a> {
         Shares(self.page.load(MEASURE)).only(Shares::BOTH)
     }
 
-    /// Says which fences begin with the page's bytes.
+    /// Stores which fences begin with the page's bytes.
     pub(super) fn set_shares(&mut self, shares: Shares) {
         let word = self.page.load(MEASURE) & !Shares::BOTH.0;
         // ORDERING: Relaxed: advice.
@@ -384,17 +384,17 @@ impl<'a> Locked<'a> {
         self.page.slot(view, self.kind, slot)
     }
 
-    /// Names the neighbours.
+    /// Sets both neighbours.
     pub(super) fn set_neighbours(&mut self, prev: u32, next: u32) {
         self.page.set_neighbours(|_| u64::from(next) << 32 | u64::from(prev));
     }
 
-    /// Names the next page.
+    /// Sets the next page.
     pub(super) fn set_next(&mut self, next: u32) {
         self.page.set_neighbours(|word| word & 0xffff_ffff | u64::from(next) << 32);
     }
 
-    /// Says that the next page stands in the place of this one (PAGE-3).
+    /// Marks this page as replaced by the next one (PAGE-3).
     pub(super) fn set_replaced(&mut self, by: u32) {
         self.set_next(by);
         let word = self.page.load(MEASURE);

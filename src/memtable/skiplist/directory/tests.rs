@@ -1,4 +1,4 @@
-//! The directory against the list that it advises.
+//! Tests of the directory against its list.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
